@@ -2,8 +2,9 @@
 
 import operator
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, SupportsIndex, cast
+from typing import TYPE_CHECKING, Final, SupportsIndex, cast
 
 import numpy as np
 
@@ -81,6 +82,19 @@ def as_path(value: object, name: str) -> Path:
     raise InputError(f"{name} must be a path, as text or a pathlib.Path, got {value!r}")
 
 
+LONGEST_TEXT: Final = 1024
+"""Characters of a text id. NumPy gives each text of an array the room of the longest."""
+
+
+def check_lengths(texts: "Sequence[object]", name: str) -> None:
+    """Raises `InputError` if a text has more than `LONGEST_TEXT` characters."""
+    longest = max((len(one) for one in texts if isinstance(one, str)), default=0)
+    if longest > LONGEST_TEXT:
+        raise InputError(
+            f"{name} must be texts of at most {LONGEST_TEXT:,} characters, got one of {longest:,}"
+        )
+
+
 def as_array(value: object, name: str, of: str = "numbers") -> "Shaped[NDArray[np.generic], '...']":
     """`value` as an array, without a copy if it is one. of: the expected content, for the message.
 
@@ -99,6 +113,8 @@ def as_array(value: object, name: str, of: str = "numbers") -> "Shaped[NDArray[n
 
 def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic], '...']":
     """Ids as an array; a single id becomes an array of length 1. Raises `InputError`."""
+    if isinstance(value, (str, list, tuple)):
+        check_lengths([value] if isinstance(value, str) else value, name)
     array = np.atleast_1d(as_array(value, name, "integers or text"))
     return as_text(value, array, name) if array.dtype.kind in "UO" else array
 
@@ -114,6 +130,8 @@ def as_text(
     """
     if array.dtype.kind == "U":
         width = max(1, array.itemsize // np.dtype(np.uint32).itemsize)
+        if width > LONGEST_TEXT:
+            check_lengths(array.ravel().tolist(), name)
         array = array.astype(f"=U{width}", order="C", copy=False)
         if not isinstance(value, (str, list, tuple)):
             points = array.view(np.uint32).reshape(*array.shape, width)

@@ -25,7 +25,7 @@ from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from livegnn.runtime.checkpoints import seq_of
 from streams import make_graph, make_model, make_stream
 
-SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", "40"))
+SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", "20"))
 LOSSES = 4
 APPENDS = 40  # between two losses at most
 

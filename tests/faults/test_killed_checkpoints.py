@@ -38,7 +38,7 @@ def test_it_starts_at_once_and_finds_no_half_of_a_file(
     deployment = write_deployment(tmp_path, every_events=50, views='held = "held_checkpoints:Held"')
     held = Held(make_graph(), directory=tmp_path)
     first = 0
-    for _ in range(3):
+    for _ in range(2):
         server = Server(deployment)
         seq = append(server, first, 60)
         first += 60

@@ -20,7 +20,7 @@ from livegnn.log.sqlite import SqliteLog
 from serving import Server, write_deployment
 from streams import make_stream
 
-KILLS = int(os.environ.get("LIVEGNN_KILLS", "3"))
+KILLS = int(os.environ.get("LIVEGNN_KILLS", "2"))
 WRITERS = 4
 MOST_TOLD = 150  # appends between two kills
 

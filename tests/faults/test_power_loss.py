@@ -28,7 +28,7 @@ from livegnn.log.origins import store_reached
 from livegnn.log.rows import RowWriter
 from livegnn.log.sqlite import SqliteLog
 
-SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", "300"))
+SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", "150"))
 LOSSES = 4  # in each history
 STEPS = 40  # between two of them at most
 

@@ -17,7 +17,7 @@ from livegnn.runtime import list_checkpoints
 from serving import Server, write_deployment
 from streams import WIDTH, make_graph, make_model, make_stream
 
-KILLS = 4
+KILLS = 3
 ACKNOWLEDGED_PER_ROUND = 60
 WRITERS = 3
 BACKLOG = 20

@@ -23,7 +23,7 @@ from livegnn.log.mark import Mark
 from livegnn.log.streams import Record
 from livegnn.log.streams.sqlite import SqliteStream
 
-SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", "300")) // 3
+SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", "150")) // 3
 FIRST = int(os.environ.get("LIVEGNN_SEED", "0"))
 LOSSES = 4
 

@@ -328,7 +328,7 @@ def test_many_leave_no_descriptors_and_no_processes_while_others_read(
         write()
         gc.collect()  # what other tests have left open
         before = len(os.listdir("/proc/self/fd"))
-        for _ in range(40):
+        for _ in range(15):
             write()
         assert len(os.listdir("/proc/self/fd")) <= before
     finally:
@@ -338,7 +338,7 @@ def test_many_leave_no_descriptors_and_no_processes_while_others_read(
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
     statistics = runtime.statistics
-    assert (statistics.checkpoint_seconds.count, statistics.failed_checkpoint_seconds.count) == (41, 0)
+    assert (statistics.checkpoint_seconds.count, statistics.failed_checkpoint_seconds.count) == (16, 0)
     runtime.stop()
 
 

@@ -12,22 +12,16 @@ from model_examples import EDGES, make_sage
 from test_sampled_forward import MODELS, steps_of, typed_graph, typed_model
 from test_serverless_subgraph import make_graph
 
-from livegnn import (
-    EdgeSchema,
-    Engine,
-    Events,
-    Graph,
-    InputError,
-    ModelError,
-    Query,
-    Schema,
-    UnknownNodeError,
-)
+from livegnn import EdgeSchema, Engine, Events, Graph, InputError, ModelError, Query, Schema, UnknownNodeError
 from livegnn.errors import FileFormatError, SnapshotReplacedError
 from livegnn.model import Propagate
 from livegnn.oracle.exactness import judge
+from livegnn.presampling import SampledEngine
 from livegnn.serverless.memory import MemoryModel
+from livegnn.serverless.objects import open_objects
 from livegnn.serverless.predictor import SnapshotPredictor
+from livegnn.serverless.source import SnapshotSource
+from livegnn.serverless.writer import write_snapshot
 
 
 def make_predictor(graph: Graph, model=None, **options) -> tuple[SnapshotPredictor, MemorySnapshot]:
@@ -244,6 +238,27 @@ def test_a_query_draws_what_its_seed_says() -> None:
     model = make_sage().with_query(query)
     rows = [make_predictor(graph, model, sample_seed=seed)[0].predict([0, 7]).tobytes() for seed in (1, 1, 2)]
     assert rows[0] == rows[1] != rows[2]
+
+
+@pytest.mark.parametrize("by", ["uniform", "latest"])
+@pytest.mark.parametrize("memory_limit", [None, 20000])
+def test_what_a_query_draws_does_not_depend_on_who_else_is_asked_for(
+    by: str, memory_limit: int | None, rng: np.random.Generator
+) -> None:
+    graph = Graph(Schema({"node": 3}, {EDGES: EdgeSchema(timed=True)}))
+    events = Events().add_nodes(range(60), rng.normal(size=(60, 3)))
+    source, target = rng.integers(0, 60, (2, 900))
+    graph.apply(events.add_edges(source, target, time=rng.permutation(900), edge_type=EDGES))
+    query = Query("node").hop(EDGES, 5, direction="in", by=by).hop(EDGES, 3, direction="in", by=by)
+    model = make_sage().with_query(query)
+    write_snapshot(graph, objects := open_objects(f"memory://{by} {memory_limit}"))
+    predictor = SnapshotPredictor(SnapshotSource(objects), model, memory_limit=memory_limit)
+    asked = rng.integers(0, 60, 40)
+    together = predictor.predict(asked)
+    alone = np.concatenate([predictor.predict([id]) for id in asked.tolist()])
+    assert judge(together, alone).ok
+    if by == "latest":  # the others are drawn by other numbers
+        assert judge(together, SampledEngine(graph, model).predict(asked)).ok
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -1,5 +1,6 @@
 """The view that keeps a snapshot of a live graph: base and deltas, merged, collected, beside batches."""
 
+import shutil
 import time
 from collections import Counter
 from contextlib import suppress
@@ -208,10 +209,40 @@ def test_another_writer_is_seen(tmp_path: Path) -> None:
     graph = Graph.from_edges([0], [1])
     view = SnapshotView(graph, str(tmp_path), interval=None)
     view.write()
-    write_snapshot(graph, str(tmp_path), seq=0)
+    other = SnapshotView(graph, str(tmp_path), interval=None)
+    other.write()
     graph.apply(Events().add_edges([1], [0]))
+    other.write()
+    graph.apply(Events().add_edges([1], [1]))
     with pytest.raises(SnapshotError, match="does another process write to the same place"):
         view.write()
+    other.write()
+    assert open_snapshot(str(tmp_path)).seq == 2
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_it_goes_on_after_one_write_of_another_hand_and_in_an_emptied_store(
+    emptied: bool, rng: np.random.Generator, tmp_path: Path
+) -> None:
+    stream = Stream(Graph(make_schema()), rng)
+    stream.step(100)
+    view = SnapshotView(stream.graph, str(tmp_path / "store"), interval=None, compaction=OFTEN)
+    view.write()
+    stream.step(3)
+    view.write()
+    source = SnapshotSource(str(tmp_path / "store"))
+    source.newest()
+    if emptied:
+        shutil.rmtree(tmp_path / "store")
+    else:
+        write_snapshot(Graph.from_edges([0], [1]), str(tmp_path / "store"), seq=1)
+    found = []
+    for _ in range(3):
+        stream.step(5)
+        view.write()
+        found.append(kinds(view))
+        check_shows(source.newest(), stream.graph, stream.used)
+    assert found == [["base"], ["base", "delta"], ["base", "delta", "delta"]]
 
 
 def test_a_view_that_is_behind_the_store_waits(tmp_path: Path) -> None:

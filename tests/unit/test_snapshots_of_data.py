@@ -1,5 +1,6 @@
 """Snapshots of PyG's data, written without a graph: what a graph of the same data would be written as."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -84,10 +85,20 @@ def test_wrong_data_is_refused(tmp_path: Path) -> None:
     edges = torch.tensor([[0, 1], [1, 2]])
     for data, said in (
         (Data(x=torch.zeros(2, 1), edge_index=edges), "must name nodes below 2"),
-        (Data(num_nodes=3, edge_index=edges, edge_weight=torch.ones(3)), "a number for each of 2 edges"),
-        (Data(num_nodes=3, edge_index=edges, edge_attr=torch.ones(3, 1)), "a row for each of 2 edges"),
+        (Data(num_nodes=3, edge_index=edges, edge_weight=torch.ones(3)), "one value for each of the 2 edges"),
+        (Data(num_nodes=3, edge_index=edges, edge_attr=torch.ones(3, 1)), "a row for each edge"),
         (Data(num_nodes=3, edge_index=torch.zeros(3, 2).long()), r"must be \[2, edges\]"),
-        (Data(num_nodes=3, x=torch.zeros(3), edge_index=edges), "x must have 2 dimensions"),
+        (Data(num_nodes=3, x=torch.zeros(3), edge_index=edges), "x must have the shape"),
+        (Data(num_nodes=3, edge_index=edges - 1), "must be ids from 0"),
+        (Data(num_nodes=3, edge_index=edges + 0.7), "src must be integers"),
+        (Data(num_nodes=3, edge_index=edges > 1), "src must be integers"),
+        (Data(x=torch.tensor([[1.0], [2.0], [math.nan]]), edge_index=edges), "x must be finite, got nan"),
+        (Data(x=torch.zeros(3, 1, dtype=torch.complex64), edge_index=edges), "x must be numbers"),
+        (Data(x=torch.zeros(3, 1, dtype=torch.bfloat16), edge_index=edges), "got torch.bfloat16"),
+        (Data(x=torch.eye(3).to_sparse(), edge_index=edges), "must be a dense tensor"),
+        (Data(num_nodes=3, edge_index=edges, time=torch.tensor([1.0, math.inf])), "time must be finite"),
+        (Data(num_nodes=3, edge_index=edges, edge_weight=torch.tensor([1, 1e30])), r"at most 2\^96"),
+        (Data(edge_index=None), "must be counted: give them x or num_nodes"),
     ):
         with pytest.raises(InputError, match=said):
             write_snapshot(data, where)

@@ -44,6 +44,10 @@ def serve(
     memory: Annotated[
         int | None, typer.Option(metavar="MIB", help="that a worker may take, in MiB; all there is")
     ] = None,
+    refresh: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="after which a worker looks for a newer snapshot; 60"),
+    ] = None,
     place: Annotated[
         str, typer.Option(help="where workers are: processes, threads, containers or ray")
     ] = "processes",
@@ -75,6 +79,7 @@ def serve(
         waiting=waiting,
         keep_alive=keep_alive,
         memory=None if memory is None else memory * 2**20,
+        refresh=refresh,
         image=image,
         engine=engine,
         options=container_option or (),

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from livegnn.arguments import check_lengths
 from livegnn.errors import InputError
 from livegnn.events.chunk import EDGE_KINDS, to_edge_type
 from livegnn.events.json_lines import FIELDS, NAMES
@@ -169,7 +170,9 @@ def _ids(column: pa.Array) -> Ids:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        return np.array(column.to_pylist(), dtype=np.str_)
+        texts = column.to_pylist()
+        check_lengths(texts, "ids")
+        return np.array(texts, dtype=np.str_)
     if not pa.types.is_integer(column.type):
         raise InputError(f"ids must be integers or text, got {column.type}")
     ids: Ids = column.to_numpy(zero_copy_only=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from livegnn.arguments import as_array, as_text
+from livegnn.arguments import as_array, as_text, check_lengths
 from livegnn.errors import InputError
 from livegnn.types import (
     DEFAULT_EDGE_TYPE,
@@ -105,6 +105,8 @@ def _to_ids(value: IdsLike, name: str) -> Ids:
             raise InputError(f"{name} must be integers or text, got booleans")
         if str in kinds and len(kinds) > 1:
             raise InputError(f"{name} must be all integers or all text, got a mixture")
+        if str in kinds:
+            check_lengths(value, name)
     array = as_array(value, name, "integers or text")
     if array.ndim == 0:
         array = array.reshape(1)

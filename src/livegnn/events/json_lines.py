@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import orjson
 
+from livegnn.arguments import check_lengths
 from livegnn.errors import InputError
 from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind
 from livegnn.events.repeated_keys import repeated_key
@@ -210,7 +211,10 @@ def _rows(run: list[Mapping[str, JSON]], name: str) -> FloatArray | None:
 
 
 def _ids(values: "list[JSON]") -> Ids:
-    return np.array(values, dtype=np.str_) if isinstance(values[0], str) else np.array(values, dtype=np.int64)
+    if not isinstance(values[0], str):
+        return np.array(values, dtype=np.int64)
+    check_lengths(values, "ids")
+    return np.array(values, dtype=np.str_)
 
 
 def encode(chunks: Iterable[Chunk]) -> str:

@@ -10,7 +10,7 @@ from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_ids
 from livegnn.graph.schema import Duplicates, EdgeSchema, Schema
-from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids, IntArray
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids, IntArray, NodeType
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
@@ -99,10 +99,6 @@ def read_pyg(
         else [(t, data[t]) for t in data.edge_types]
     )
 
-    def column(store: "Data", name: str) -> "NDArray[np.generic] | None":
-        value = store.get(name) if name in store else None
-        return None if value is None else value.detach().cpu().numpy()
-
     for edge_type in parallel if isinstance(parallel, Mapping) else ():
         if edge_type not in dict(links):
             raise InputError(
@@ -135,9 +131,9 @@ def read_pyg(
     )
     events = Events()
     for name, store in stores:
-        events.add_nodes(np.arange(store.num_nodes, dtype=np.int64), features[name], node_type=name)
+        events.add_nodes(np.arange(count_nodes(store, name), dtype=np.int64), features[name], node_type=name)
     for edge_type, store in links:
-        src, dst = store["edge_index"].cpu().numpy()
+        src, dst = _edge_index(store, edge_type)
         events.add_edges(
             src,
             dst,
@@ -147,6 +143,35 @@ def read_pyg(
             edge_type=edge_type,
         )
     return schema, events, {edge_type for edge_type, way in ways.items() if way == "refuse"}
+
+
+def column(store: "Data", name: str) -> "NDArray[np.generic] | None":
+    """A tensor of PyG's data as an array; None if it has none of this name. Raises `InputError`."""
+    value = store.get(name) if name in store else None
+    if value is None or not hasattr(value, "detach"):
+        return None if value is None else as_array(value, name)
+    if str(value.layout) != "torch.strided":
+        raise InputError(f"{name} must be a dense tensor, got one of the layout {value.layout}")
+    try:
+        array: NDArray[np.generic] = value.detach().cpu().numpy()
+    except TypeError as error:
+        raise InputError(f"{name} must be of a type that NumPy has, got {value.dtype}: {error}") from error
+    return array
+
+
+def count_nodes(store: "Data", name: NodeType) -> int:
+    """The nodes of PyG's data. Raises `InputError` if it does not say how many there are."""
+    if store.num_nodes is None:
+        raise InputError(f"the nodes of {name!r} must be counted: give them x or num_nodes")
+    return int(store.num_nodes)
+
+
+def _edge_index(store: "Data", edge_type: EdgeType) -> "NDArray[np.generic]":
+    found = column(store, "edge_index")
+    if found is None or found.ndim != 2 or len(found) != 2:
+        got = "none" if found is None else f"the shape {list(found.shape)}"
+        raise InputError(f"edge_index of {edge_type!r} must be [2, edges], got {got}")
+    return found
 
 
 def parallel_edges(edge_type: EdgeType, source: object, target: object) -> InputError:

@@ -4,6 +4,7 @@ import json
 import math
 from typing import Final, NamedTuple
 
+from livegnn.arguments import check_lengths
 from livegnn.errors import (
     InputError,
     LiveGNNError,
@@ -117,6 +118,7 @@ def _ids(given: object) -> list[int] | list[str]:
         found = f"{_shown(wrong[0])} in it" if wrong else "both"
         raise InputError(f"ids must be a list of integers or of texts, got {found}")
     else:
+        check_lengths(given, "ids")
         for one in given:
             if "\0" in one or any("\ud800" <= letter <= "\udfff" for letter in one):
                 raise InputError(

@@ -46,6 +46,14 @@ class Predictor(Protocol):
 
 
 @runtime_checkable
+class Refreshable(Protocol):
+    """What can look for newer data at once."""
+
+    def refresh(self) -> None:
+        """Predicts on the newest data from now on."""
+
+
+@runtime_checkable
 class StagedPredictor(Predictor, Protocol):
     """What can also predict in two halves, in two workers."""
 
@@ -105,6 +113,8 @@ def answer(predictor: Predictor, stage: Step, body: bytes, room: int | None = No
         if stage == "infer":
             return _infer(cast("StagedPredictor", predictor), body, room)
         asked = read_asked(body)
+        if asked.min_seq and isinstance(predictor, Refreshable) and _seq(predictor) < asked.min_seq:
+            predictor.refresh()
         if stage == "sample":
             subgraph = cast("StagedPredictor", predictor).sample(_to_ids(asked))
             _check_seq(predictor, asked)
@@ -133,13 +143,17 @@ def _describe(predictor: Predictor, asked: Asked, rows: "Float[FloatArray, 'ids 
 
 
 def _check_seq(predictor: Predictor, asked: Asked) -> int:
-    seq = cast("int", predictor.describe()["seq"])
+    seq = _seq(predictor)
     if seq < asked.min_seq:
         raise TimeoutExpired(
             f"expected a snapshot that shows event {asked.min_seq}, the newest one shows event {seq}: "
             "ask again when a newer one is written"
         )
     return seq
+
+
+def _seq(predictor: Predictor) -> int:
+    return cast("int", predictor.describe()["seq"])
 
 
 def _to_ids(asked: Asked) -> "Ids":

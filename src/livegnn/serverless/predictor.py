@@ -178,6 +178,12 @@ class SnapshotPredictor:
 
             return self._source.read(request)
 
+    def refresh(self) -> None:
+        """Looks for a newer snapshot now, and predicts on it from now on. Raises `SnapshotError`."""
+        with self._lock:
+            self._adopt(self._source.newest())
+            self._asked_at = time.monotonic()
+
     def sample(self, ids: "ArrayLike") -> bytes:
         """The subgraph that the predictions of `ids` read, without features, for `infer` of another worker.
         Raises what `predict` raises."""
@@ -266,8 +272,7 @@ class SnapshotPredictor:
     def _look_for_newer(self) -> None:
         if self._refresh_seconds is None or time.monotonic() - self._asked_at < self._refresh_seconds:
             return
-        self._adopt(self._source.newest())
-        self._asked_at = time.monotonic()
+        self.refresh()
 
     def _adopt(self, snapshot: Snapshot) -> None:
         """Predicts on this snapshot from now on. Features of another one are no longer those of its rows."""
@@ -337,9 +342,15 @@ class SnapshotPredictor:
             self._make_room(room, keep=True, found=found)
             if self._cache.bytes + taken + self._forward.held_bytes > limit:
                 self._forward.release()  # what an earlier, larger pass has left
-        x, missing = self._read_cache(found)
+        x, absent = self._read_cache(found)
+        missing = {name: _first_of_each(found.rows[name], at) for name, at in absent.items()}
         with self._timed("fetch_seconds"):
             degrees = self._fetch(snapshot, found, x, missing)
+        for name, at in absent.items():
+            if len(missing[name]) < len(at):
+                every = found.rows[name]
+                by_row = missing[name][np.argsort(every[missing[name]])]
+                x[name][at] = x[name][by_row[np.searchsorted(every[by_row], every[at])]]
         if limit is not None and room is not None:
             self._make_room(room, keep=False, found=found)  # `x` has what the request needs
             if len(self._cache) and self._cache.bytes + taken > limit:
@@ -453,6 +464,11 @@ class SnapshotPredictor:
             yield
         finally:
             setattr(self.account, name, getattr(self.account, name) + time.perf_counter() - begin)
+
+
+def _first_of_each(rows: IntArray, at: IntArray) -> IntArray:
+    """Of the positions `at`, the first one of each row."""
+    return np.sort(at[np.unique(rows[at], return_index=True)[1]])
 
 
 def _run_beside(jobs: Sequence[Callable[[], None]]) -> None:

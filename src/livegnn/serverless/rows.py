@@ -11,6 +11,7 @@ import numpy as np
 
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
+from livegnn.graph.construction import column, count_nodes, read_pyg
 from livegnn.serverless.records import NO_NODE, NO_TEXT, Lists
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, IntArray
 from livegnn.wording import kind_of
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = NDArray[np.uint32]
 
+
+_LARGEST_WEIGHT = 2.0**96
 
 N = TypeVar("N", bound=np.generic)
 
@@ -121,10 +124,11 @@ class DataRows:
     def __init__(self, data: "Data | HeteroData") -> None:
         if not (hasattr(data, "node_types") or hasattr(data, "edge_index")):
             raise InputError(f"expected PyG's Data or HeteroData, got {kind_of(data)}")
+        _check_values(data)
         typed = hasattr(data, "node_types")
         stores = [(t, data[t]) for t in data.node_types] if typed else [(DEFAULT_NODE_TYPE, data)]
         links = [(t, data[t]) for t in data.edge_types] if typed else [(DEFAULT_EDGE_TYPE, data)]
-        self._counts = [int(store.num_nodes) for _, store in stores]
+        self._counts = [count_nodes(store, name) for name, store in stores]
         self._x = [_column(store, "x", np.float32, 2) for _, store in stores]
         names = [name for name, _ in stores]
         self._links = [_Links(name, store, self._counts, names) for name, store in links]
@@ -196,7 +200,8 @@ class _Links:
             raise InputError(f"edge_index of {name!r} must be [2, edges], got another shape or none")
         for side, count in zip(edge_index, ends, strict=True):
             if len(side) and not (side.min() >= 0 and side.max() < count):
-                raise InputError(f"edge_index of {name!r} must name nodes below {count}, got another")
+                wrong = side[(side < 0) | (side >= count)][0]
+                raise InputError(f"edge_index of {name!r} must name nodes below {count}, got {wrong}")
         self.edge_index = edge_index
         self.weight = _column(store, "edge_weight", np.float32, 1)
         self.time = _column(store, "time", np.float64, 1)
@@ -208,10 +213,10 @@ class _Links:
             if attributes is None
             else attributes.reshape(len(attributes), math.prod(attributes.shape[1:]))
         )
-        for column, values in (("edge_weight", self.weight), ("time", self.time)):
+        for name_of, values in (("edge_weight", self.weight), ("time", self.time)):
             if values is not None and len(values) != edge_index.shape[1]:
                 raise InputError(
-                    f"{column} of {name!r} must have a number for each of {edge_index.shape[1]} edges"
+                    f"{name_of} of {name!r} must have a number for each of {edge_index.shape[1]} edges"
                 )
         self._ends = ends
         self._order: dict[bool, tuple[IntArray, IntArray]] = {}
@@ -225,13 +230,22 @@ class _Links:
         return self._order[incoming]
 
 
+def _check_values(data: "Data | HeteroData") -> None:
+    """Raises `InputError` for what no graph would take."""
+    _, events, _ = read_pyg(data, "keep")
+    events.check()
+    for chunk in events.chunks:
+        if chunk.weight is not None and len(chunk.weight) and np.abs(chunk.weight).max() > _LARGEST_WEIGHT:
+            raise InputError(f"weights must be at most 2^96, got {np.abs(chunk.weight).max():g}")
+
+
 def _column(
     store: "Data", name: str, type_: type[N], dimensions: int | None
 ) -> "np.ndarray[tuple[int, ...], np.dtype[N]] | None":
-    value = store.get(name) if name in store else None
+    value = column(store, name)
     if value is None:
         return None
-    found = np.asarray(value.detach().cpu().numpy(), dtype=type_)
+    found = np.asarray(value, dtype=type_)
     if dimensions is not None and found.ndim != dimensions:
         raise InputError(f"{name} must have {dimensions} dimensions, got the shape {list(found.shape)}")
     return found

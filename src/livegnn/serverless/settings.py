@@ -7,10 +7,10 @@ from pathlib import Path
 from shutil import which
 from typing import Literal, TypeAlias, get_args
 
-from livegnn.arguments import whole
+from livegnn.arguments import above_zero, whole
 from livegnn.errors import InputError
 from livegnn.serverless.bodies import LONGEST_WAIT
-from livegnn.serverless.function import PREDICTOR, Function, Step
+from livegnn.serverless.function import PREDICTOR, Function, Setting, Step
 from livegnn.serverless.hosts import WorkerHost
 from livegnn.serverless.node import Node
 from livegnn.serverless.scheduler import KEEP_ALIVE, Limits
@@ -26,8 +26,9 @@ class NodeSettings:
 
     snapshot, model: where they are. opener: "module:name" of what opens the predictor with these. workers: at
     most, that predict. sampling_workers: at most, that sample beside them; 0: whoever predicts samples, too.
-    waiting: so many requests more than workers are taken. keep_alive: seconds for which a worker may be idle.
-    memory: bytes of each worker. image, engine, options: of containers. Raises InputError.
+    refresh: how many seconds after the last time a worker looks for a newer snapshot; None: as the opener
+    has it. waiting: so many requests more than workers are taken. keep_alive: seconds for which a worker may
+    be idle. memory: bytes of each worker. image, engine, options: of containers. Raises InputError.
     """
 
     snapshot: str
@@ -39,6 +40,7 @@ class NodeSettings:
     waiting: int = 100
     keep_alive: float = KEEP_ALIVE
     memory: int | None = None
+    refresh: float | None = None
     image: str | None = None
     engine: str = "docker"
     options: Sequence[str] = ()
@@ -47,6 +49,8 @@ class NodeSettings:
         whole(self.workers, "workers", 1)
         whole(self.sampling_workers, "sampling_workers", 0)
         whole(self.waiting, "waiting", 0)
+        if self.refresh is not None:
+            above_zero(self.refresh, "refresh")
         if self.place not in get_args(Place):
             raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
         if (self.place == "containers") != (self.image is not None):
@@ -80,9 +84,10 @@ class NodeSettings:
             raise InputError(f"engine must be a command such as docker or podman, found none: {self.engine}")
 
     def _function(self, step: Step) -> Function:
-        return Function(
-            self.opener, {"snapshot_url": self.snapshot, "model_path": self.model}, step, self.memory
-        )
+        given: dict[str, Setting] = {"snapshot_url": self.snapshot, "model_path": self.model}
+        if self.refresh is not None:
+            given["refresh_seconds"] = self.refresh
+        return Function(self.opener, given, step, self.memory)
 
     def _host(self, function: Function) -> WorkerHost:
         if self.place == "containers":

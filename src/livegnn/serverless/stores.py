@@ -5,6 +5,7 @@ have the same face and stand in between. Thread safety: any thread may call.
 """
 
 import os
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ PART = 8 << 20
 
 _PARTS_AT_ONCE = 2
 _IN_MEMORY: "dict[str, ObjectStore]" = {}
+_REFUSED = re.compile(r"code: 40([134]) .*<Code>(\w+)</Code><Message>([^<]*)</Message>", re.DOTALL)
 _SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "file", "memory")
 
 
@@ -143,9 +145,11 @@ def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "ObstoreS
     try:
         client = {"timeout": timedelta(seconds=timeout), "connect_timeout": timedelta(seconds=timeout)}
         settings = dict(options)
-        # These options replace those of the environment.
-        allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
-        if allowed or settings.get("endpoint", "").startswith("http://"):
+        # These options replace those of the environment. Who names an endpoint without TLS wants none.
+        allowed = settings.pop("allow_http", os.environ.get("AWS_ALLOW_HTTP", ""))
+        named = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+        endpoints = (settings.get("endpoint", ""), *(os.environ.get(name, "") for name in named))
+        if allowed.lower() in ("1", "true") or any(one.startswith("http://") for one in endpoints):
             client["allow_http"] = True  # type: ignore[assignment]
         # Reads are repeated by `Objects`, which also sees what is truncated; parts of uploads by obstore.
         reads, writes = (
@@ -259,7 +263,7 @@ class _Folder(ObstoreStore):
             folder = self._folder
             if folder is not None and (write or folder.is_dir()):
                 try:
-                    self._reads = self._writes = LocalStore(folder, mkdir=write)
+                    self._reads = self._writes = LocalStore(folder, automatic_cleanup=True, mkdir=write)
                 except OSError as error:
                     raise SnapshotError(f"the folder {folder} cannot be opened: {error}") from error
                 self._folder = None
@@ -302,6 +306,13 @@ class _told:  # noqa: N801 - it reads as a word of a `with` statement
         from obstore import exceptions
 
         where = f"{self._path} in {self._url}"
+        refused = _REFUSED.search(str(error))
+        if (
+            refused is not None and refused[2] != "NoSuchKey"
+        ):  # obstore takes some of these for errors that pass
+            raise SnapshotError(
+                f"the store refuses {where}: {refused[2]}, {refused[3]} Give the right bucket and keys"
+            ) from error
         if isinstance(error, (FileNotFoundError, exceptions.NotFoundError)):
             raise ObjectMissingError(f"expected the object {where}, found none") from error
         if isinstance(error, (FileExistsError, exceptions.AlreadyExistsError, exceptions.PreconditionError)):

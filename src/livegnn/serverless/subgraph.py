@@ -26,13 +26,19 @@ Lists: TypeAlias = tuple[EdgeType, Direction]
 """The lists of neighbours of one edge type in one direction."""
 
 
+_COPY = 40
+_ROW = (1 << _COPY) - 1
+"""Where a query draws, each seed has nodes of its own: the bits above a row's number say which seed's."""
+
+
 @dataclass(frozen=True)
 class Neighborhood:
     """What a prediction reads of a snapshot, without the features of nodes.
 
     snapshot: the identity of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first,
-    then hop by hop. degrees: in the whole graph, None if those of the sample count. degree: by node type, how
-    long the longest list of each node is that was read, -1 where none was.
+    then hop by hop; with a query's draws a row stands there for each seed that has reached it. degrees: in
+    the whole graph, None if those of the sample count. degree: by node type, how long the longest list of
+    each node is that was read, -1 where none was.
     """
 
     snapshot: str
@@ -98,11 +104,16 @@ def drawn_neighborhood(
     sample_seed: int,
     edge_types: Sequence[EdgeType],
 ) -> Neighborhood:
-    """What a query draws around the seeds; the same for the same snapshot, seeds and `sample_seed`.
+    """What a query draws around each of the seeds by itself; the same for the same snapshot, seed and
+    `sample_seed`, whoever else is asked for. A list that several seeds reach is read once.
 
     edge_types: those that the model names.
     """
-    growth = _Growth(snapshot, query.seed_type, seeds, sample_seed)
+    distinct = np.unique(seeds)
+    copies = np.arange(len(distinct)) << _COPY
+    growth = _Growth(
+        snapshot, query.seed_type, (distinct | copies)[np.searchsorted(distinct, seeds)], sample_seed
+    )
     brought = {SEEDS: growth.new[query.seed_type]}
     hops: list[list[int]] = []
     at: dict[int, int] = {SEEDS: -1}
@@ -168,11 +179,17 @@ class _Growth:
         """Reads the lists of nodes, draws from them if a one-hop query says so, and makes what they reach the
         next hop. Returns the row numbers that each of them has reached first."""
         hop = len(self._hops[self._seed_type])
-        found = _fetch_lists(self._snapshot, [(lists, rows) for lists, rows, _ in asked])
+        distinct = [rows if one is None else np.unique(rows & _ROW) for _, rows, one in asked]
+        found = _fetch_lists(
+            self._snapshot, [(lists, each) for (lists, _, _), each in zip(asked, distinct, strict=True)]
+        )
         reached = []
         added: dict[NodeType, list[IntArray]] = {name: [] for name in self._hops}
-        for (lists, rows, one), neighbors in zip(asked, found, strict=True):
-            others = self._take(lists, rows, neighbors, one, hop)
+        for (lists, rows, one), each, neighbors in zip(asked, distinct, found, strict=True):
+            if one is None:
+                others = self._take(lists, rows, neighbors, hop)
+            else:
+                others = self._draw(lists, rows, each, neighbors, one, hop)
             name = lists[0][0 if lists[1] == "in" else 2]
             fresh = np.setdiff1d(others, self._known[name])
             self._known[name] = np.union1d(self._known[name], fresh)
@@ -184,24 +201,36 @@ class _Growth:
             self._hops[name].append(rows)
         return reached
 
-    def _take(self, lists: Lists, rows: IntArray, found: Neighbors, one: OneHop | None, hop: int) -> IntArray:
+    def _take(self, lists: Lists, rows: IntArray, found: Neighbors, hop: int) -> IntArray:
         """Keeps the edges of lists that were read; returns the row numbers at their other ends."""
         lengths = np.diff(found.offsets)
         self._lengths[receiver_of(lists)].append((rows, lengths))
         own = np.repeat(rows, lengths)
-        if one is None:
-            read = self._read.setdefault(lists, _Read())
-            read.rows.append(rows)
-            read.degrees.append(_degrees_of(own, found, same=lists[0][0] == lists[0][2]))
-        else:
-            kept = drawn(found, rows, one, self._sample_seed)
-            own = own[kept]
-            weight = None if found.weight is None else found.weight[kept]
-            attr = None if found.edge_attr is None else found.edge_attr[kept]
-            found = Neighbors(found.offsets, found.rows[kept], weight, None, attr)
+        read = self._read.setdefault(lists, _Read())
+        read.rows.append(rows)
+        read.degrees.append(_degrees_of(own, found, same=lists[0][0] == lists[0][2]))
         source, target = (found.rows, own) if lists[1] == "in" else (own, found.rows)
         self._edges.append(_Edges(lists, hop, source, target, found.weight, found.edge_attr))
         return found.rows
+
+    def _draw(
+        self, lists: Lists, rows: IntArray, distinct: IntArray, found: Neighbors, one: OneHop, hop: int
+    ) -> IntArray:
+        """Draws from the lists of `distinct`, and keeps the edges for each seed's copy of these nodes."""
+        kept = drawn(found, distinct, one, self._sample_seed)
+        drawn_of = np.bincount(np.searchsorted(found.offsets, kept, "right") - 1, minlength=len(distinct))
+        where = np.searchsorted(distinct, rows & _ROW)
+        self._lengths[receiver_of(lists)].append((rows, np.diff(found.offsets)[where]))
+        counts = drawn_of[where]
+        begins = np.cumsum(drawn_of)[where] - counts - (np.cumsum(counts) - counts)
+        at = kept[np.repeat(begins, counts) + np.arange(int(counts.sum()))]
+        own = np.repeat(rows, counts)
+        others = found.rows[at] | (own & ~_ROW)
+        source, target = (others, own) if lists[1] == "in" else (own, others)
+        weight = None if found.weight is None else found.weight[at]
+        attr = None if found.edge_attr is None else found.edge_attr[at]
+        self._edges.append(_Edges(lists, hop, source, target, weight, attr))
+        return others
 
     def drop_twice_read(self) -> None:
         """Drops edges that were read from both of their ends: those from the source's side."""
@@ -266,7 +295,7 @@ class _Growth:
                     [none, *(it.edge_attr for it in read if it.edge_attr is not None)]
                 )
         sample = HeteroSubgraph(
-            node=dict(node),
+            node={name: rows & _ROW for name, rows in node.items()},
             row=row,
             col=col,
             edge=dict.fromkeys(row),

@@ -28,6 +28,7 @@ from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.rows import GraphRows
 from livegnn.serverless.snapshot import read_newest_manifest
 from livegnn.serverless.writer import (
+    ONCE,
     Direction,
     counts_of,
     publish,
@@ -293,7 +294,8 @@ class SnapshotView(View):
         before = self._continue(newest)
         if before is not None and before.seq == self.graph.seq:
             return False
-        generation = 1 if newest is None else newest.generation + 1
+        # Readers look for a number above theirs, also in a store that was emptied under them.
+        generation = 1 + max(0 if one is None else one.generation for one in (newest, self._manifest))
         step = self._choose(before)
         kept: tuple[Layer, ...] = ()
         if before is not None and step != "base":
@@ -332,13 +334,19 @@ class SnapshotView(View):
         if self._attempted is not None and newest == self._attempted.manifest:
             self._adopt(self._attempted)  # the store had it, and the answer was lost
         before = self._manifest
-        if before is not None and (newest is None or newest.generation != before.generation):
-            raise SnapshotError(
-                f"expected {before.path} to be the newest snapshot in {self.objects.url}, got "
-                f"{'none' if newest is None else newest.path}: does another process write to the same place? "
-                "Give each its own, and start this one again"
+        if before is None or (newest is not None and newest.generation == before.generation):
+            return before
+        if newest is None or newest.chain.startswith(ONCE):
+            _logger.warning(
+                "%s %s: the next snapshot is a whole one",
+                self.objects.url,
+                "is empty" if newest is None else f"has a snapshot by another hand, {newest.path}",
             )
-        return before
+            return None
+        raise SnapshotError(
+            f"expected {before.path} to be the newest snapshot in {self.objects.url}, got {newest.path}: "
+            "does another process write to the same place? Give each its own, and start this one again"
+        )
 
     def _find_continued(self, generation: int, newest: Manifest | None) -> Manifest | None:
         """The snapshot that a checkpoint names, under the number of the newest one, if its layers are there.

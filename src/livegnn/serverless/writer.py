@@ -53,6 +53,10 @@ PIECE = 4 << 20
 _ROWS_AT_ONCE = 1 << 16
 
 
+ONCE = "once-"
+"""The chain of a snapshot that no writer continues begins with this."""
+
+
 def write_snapshot(
     source: "Graph | Data | HeteroData",
     where: "str | Objects",
@@ -80,7 +84,7 @@ def write_snapshot(
         manifest = Manifest(
             generation,
             seq or 0,
-            secrets.token_hex(8),
+            ONCE + secrets.token_hex(8),
             rows.schema.to_json(),
             counts_of(rows),
             (layer,),
