@@ -1,15 +1,21 @@
 """What a function is asked and answers, as bytes; predictors in one stage and in two."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import functions
 from functions import GraphPredictor, body, expected
+from livegnn import Events, Graph
 from livegnn.errors import InputError, OverloadedError, StoreUnavailableError, TimeoutExpired
 from livegnn.serverless.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked
 from livegnn.serverless.function import Function, answer
+from livegnn.serverless.predictor import SnapshotPredictor
+from livegnn.serverless.source import SnapshotSource
+from livegnn.serverless.view import SnapshotView
+from streams import WIDTH, make_model
 
 
 @pytest.mark.parametrize(
@@ -105,3 +111,21 @@ def test_a_function_is_data() -> None:
     with pytest.raises(InputError, match="two stages"):
         Function("functions:WholePredictor", {}, "sample").open()
     assert isinstance(Answer(200, b"").headers(), dict)
+
+
+def test_whoever_asks_for_a_newer_event_gets_a_newer_snapshot_if_there_is_one(tmp_path: Path) -> None:
+    graph = Graph.from_edges([0, 1], [1, 2], x=np.eye(3, WIDTH))
+    view = SnapshotView(graph, str(tmp_path), interval=None)
+    view.write()
+    predictor = SnapshotPredictor(SnapshotSource(str(tmp_path)), make_model(), refresh_seconds=None)
+    graph.apply(Events().add_edges([2], [1]))
+
+    def ask(min_seq: int) -> tuple[int, int | None]:
+        found = answer(predictor, "predict", json.dumps({"ids": [1], "min_seq": min_seq}).encode())
+        return found.status, json.loads(found.body).get("seq")
+
+    assert ask(1) == (503, None), "no snapshot shows it yet"
+    view.write()
+    assert ask(0) == (200, 0)
+    assert ask(1) == (200, 1)
+    view.close()

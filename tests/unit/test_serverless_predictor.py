@@ -248,7 +248,10 @@ def test_what_a_query_draws_does_not_depend_on_who_else_is_asked_for(
     graph = Graph(Schema({"node": 3}, {EDGES: EdgeSchema(timed=True)}))
     events = Events().add_nodes(range(60), rng.normal(size=(60, 3)))
     source, target = rng.integers(0, 60, (2, 900))
-    graph.apply(events.add_edges(source, target, time=rng.permutation(900), edge_type=EDGES))
+    times = rng.permutation(900) // 4  # some are equal
+    graph.apply(events.add_edges(source, target, time=times, edge_type=EDGES))
+    graph.apply(Events().remove_nodes([3, 9]).add_nodes([9, 3], rng.normal(size=(2, 3))))
+    graph.apply(Events().add_edges(source[:99], [9] * 99, time=times[:99], edge_type=EDGES))
     query = Query("node").hop(EDGES, 5, direction="in", by=by).hop(EDGES, 3, direction="in", by=by)
     model = make_sage().with_query(query)
     write_snapshot(graph, objects := open_objects(f"memory://{by} {memory_limit}"))

@@ -251,10 +251,13 @@ def test_a_view_that_is_behind_the_store_waits(tmp_path: Path) -> None:
     view = SnapshotView(graph, str(tmp_path), interval=None)
     for seq in (1, 2, 3):
         assert view.write() is None or seq == 3
+        assert view.failure is not None
+        assert "shows event 3" in view.failure
         graph.apply(Events().remove_edges([0], [1]))
     published = view.write()
     assert published is not None
     assert (published.seq, published.generation) == (3, 2)
+    assert view.failure is None
 
 
 @pytest.mark.parametrize("later", [0, 1, 6])

@@ -4,6 +4,7 @@ import json
 import random
 import zlib
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from livegnn.serverless.faults import FAULTS, Fault, FaultyStore
 from livegnn.serverless.manifest import Manifest
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.source import SnapshotSource, open_snapshot
+from livegnn.serverless.stored import StoredSnapshot
 from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import publish, write_snapshot
 from snapshots import Stream, check_shows, make_schema
@@ -302,6 +304,25 @@ def test_manifests_are_json_with_a_checksum(tmp_path: Path) -> None:
     ):
         with pytest.raises(FileFormatError, match=said):
             Manifest.from_bytes(wrong, "it")
+
+
+def test_a_base_without_a_table_is_refused(tmp_path: Path) -> None:
+    """Its rows would be those of the deltas alone."""
+    graph = Graph.from_edges([0], [1], x=np.eye(2))
+    view = SnapshotView(graph, str(tmp_path), interval=None)
+    view.write()
+    graph.apply(Events().set_features([0], [[3.0, 4.0]]).add_edges([1], [0]))
+    manifest = view.write()
+    assert manifest is not None
+    base, delta = manifest.layers
+    objects = open_objects(str(tmp_path))
+    StoredSnapshot(objects, manifest)
+    for key in base.tables:
+        tables = {name: table for name, table in base.tables.items() if name != key}
+        if key in delta.tables or key.kind in ("ids", "features"):
+            wrong = replace(manifest, layers=(replace(base, tables=tables), delta))
+            with pytest.raises(FileFormatError, match=f"must have the tables {key}"):
+                StoredSnapshot(objects, wrong)
 
 
 def test_a_manifest_under_another_name_is_seen(tmp_path: Path) -> None:

@@ -20,6 +20,15 @@ Port = Annotated[
     int, typer.Option(envvar="PORT", help="the port, or that of the variable PORT; 0 for any free one")
 ]
 
+Refresh = Annotated[
+    float | None,
+    typer.Option(metavar="SECONDS", help="after which a worker looks for a newer snapshot; 60"),
+]
+ContainerOption = Annotated[
+    list[str] | None,
+    typer.Option(help="of the engine's run, such as --volume=/data:/data:ro; may be repeated"),
+]
+
 
 @app.command()
 def serve(
@@ -44,19 +53,13 @@ def serve(
     memory: Annotated[
         int | None, typer.Option(metavar="MIB", help="that a worker may take, in MiB; all there is")
     ] = None,
-    refresh: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="after which a worker looks for a newer snapshot; 60"),
-    ] = None,
+    refresh: Refresh = None,
     place: Annotated[
         str, typer.Option(help="where workers are: processes, threads, containers or ray")
     ] = "processes",
     image: Annotated[str | None, typer.Option(help="of containers: one with LiveGNN in it")] = None,
     engine: Annotated[str, typer.Option(help="of containers: docker, podman, or another command")] = "docker",
-    container_option: Annotated[
-        list[str] | None,
-        typer.Option(help="of the engine's run, such as --volume=/data:/data:ro; may be repeated"),
-    ] = None,
+    container_option: ContainerOption = None,
     ray_address: Annotated[
         str | None, typer.Option(help="of a Ray cluster; the one that RAY_ADDRESS names, or a new one here")
     ] = None,

@@ -25,6 +25,8 @@ class SnapshotsSection:
     grace: float = 600.0
 
     def __post_init__(self) -> None:
+        if not self.url:
+            raise InputError("url must be that of a store, or the path of a folder, got an empty one")
         for name in ("interval", "grace"):
             if not getattr(self, name) > 0:
                 raise InputError(f"{name} must be seconds above 0, got {getattr(self, name)!r}")

@@ -14,6 +14,7 @@ from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatA
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
+    from jaxtyping import Shaped
     from numpy.typing import ArrayLike, NDArray
     from torch_geometric.data import Data, HeteroData
 
@@ -145,7 +146,7 @@ def read_pyg(
     return schema, events, {edge_type for edge_type, way in ways.items() if way == "refuse"}
 
 
-def column(store: "Data", name: str) -> "NDArray[np.generic] | None":
+def column(store: "Data", name: str) -> "Shaped[NDArray[np.generic], '...'] | None":
     """A tensor of PyG's data as an array; None if it has none of this name. Raises `InputError`."""
     value = store.get(name) if name in store else None
     if value is None or not hasattr(value, "detach"):

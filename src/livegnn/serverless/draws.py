@@ -24,7 +24,9 @@ def drawn(
     place = np.arange(len(segment)) - found.offsets[segment]
     rank: DoubleArray
     if one.by == "latest" and found.time is not None:
-        rank = -found.time
+        # Equal times go by the order of the nodes, as in every sampler of a graph.
+        rank = np.empty(len(segment))
+        rank[np.lexsort((found.rows, -found.time))] = np.arange(len(segment))
     elif one.by == "weight" and found.weight is not None:
         # The least of exponential variables of these rates: Efraimidis and Spirakis draw without replacement.
         with np.errstate(divide="ignore", invalid="ignore"):

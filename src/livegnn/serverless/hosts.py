@@ -7,7 +7,14 @@ from livegnn.serverless.bodies import Answer
 
 
 class WorkerDied(LiveGNNError):
-    """A worker has ended without an answer, or did not start. What it was asked may be asked of another."""
+    """A worker has ended without an answer, or did not start. What it was asked may be asked of another.
+
+    error_type: the name of the error for which it could not begin, if it said one.
+    """
+
+    def __init__(self, message: str, error_type: str | None = None) -> None:
+        super().__init__(message)
+        self.error_type = error_type
 
 
 class Worker(Protocol):

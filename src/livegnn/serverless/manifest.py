@@ -148,7 +148,7 @@ class Manifest:
                 tuple((int(rows), int(count)) for rows, count in content["nodes"]),
                 tuple(map(_to_layer, content["layers"])),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise FileFormatError(f"{name} must have the fields of a manifest: {error!r}") from error
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 import numpy as np
 
 from livegnn.arguments import listed_ids, whole
-from livegnn.errors import InputError, ModelError, SnapshotReplacedError, UnknownNodeError
+from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
 from livegnn.graph.defaults import left_out
 from livegnn.graph.schema import Schema
 from livegnn.inference.forward import SampledForward
@@ -32,6 +32,8 @@ from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
 from livegnn.serverless.feature_cache import FeatureCache
 from livegnn.serverless.memory import MemoryModel, PeakMeter
+from livegnn.serverless.model_fit import check_fit
+from livegnn.serverless.objects import open_objects
 from livegnn.serverless.snapshot import Snapshot
 from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, receiver_of, whole_neighborhood
@@ -68,12 +70,14 @@ def open_predictor(
     cache: bool = True,
     sample_seed: int = 0,
     refresh_seconds: float | None = 60.0,
+    patience: float = 3.0,
 ) -> "SnapshotPredictor":
     """A predictor on the newest snapshot of a store, with a model file.
 
     snapshot_url: as `open_objects` takes it. memory_path: a file of `MemoryModel.save`; by default the path
     of the model with ``.memory`` after it, if there is such a file. memory_limit: in bytes; by default the
-    limit that the memory model names, if there is one. The rest: as for `SnapshotPredictor`.
+    limit that the memory model names, if there is one. patience: as `open_objects` takes it; who asks waits
+    ten seconds, and should read by then that the store is away. The rest: as for `SnapshotPredictor`.
 
     Raises `FileFormatError` for files that are damaged, and what `SnapshotPredictor` raises.
     """
@@ -82,7 +86,7 @@ def open_predictor(
     if memory_limit is None and memory_model is not None:
         memory_limit = memory_model.limit
     return SnapshotPredictor(
-        SnapshotSource(snapshot_url),
+        SnapshotSource(open_objects(snapshot_url, patience=patience)),
         Model.load(model_path),
         output=output,
         memory_limit=memory_limit,
@@ -287,7 +291,7 @@ class SnapshotPredictor:
 
     def _compile(self, schema: Schema) -> None:
         model = renamed(self.model, left_out(schema))
-        _check_fit(model, schema)
+        check_fit(model, schema)
         found = Outputs(model).find(self._output)
         self._node_type = found.node_type
         self._edge_types: Sequence[tuple[str, str, str]] = model.edge_types
@@ -484,24 +488,3 @@ def _run_beside(jobs: Sequence[Callable[[], None]]) -> None:
         jobs[-1]()
         for each in running:
             each.result()
-
-
-def _check_fit(model: Model, schema: Schema) -> None:
-    """Raises `ModelError` if a model reads what graphs of this schema do not have."""
-    for given in model.inputs.values():
-        have = schema.node_types.get(given.node_type)
-        if have != given.width:
-            raise ModelError(
-                f"the model reads {given.width} features of {given.node_type!r} nodes, the snapshot has "
-                f"{'no such nodes' if have is None else have}: write it of the graph that the model is for"
-            )
-    for name in model.edge_types:
-        if name not in schema.edge_types:
-            have_types = ", ".join(map(str, schema.edge_types))
-            raise ModelError(f"the model propagates along {name}, the snapshot has {have_types}")
-    for read in model.edge_inputs.values():
-        width = schema.edge_types[read.edge_type].edge_dim
-        if read.column == "edge_attr" and width != read.width:
-            raise ModelError(
-                f"the model reads {read.width} features of {read.edge_type} edges, the snapshot has {width}"
-            )

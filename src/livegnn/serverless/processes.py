@@ -132,7 +132,7 @@ async def start(
     if first.status != 200:
         await worker.kill()
         told = json.loads(first.body)["error"]
-        raise WorkerDied(f"a worker could not begin: {told['type']}: {told['message']}")
+        raise WorkerDied(f"a worker could not begin: {told['type']}: {told['message']}", told["type"])
     return worker
 
 

@@ -49,6 +49,8 @@ class NodeSettings:
         whole(self.workers, "workers", 1)
         whole(self.sampling_workers, "sampling_workers", 0)
         whole(self.waiting, "waiting", 0)
+        if self.memory is not None:
+            whole(self.memory, "memory", 1)
         if self.refresh is not None:
             above_zero(self.refresh, "refresh")
         if self.place not in get_args(Place):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Coroutine
 
 from livegnn.arguments import above_zero
-from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired
+from livegnn.errors import InputError, LiveGNNError, OverloadedError, StoreUnavailableError, TimeoutExpired
 from livegnn.histogram import SECONDS, Histogram
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.hosts import Worker, WorkerDied, WorkerHost
@@ -79,6 +79,7 @@ class Stage:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._reason = "no worker has died"
+        self._failure: type[LiveGNNError] = WorkersFailed
 
     async def call(self, body: bytes) -> Answer:
         """What a worker answers. Raises OverloadedError if too many requests are here, and WorkersFailed.
@@ -131,7 +132,7 @@ class Stage:
                     self._fail(request, self._overloaded())
                 case Fail(request):
                     self.figures.failed += 1
-                    self._fail(request, WorkersFailed(f"workers fail or do not start: {self._reason}"))
+                    self._fail(request, self._failure(f"workers fail or do not start: {self._reason}"))
         self._set_timer()
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
@@ -157,6 +158,8 @@ class Stage:
             started = await self._host.launch(worker)
         except Exception as error:
             del self._launches[worker]
+            away = getattr(error, "error_type", None) == StoreUnavailableError.__name__
+            self._failure = StoreUnavailableError if away else WorkersFailed
             self._note_death(worker, str(error))
         except asyncio.CancelledError:
             self._launches.pop(worker, None)

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 import numpy as np
 
 from livegnn.arguments import incoming
-from livegnn.errors import InputError, ObjectMissingError, SnapshotReplacedError, UnknownTypeError
+from livegnn.errors import (
+    FileFormatError,
+    InputError,
+    ObjectMissingError,
+    SnapshotReplacedError,
+    UnknownTypeError,
+)
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.inference import Degrees
 from livegnn.serverless import records
@@ -68,7 +74,26 @@ class StoredSnapshot:
         self.schema = Schema.from_json(manifest.schema)
         self._node_types = list(self.schema.node_types)
         self._edge_types = list(self.schema.edge_types)
+        self._check_tables()
         self._open()
+
+    def _check_tables(self) -> None:
+        """A row that no layer has is a row without a node, so the base must have all tables."""
+        base, *deltas = self.manifest.layers or (None,)
+        needed = {TableKey("ids", i) for i in range(len(self._node_types))}
+        needed |= {
+            TableKey("features", i) for i, width in enumerate(self.schema.node_types.values()) if width
+        }
+        needed |= {
+            TableKey("both", i) for i, edges in enumerate(self.schema.edge_types.values()) if edges.undirected
+        }
+        needed = needed.union(*(layer.tables for layer in deltas))
+        there = set() if base is None else set(base.tables)
+        if missing := sorted(map(str, needed - there)):
+            raise FileFormatError(
+                f"the base of {self.manifest.path} in {self.objects.url} must have the tables "
+                f"{', '.join(missing)}, it has none such: write the snapshot anew"
+            )
 
     @property
     def identity(self) -> str:

@@ -328,6 +328,8 @@ class _told:  # noqa: N801 - it reads as a word of a `with` statement
         )
         if isinstance(error, lasting):
             raise SnapshotError(f"the store refuses {where}: {said}") from error
+        if "169.254.169.254" in said:  # obstore asks there where it has no keys
+            said += ": no keys were given, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         if isinstance(error, (exceptions.BaseError, OSError)):
             raise StoreUnavailableError(f"the store does not answer for {where}: {said}") from error
 

@@ -99,6 +99,7 @@ class SnapshotView(View):
         self.objects = open_objects(where) if isinstance(where, str) else where
         self.failure: str | None = None
         """Why the last attempt wrote nothing; None if it did."""
+        self._behind: str | None = None
         self._interval = interval
         self._directions = tuple(directions)
         self._keys = table_keys(graph.schema, self._directions)
@@ -251,7 +252,8 @@ class SnapshotView(View):
     def write(self) -> Manifest | None:
         """Publishes the graph as it is now, unless the newest snapshot shows it already, and collects what
         nobody needs. Returns what it published last. If the store has a snapshot of a later event than the
-        graph, the graph is still replaying: nothing is written then.
+        graph, the graph is still replaying, or is another one: nothing is written then, and `failure` says
+        so.
 
         Raises `SnapshotError` if the store cannot be written, or if another process writes to it; the next
         call writes what this one did not.
@@ -259,7 +261,7 @@ class SnapshotView(View):
         with self._writing:
             try:
                 published = self._write()
-                self.failure = None
+                self.failure = self._behind
             except BaseException as error:
                 self.failure = str(error)
                 with self.graph.writer:
@@ -289,7 +291,15 @@ class SnapshotView(View):
     def _write(self) -> bool:
         """Whether it published a snapshot."""
         newest = read_newest_manifest(self.objects)
+        behind, self._behind = self._behind, None
         if newest is not None and newest.seq > self.graph.seq:
+            self._behind = (
+                f"{newest.path} in {self.objects.url} shows event {newest.seq}, the graph has come to "
+                f"{self.graph.seq}: nothing is written before it is there; a graph of another log needs a "
+                "place of its own"
+            )
+            if behind is None:
+                _logger.warning("%s", self._behind)
             return False
         before = self._continue(newest)
         if before is not None and before.seq == self.graph.seq:
