@@ -209,6 +209,8 @@ def test_topics_that_do_not_fit_are_named(
         admin = AdminClient({"bootstrap.servers": broker.servers})
         for one in (name, f"{name}.control"):
             admin.create_topics([NewTopic(one, 1, 1, config=settings)])[one].result()
+        while not {name, f"{name}.control"} <= set(admin.list_topics(timeout=60).topics):
+            pass  # it is acknowledged before all clients see it
     with pytest.raises(LogError, match=message):
         KafkaLog(broker.servers, name)
 
