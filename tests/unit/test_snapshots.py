@@ -143,6 +143,11 @@ def test_wrong_arguments_are_said(tmp_path: Path) -> None:
     snapshot = open_snapshot(str(tmp_path))
     with pytest.raises(InputError, match="rows must be those of nodes"):
         snapshot.features(None, np.array([0, 7]))
+    for row in (-1, 2):
+        with pytest.raises(InputError, match=f"rows must be those of nodes.*got {row}"):
+            snapshot.neighbors(None, np.array([0, row]))
+        with pytest.raises(InputError, match=f"rows must be those of nodes.*got {row}"):
+            snapshot.degrees(None, np.array([row]))
     with pytest.raises(UnknownTypeError, match="node type must be one of"):
         snapshot.features("other", np.array([0]))
     with pytest.raises(UnknownTypeError, match="edge type must be one of"):

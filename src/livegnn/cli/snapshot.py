@@ -45,14 +45,19 @@ def write(
         list[str] | None,
         typer.Option(metavar="in|out", help="which lists of directed edges to write; by default both"),
     ] = None,
+    grace: Annotated[
+        float, typer.Option(metavar="SECONDS", help="after which a snapshot that was replaced is removed")
+    ] = 600.0,
     option: Options = None,
 ) -> None:
     r"""Write a whole graph as the newest snapshot of a store. Of a server that runs, \[snapshots] does."""
+    from livegnn.serverless.compaction import collect
     from livegnn.serverless.writer import write_snapshot
 
     objects = _open(url, option)
     wanted = direction or ["in", "out"]
     manifest = write_snapshot(_read_graph(source), objects, directions=wanted)  # type: ignore[arg-type]
+    collect(objects, grace)
     typer.echo(_as_text(manifest))
 
 

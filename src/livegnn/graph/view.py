@@ -40,6 +40,8 @@ class View:
     """
 
     name: str = ""
+    failure: str | None = None
+    """Why what the view does beside batches fails, for metrics; None if it does not."""
     forkable: bool = True
     native: "_core.View | None" = None
     reserved_names: ClassVar = frozenset({"graph", "log"})

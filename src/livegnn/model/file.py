@@ -85,7 +85,9 @@ def _read_description(data: bytes) -> Mapping[str, object]:
     length = int.from_bytes(data[:8], "little")
     if length > len(data) - 8:
         _refuse_pickle(data)
-        raise FileFormatError(f"the header must be {length} bytes, got {len(data) - 8}: it is truncated")
+        raise FileFormatError(
+            f"the header must be {length:,} bytes, got {len(data) - 8:,}: it is truncated, or no model file"
+        )
     try:
         header = json.loads(data[8 : 8 + length])
         description = json.loads(header["__metadata__"][_KEY])

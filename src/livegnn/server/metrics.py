@@ -28,6 +28,12 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_expired_edges_total", "Edges that expired", statistics.expired_edges.total),
         _gauge("livegnn_missing_views", "Views that failed and are built again", len(runtime.views.missing)),
         _gauges(
+            "livegnn_view_fails",
+            "1 while what a view does beside batches fails, such as writing snapshots",
+            ("view",),
+            {(name,): view.failure is not None for name, view in runtime.views.items()},
+        ),
+        _gauges(
             "livegnn_model_serving",
             "1 for the model that answers, 0 for others that follow the graph",
             ("model",),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 import numpy as np
 
-from livegnn.arguments import listed_ids, whole
+from livegnn.arguments import above_zero, listed_ids, switch, whole
 from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
 from livegnn.graph.defaults import left_out
 from livegnn.graph.schema import Schema
@@ -33,7 +33,7 @@ from livegnn.model.renaming import renamed
 from livegnn.serverless.feature_cache import FeatureCache
 from livegnn.serverless.memory import MemoryModel, PeakMeter
 from livegnn.serverless.model_fit import check_fit
-from livegnn.serverless.objects import open_objects
+from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.snapshot import Snapshot
 from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, receiver_of, whole_neighborhood
@@ -61,7 +61,7 @@ class Source(Protocol):
 
 
 def open_predictor(
-    snapshot_url: str,
+    snapshot_url: str | Objects,
     model_path: str | PathLike[str],
     *,
     memory_path: str | PathLike[str] | None = None,
@@ -74,7 +74,7 @@ def open_predictor(
 ) -> "SnapshotPredictor":
     """A predictor on the newest snapshot of a store, with a model file.
 
-    snapshot_url: as `open_objects` takes it. memory_path: a file of `MemoryModel.save`; by default the path
+    snapshot_url: as `open_objects` takes it, or what that returned. memory_path: a file of `MemoryModel.save`; by default the path
     of the model with ``.memory`` after it, if there is such a file. memory_limit: in bytes; by default the
     limit that the memory model names, if there is one. patience: as `open_objects` takes it; who asks waits
     ten seconds, and should read by then that the store is away. The rest: as for `SnapshotPredictor`.
@@ -86,7 +86,9 @@ def open_predictor(
     if memory_limit is None and memory_model is not None:
         memory_limit = memory_model.limit
     return SnapshotPredictor(
-        SnapshotSource(open_objects(snapshot_url, patience=patience)),
+        SnapshotSource(
+            open_objects(snapshot_url, patience=patience) if isinstance(snapshot_url, str) else snapshot_url
+        ),
         Model.load(model_path),
         output=output,
         memory_limit=memory_limit,
@@ -154,9 +156,11 @@ class SnapshotPredictor:
         self.model = model
         self.memory_limit = None if memory_limit is None else whole(memory_limit, "memory_limit", 1)
         self.memory_model = memory_model
-        self._caches = cache
+        self._caches = switch(cache, "cache")
         self._sample_seed = whole(sample_seed, "sample_seed", 0, 2**64 - 1)
-        self._refresh_seconds = refresh_seconds
+        self._refresh_seconds = (
+            None if refresh_seconds is None else above_zero(refresh_seconds, "refresh_seconds")
+        )
         self._lock = threading.RLock()
         self.account = Account()
         self._snapshot: Snapshot | None = None

@@ -189,6 +189,11 @@ class StoredSnapshot:
         self, key: TableKey, edges: EdgeSchema, rows: IntArray
     ) -> "tuple[NDArray[np.void], list[Place]]":
         """The records of the index; and where the lists are that have entries."""
+        name = self._edge_types[key.type][0 if key.kind == "out" else 2]
+        most, _ = self.manifest.nodes[self._node_types.index(name)]
+        if len(rows) and not 0 <= rows.min() <= rows.max() < most:
+            wrong = rows[(rows < 0) | (rows >= most)][0]
+            raise InputError(f"rows must be those of nodes, as rows_of returns them, got {wrong}")
         type_ = records.index_type(edges)
         places = self._layers.locate(key, rows)
         found = self._layers.read_records("index", type_.itemsize, places, len(rows))

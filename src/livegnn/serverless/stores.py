@@ -104,6 +104,8 @@ def open_store(url: str, *, timeout: float = 10.0, **options: str) -> "ObstoreSt
             "snapshots in object storage need obstore, which is not installed: "
             "pip install 'livegnn[serverless]'"
         ) from None
+    if not isinstance(url, str):
+        raise InputError(f"the URL of a store must be text, got {url!r}")
     scheme, colon, rest = url.partition("://")
     if url and not colon:
         scheme, url = "file", Path(url).absolute().as_uri()
@@ -328,6 +330,8 @@ class _told:  # noqa: N801 - it reads as a word of a `with` statement
         )
         if isinstance(error, lasting):
             raise SnapshotError(f"the store refuses {where}: {said}") from error
+        if "No space left" in said:
+            raise StoreUnavailableError(f"the store has no room for {where}: {said}") from error
         if "169.254.169.254" in said:  # obstore asks there where it has no keys
             said += ": no keys were given, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         if isinstance(error, (exceptions.BaseError, OSError)):

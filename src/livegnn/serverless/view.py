@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from livegnn.errors import FileFormatError, InputError, ObjectMissingError, SnapshotError
+from livegnn.arguments import above_zero
+from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.serverless import records
 from livegnn.serverless.changed_rows import ChangedRows
@@ -76,7 +77,8 @@ class SnapshotView(View):
     same event: the snapshot of then is continued, if it is still there; else a new base is written. start:
     begin at once, not with the first batch that is no replay.
 
-    Raises `InputError` for wrong arguments, `FileFormatError` if the state does not fit.
+    `failure` says why the last attempt wrote nothing; None if it did. Raises `InputError` for wrong arguments,
+    `FileFormatError` if the state does not fit.
     """
 
     name = "snapshots"
@@ -94,11 +96,12 @@ class SnapshotView(View):
         start: bool = True,
     ) -> None:
         super().__init__(graph)
-        if interval is not None and not interval > 0:
-            raise InputError(f"interval must be seconds above 0, or None, got {interval!r}")
+        if interval is not None:
+            above_zero(interval, "interval")
+        if grace:
+            above_zero(grace, "grace")
         self.objects = open_objects(where) if isinstance(where, str) else where
-        self.failure: str | None = None
-        """Why the last attempt wrote nothing; None if it did."""
+        self.failure = None
         self._behind: str | None = None
         self._interval = interval
         self._directions = tuple(directions)
