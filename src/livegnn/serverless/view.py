@@ -77,8 +77,8 @@ class SnapshotView(View):
     same event: the snapshot of then is continued, if it is still there; else a new base is written. start:
     begin at once, not with the first batch that is no replay.
 
-    `failure` says why the last attempt wrote nothing; None if it did. Raises `InputError` for wrong arguments,
-    `FileFormatError` if the state does not fit.
+    `failure` says why the last attempt wrote nothing; None if it did. Raises `InputError` for wrong
+    arguments, `FileFormatError` if the state does not fit.
     """
 
     name = "snapshots"
