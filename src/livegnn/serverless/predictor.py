@@ -76,8 +76,9 @@ def open_predictor(
 
     snapshot_url: as `open_objects` takes it, or what that returned. memory_path: a file of
     `MemoryModel.save`; by default the path of the model with ``.memory`` after it, if there is such a file.
-    memory_limit: in bytes; by default the limit that the memory model names, if there is one. patience: as `open_objects` takes it; who asks waits
-    ten seconds, and should read by then that the store is away. The rest: as for `SnapshotPredictor`.
+    memory_limit: in bytes; by default the limit that the memory model names, if there is one. patience: as
+    `open_objects` takes it; who asks waits ten seconds, and should read by then that the store is away. The
+    rest: as for `SnapshotPredictor`.
 
     Raises `FileFormatError` for files that are damaged, and what `SnapshotPredictor` raises.
     """
