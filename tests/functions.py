@@ -19,7 +19,7 @@ from livegnn.serverless.function import Function
 from streams import make_arrays, make_graph, make_model
 
 HERE = Path(__file__).parent
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(HERE.parent / "src"), str(HERE)])}
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 KILL, FAIL, HANG, GROW, PRINT, ROOM = range(1_000_001, 1_000_007)
 """Ids that do something to the worker that is asked for them."""
