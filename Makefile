@@ -50,7 +50,7 @@ install: $(VENV)/installed-test
 # -- tests --------------------------------------------------------------------------------------------------------
 
 test-python: $(VENV)/installed-test
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup --durations 40 --ignore tests/unit/test_benchmark_store.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadgroup --durations 40 --ignore tests/unit/test_benchmark_store.py
 
 # They compile the contestants first, which takes two minutes.
 test-contestants: $(VENV)/installed-test  ## what the store is measured beside holds what a dict holds
