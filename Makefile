@@ -12,7 +12,7 @@ WILD_CASES ?= 100000
 CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
-  hubs imports imports-oldest faults kills mutants test-contestants models-table test-cpp-threads-engine docs-check clean
+  hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -125,6 +125,9 @@ faults: $(VENV)/installed-test  ## so many histories of a machine that loses pow
 KILLS ?= 200
 kills: $(VENV)/installed-test  ## a server that is killed so often, under load; LIVEGNN_SEED: another history
 	LIVEGNN_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/faults/test_kills.py
+
+campaigns: $(VENV)/installed-test  ## tests that take minutes: clusters and brokers that die; needs the servers of tests/README.md
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m campaign --durations 10
 
 mutants: $(VENV)/installed-test  ## each protection against faults taken out once: the test and the seed that show it
 	$(BIN)/python tests/faults/mutants.py

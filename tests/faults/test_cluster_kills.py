@@ -81,6 +81,7 @@ def all_ready(workers: list[Worker], count: int) -> bool:
     return len(workers) == count and all(worker.ready for worker in workers)
 
 
+@pytest.mark.campaign
 @pytest.mark.xdist_group("ray")
 def test_workers_of_a_cluster_are_killed_and_replaced(processes: Processes, tmp_path: Path) -> None:
     view = Presampler(lg.Graph(SCHEMA), QUERY)

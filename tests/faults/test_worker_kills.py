@@ -228,6 +228,7 @@ def test_killed_workers_over_kafka_are_replaced(broker: Broker, tmp_path: Path) 
 
 
 @needs_broker
+@pytest.mark.campaign
 @pytest.mark.xdist_group("kafka")
 def test_killed_changes_over_kafka_happen_or_do_not(broker: Broker, tmp_path: Path) -> None:
     topic = f"changes-{SEED}"
