@@ -35,7 +35,7 @@ hypothesis.settings.register_profile(
     "ci",
     deadline=None,
     print_blob=True,
-    max_examples=20,
+    max_examples=15,
     phases=(hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate),
 )
 

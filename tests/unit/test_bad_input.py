@@ -16,6 +16,7 @@ from livegnn import (
     UnknownNodeError,
     UnknownTypeError,
 )
+from livegnn.arguments import LONGEST_TEXT
 from livegnn.sampling import sample_metapath, sample_neighbors, sample_subgraph
 from livegnn.training import NodeLoader
 from livegnn.types import DEFAULT_EDGE_TYPE, State
@@ -297,8 +298,11 @@ def test_features_that_are_no_numbers(x):
 
 
 LONG = "it is long " * 1_000_000
+LONGEST = LONG[:LONGEST_TEXT]
 ASKED: dict[str, Callable[[Graph, Engine], object]] = {
     "apply": lambda g, e: e.apply(Events().remove_nodes(LONG)),
+    "apply the longest": lambda g, e: e.apply(Events().remove_nodes(LONGEST)),
+    "predict the longest": lambda g, e: e.predict([LONGEST]),
     "add_edges": lambda g, e: g.apply(Events().add_edges(LONG, "b")),
     "features": lambda g, e: g.features([LONG]),
     "edge_attr": lambda g, e: g.edge_attr([LONG], ["b"]),
@@ -333,7 +337,10 @@ def test_a_message_about_something_long_is_short(name: str) -> None:
         ASKED[name](graph, engine)
     assert len(str(error.value)) <= 2000
     if name in ("predict", "apply"):
+        assert "got one of 11,000,000" in str(error.value)
+        with pytest.raises(InputError) as error:
+            ASKED[f"{name} the longest"](graph, engine)
         said = str(error.value)
         assert said.startswith("expected the id of a node of type 'node', got 'it is long it is long")
-        assert "characters ...]" in said
+        assert "long i... is long" in said
         assert said.endswith("add it first")

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from faulty_disk import FaultyDisk
@@ -385,6 +385,7 @@ def test_wrong_counts_are_found(tmp_path: Path, counts: bytes | str) -> None:
     up_to=st.integers(0, 70),
     most=st.integers(1, 12),
 )
+@example(groups=[[5, 4, 4], [4]], after=0, up_to=11, most=8)  # the end is between two entries of one row
 def test_reading_is_as_from_a_list_of_entries(
     tmp_path_factory: pytest.TempPathFactory, groups: list[list[int]], after: int, up_to: int, most: int
 ) -> None:

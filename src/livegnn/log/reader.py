@@ -113,7 +113,7 @@ class SqliteReader:
                     return writes
                 writes.append(write)
                 last = write.seq
-                if last >= end:
+                if last >= end or stored.seq > end:  # its other entries are behind the end
                     return writes
             if last < reached:
                 self._refuse_trimmed(after)

@@ -26,19 +26,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_rejected_entries_total", "Entries refused", statistics.rejected_entries.count),
         _counter("livegnn_rejected_events_total", "Events of these", statistics.rejected_entries.total),
         _counter("livegnn_expired_edges_total", "Edges that expired", statistics.expired_edges.total),
-        _gauge("livegnn_missing_views", "Views that failed and are built again", len(runtime.views.missing)),
-        _gauges(
-            "livegnn_view_fails",
-            "1 while what a view does beside batches fails, such as writing snapshots",
-            ("view",),
-            {(name,): view.failure is not None for name, view in runtime.views.items()},
-        ),
-        _gauges(
-            "livegnn_model_serving",
-            "1 for the model that answers, 0 for others that follow the graph",
-            ("model",),
-            {(name,): name == runtime.models.serving for name in runtime.models.names},
-        ),
+        *_views(runtime),
         _gauge("livegnn_held_expiry_edges", "Edges whose expiry waits to be confirmed", held),
         _histogram(
             "livegnn_event_latency_seconds",
@@ -76,6 +64,24 @@ def render(runtime: Runtime, feed: Feed) -> str:
         _counter("livegnn_feed_dropped_total", "Changes dropped for slow clients", feed.dropped),
     ]
     return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def _views(runtime: Runtime) -> list[Iterable[str]]:
+    return [
+        _gauge("livegnn_missing_views", "Views that failed and are built again", len(runtime.views.missing)),
+        _gauges(
+            "livegnn_view_fails",
+            "1 while what a view does beside batches fails, such as writing snapshots",
+            ("view",),
+            {(name,): view.failure is not None for name, view in runtime.views.items()},
+        ),
+        _gauges(
+            "livegnn_model_serving",
+            "1 for the model that answers, 0 for others that follow the graph",
+            ("model",),
+            {(name,): name == runtime.models.serving for name in runtime.models.names},
+        ),
+    ]
 
 
 def _memory(runtime: Runtime) -> dict[tuple[str, ...], float]:

@@ -160,7 +160,7 @@ class SnapshotPredictor:
         self._caches = switch(cache, "cache")
         self._sample_seed = whole(sample_seed, "sample_seed", 0, 2**64 - 1)
         self._refresh_seconds = (
-            None if refresh_seconds is None else above_zero(refresh_seconds, "refresh_seconds")
+            above_zero(refresh_seconds, "refresh_seconds") if refresh_seconds else refresh_seconds
         )
         self._lock = threading.RLock()
         self.account = Account()
