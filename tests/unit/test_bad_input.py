@@ -342,5 +342,4 @@ def test_a_message_about_something_long_is_short(name: str) -> None:
             ASKED[f"{name} the longest"](graph, engine)
         said = str(error.value)
         assert said.startswith("expected the id of a node of type 'node', got 'it is long it is long")
-        assert "it i... is long" in said
         assert said.endswith("add it first")
