@@ -54,8 +54,10 @@ class Process:
         assert self.line, f"{words} must say that it is ready"
 
     def stop(self) -> int:
-        if self.process.returncode is None:
-            self.process.terminate()
+        assert self.process.stdout is not None
+        if not self.process.stdout.closed:
+            if self.process.returncode is None:
+                self.process.terminate()
             self.process.communicate()
         return self.process.returncode
 
