@@ -3,8 +3,8 @@
 A runtime without an engine has logged random edges over one type of nodes, degree 20, ten features. One
 sampling worker has published the latest [25, 10] in-neighbours. A serving worker, a process of its own,
 answers 200 connections of wrk (https://github.com/wg/wrk), which must be installed: predictions of a
-GraphSAGE of 64 channels, samples, and predictions through the front end, another process. A request names one
-random seed, or ten.
+GraphSAGE of 64 channels, alone, with their samples, and through the front end, another process. A replica
+without a model answers with samples alone. A request names one random seed, or ten.
 
 Before that, one to four serving workers follow in this process: bytes of each one's cache, over what the
 features and edges take as plain arrays (Helios, figure 16, has 62 % with one and 19 % with four). And of the
@@ -55,7 +55,8 @@ listener = listen("127.0.0.1", 0)
 if kind == "front":
     app = create_front(plan_of(1), [[other]])
 else:
-    worker = ServingWorker(SqlitePlace(path), plan_of(1), 0, lg.Model.load(other))
+    model = lg.Model.load(other) if kind == "serving" else None
+    worker = ServingWorker(SqlitePlace(path), plan_of(1), 0, model, replica=int(model is None))
     worker.start()
     app = create_serving_app(worker)
 print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
@@ -79,7 +80,7 @@ end
 
 
 def plan_of(serving: int) -> WorkerPlan:
-    return WorkerPlan(SCHEMA, QUERY, 1, serving)
+    return WorkerPlan(SCHEMA, QUERY, 1, serving, replicas=2)
 
 
 def save_model(path: Path) -> None:
@@ -152,10 +153,13 @@ def measure_http(folder: Path, nodes: int, seconds: int, report: Report) -> None
         sampling = SamplingWorker(SqlitePlace(path), plan_of(1), 0, folder / "http")
         opened.callback(sampling.close)
         worker = opened.enter_context(listening("serving", path, str(folder / "model.livegnn")))
+        samples = opened.enter_context(listening("samples", path, ""))
         front = opened.enter_context(listening("front", path, worker))
-        wait_for(worker, sampling, seq)
+        for one in (worker, samples):
+            wait_for(one, sampling, seq)
         for what, url, each, aim in (
-            ("samples, one a request", f"{worker}/v1/samples", 1, 8000.0),
+            ("samples, one a request", f"{samples}/v1/samples", 1, 8000.0),
+            ("samples and predictions, one a request", f"{worker}/v1/samples", 1, None),
             ("predictions, one a request", f"{worker}/v1/predictions", 1, 5000.0),
             ("predictions, ten a request", f"{worker}/v1/predictions", 10, 5000.0),
             ("predictions, one a request, front end", f"{front}/v1/predictions", 1, None),

@@ -2,12 +2,14 @@
 
 #include "bindings/locks.h"
 #include "program/kernels.h"
+#include "store/leaf.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The native core of LiveGNN.";
   // A graph and a view in Python hold each other: they end with the process, which is no error.
   nanobind::set_leak_warnings(false);
   module.attr("instruction_set") = livegnn::kernels().name;
+  module.attr("MAX_WEIGHT") = livegnn::kMaxWeight;
   // For tests (bindings/locks.h): make every read wait; raise an error if a thread might wait while holding the GIL;
   // take the lock while holding the GIL, which that check reports.
   module.def("always_wait", [](bool all) { livegnn::bindings::always_wait = all; });

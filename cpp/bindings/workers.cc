@@ -22,6 +22,7 @@
 #include "presampling/sample_cache.h"
 #include "presampling/sampled_predictions.h"
 #include "presampling/sampling_shard.h"
+#include "presampling/seed_owners.h"
 #include "threads/fair_lock.h"
 #include "threads/waiting.h"
 
@@ -449,6 +450,14 @@ void bind_cache(nb::module_& module) {
 }  // namespace
 
 void bind_workers(nb::module_& module) {
+  module.def("serving_workers_of", [](const In<int64_t>& ids, uint32_t workers) {
+    if (workers == 0) throw std::invalid_argument("there must be a serving worker");
+    auto out = array<int64_t>(ids.shape(0));
+    for (size_t i = 0; i < ids.shape(0); ++i) {
+      out.data()[i] = serving_worker_of(static_cast<uint64_t>(ids.data()[i]), workers);
+    }
+    return out;
+  });
   bind_shard(module);
   bind_cache(module);
 }

@@ -2,7 +2,7 @@
 //
 // Invariant: with one worker more, the seeds that change hands are those that the new one takes, its fair share of
 // each other's (jump consistent hashing: a seed goes from worker to worker as their number grows, each time with the
-// probability that is the new one's share). `WorkerPlan.serving_worker_of` in Python is the same function.
+// probability that is the new one's share).
 // Thread safety: it never changes.
 #pragma once
 

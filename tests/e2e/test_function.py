@@ -202,6 +202,15 @@ def test_wrong_settings_are_told() -> None:
         (["--place", "containers"], "an image"),
         (["--place", "threads", "--memory", "100"], "memory of threads"),
         (["--memory", "0"], "memory must be"),
+        ([], "model must be a model file, found none at y"),
+        (
+            ["--model", __file__, "--opener", "no.module:open"],
+            "opener 'no.module:open' is not installed",
+        ),
+        (
+            ["--model", __file__, "--place", "containers", "--image", "i", "--engine", "no-engine"],
+            "engine must be a command such as docker or podman, found none: no-engine",
+        ),
     ):
         command = ["function", "serve", "--snapshot", "x", "--model", "y", "--port", "0", *words]
         found = subprocess.run(

@@ -72,9 +72,23 @@ def write_deployment(folder: Path) -> Path:
     return path
 
 
+def check_answers(server: str, front: str) -> int:
+    """Sends random events to a server, and checks that its workers answer as it does; the last event."""
+    rng = np.random.default_rng(3)
+    events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
+    lines = events.add_edges(*rng.integers(0, NODES, (2, 200))).to_json_lines()
+    kind = {"content-type": "application/x-ndjson"}
+    seq = httpx.post(server + "/v1/events", content=lines, headers=kind).json()["seq"]
+    wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 60}
+    expected, found = (
+        httpx.post(address + "/v1/predictions", json=wanted, timeout=90).json() for address in (server, front)
+    )
+    assert (found["predictions"], found["seq"]) == (expected["predictions"], seq)
+    return seq
+
+
 def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
-    rng = np.random.default_rng(3)
     running: list[Process] = []
     with Server(path) as server:
         try:
@@ -83,17 +97,7 @@ def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
             addresses = [process.line.split()[-1] for process in running[2:]]
             running.append(Process("front", path, *addresses, "--port", 0))
             front = running[-1].line.split()[-1]
-            events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
-            lines = events.add_edges(*rng.integers(0, NODES, (2, 200))).to_json_lines()
-            kind = {"content-type": "application/x-ndjson"}
-            seq = httpx.post(server.address + "/v1/events", content=lines, headers=kind).json()["seq"]
-            wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 60}
-            answers = [
-                httpx.post(address + "/v1/predictions", json=wanted, timeout=60).json()
-                for address in (server.address, front)
-            ]
-            assert answers[0]["predictions"] == answers[1]["predictions"]
-            assert answers[1]["seq"] == seq
+            seq = check_answers(server.address, front)
             with ThreadPoolExecutor() as pool:  # a request that waits ends with its worker
                 body = {"ids": [0], "min_seq": seq + 1, "timeout": 300}
                 url = addresses[plan_workers(Deployment.read(path))[0].serving_worker_of([0])[0]]
@@ -123,18 +127,7 @@ def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
     with ray_processes() as processes, Server(path) as server:
         running = Process("cluster", path, "--port", 0, environment=processes.environment)
         front = running.line.split()[-1]
-        kind = {"content-type": "application/x-ndjson"}
-        rng = np.random.default_rng(3)
-        events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
-        lines = events.add_edges(*rng.integers(0, NODES, (2, 200))).to_json_lines()
-        seq = httpx.post(server.address + "/v1/events", content=lines, headers=kind).json()["seq"]
-        wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 60}
-        answers = [
-            httpx.post(address + "/v1/predictions", json=wanted, timeout=90).json()
-            for address in (server.address, front)
-        ]
-        assert answers[0]["predictions"] == answers[1]["predictions"]
-        assert answers[1]["seq"] == seq
+        seq = check_answers(server.address, front)
         workers = httpx.get(front + "/v1/workers", timeout=60).json()["workers"]
         assert sorted(worker["kind"] for worker in workers) == ["sampling", "serving"]
         more = {"serving_worker": 0, "replicas": 1}

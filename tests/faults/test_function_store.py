@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -14,20 +15,23 @@ from s3_server import KEYS, S3Server, needs_server
 from streams import make_graph, make_model
 
 
+def variables_of(server: S3Server, model: Path) -> dict[str, str]:
+    return {
+        "LIVEGNN_SNAPSHOT": "s3://graph/some/place",
+        "LIVEGNN_MODEL": str(model),
+        "AWS_ENDPOINT": f"http://127.0.0.1:{server.port}",
+        "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
+        **{f"AWS_{name.upper()}": value for name, value in KEYS.items()},
+    }
+
+
 @needs_server
 def test_it_answers_right_or_says_that_the_store_is_away(tmp_path) -> None:
     server = S3Server()
     try:
         write_snapshot(make_graph(), server.open(), seq=5)
         make_model().save(tmp_path / "model.lgnn")
-        variables = {
-            "LIVEGNN_SNAPSHOT": "s3://graph/some/place",
-            "LIVEGNN_MODEL": str(tmp_path / "model.lgnn"),
-            "AWS_ENDPOINT": f"http://127.0.0.1:{server.port}",
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
-            **{f"AWS_{name.upper()}": value for name, value in KEYS.items()},
-        }
+        variables = variables_of(server, tmp_path / "model.lgnn")
         node = subprocess.Popen(
             [sys.executable, "-m", "livegnn.cli", "function", "serve", "--workers", "1", "--port", "0"],
             stdout=subprocess.PIPE,
@@ -54,6 +58,36 @@ def test_it_answers_right_or_says_that_the_store_is_away(tmp_path) -> None:
             status, content = ask(17, 21)
             assert status == 200, content
             assert np.allclose(content["predictions"], expected(17, 21), atol=1e-5)
+        finally:
+            node.kill()
+            node.communicate()
+    finally:
+        server.close()
+
+
+@needs_server
+def test_a_node_without_warm_workers_says_that_the_store_is_away(tmp_path) -> None:
+    server = S3Server()
+    try:
+        write_snapshot(make_graph(), server.open(), seq=5)
+        make_model().save(tmp_path / "model.lgnn")
+        server.kill()
+        node = subprocess.Popen(
+            [sys.executable, "-m", "livegnn.cli", "function", "serve", "--workers", "1", "--port", "0"],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ENVIRONMENT, **variables_of(server, tmp_path / "model.lgnn")},
+        )
+        try:
+            assert node.stdout is not None
+            url = f"{node.stdout.readline().split()[-1]}/v1/predictions"
+            headers = {"content-type": "application/json"}
+            answer = httpx.post(url, content=body(3, timeout=90), headers=headers, timeout=100)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["type"]) == (503, "StoreUnavailableError"), error
+            server.start()
+            answer = httpx.post(url, content=body(3, timeout=90), headers=headers, timeout=100)
+            assert np.allclose(answer.json()["predictions"], expected(3), atol=1e-5)
         finally:
             node.kill()
             node.communicate()

@@ -12,12 +12,18 @@ import pytest
 
 from bad_network import Proxy, free_port
 from livegnn import Graph
-from livegnn.errors import ObjectDamagedError, ObjectExistsError, ObjectMissingError, SnapshotError
-from livegnn.serverless.objects import Objects
+from livegnn.errors import (
+    ObjectDamagedError,
+    ObjectExistsError,
+    ObjectMissingError,
+    SnapshotError,
+    StoreUnavailableError,
+)
+from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.source import SnapshotSource, open_snapshot
 from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import write_snapshot
-from s3_server import HOME, S3Server, needs_endpoint, needs_proxy, needs_server, open_elsewhere
+from s3_server import HOME, KEYS, S3Server, needs_endpoint, needs_proxy, needs_server, open_elsewhere
 from snapshots import Stream, check_shows, make_schema
 
 
@@ -108,6 +114,46 @@ def test_objects_of_a_real_server(anywhere: Objects) -> None:
     np.testing.assert_array_equal(found, part[7:])
     objects.delete("a/1")
     assert objects.list("a") == []
+
+
+@needs_server
+@pytest.mark.parametrize(
+    ("bucket", "wrong", "said"),
+    [
+        ("nowhere", {}, "NoSuchBucket"),
+        ("graph", {"secret_access_key": "other"}, "SignatureDoesNotMatch"),
+        ("graph", {"access_key_id": "other"}, "(InvalidAccessKeyId|No user exists)"),  # servers differ
+    ],
+)
+def test_a_wrong_bucket_and_wrong_keys_are_said_at_once(
+    server: S3Server, bucket: str, wrong: dict[str, str], said: str
+) -> None:
+    objects = open_objects(
+        f"s3://{bucket}/place",
+        patience=1000.0,
+        endpoint=f"http://127.0.0.1:{server.port}",
+        virtual_hosted_style_request="false",
+        **{**KEYS, **wrong},
+    )
+    with pytest.raises(SnapshotError, match=f"refuses place in .*{said}.* Give the right") as error:
+        objects.list("place")
+    assert not isinstance(error.value, StoreUnavailableError)
+
+
+@needs_server
+def test_an_endpoint_without_tls_may_come_from_the_environment(
+    server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = {
+        "endpoint": f"http://127.0.0.1:{server.port}",
+        "virtual_hosted_style_request": "false",
+        **KEYS,
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", value)
+    objects = open_objects("s3://graph/some/place")
+    objects.put_new("one", b"1")
+    assert server.open().get("one") == b"1"
 
 
 TOXICS: list[tuple[str, dict[str, float]]] = [

@@ -53,6 +53,18 @@ def test_a_checkpoint_is_written_and_looked_into(graph: Graph, tmp_path: Path) -
     assert (status, lines[0].split(": ")[1].split(",")[:2]) == (0, ["whole", " event 2"])
 
 
+def test_what_a_newer_snapshot_replaces_goes_after_its_time(graph: Graph, tmp_path: Path) -> None:
+    file, url = tmp_path / "g.lgck", tmp_path / "store"
+    folders = []
+    for grace in ("1000", "1000", "0"):
+        graph.apply(Events().add_edges(0, 9))
+        checkpoint.write(file, {"graph": graph.state()}, graph.seq)
+        assert call("write", file, url, "--grace", grace)[0] == 0
+        folders.append(len(list((url / "data").iterdir())))
+    assert folders == [1, 2, 1]
+    check_shows(open_snapshot(str(url)), graph, {"node": {0, 1, 2, 9}})
+
+
 def test_arrays_are_written(tmp_path: Path) -> None:
     np.savez(tmp_path / "g.npz", src=[0, 1], dst=[1, 0], x=np.ones((2, 5)))
     assert call("write", tmp_path / "g.npz", tmp_path / "s", "--direction", "in")[0] == 0
@@ -185,6 +197,7 @@ def test_a_deployment_that_is_only_opened_writes_nothing(tmp_path: Path) -> None
     ("keys", "said"),
     [
         ({"interval": 1.0}, "must have a value for 'url'"),
+        ({"url": ""}, "url must be that of a store, or the path of a folder, got an empty one"),
         ({"url": "s", "interval": 0.0}, "interval must be seconds above 0"),
         ({"url": "s", "grace": -1.0}, "grace must be seconds above 0"),
         ({"url": "s", "directions": "up"}, "directions must be 'in', 'out' or 'both'"),

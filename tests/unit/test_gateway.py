@@ -62,6 +62,9 @@ def test_every_order_begins_with_each_node_in_turn(policy) -> None:
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(InputError, match="at least one address"):
         Gateway([])
+    for address in ("localhost:80", "nonsense", "http://", ""):
+        with pytest.raises(InputError, match="a node must be an address such as"):
+            Gateway(["http://127.0.0.1:1", address])
     with pytest.raises(InputError, match="round-robin"):
         Gateway(["http://127.0.0.1:1"], "random")  # type: ignore[arg-type]
 

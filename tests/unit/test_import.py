@@ -33,6 +33,14 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
     assert not modules & {*HEAVY, "numpy", "livegnn._core", "livegnn.server", "livegnn.events"}
 
 
+def test_a_process_ends_without_a_word_whatever_lives() -> None:
+    """Held by C, as by the frames of a thread that never ended."""
+    code = "import ctypes\nfrom livegnn import _core\n"
+    code += "ctypes.pythonapi.Py_IncRef(ctypes.py_object(_core.TextIds()))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+
+
 def test_restoring_and_predicting_needs_neither_torch_nor_the_server(tmp_path: Path) -> None:
     graph = make_graph()
     engine = Engine(graph, make_model(), threads=1)

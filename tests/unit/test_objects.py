@@ -116,6 +116,17 @@ def test_objects_are_listed_in_order_and_deleted(objects: Objects) -> None:
     assert [one.path for one in objects.list("m")] == ["m/1", "m/3"]
 
 
+def test_a_folder_is_made_by_writing_and_empty_ones_go(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    objects = open_objects(str(folder))
+    assert objects.list("") == []
+    assert not folder.exists()
+    objects.put_new("a/b/c", b"1")
+    objects.put_new("a/d", b"2")
+    objects.delete("a/b/c")
+    assert [one.name for one in (folder / "a").iterdir()] == ["d"]
+
+
 def test_what_is_missing_or_too_short_is_said(objects: Objects) -> None:
     objects.put_new("short", b"12345")
     with pytest.raises(ObjectMissingError, match="expected the object none in"):

@@ -17,6 +17,7 @@ from test_sampled_forward import GCN
 from livegnn import FileFormatError, Graph, InputError, Model
 from livegnn.model import Input, Step
 from livegnn.serverless.memory import MemoryModel, PeakMeter
+from livegnn.serverless.objects import open_objects
 from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
 from livegnn.serverless.profiling import profile
 from livegnn.serverless.source import SnapshotSource
@@ -172,6 +173,8 @@ def test_the_file_beside_a_model_is_found_and_names_the_limit(tmp_path: Path) ->
     MemoryModel.fit(counts, counts.sum(1) + 1, model=model.digest, limit=4096).save(tmp_path / "model.memory")
     assert open_predictor(*arguments).memory_limit == 4096
     assert open_predictor(*arguments, memory_limit=99).memory_limit == 99
+    opened = open_predictor(open_objects(arguments[0]), tmp_path / "model")
+    assert np.array_equal(opened.predict([0]), open_predictor(*arguments).predict([0]))
     with pytest.raises(FileNotFoundError):
         open_predictor(*arguments, memory_path=tmp_path / "none")
 

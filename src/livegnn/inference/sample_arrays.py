@@ -40,16 +40,17 @@ GivenEdges: TypeAlias = tuple[IntArray, IntArray, FloatArray | None, FloatArray 
 class TypedSample:
     """A sample in the names of a model: what it has of the model's node types and edge types.
 
-    edge_types: edge type of the model -> what the sample calls it.
+    Its arrays are as they were given, of whatever numbers and shapes; `read_nodes`, `read_edges` and the
+    native core check them. edge_types: edge type of the model -> what the sample calls it.
     """
 
-    node: "Mapping[NodeType, Shaped[Ids, '_']]"
-    row: "Mapping[EdgeType, Int64[IntArray, '_']]"
-    col: "Mapping[EdgeType, Int64[IntArray, '_']]"
-    inverse: "Mapping[NodeType, Int64[IntArray, '_']]"
-    x: "Mapping[NodeType, Float32[FloatArray, '_ _']]"
-    edge_weight: "Mapping[EdgeType, Float32[FloatArray, '_']]"
-    edge_attr: "Mapping[EdgeType, Float32[FloatArray, '_ _']]"
+    node: "Mapping[NodeType, Shaped[Ids, '...']]"
+    row: "Mapping[EdgeType, Shaped[IntArray, '...']]"
+    col: "Mapping[EdgeType, Shaped[IntArray, '...']]"
+    inverse: "Mapping[NodeType, Shaped[IntArray, '...']]"
+    x: "Mapping[NodeType, Shaped[FloatArray, '...']]"
+    edge_weight: "Mapping[EdgeType, Shaped[FloatArray, '...']]"
+    edge_attr: "Mapping[EdgeType, Shaped[FloatArray, '...']]"
     edge_types: "Mapping[EdgeType, EdgeType]"
 
 

@@ -15,6 +15,7 @@ from livegnn.serverless import records
 from livegnn.serverless.layers import Checked, Layers, summed
 from livegnn.serverless.manifest import Section, TableKey
 from livegnn.serverless.objects import Ranges
+from livegnn.serverless.row_sets import are_in, distinct_places
 from livegnn.types import Array, Ids, IntArray
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class NodeRows:
         """The rows whose node is another than in the base, ascending, their ids, and which have a node."""
         deltas = self._layers.tables(self._key)[:-1]
         listed = [cast("IntArray", self._layers.changed(self._key, number)) for number, _ in deltas]
-        rows, _ = _distinct(np.concatenate([np.empty(0, dtype=np.int64), *listed]).astype(np.int64))
+        rows, _ = distinct_places(np.concatenate([np.empty(0, dtype=np.int64), *listed]).astype(np.int64))
         return rows, *self._ids_in(rows, base=False)
 
     def rows_of(self, ids: "Shaped[Array, 'ids']") -> "Int64[IntArray, 'ids']":
@@ -72,7 +73,7 @@ class NodeRows:
         left = np.flatnonzero(rows < 0)
         if len(left):
             found = self._rows_in_base(names[left])
-            moved = _are_in(found, self._changed)
+            moved = are_in(found, self._changed)
             rows[left] = np.where(moved, -1, found)
         return rows
 
@@ -106,7 +107,7 @@ class NodeRows:
         spans = last - first + 1
         which = np.repeat(np.arange(len(keys)), spans)
         block = np.repeat(first, spans) + np.arange(len(which)) - np.repeat(np.cumsum(spans) - spans, spans)
-        needed, slot = _distinct(block)
+        needed, slot = distinct_places(block)
         section = self._base.sections["order"]
         size = records.BLOCK * records.ORDER.itemsize
         starts = needed * size
@@ -127,7 +128,7 @@ class NodeRows:
 
     def ids_of(self, rows: "Int64[IntArray, 'rows']") -> "Shaped[Ids, 'rows']":
         """The ids of nodes; -1, or an empty text, where a row has no node."""
-        known = _are_in(rows, self._changed)
+        known = are_in(rows, self._changed)
         found, _ = self._ids_in(np.where(known, -1, rows), base=True)
         if not known.any():
             return found
@@ -170,24 +171,3 @@ class NodeRows:
 
 def _blocks(section: Section, starts: IntArray, lengths: IntArray, crc32: "NDArray[np.uint32]") -> Checked:
     return Checked(Ranges(section.path, section.offset + starts, lengths), summed(lengths, crc32))
-
-
-# NumPy's own `unique` and `isin` load its masked arrays, which a process that starts has no time for.
-
-
-def _distinct(values: IntArray) -> tuple[IntArray, IntArray]:
-    """The values, each once, ascending; and where each one of `values` is among them."""
-    order = np.argsort(values, kind="stable")
-    ascending = values[order]
-    fresh = np.ones(len(values), dtype=np.bool_)
-    fresh[1:] = ascending[1:] != ascending[:-1]
-    places = np.empty(len(values), dtype=np.int64)
-    places[order] = np.cumsum(fresh) - 1
-    return ascending[fresh], places
-
-
-def _are_in(values: IntArray, ascending: IntArray) -> "NDArray[np.bool_]":
-    if not len(ascending):
-        return np.zeros(len(values), dtype=np.bool_)
-    near = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)]
-    return np.equal(near, values)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
+from livegnn import _core
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.graph.construction import column, count_nodes, read_pyg
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
     Rows: TypeAlias = NDArray[np.uint32]
 
-
-_LARGEST_WEIGHT = 2.0**96
 
 N = TypeVar("N", bound=np.generic)
 
@@ -235,7 +234,7 @@ def _check_values(data: "Data | HeteroData") -> None:
     _, events, _ = read_pyg(data, "keep")
     events.check()
     for chunk in events.chunks:
-        if chunk.weight is not None and len(chunk.weight) and np.abs(chunk.weight).max() > _LARGEST_WEIGHT:
+        if chunk.weight is not None and len(chunk.weight) and np.abs(chunk.weight).max() > _core.MAX_WEIGHT:
             raise InputError(f"weights must be at most 2^96, got {np.abs(chunk.weight).max():g}")
 
 

@@ -16,6 +16,7 @@ from livegnn.model.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.sampling.subgraph import HeteroSubgraph
 from livegnn.serverless.draws import drawn
+from livegnn.serverless.row_sets import are_in, distinct, missing, places_in, union
 from livegnn.serverless.snapshot import Neighbors, Snapshot
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
@@ -109,11 +110,9 @@ def drawn_neighborhood(
 
     edge_types: those that the model names.
     """
-    distinct = np.unique(seeds)
-    copies = np.arange(len(distinct)) << _COPY
-    growth = _Growth(
-        snapshot, query.seed_type, (distinct | copies)[np.searchsorted(distinct, seeds)], sample_seed
-    )
+    once = distinct(seeds)
+    copies = np.arange(len(once)) << _COPY
+    growth = _Growth(snapshot, query.seed_type, (once | copies)[np.searchsorted(once, seeds)], sample_seed)
     brought = {SEEDS: growth.new[query.seed_type]}
     hops: list[list[int]] = []
     at: dict[int, int] = {SEEDS: -1}
@@ -168,7 +167,7 @@ class _Growth:
         self._seed_type, self._seeds = seed_type, seeds
         nothing = np.zeros(0, np.int64)
         self.new: dict[NodeType, IntArray] = dict.fromkeys(snapshot.schema.node_types, nothing)
-        self.new[seed_type] = np.unique(seeds)
+        self.new[seed_type] = distinct(seeds)
         self._hops = {name: [rows] for name, rows in self.new.items()}
         self._known = dict(self.new)
         self._edges: list[_Edges] = []
@@ -179,20 +178,20 @@ class _Growth:
         """Reads the lists of nodes, draws from them if a one-hop query says so, and makes what they reach the
         next hop. Returns the row numbers that each of them has reached first."""
         hop = len(self._hops[self._seed_type])
-        distinct = [rows if one is None else np.unique(rows & _ROW) for _, rows, one in asked]
+        each_once = [rows if one is None else distinct(rows & _ROW) for _, rows, one in asked]
         found = _fetch_lists(
-            self._snapshot, [(lists, each) for (lists, _, _), each in zip(asked, distinct, strict=True)]
+            self._snapshot, [(lists, each) for (lists, _, _), each in zip(asked, each_once, strict=True)]
         )
         reached = []
         added: dict[NodeType, list[IntArray]] = {name: [] for name in self._hops}
-        for (lists, rows, one), each, neighbors in zip(asked, distinct, found, strict=True):
+        for (lists, rows, one), each, neighbors in zip(asked, each_once, found, strict=True):
             if one is None:
                 others = self._take(lists, rows, neighbors, hop)
             else:
                 others = self._draw(lists, rows, each, neighbors, one, hop)
             name = lists[0][0 if lists[1] == "in" else 2]
-            fresh = np.setdiff1d(others, self._known[name])
-            self._known[name] = np.union1d(self._known[name], fresh)
+            fresh = missing(others, self._known[name])
+            self._known[name] = union(self._known[name], fresh)
             added[name].append(fresh)
             reached.append(fresh)
         nothing = np.zeros(0, np.int64)
@@ -238,7 +237,7 @@ class _Growth:
             edge_type, direction = edges.lists
             incoming = self._read.get((edge_type, "in"))
             if direction == "out" and incoming is not None:
-                self._edges[i] = edges.take(~np.isin(edges.target, np.concatenate(incoming.rows)))
+                self._edges[i] = edges.take(~are_in(edges.target, np.sort(np.concatenate(incoming.rows))))
 
     def degrees(self, lists: Lists, hops: int) -> Degrees:
         """The degrees of all nodes of the type that has these lists. Of nodes whose lists were not read they
@@ -247,14 +246,14 @@ class _Growth:
         known = [np.zeros(0, np.int64), *self._read.get(lists, _Read()).rows]
         columns = list(self._read.get(lists, _Read()).degrees)
         near = np.concatenate([np.zeros(0, np.int64), *self._hops[name][: hops + 1]])
-        border = np.setdiff1d(near, np.concatenate(known))
+        border = missing(near, np.sort(np.concatenate(known)))
         if len(border):
             fetched = self._snapshot.degrees(lists[0], border, lists[1])
             known.append(border)
             columns.append(fetched)
             self._add_loops(lists, border, fetched)
         rows = np.concatenate([np.zeros(0, np.int64), *self._hops[name]])
-        places = _places(rows, np.concatenate(known))
+        places = places_in(rows, np.concatenate(known))
         return _spread(columns, places, len(rows))
 
     def _add_loops(self, lists: Lists, rows: IntArray, degrees: Degrees) -> None:
@@ -266,7 +265,7 @@ class _Growth:
             return
         other: Lists = (edge_type, "out" if direction == "in" else "in")
         known = np.concatenate([np.zeros(0, np.int64), *self._read.get(other, _Read()).rows])
-        several = np.setdiff1d(rows[loops > 1], known)
+        several = missing(rows[loops > 1], np.sort(known))
         if len(several):
             found = self._snapshot.neighbors(edge_type, several, direction)
             own = np.repeat(several, np.diff(found.offsets))
@@ -282,8 +281,8 @@ class _Growth:
         nothing = np.zeros(0, np.int64)
         for name in dict.fromkeys([*edge_types, *(edges.lists[0] for edges in self._edges)]):
             read = [edges for edges in self._edges if edges.lists[0] == name]
-            row[name] = _places(node[name[0]], np.concatenate([nothing, *(it.source for it in read)]))
-            col[name] = _places(node[name[2]], np.concatenate([nothing, *(it.target for it in read)]))
+            row[name] = places_in(node[name[0]], np.concatenate([nothing, *(it.source for it in read)]))
+            col[name] = places_in(node[name[2]], np.concatenate([nothing, *(it.target for it in read)]))
             counts[name] = [sum(len(it.source) for it in read if it.hop == hop + 1) for hop in range(hops)]
             schema = self._snapshot.schema.edge_types[name]
             if schema.weighted:
@@ -302,7 +301,7 @@ class _Growth:
             batch=None,
             num_sampled_nodes={name: [len(rows) for rows in each] for name, each in self._hops.items()},
             num_sampled_edges=counts,
-            inverse={self._seed_type: _places(node[self._seed_type], self._seeds)},
+            inverse={self._seed_type: places_in(node[self._seed_type], self._seeds)},
             seed=self._sample_seed,
             x={},
             edge_weight=weight,
@@ -315,7 +314,7 @@ class _Growth:
         known = {name: np.full(len(rows), -1, np.int64) for name, rows in node.items()}
         for name, read in self._lengths.items():
             for rows, lengths in read:
-                np.maximum.at(known[name], _places(node[name], rows), lengths)
+                np.maximum.at(known[name], places_in(node[name], rows), lengths)
         return known
 
 
@@ -352,11 +351,3 @@ def _spread(known: Sequence[Degrees], places: IntArray, nodes: int) -> Degrees:
         spread[0, at], spread[1, at] = count, count if weight is None else weight
         spread[2, at], spread[3, at] = loops, loops if loop_weight is None else loop_weight
     return Degrees(spread[0].astype(np.int64), spread[1], spread[2].astype(np.int64), spread[3])
-
-
-def _places(rows: IntArray, asked: IntArray) -> IntArray:
-    """The positions in `rows`, which has each number once, of numbers that are there."""
-    if not len(asked):
-        return np.zeros(0, np.int64)
-    order = np.argsort(rows)
-    return order[np.searchsorted(rows, asked, sorter=order)]

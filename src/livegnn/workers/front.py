@@ -5,10 +5,11 @@ the least of theirs. Where workers move, it asks again and again where they are.
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final, TypeAlias
 
 import httpx
@@ -31,6 +32,7 @@ _CONNECT_SECONDS: Final = 1.0
 _FOLLOW_SECONDS: Final = 1.0  # between two questions where the workers are
 _RETRY_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0
+_POOLS: Final = 16
 _logger = logging.getLogger(__name__)
 
 
@@ -52,7 +54,9 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
-        async with front.client:
+        async with AsyncExitStack() as opened:
+            for client in front.clients:
+                await opened.enter_async_context(client)
             following = asyncio.create_task(front.follow())
             try:
                 yield
@@ -94,10 +98,17 @@ class _Front:
         self._resting: dict[str, float] = {}  # until when no request should wait for a replica
         self._finding = asyncio.Lock()
         self._found = -1.0  # when it was last asked where the workers are
-        self.client = httpx.AsyncClient(
-            limits=httpx.Limits(max_connections=None),
-            trust_env=False,  # a proxy for the world outside knows nothing of workers
-        )
+        self._asked = itertools.count()
+        # With each request httpx looks at every connection of its pool, so there are several small ones.
+        certificates = httpx.create_ssl_context(trust_env=False)
+        self.clients = [
+            httpx.AsyncClient(
+                verify=certificates,
+                limits=httpx.Limits(max_connections=None),
+                trust_env=False,  # a proxy for the world outside knows nothing of workers
+            )
+            for _ in range(_POOLS)
+        ]
 
     async def follow(self) -> None:
         """Keeps the addresses up to date, where they can change."""
@@ -173,7 +184,7 @@ class _Front:
         is the answer of all where no other can."""
         behind, failure = None, "none"
         for address in self._in_turn(worker):
-            asking = self.client.post(
+            asking = self.clients[next(self._asked) % _POOLS].post(
                 address + path,
                 content=body,
                 headers={"content-type": "application/json"},

@@ -25,10 +25,8 @@ _MOST_NEIGHBORS: Final = 1024
 _MOST_MOVED: Final = 100_000
 _MASK: Final = 2**64 - 1
 
-# How a node finds its workers, as cpp/presampling/sampling_shard.h and seed_owners.h have it.
+# How a node finds its sampling worker, as cpp/presampling/sampling_shard.h has it.
 _SAMPLING: Final = np.uint64(0x9E3779B97F4A7C15)
-_SERVING: Final = np.uint64(0xD1B54A32D192ED03)
-_DRAW: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = (
     (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
     (np.uint64(27), np.uint64(0x94D049BB133111EB)),
@@ -59,6 +57,7 @@ class WorkerPlan:
     moved: Mapping[int, int] = field(default_factory=dict)
     placement: str = "both"
     edge_types: tuple[EdgeType, ...] = field(init=False, repr=False)
+    _moved_to: "Int64[IntArray, '2 moved']" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.schema, Schema):
@@ -70,6 +69,8 @@ class WorkerPlan:
         object.__setattr__(self, "seed", whole(self.seed, "seed", 0, _MASK))
         object.__setattr__(self, "keep_edges", switch(self.keep_edges, "keep_edges"))
         object.__setattr__(self, "moved", self._checked(self.moved))
+        moved_to = np.array([[*self.moved], [*self.moved.values()]], np.int64)  # by seed, as `_checked` sorts
+        object.__setattr__(self, "_moved_to", moved_to)
         self.query.check(self.schema)
         _check_types(self.schema, self.query)
         _check_placement(self.schema, self.query, self.placement)
@@ -99,18 +100,9 @@ class WorkerPlan:
     def serving_worker_of(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
         """The number of the serving worker of each seed. Raises InputError for what are no integers."""
         given = integer_ids(ids)
-        salt = given.astype(np.uint64) ^ _SERVING
-        found = np.zeros(salt.shape, np.uint64)
-        after = found.copy()
-        going = np.flatnonzero(after < self.serving_workers)
-        while len(going):
-            found[going] = at = after[going]
-            drawn = _mix(salt[going] + at * _DRAW) >> np.uint64(33)
-            after[going] = ((at + np.uint64(1)) << np.uint64(31)) // (drawn + np.uint64(1))
-            going = going[after[going] < self.serving_workers]
-        workers = found.astype(np.int64)
+        workers = _core.serving_workers_of(given, self.serving_workers)
         if self.moved:
-            seeds, to = np.array(sorted(self.moved.items()), np.int64).T
+            seeds, to = self._moved_to
             places = np.minimum(np.searchsorted(seeds, given), len(seeds) - 1)
             workers = np.where(seeds[places] == given, to[places], workers)
         return workers

@@ -69,13 +69,19 @@ class SpilledCache:
         cache.spill(budget_bytes // 32)
 
     def apply(self, blocks: _Record) -> None:
-        """As `_core.SampleCache.apply`. If the disk fails, the blocks up to there are applied."""
+        """As `_core.SampleCache.apply`. If the disk fails, it says so once all blocks are applied."""
         at = 0
+        failure: LogError | None = None
         while at < len(blocks):
             with self._lock:
                 at, gone = self.native.apply_block(blocks, at)
                 self._gone.update(gone)
-                self._shrink()
+                try:
+                    self._shrink()
+                except LogError as error:  # half a change would be a graph that never was
+                    failure = error
+        if failure is not None:
+            raise failure
 
     def sample(self, ids: "Int64[IntArray, 'seeds']", attributes: bool) -> Sample:
         """As `_core.SampleCache.sample`."""
