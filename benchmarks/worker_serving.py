@@ -46,21 +46,21 @@ import uvicorn
 import livegnn as lg
 from livegnn.server import listen
 from livegnn.workers import ServingWorker, SqlitePlace
-from livegnn.workers.app import create_serving_app
+from livegnn.workers.app import server_config, serving_config
 from livegnn.workers.front import create_front
 from worker_serving import plan_of
 
 kind, path, other = sys.argv[1:]
 listener = listen("127.0.0.1", 0)
 if kind == "front":
-    app = create_front(plan_of(1), [[other]])
+    config = server_config(create_front(plan_of(1), [[other]]))
 else:
     model = lg.Model.load(other) if kind == "serving" else None
     worker = ServingWorker(SqlitePlace(path), plan_of(1), 0, model, replica=int(model is None))
     worker.start()
-    app = create_serving_app(worker)
+    config = serving_config(worker)
 print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run([listener])
+uvicorn.Server(config).run([listener])
 """
 WRK = """
 math.randomseed(1)

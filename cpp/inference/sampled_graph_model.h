@@ -56,15 +56,21 @@ inline void read_whole(const Engine& engine, OwnedSample* sample) {
 
 inline Forward forward_of(const Setting& setting) { return Forward(setting.make(), {{0, 0, setting.options.keyed}}); }
 
-// A random sample of nodes in the order of their distance from node 0, each with a few in-edges.
+// A random sample of nodes in the order of their distance from node 0, each with a few in-edges, of which no two are
+// loops: only models of keyed edges take those.
 inline void draw(Random* random, size_t hops, size_t neighbors, OwnedSample* sample) {
   size_t nodes = 1;
   for (size_t hop = 0, first = 0; hop < hops; ++hop) {
     const size_t end = nodes;
     for (size_t node = first; node < end; ++node) {
+      bool looped = false;
       for (size_t i = random->below(neighbors + 1); i > 0; --i) {
-        const bool known = random->chance(0.3);
-        sample->row.push_back(static_cast<int64_t>(known ? random->below(nodes) : nodes++));
+        size_t source = random->chance(0.3) ? random->below(nodes) : nodes;
+        const bool loop = source == node;
+        if (loop && looped) source = nodes;
+        looped = looped || loop;
+        if (source == nodes) ++nodes;
+        sample->row.push_back(static_cast<int64_t>(source));
         sample->col.push_back(static_cast<int64_t>(node));
       }
     }

@@ -11,7 +11,7 @@ import typer
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    import uvicorn
 
 app = typer.Typer(
     help="Draw samples in some processes and serve them in others: docs/workers.md.", no_args_is_help=True
@@ -68,12 +68,12 @@ def serve(
     """Run a serving worker over HTTP."""
     from livegnn.deployment import Deployment
     from livegnn.deployment.workers import open_serving
-    from livegnn.workers.app import create_serving_app
+    from livegnn.workers.app import serving_config
 
     worker = open_serving(Deployment.read(deployment), number, replica)
     worker.start()
     try:
-        _listen(create_serving_app(worker), host, port, f"serving worker {number}", worker.stop)
+        _listen(serving_config(worker), host, port, f"serving worker {number}", worker.stop)
     finally:
         worker.stop()
 
@@ -95,9 +95,11 @@ def front(
     from livegnn.deployment.workers import plan_workers
 
     with _needs_cluster("a front end"):
+        from livegnn.workers.app import server_config
         from livegnn.workers.front import create_front
     plan, _ = plan_workers(Deployment.read(deployment))
-    _listen(create_front(plan, [one.split(",") for one in addresses]), host, port, "the front end")
+    served = create_front(plan, [one.split(",") for one in addresses])
+    _listen(server_config(served), host, port, "the front end")
 
 
 @app.command()
@@ -112,6 +114,7 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
         import ray
 
         from livegnn.cluster.app import create_cluster_app
+        from livegnn.workers.app import server_config
         from livegnn.cluster.cluster import Cluster
     # Data goes through the log, so a Ray of its own needs little memory for objects.
     own = {"object_store_memory": 80 << 20, "include_dashboard": False}
@@ -128,7 +131,7 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
         )
         try:
             running.register(plan.query)
-            _listen(create_cluster_app(running, plan), host, port, "the front end")
+            _listen(server_config(create_cluster_app(running, plan)), host, port, "the front end")
         finally:
             running.stop()
     finally:
@@ -168,7 +171,7 @@ def _needs_cluster(what: str) -> Iterator[None]:
 
 
 def _listen(
-    served: "FastAPI", host: str, port: int, what: str, end_waits: "Callable[[], None] | None" = None
+    config: "uvicorn.Config", host: str, port: int, what: str, end_waits: "Callable[[], None] | None" = None
 ) -> None:
     """Serves until SIGINT or SIGTERM. end_waits: called in a thread then, so that requests that wait end."""
     import signal
@@ -195,5 +198,4 @@ def _listen(
         found, number = listener.getsockname()[:2]
         shown = f"[{found}]" if ":" in found else found
         typer.echo(f"{what} listens at http://{shown}:{number}")
-        config = uvicorn.Config(served, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
         Server(config).run([listener])

@@ -163,10 +163,10 @@ class ServingActor:
         import uvicorn  # sampling workers need no server
 
         from livegnn.server import listen
-        from livegnn.workers.app import create_serving_app
+        from livegnn.workers.app import serving_config
 
         with listen(self._node, 0) as listener:
-            server = uvicorn.Server(uvicorn.Config(create_serving_app(worker), log_level="warning"))
+            server = uvicorn.Server(serving_config(worker))
             self._server = server
             host, port = listener.getsockname()[:2]
             self._address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -4,8 +4,9 @@ too, for the worker's own seeds.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
+import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
@@ -23,6 +24,8 @@ from livegnn.workers.plan import integer_ids
 from livegnn.workers.serving import ServedPredictions, ServingWorker
 
 if TYPE_CHECKING:
+    import asyncio
+
     from jaxtyping import Int64
     from numpy.typing import ArrayLike
 
@@ -30,13 +33,26 @@ MOST_IDS: Final = 100_000  # one to three seconds of a core
 Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
+def serving_config(worker: ServingWorker) -> uvicorn.Config:
+    """How uvicorn serves `create_serving_app(worker)`, with small requests answered before the framework."""
+    answers = {
+        "/v1/predictions": lambda ids: _predictions(ids, worker.predict(ids)),
+        "/v1/samples": lambda ids: _samples(worker, ids, 0, 0.0, None),
+    }
+    config = server_config(create_serving_app(worker))
+    # uvicorn calls it as it calls the class of a protocol.
+    config.http = cast("type[asyncio.Protocol]", HotPath(worker, answers).protocol)
+    return config
+
+
+def server_config(app: FastAPI) -> uvicorn.Config:
+    """How uvicorn serves an application."""
+    return uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+
+
 def create_serving_app(worker: ServingWorker) -> FastAPI:
     """The serving worker as an ASGI application; the caller starts and stops the worker."""
     router = APIRouter(route_class=CheckedRoute)
-    small = {
-        "/v1/predictions": lambda ids: _predictions(ids, worker.predict(ids)),
-        "/v1/samples": lambda ids: _samples(worker, ids, PredictionRequest.model_validate({"ids": ids})),
-    }
 
     @router.post("/v1/predictions")
     async def predict(request: Request) -> Response:
@@ -51,7 +67,7 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
     async def sample(request: Request) -> Response:
         wanted = await read_request(request)
         ids = ids_of(wanted)
-        return to_json(await run_in_threadpool(_samples, worker, ids, wanted))
+        return to_json(await run_in_threadpool(_samples, worker, ids, wanted.min_seq, wanted.timeout, wanted.output))
 
     @router.get("/v1/health")
     async def health() -> Response:
@@ -61,9 +77,7 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
             state["failure"] = str(failure)
         return to_json(state, 200 if failure is None else 503)
 
-    app = make_application("LiveGNN serving worker", router)
-    app.add_middleware(HotPath, worker=worker, answers=small)
-    return app
+    return make_application("LiveGNN serving worker", router)
 
 
 def _predictions(ids: "ArrayLike", found: ServedPredictions) -> dict[str, object]:
@@ -71,16 +85,14 @@ def _predictions(ids: "ArrayLike", found: ServedPredictions) -> dict[str, object
 
 
 def _samples(
-    worker: ServingWorker, ids: Sequence[int] | IntArray, wanted: PredictionRequest
+    worker: ServingWorker, ids: Sequence[int] | IntArray, min_seq: int, timeout: float, output: str | None
 ) -> dict[str, object]:
     """Samples, and what a worker with a model predicts on them."""
-    if worker.model is None and wanted.output is None:
-        seq = worker.wait(wanted.min_seq, wanted.timeout)
+    if worker.model is None and output is None:
+        seq = worker.wait(min_seq, timeout)
         samples = [worker.sample(ids[at : at + 1], attributes=False) for at in range(len(ids))]
         return {"seq": seq, "ids": ids, "samples": [describe(sample) for sample in samples]}
-    found, samples = worker.predict_with_samples(
-        ids, min_seq=wanted.min_seq, timeout=wanted.timeout, output=wanted.output
-    )
+    found, samples = worker.predict_with_samples(ids, min_seq=min_seq, timeout=timeout, output=output)
     return {**_predictions(ids, found), "samples": [describe(sample) for sample in samples]}
 
 
