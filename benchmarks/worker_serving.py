@@ -44,7 +44,7 @@ SERVING = """
 import sys
 import uvicorn
 import livegnn as lg
-from livegnn.server import listen
+from livegnn.server.listening import accepting, listen
 from livegnn.workers import ServingWorker, SqlitePlace
 from livegnn.workers.app import server_config, serving_config
 from livegnn.workers.front import create_front
@@ -60,7 +60,7 @@ else:
     worker.start()
     config = serving_config(worker)
 print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-uvicorn.Server(config).run([listener])
+uvicorn.Server(config).run(accepting(listener))
 """
 WRK = """
 math.randomseed(1)

@@ -12,7 +12,6 @@ import httpx
 import numpy as np
 import pytest
 import uvicorn
-from fastapi import FastAPI
 
 import livegnn as lg
 from livegnn.errors import InputError, TimeoutExpired
@@ -21,7 +20,7 @@ from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
 from livegnn.server import listen
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
-from livegnn.workers.app import create_serving_app
+from livegnn.workers.app import server_config, serving_config
 from livegnn.workers.front import create_front
 from streams import make_model
 
@@ -34,9 +33,9 @@ PATHS = ("/v1/predictions", "/v1/samples")
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[str]:
+def served(config: uvicorn.Config) -> Iterator[str]:
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
@@ -78,9 +77,11 @@ class Setting:
             worker.start()
         while any(worker.seq < self.seq for worker in self.workers):
             sampling.step()
-        self.addresses = [opened.enter_context(served(create_serving_app(it))) for it in self.workers]
+        self.addresses = [opened.enter_context(served(serving_config(it))) for it in self.workers]
         self.front = opened.enter_context(
-            served(create_front(PLAN, [[free_address(), self.addresses[0]], [self.addresses[1]]]))
+            served(
+                server_config(create_front(PLAN, [[free_address(), self.addresses[0]], [self.addresses[1]]]))
+            )
         )
 
 
@@ -181,13 +182,13 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
     worker.start()  # no sampling worker will ever tell it anything
     id = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
     try:
-        with served(create_serving_app(worker)) as address, ThreadPoolExecutor(4) as pool:
+        with served(serving_config(worker)) as address, ThreadPoolExecutor(4) as pool:
             waiting = [pool.submit(ask, address, path, ids=[id], timeout=2.0) for path in PATHS for _ in "12"]
             while not any(one.done() for one in waiting):
                 assert httpx.get(address + "/v1/health", timeout=1.5).json()["seq"] == 0
             assert [one.result().status_code for one in waiting] == [503] * 4
             both = create_front(PLAN, [[address, setting.addresses[0]], [setting.addresses[1]]])
-            with served(both) as front:  # it asks the other replica, and that one first from then on
+            with served(server_config(both)) as front:  # it asks the other replica, and that one first from then on
                 for _ in range(4):
                     answer = ask(front, ids=[id], timeout=0.1)
                     assert (answer.status_code, answer.json()["seq"]) == (httpx.codes.OK, setting.seq)

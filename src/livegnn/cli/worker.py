@@ -114,8 +114,8 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
         import ray
 
         from livegnn.cluster.app import create_cluster_app
-        from livegnn.workers.app import server_config
         from livegnn.cluster.cluster import Cluster
+        from livegnn.workers.app import server_config
     # Data goes through the log, so a Ray of its own needs little memory for objects.
     own = {"object_store_memory": 80 << 20, "include_dashboard": False}
     try:
@@ -179,7 +179,7 @@ def _listen(
 
     import uvicorn
 
-    from livegnn.server import listen
+    from livegnn.server.listening import accepting, listen
 
     class Server(uvicorn.Server):
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
@@ -198,4 +198,4 @@ def _listen(
         found, number = listener.getsockname()[:2]
         shown = f"[{found}]" if ":" in found else found
         typer.echo(f"{what} listens at http://{shown}:{number}")
-        Server(config).run([listener])
+        Server(config).run(accepting(listener))

@@ -162,7 +162,7 @@ class ServingActor:
     def _serve(self, worker: ServingWorker) -> None:
         import uvicorn  # sampling workers need no server
 
-        from livegnn.server import listen
+        from livegnn.server.listening import accepting, listen
         from livegnn.workers.app import serving_config
 
         with listen(self._node, 0) as listener:
@@ -171,7 +171,7 @@ class ServingActor:
             host, port = listener.getsockname()[:2]
             self._address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             if not self._stopped.is_set():
-                server.run([listener])
+                server.run(accepting(listener))
             if not self._stopped.is_set():
                 raise LogError("its server has ended")
 

@@ -24,6 +24,7 @@ from livegnn.server import api_page
 from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
+from livegnn.server.listening import accepting
 from livegnn.server.listening import listen as listen
 from livegnn.server.routes import create_routes
 
@@ -171,7 +172,7 @@ def serve(
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
     runtime = app.runtime if until_failure and isinstance(app, _Application) else None
-    _Server(config, app.state.feed, runtime).run([listener])
+    _Server(config, app.state.feed, runtime).run(accepting(listener))
 
 
 def _exit(sig: int, frame: FrameType | None) -> NoReturn:

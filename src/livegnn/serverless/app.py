@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import uvicorn
 
+from livegnn.server.listening import accepting
 from livegnn.serverless.bodies import LARGEST_BODY, Answer, answer_problem
 
 GRACE_SECONDS: Final = 10
@@ -121,7 +122,7 @@ def serve(answering: Answering, listener: socket.socket) -> None:
         access_log=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
-    uvicorn.Server(config).run([listener])
+    uvicorn.Server(config).run(accepting(listener))
 
 
 def _exit(number: int, frame: FrameType | None) -> NoReturn:

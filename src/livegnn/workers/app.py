@@ -4,7 +4,7 @@ too, for the worker's own seeds.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import uvicorn
 from fastapi import APIRouter, FastAPI, Request
@@ -24,8 +24,6 @@ from livegnn.workers.plan import integer_ids
 from livegnn.workers.serving import ServedPredictions, ServingWorker
 
 if TYPE_CHECKING:
-    import asyncio
-
     from jaxtyping import Int64
     from numpy.typing import ArrayLike
 
@@ -40,8 +38,7 @@ def serving_config(worker: ServingWorker) -> uvicorn.Config:
         "/v1/samples": lambda ids: _samples(worker, ids, 0, 0.0, None),
     }
     config = server_config(create_serving_app(worker))
-    # uvicorn calls it as it calls the class of a protocol.
-    config.http = cast("type[asyncio.Protocol]", HotPath(worker, answers).protocol)
+    config.http = HotPath(worker, answers).protocol()
     return config
 
 

@@ -7,7 +7,7 @@ Thread safety: belongs to the event loop of the server.
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 import httptools
 import orjson
@@ -17,10 +17,6 @@ from livegnn.errors import LiveGNNError
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.types import JSON
 from livegnn.workers.serving import ServingWorker
-
-if TYPE_CHECKING:
-    from uvicorn import Config
-    from uvicorn.server import ServerState
 
 _FIELDS: Final = {"ids", "min_seq"}
 _LARGEST: Final = 4096  # bytes of a head, and of a body; longer ones are not what this is for
@@ -50,11 +46,9 @@ class HotPath:
         self._worker, self._answers = worker, answers
         self._heads: dict[bytes, Head | None] = {}
 
-    def protocol(
-        self, config: "Config", server_state: "ServerState", app_state: dict[str, object]
-    ) -> "HotPathProtocol":
-        """What uvicorn has for each connection, as `http` of its `Config`."""
-        return HotPathProtocol(self, config, server_state, app_state)
+    def protocol(self) -> "type[HotPathProtocol]":
+        """What uvicorn makes for each connection, as `http` of its `Config`."""
+        return type("HotPathProtocol", (HotPathProtocol,), {"hot": self})
 
     def head_of(self, lines: bytes) -> Head | None:
         """What the lines of a head say, without the empty one; None if the request is for the application."""
@@ -80,12 +74,13 @@ class HotPath:
         return None
 
     def _read(self, lines: bytes) -> Head | None:
-        lengths: list[bytes] = []
         parts = _Parts()
         parser = httptools.HttpRequestParser(parts)
         try:
             parser.feed_data(lines + b"\r\n\r\n")
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            return None
+        if lines.count(b"\n") != lines.count(b"\r\n"):  # it may have ended before
             return None
         answer = self._answers.get(parts.url.decode("latin-1"))
         lengths = [value for name, value in parts.headers if name == b"content-length"]
@@ -128,12 +123,9 @@ class HotPathProtocol(HttpToolsProtocol):
     the connection has parsed.
     """
 
-    def __init__(
-        self, hot: HotPath, config: "Config", server_state: "ServerState", app_state: dict[str, object]
-    ) -> None:
-        super().__init__(config, server_state, app_state)
-        self._hot, self._held = hot, b""
-        self._between = True  # whether what comes next begins a request
+    hot: ClassVar[HotPath]
+    _held = b""
+    _between = True  # whether what comes next begins a request
 
     def on_message_begin(self) -> None:
         """Called by the parser."""
@@ -171,7 +163,7 @@ class HotPathProtocol(HttpToolsProtocol):
     def _answer(self, data: bytes) -> bool:
         """Whether this is the whole or the head of a small request, which is then answered or held."""
         end = data.find(b"\r\n\r\n")
-        head = None if end < 0 else self._hot.head_of(data[:end])
+        head = None if end < 0 else self.hot.head_of(data[:end])
         if head is None:
             return False
         missing = end + 4 + head.length - len(data)
@@ -180,7 +172,7 @@ class HotPathProtocol(HttpToolsProtocol):
                 self._held = data
                 self._unset_keepalive_if_required()
             return missing > 0
-        text = self._hot.text_of(head, data[end + 4 :])
+        text = self.hot.text_of(head, data[end + 4 :])
         if text is None:
             return False
         said = b"".join([b"%b: %b\r\n" % pair for pair in self.server_state.default_headers])
