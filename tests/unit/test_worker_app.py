@@ -3,47 +3,29 @@
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
-import uvicorn
 
-import livegnn as lg
 from livegnn.errors import InputError, TimeoutExpired
 from livegnn.log.sqlite import SqliteLog
-from livegnn.presampling import SampledEngine
-from livegnn.runtime import Runtime
 from livegnn.server import listen
-from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
+from livegnn.workers import ServingWorker, SqlitePlace
 from livegnn.workers.app import server_config, serving_config
-from livegnn.workers.front import create_front
+from livegnn.workers.front import Addresses, create_front
+from serving_workers import EDGE, NODES, PLAN, QUERY, Setting, served
 from streams import make_model
 
-EDGE = ("node", "to", "node")
-SCHEMA = lg.Schema({"node": 4}, {EDGE: lg.EdgeSchema()})
-QUERY = lg.Query("node").hop(EDGE, 3, direction="in").hop(EDGE, 2, direction="in")
-PLAN = WorkerPlan(SCHEMA, QUERY, sampling_workers=1, serving_workers=2, seed=5)
-NODES = 20
 PATHS = ("/v1/predictions", "/v1/samples")
 
 
-@contextmanager
-def served(config: uvicorn.Config) -> Iterator[str]:
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join()
-        listener.close()
+def serving_front(workers: Addresses | Callable[[], Addresses]) -> AbstractContextManager[str]:
+    return served(server_config(create_front(PLAN, workers)))
 
 
 def free_address() -> str:
@@ -53,63 +35,39 @@ def free_address() -> str:
         return f"http://127.0.0.1:{one.getsockname()[1]}"
 
 
-class Setting:
-    """A log with a small graph, an engine on samples, and workers that have seen all of it."""
-
-    def __init__(self, folder: Path, opened: ExitStack) -> None:
-        model = make_model().with_query(QUERY)
-        self.engine = SampledEngine(lg.Graph(SCHEMA), model, sample_seed=5)
-        log = SqliteLog(folder / "events.db")
-        opened.callback(log.close)
-        runtime = Runtime(log, self.engine.graph, self.engine)
-        runtime.start()
-        opened.callback(runtime.stop)
-        rng = np.random.default_rng(1)
-        events = lg.Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, 4)))
-        self.seq = runtime.append(events.add_edges(rng.integers(0, NODES, 80), rng.integers(0, NODES, 80)))
-        runtime.wait(self.seq)
-        place = SqlitePlace(log.path)
-        sampling = SamplingWorker(place, PLAN, 0, folder)
-        opened.callback(sampling.close)
-        self.workers = [ServingWorker(place, PLAN, number, model) for number in range(2)]
-        for worker in self.workers:
-            opened.callback(worker.stop)
-            worker.start()
-        while any(worker.seq < self.seq for worker in self.workers):
-            sampling.step()
-        self.addresses = [opened.enter_context(served(serving_config(it))) for it in self.workers]
-        self.front = opened.enter_context(
-            served(
-                server_config(create_front(PLAN, [[free_address(), self.addresses[0]], [self.addresses[1]]]))
-            )
-        )
-
-
 @pytest.fixture(scope="module")
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     with ExitStack() as opened:
         yield Setting(tmp_path_factory.mktemp("workers"), opened)
 
 
+@pytest.fixture(scope="module")
+def front(setting: Setting) -> Iterator[str]:
+    """The address of a front end, one of whose workers has an address more, where nobody answers."""
+    addresses = [[free_address(), setting.addresses[0]], [setting.addresses[1]]]
+    with serving_front(addresses) as address:
+        yield address
+
+
 def ask(address: str, path: str = "/v1/predictions", **content: object) -> httpx.Response:
     return httpx.post(address + path, json=content, timeout=30)
 
 
-def test_the_front_end_answers_as_an_engine_does(setting: Setting) -> None:
+def test_the_front_end_answers_as_an_engine_does(setting: Setting, front: str) -> None:
     ids = np.random.default_rng(2).permutation(NODES)
     expected = setting.engine.predict(ids)
     for _ in range(4):  # the first address of worker 0 never answers
-        answer = ask(setting.front, ids=ids.tolist(), min_seq=setting.seq).json()
+        answer = ask(front, ids=ids.tolist(), min_seq=setting.seq).json()
         assert (answer["seq"], answer["ids"]) == (setting.seq, ids.tolist())
         np.testing.assert_array_equal(np.float32(answer["predictions"]), expected)
     for id in range(3):
-        answer = ask(setting.front, ids=[id]).json()
+        answer = ask(front, ids=[id]).json()
         np.testing.assert_array_equal(np.float32(answer["predictions"]), setting.engine.predict([id]))
-    assert ask(setting.front, ids=[]).json() == {"seq": setting.seq, "ids": [], "predictions": []}
+    assert ask(front, ids=[]).json() == {"seq": setting.seq, "ids": [], "predictions": []}
 
 
-def test_samples_come_with_their_nodes_and_edges(setting: Setting) -> None:
-    answer = ask(setting.front, "/v1/samples", ids=[3, 4, 5]).json()
+def test_samples_come_with_their_nodes_and_edges(setting: Setting, front: str) -> None:
+    answer = ask(front, "/v1/samples", ids=[3, 4, 5]).json()
     for id, sample in zip([3, 4, 5], answer["samples"], strict=True):
         expected = setting.engine.samples_for([id])[0]
         assert sample["nodes"]["node"][0] == id
@@ -152,8 +110,8 @@ def test_small_requests_are_answered_as_all_others(setting: Setting) -> None:
         assert answer.status_code == httpx.codes.BAD_REQUEST, answer.text
 
 
-def test_what_there_is_not(setting: Setting) -> None:
-    for address in (setting.addresses[0], setting.front):
+def test_what_there_is_not(setting: Setting, front: str) -> None:
+    for address in (setting.addresses[0], front):
         for path, method, status, message in (
             ("/v1/predictions/", "POST", 404, "did you mean /v1/predictions?"),
             ("/nowhere", "GET", 404, "there are"),
@@ -168,9 +126,9 @@ def test_what_there_is_not(setting: Setting) -> None:
             create_front(PLAN, [[address], [address]])
 
 
-def test_samples_come_with_what_is_predicted_on_them(setting: Setting) -> None:
+def test_samples_come_with_what_is_predicted_on_them(setting: Setting, front: str) -> None:
     ids = [*range(NODES), 3, 3]
-    for address, asked in ((setting.front, ids), (setting.front, ids[:1])):
+    for address, asked in ((front, ids), (front, ids[:1])):
         samples = ask(address, "/v1/samples", ids=asked).json()
         assert samples["predictions"] == ask(address, ids=asked).json()["predictions"]
         assert len(samples["samples"]) == len(asked)
@@ -187,8 +145,8 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
             while not any(one.done() for one in waiting):
                 assert httpx.get(address + "/v1/health", timeout=1.5).json()["seq"] == 0
             assert [one.result().status_code for one in waiting] == [503] * 4
-            both = create_front(PLAN, [[address, setting.addresses[0]], [setting.addresses[1]]])
-            with served(server_config(both)) as front:  # it asks the other replica, and that one first from then on
+            both = [[address, setting.addresses[0]], [setting.addresses[1]]]
+            with serving_front(both) as front:  # it asks the other replica, and that one first from then on
                 for _ in range(4):
                     answer = ask(front, ids=[id], timeout=0.1)
                     assert (answer.status_code, answer.json()["seq"]) == (httpx.codes.OK, setting.seq)
@@ -198,7 +156,7 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
         worker.wait(0)
 
 
-def test_errors_name_what_is_wrong(setting: Setting) -> None:
+def test_errors_name_what_is_wrong(setting: Setting, front: str) -> None:
     for content, status, message in (
         ({"ids": [NODES + 5]}, 404, f"got {NODES + 5}, which is not there at event {setting.seq}"),
         ({"ids": ["a"]}, 400, "ids must be integers"),
@@ -207,7 +165,7 @@ def test_errors_name_what_is_wrong(setting: Setting) -> None:
         ({"ids": [1], "more": 2}, 400, "more"),
         ({"ids": [1], "min_seq": setting.seq + 1, "timeout": 0.01}, 503, f"expected event {setting.seq + 1}"),
     ):
-        answer = ask(setting.front, **content)
+        answer = ask(front, **content)
         assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), (
             answer.text
         )
@@ -217,11 +175,11 @@ def test_errors_name_what_is_wrong(setting: Setting) -> None:
     health = httpx.get(setting.addresses[0] + "/v1/health").json()
     assert (health["seq"], health["memory_bytes"] > 0) == (setting.seq, True)
     with pytest.raises(InputError, match="addresses for each of 2 serving workers"):
-        create_front(PLAN, [[setting.front]])
+        create_front(PLAN, [[front]])
 
 
 def test_no_replica_answers(setting: Setting) -> None:
-    with served(create_front(PLAN, [[free_address()], [free_address()]])) as front:
+    with serving_front([[free_address()], [free_address()]]) as front:
         answer = ask(front, ids=[1])
         assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
 
@@ -238,7 +196,7 @@ def test_the_front_end_follows_where_workers_are(setting: Setting) -> None:
         return known[0]
 
     expected = setting.engine.predict(np.arange(NODES))
-    with served(create_front(PLAN, find)) as front:
+    with serving_front(find) as front:
         answer = ask(front, ids=list(range(NODES))).json()
         np.testing.assert_array_equal(np.float32(answer["predictions"]), expected)
         known.append([[free_address()], [free_address()]])
@@ -257,7 +215,7 @@ def test_a_worker_that_says_nothing_is_left_when_it_is_replaced(setting: Setting
         def find() -> list[list[str]]:
             return known
 
-        with served(create_front(PLAN, find)) as front:
+        with serving_front(find) as front:
 
             def replace() -> None:
                 taken, _ = silent.accept()
@@ -282,8 +240,8 @@ def test_who_waits_for_a_worker_waits_no_longer_than_asked(setting: Setting) -> 
     def find() -> list[list[str]]:
         raise OSError("nobody knows")
 
-    with served(create_front(PLAN, find)) as front:
+    with serving_front(find) as front:
         answer = ask(front, ids=[1], timeout=0.3)
         assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
-    with served(create_front(PLAN, lambda: [[setting.addresses[0]]])) as front:
+    with serving_front(lambda: [[setting.addresses[0]]]) as front:
         assert ask(front, ids=[1], timeout=0.3).status_code == 503

@@ -64,7 +64,9 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
     async def sample(request: Request) -> Response:
         wanted = await read_request(request)
         ids = ids_of(wanted)
-        return to_json(await run_in_threadpool(_samples, worker, ids, wanted.min_seq, wanted.timeout, wanted.output))
+        return to_json(
+            await run_in_threadpool(_samples, worker, ids, wanted.min_seq, wanted.timeout, wanted.output)
+        )
 
     @router.get("/v1/health")
     async def health() -> Response:
