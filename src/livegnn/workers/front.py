@@ -5,14 +5,15 @@ the least of theirs. Where workers move, it asks again and again where they are.
 """
 
 import asyncio
-import itertools
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Final, TypeAlias
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import Final, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
 import numpy as np
 import orjson
 from fastapi import APIRouter, FastAPI, Request
@@ -32,7 +33,7 @@ _CONNECT_SECONDS: Final = 1.0
 _FOLLOW_SECONDS: Final = 1.0  # between two questions where the workers are
 _RETRY_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0
-_POOLS: Final = 16
+_KEEP_SECONDS: Final = 4.0  # a connection that nobody uses; a worker ends it after five
 _logger = logging.getLogger(__name__)
 
 
@@ -54,9 +55,8 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
-        async with AsyncExitStack() as opened:
-            for client in front.clients:
-                await opened.enter_async_context(client)
+        connections = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
+        async with aiohttp.ClientSession(connector=connections) as front.session:
             following = asyncio.create_task(front.follow())
             try:
                 yield
@@ -80,15 +80,23 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
 
 def _check_address(address: str) -> None:
     try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL:
-        url = httpx.URL()
-    if url.scheme not in ("http", "https") or not url.host:
+        url = urlsplit(address)
+        right = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        right = False
+    if not right:
         raise InputError(f"an address must be such as 'http://10.0.0.7:8000', got {address!r}")
 
 
+class _Answer(NamedTuple):
+    status: int
+    content: bytes
+
+
 class _Front:
-    """Belongs to the event loop of the server."""
+    """Belongs to the event loop of the server. session: of that loop, while it runs."""
+
+    session: aiohttp.ClientSession
 
     def __init__(self, plan: WorkerPlan, workers: Addresses | Callable[[], Addresses]) -> None:
         self._plan = plan
@@ -98,17 +106,6 @@ class _Front:
         self._resting: dict[str, float] = {}  # until when no request should wait for a replica
         self._finding = asyncio.Lock()
         self._found = -1.0  # when it was last asked where the workers are
-        self._asked = itertools.count()
-        # With each request httpx looks at every connection of its pool, so there are several small ones.
-        certificates = httpx.create_ssl_context(trust_env=False)
-        self.clients = [
-            httpx.AsyncClient(
-                verify=certificates,
-                limits=httpx.Limits(max_connections=None),
-                trust_env=False,  # a proxy for the world outside knows nothing of workers
-            )
-            for _ in range(_POOLS)
-        ]
 
     async def follow(self) -> None:
         """Keeps the addresses up to date, where they can change."""
@@ -150,8 +147,8 @@ class _Front:
             )
         )
         for answer in answers:
-            if answer.status_code != httpx.codes.OK or len(answers) == 1:
-                return Response(answer.content, answer.status_code, media_type="application/json")
+            if answer.status != HTTPStatus.OK or len(answers) == 1:
+                return Response(answer.content, answer.status, media_type="application/json")
         parts = [orjson.loads(answer.content) for answer in answers]
         whole: dict[str, object] = {"seq": min(part["seq"] for part in parts), "ids": ids}
         for column in parts[0].keys() - whole.keys():
@@ -162,7 +159,7 @@ class _Front:
             whole[column] = rows
         return to_json(whole)
 
-    async def _ask(self, worker: int, path: str, body: bytes, timeout: float) -> httpx.Response:
+    async def _ask(self, worker: int, path: str, body: bytes, timeout: float) -> _Answer:
         """The answer of a replica. Raises TimeoutExpired if none answers."""
         ends = time.monotonic() + timeout
         while True:
@@ -179,28 +176,32 @@ class _Front:
 
     async def _ask_in_turn(
         self, worker: int, path: str, body: bytes, timeout: float
-    ) -> tuple[httpx.Response | None, str]:
+    ) -> tuple[_Answer | None, str]:
         """The answer of the first replica that gives one, or why none did. One that cannot answer yet (503)
         is the answer of all where no other can."""
         behind, failure = None, "none"
         for address in self._in_turn(worker):
-            asking = self.clients[next(self._asked) % _POOLS].post(
-                address + path,
-                content=body,
-                headers={"content-type": "application/json"},
-                timeout=httpx.Timeout(timeout, connect=_CONNECT_SECONDS),
-            )
+            asking = self._post(address + path, body, timeout)
             try:
                 answer = await (asking if self._find is None else self._unless_gone(asking, worker, address))
-            except httpx.TransportError as error:
+            except (aiohttp.ClientError, TimeoutError) as error:
                 failure = repr(error)
             else:
-                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+                if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
                     self._resting.pop(address, None)
                     return answer, ""
                 behind = answer
             self._resting[address] = time.monotonic() + _REST_SECONDS
         return behind, failure
+
+    async def _post(self, url: str, body: bytes, timeout: float) -> _Answer:
+        async with self.session.post(
+            url,
+            data=body,
+            headers={"content-type": "application/json"},
+            timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS),
+        ) as answer:
+            return _Answer(answer.status, await answer.read())
 
     def _in_turn(self, worker: int) -> Sequence[str]:
         """The replicas, one after another in turn; those that have just failed to answer come last, so that
@@ -211,14 +212,14 @@ class _Front:
         return sorted(turned, key=lambda address: self._resting.get(address, 0.0) > now)
 
     async def _unless_gone(
-        self, asking: Coroutine[None, None, httpx.Response], worker: int, address: str
-    ) -> httpx.Response:
+        self, asking: Coroutine[None, None, _Answer], worker: int, address: str
+    ) -> _Answer:
         """Waits for an answer while the worker is held to be there: a cut network says nothing."""
         task = asyncio.create_task(asking)
         try:
             while not (await asyncio.wait([task], timeout=_FOLLOW_SECONDS))[0]:
                 if address not in self._workers[worker]:
-                    raise httpx.ReadError(f"{address} has been replaced")
+                    raise aiohttp.ClientError(f"{address} has been replaced")
             return task.result()
         finally:
             task.cancel()
