@@ -80,9 +80,14 @@ class HeldStore:
     def get(self, path: str) -> Buffer:
         return self._held[path]
 
-    def get_ranges(self, path: str, starts: Sequence[int], lengths: Sequence[int]) -> Sequence[Buffer]:
-        data = self._held[path]
-        return [data[start : start + length] for start, length in zip(starts, lengths, strict=True)]
+    def get_ranges(
+        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
+    ) -> Sequence[int]:
+        data, place = self._held[path], 0
+        for start, length in zip(starts, lengths, strict=True):
+            into[place : place + length] = data[start : start + length]
+            place += length
+        return lengths
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         return [one for one in self._infos if one.path.startswith(prefix) and one.path > after]

@@ -4,7 +4,8 @@ Real requests run through the real predictor over the throttled store, with and 
 held in memory; worker processes start. From these, `Costs` says what any request takes:
 
 - lists and the forward pass take what they took for the measured request that is most like it, in nodes and
-  edges;
+  edges; lists of a worker with a cache, which has the degrees of what is in it, that times a + b missing rows
+  over all rows, and their bytes likewise;
 - fetching features takes a + b ranges + c bytes + d rows, fitted to the measured requests (least squares of
   the relative error); ranges and bytes are those that the reader asks for, gaps between near rows included;
 - operations of the cache take a + b rows + c rows fetched + d entries.
@@ -33,8 +34,8 @@ from livegnn.serverless.source import SnapshotSource
 from serverless_contestants import Start, open_ours, open_plain, open_whole, start_worker
 from serverless_shapes import Around, Float64, GraphShape, InLists, Int64
 
-NODE_BYTES, EDGE_BYTES, ENTRY_BYTES = 48, 16, 28
-"""Of a subgraph without features, and of a cached row beside its features."""
+NODE_BYTES, EDGE_BYTES = 48, 16
+"""Of a subgraph without features."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Parts:
-    """All that was measured of one shape and one model."""
+    """All that was measured of one shape and one model. entry_bytes: of a cached row beside its features."""
 
     shape: GraphShape
     model: str
@@ -72,6 +73,7 @@ class Parts:
     working_bytes: int
     reused: float
     too_low: int
+    entry_bytes: int
 
 
 def measure(
@@ -114,6 +116,7 @@ def measure(
         int(ours.describe()["working_bytes"]),  # type: ignore[arg-type]
         told.features_reused / told.features_read,
         told.predicted_too_low,
+        next(iter(ours._cache._tables.values())).entry_bytes - 4 * shape.features,
     )
 
 
@@ -225,11 +228,12 @@ class Costs:
             np.array([[1, one.nodes, one.fetched, one.entries] for one in used]),
             np.array([one.cache for one in used]),
         )
+        self._warm = _warm_lists(kept_cached, self._near)
         self._memory = float(np.median([one.memory for one in kept_cached]))
         self._rest = float(np.median([_rest(one) for one in (*kept_plain, *kept_cached)]))
         self._hit = float(np.median([one.fetch for one in kept_cached if not one.fetched] or [0.0]))
         out = [one for i, one in enumerate(cached) if not i % held_out]
-        said = np.array([sum(self._ours(one)) for one in out])
+        said = np.array([sum(self._parts_of(one, cache=True)) for one in out])
         real = np.array([one.total for one in out])
         self.error = float(abs(said.sum() - real.sum()) / real.sum())
         """Of the sum over requests with cache that were held out."""
@@ -257,19 +261,36 @@ class Costs:
             range_bytes=bytes_,
             entries=entries,
         )
-        sample, fetch, *others = self._ours(one)
+        sample, fetch, *others = self._parts_of(one, cache=cache)
         if not cache:
             others[1] = 0.0  # its operations
-        size = max(near.store_bytes - near.range_bytes, 0) + bytes_
+        share = float(self._warm[1] @ [1, len(missing) / max(len(around.rows), 1)]) if cache else 1.0
+        size = int(max(near.store_bytes - near.range_bytes, 0) * share) + bytes_
         return Cost(sample + fetch + sum(others), sample, fetch, size)
 
-    def _ours(self, one: Request) -> tuple[float, ...]:
+    def _parts_of(self, one: Request, *, cache: bool) -> tuple[float, ...]:
         near = self._near.find(one.nodes, one.edges)
         fetch = self._hit
         if one.fetched:
             fetch = max(float(self._fetch @ [1, one.ranges, one.range_bytes, one.fetched]), self._hit)
-        cache = max(float(self._cache @ [1, one.nodes, one.fetched, one.entries]), 0.0)
-        return near.sample, fetch, near.infer, cache, self._memory, self._rest
+        operations = max(float(self._cache @ [1, one.nodes, one.fetched, one.entries]), 0.0)
+        share = float(self._warm[0] @ [1, one.fetched / max(one.nodes, 1)]) if cache else 1.0
+        return near.sample * share, fetch, near.infer, operations, self._memory, self._rest
+
+
+def _warm_lists(cached: Sequence[Request], near: _Near) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What lists take with a cache, over what they take without: seconds, and bytes; each as the two numbers
+    a and b of the module's text."""
+    alike = [near.find(one.nodes, one.edges) for one in cached]
+    given = np.array([[1, one.fetched / max(one.nodes, 1)] for one in cached])
+    seconds = np.array([one.sample / other.sample for one, other in zip(cached, alike, strict=True)])
+    bytes_ = np.array(
+        [
+            (one.store_bytes - one.range_bytes) / max(other.store_bytes - other.range_bytes, 1)
+            for one, other in zip(cached, alike, strict=True)
+        ]
+    )
+    return _fit(given, seconds), _fit(given, bytes_)
 
 
 class _Near:

@@ -23,13 +23,14 @@ from livegnn.serverless.feature_cache import FeatureCache
 from livegnn.serverless.gateway import Spread
 from livegnn.serverless.scheduler import KEEP_ALIVE, Assign, Decision, Launch, Limits, Policy, Scheduler, Stop
 from serverless_contestants import BANDWIDTH
-from serverless_parts import EDGE_BYTES, ENTRY_BYTES, NODE_BYTES, Cost, Costs
+from serverless_parts import EDGE_BYTES, NODE_BYTES, Cost, Costs
 from serverless_shapes import Around, Float64, Int64
 
 CORES, NODE_MEMORY = 16, 31.25e9
 """Of a node: a quarter of the paper's."""
 
 _NAME = "node"
+_ENTRY_BYTES = 28  # of an entry of a replayed cache, beside its one column
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ class _Worker:
     def __init__(self, contestant: Contestant, costs: Costs) -> None:
         self._contestant, self._costs = contestant, costs
         self._cache = FeatureCache({_NAME: 1})
-        self._scale = (4 * costs.parts.shape.features + ENTRY_BYTES) / (4 + ENTRY_BYTES)
+        real = 4 * costs.parts.shape.features + costs.parts.entry_bytes
+        self._scale = real / (4 + _ENTRY_BYTES)
         self.asked = 0
 
     def serve(self, around: Around, degree: Int64) -> tuple[Cost, int]:

@@ -39,11 +39,16 @@ class FaultyStore:
         fault = self._strike("get", path)
         return _spoiled(self.store.get(path), fault)
 
-    def get_ranges(self, path: str, starts: Sequence[int], lengths: Sequence[int]) -> Sequence[Buffer]:
+    def get_ranges(
+        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
+    ) -> Sequence[int]:
         fault = self._strike("get", path)
-        found = list(self.store.get_ranges(path, starts, lengths))
-        # One of many, and not always the first.
-        found[len(found) // 2] = _spoiled(found[len(found) // 2], fault)
+        found = list(self.store.get_ranges(path, starts, lengths, into))
+        one = len(found) // 2  # of many, and not always the first
+        begin = sum(lengths[:one])
+        spoiled = _spoiled(bytes(into[begin : begin + found[one]]), fault)
+        into[begin : begin + len(spoiled)] = spoiled
+        found[one] = len(spoiled)
         return found
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:

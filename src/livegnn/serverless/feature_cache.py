@@ -1,8 +1,8 @@
 """Features of nodes that earlier requests have fetched, as many as fit into a number of bytes.
 
-An entry is a row number, its features and the degree of the node. Entries of the smallest degree go first,
-because the neighbourhoods of other requests reach them least often (FaaS-GNN, section 4.3), and only as many
-as must.
+An entry is a row number, its features, the degree of the node, and numbers that its owner notes with it.
+Entries of the smallest degree go first, because the neighbourhoods of other requests reach them least often
+(FaaS-GNN, section 4.3), and only as many as must.
 
 Features lie in a mapping of their own, whose pages are given back to the system when what they held is
 evicted. Invariants of a table: slots 0 to n - 1 are in use; `keys` are their row numbers, sorted, and `slots`
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn.types import FloatArray, IntArray, NodeType
+from livegnn.types import DoubleArray, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float32, Int64
+    from jaxtyping import Bool, Float32, Float64, Int64
     from numpy.typing import NDArray
 
 _BLOCK = 4096  # rows that are moved at once: they need memory of their own meanwhile
@@ -28,13 +28,14 @@ _EMPTY = np.zeros(0, np.int64)
 
 
 class FeatureCache:
-    """Features by node type and row number. widths: of the features of each node type.
+    """Features by node type and row number. widths: of the features of each node type. notes: how many
+    numbers are noted with an entry, where there are any.
 
     Numbers are of one snapshot: `clear` the cache before it is asked for those of another.
     """
 
-    def __init__(self, widths: Mapping[NodeType, int]) -> None:
-        self._tables = {name: _Table(width) for name, width in widths.items()}
+    def __init__(self, widths: Mapping[NodeType, int], notes: Mapping[NodeType, int] | None = None) -> None:
+        self._tables = {name: _Table(width, (notes or {}).get(name, 0)) for name, width in widths.items()}
 
     def __len__(self) -> int:
         """The number of entries."""
@@ -58,6 +59,16 @@ class FeatureCache:
             np.take(table.features, np.maximum(slots, 0), axis=0, out=out, mode="clip")
         return found
 
+    def read_notes(
+        self, node_type: NodeType, rows: "Int64[IntArray, 'rows']"
+    ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], Float64[DoubleArray, 'rows notes']]":
+        """Which nodes are there, and the numbers that are noted with them; any numbers for the others."""
+        table = self._tables.get(node_type)
+        if table is None or not len(table):
+            return np.zeros(len(rows), np.bool_), np.zeros((len(rows), 0 if table is None else table.noted))
+        slots = table.find(rows)
+        return slots >= 0, table.notes[np.maximum(slots, 0)]
+
     def insert(
         self,
         node_type: NodeType,
@@ -65,14 +76,15 @@ class FeatureCache:
         features: "Float32[FloatArray, 'nodes width']",
         at: "Int64[IntArray, 'rows']",
         degrees: "Int64[IntArray, 'rows']",
+        notes: "Float64[DoubleArray, 'rows notes'] | None" = None,
         *,
         most_bytes: int,
     ) -> int:
         """Adds entries, and keeps as many of all as fit into `most_bytes`: those of the greatest degrees, of
         equal ones those that were there. Returns how many were evicted.
 
-        features: those of node i at ``features[at[i]]``. A node that is there, or was given before, is left
-        as it is.
+        features: those of node i at ``features[at[i]]``. notes: None where nothing is noted. A node that is
+        there, or was given before, is left as it is.
         """
         table = self._tables[node_type]
         unique, first = np.unique(rows, return_index=True)
@@ -84,7 +96,8 @@ class FeatureCache:
             first = np.delete(first, refused)
         else:
             dropped = {}
-        table.append(rows[first], features, at[first], degrees[first])
+        noted = np.zeros((len(rows), 0)) if notes is None else notes
+        table.append(rows[first], features, at[first], degrees[first], noted[first])
         return sum(map(len, dropped.values()))
 
     def evict(self, most_bytes: int, keep: "Mapping[NodeType, Int64[IntArray, '_']]") -> int:
@@ -102,7 +115,7 @@ class FeatureCache:
 
     def clear(self) -> None:
         """Removes all entries, and gives their memory back."""
-        self._tables = {name: _Table(table.width) for name, table in self._tables.items()}
+        self._tables = {name: _Table(table.width, table.noted) for name, table in self._tables.items()}
 
     def _drop(self, slots: Mapping[NodeType, IntArray]) -> None:
         for name, each in slots.items():
@@ -148,8 +161,9 @@ class FeatureCache:
 class _Table:
     """The entries of one node type."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
+    def __init__(self, width: int, noted: int) -> None:
+        self.width, self.noted = width, noted
+        self.notes = np.zeros((0, noted))
         self.row, self.degree = _EMPTY, _EMPTY
         self._keys, self._slots = _EMPTY, np.zeros(0, np.int32)
         self._map = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -161,7 +175,8 @@ class _Table:
 
     @property
     def entry_bytes(self) -> int:
-        return 4 * self.width + self.row.itemsize + self.degree.itemsize + 8 + self._slots.itemsize
+        own = self.row.itemsize + self.degree.itemsize + 8 + self._slots.itemsize
+        return 4 * self.width + own + self.notes.itemsize * self.noted
 
     def find(self, rows: IntArray) -> IntArray:
         """The slot of each row number, -1 where there is none."""
@@ -170,7 +185,14 @@ class _Table:
         at = np.minimum(np.searchsorted(self._keys, rows), len(self._keys) - 1)
         return np.where(self._keys[at] == rows, self._slots[at], -1).astype(np.int64)
 
-    def append(self, rows: IntArray, features: FloatArray, chosen: IntArray, degrees: IntArray) -> None:
+    def append(
+        self,
+        rows: IntArray,
+        features: FloatArray,
+        chosen: IntArray,
+        degrees: IntArray,
+        notes: DoubleArray,
+    ) -> None:
         """Adds entries for `rows`, sorted, whose features are those at `chosen`. Requires: none is there."""
         before = len(self)
         self._resize(before + len(rows))
@@ -179,6 +201,7 @@ class _Table:
             self.features[before + begin : before + begin + len(block)] = features[block]
         self.row = np.concatenate([self.row, rows])
         self.degree = np.concatenate([self.degree, degrees])
+        self.notes = np.concatenate([self.notes, notes])
         at = np.searchsorted(self._keys, rows)
         self._keys = np.insert(self._keys, at, rows)
         self._slots = np.insert(self._slots, at, np.arange(before, len(self), dtype=np.int32))
@@ -197,6 +220,8 @@ class _Table:
             self.features[holes[block]] = self.features[movers[block]]
         self.row[holes], self.degree[holes] = self.row[movers], self.degree[movers]
         self.row, self.degree = self.row[:left].copy(), self.degree[:left].copy()
+        self.notes[holes] = self.notes[movers]
+        self.notes = self.notes[:left].copy()
         stays = ~gone[self._slots]
         self._keys, kept = self._keys[stays], self._slots[stays]
         moved = np.arange(len(gone), dtype=np.int32)

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-GAP = 16 << 10
+GAP = 4 << 10
 """Ranges of one object that lie closer than this, in bytes, are one request: what lies between costs less."""
 
-_RANGES_A_CALL = 10  # as many as `obstore` has under way at once
+_AT_ONCE = 10  # ranges that `obstore` has under way at once
+_RANGES_A_CALL = 40  # at most; a call that fails is repeated whole
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _jitter = random.SystemRandom()
 
@@ -63,7 +64,7 @@ class Objects:
         *,
         patience: float = 30.0,
         gap: int = GAP,
-        threads: int = 16,
+        threads: int = 32,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store = store
@@ -108,8 +109,9 @@ class Objects:
             buffer = np.empty(int(sizes.sum()), dtype=np.uint8)
             buffers.append(buffer)
             ends = np.cumsum(sizes)
-            for at in range(0, len(pieces), _RANGES_A_CALL):
-                here = slice(at, at + _RANGES_A_CALL)
+            together = min(max(len(pieces) // self._threads, _AT_ONCE), _RANGES_A_CALL)
+            for at in range(0, len(pieces), together):
+                here = slice(at, at + together)
                 begin = int(ends[at] - sizes[at])
                 into = buffer[begin : int(ends[here][-1])]
                 calls.append(self._fill(one.path, pieces[here].tolist(), sizes[here].tolist(), into))
@@ -125,17 +127,14 @@ class Objects:
         self, path: str, starts: list[int], lengths: list[int], into: "NDArray[np.uint8]"
     ) -> Callable[[], None]:
         def fetch() -> None:
-            found = self.store.get_ranges(path, starts, lengths)
-            self._count(len(found), sum(map(len, found)))
-            place = 0
+            found = self.store.get_ranges(path, starts, lengths, into.data)
+            self._count(len(found), sum(found))
             for start, length, one in zip(starts, lengths, found, strict=True):
-                if len(one) != length:
+                if one != length:
                     raise ObjectDamagedError(
                         f"expected {length:,} bytes of {path} in {self.url} from {start:,} on, got "
-                        f"{len(one):,}: the object was truncated, or its store answered with less"
+                        f"{one:,}: the object was truncated, or its store answered with less"
                     )
-                into[place : place + length] = np.frombuffer(one, dtype=np.uint8)
-                place += length
 
         def fetch_repeatedly() -> None:
             try:

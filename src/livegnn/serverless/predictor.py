@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
@@ -33,6 +34,7 @@ from livegnn.model.renaming import renamed
 from livegnn.serverless.feature_cache import FeatureCache
 from livegnn.serverless.memory import MemoryModel, PeakMeter
 from livegnn.serverless.model_fit import check_fit
+from livegnn.serverless.noted_degrees import NotedDegrees
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.snapshot import Snapshot
 from livegnn.serverless.source import SnapshotSource
@@ -304,7 +306,8 @@ class SnapshotPredictor:
         self._reads = reads_of(model.steps, found.value)
         self._widths = {given.node_type: given.width for given in model.inputs.values()}
         self._forward = SampledForward(model)
-        self._cache = FeatureCache(self._widths)
+        self._noted = NotedDegrees(self._reads, self._widths)
+        self._cache = FeatureCache(self._widths, self._noted.counts)
 
     # -- one request
 
@@ -313,7 +316,8 @@ class SnapshotPredictor:
             seeds = self._seeds(snapshot, ids)
             if self._query is not None:
                 return drawn_neighborhood(snapshot, seeds, self._query, self._sample_seed, self._edge_types)
-            return whole_neighborhood(snapshot, self._node_type, seeds, self._reads, self._edge_types)
+            known = partial(self._noted.read, self._cache, snapshot) if self._caches else None
+            return whole_neighborhood(snapshot, self._node_type, seeds, self._reads, self._edge_types, known)
 
     def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
         """The row numbers of ids. Raises `UnknownNodeError`."""
@@ -459,7 +463,7 @@ class SnapshotPredictor:
             for name, at in missing.items():
                 rows = found.rows[name][at]
                 self.account.evicted += self._cache.insert(
-                    name, rows, x[name], at, degrees[name], most_bytes=most
+                    name, rows, x[name], at, degrees[name], self._noted.of(found, name, at), most_bytes=most
                 )
 
     def _drop(self) -> None:

@@ -36,6 +36,7 @@ PART = 8 << 20
 _PARTS_AT_ONCE = 2
 _IN_MEMORY: "dict[str, ObjectStore]" = {}
 _REFUSED = re.compile(r"code: 40([134]) .*<Code>(\w+)</Code><Message>([^<]*)</Message>", re.DOTALL)
+_PLAIN = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)  # paths that files have as they are
 _SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "file", "memory")
 
 
@@ -70,8 +71,11 @@ class Store(Protocol):
     def get(self, path: str) -> Buffer:
         """A whole object."""
 
-    def get_ranges(self, path: str, starts: Sequence[int], lengths: Sequence[int]) -> Sequence[Buffer]:
-        """One request for each range, several at a time. A buffer is shorter where the object ends."""
+    def get_ranges(
+        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
+    ) -> Sequence[int]:
+        """Writes the bytes of ranges one after the other into `into`. One request for each, several at a
+        time. Returns how many bytes each had: fewer than were asked for where the object ends."""
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:
         """Writes an object, all of it or nothing; create: only where there is none."""
@@ -197,12 +201,18 @@ class ObstoreStore:
         with _told(self.url, path):
             return memoryview(obstore.get(self._open(), path).bytes())
 
-    def get_ranges(self, path: str, starts: Sequence[int], lengths: Sequence[int]) -> Sequence[Buffer]:
+    def get_ranges(
+        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
+    ) -> Sequence[int]:
         import obstore
 
         with _told(self.url, path):
             found = obstore.get_ranges(self._open(), path, starts=starts, lengths=lengths, coalesce=0)
-            return [memoryview(one) for one in found]
+        place = 0
+        for one, length in zip(found, lengths, strict=True):
+            into[place : place + len(one)] = memoryview(one)
+            place += length
+        return [len(one) for one in found]
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:
         import obstore
@@ -255,6 +265,7 @@ class _Folder(ObstoreStore):
 
         nothing = MemoryStore()
         super().__init__(url, nothing, nothing)
+        self._root = str(folder)
         self._folder: Path | None = folder
         self._opening = threading.Lock()
 
@@ -270,6 +281,23 @@ class _Folder(ObstoreStore):
                     raise SnapshotError(f"the folder {folder} cannot be opened: {error}") from error
                 self._folder = None
             return self._reads
+
+    def get_ranges(
+        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
+    ) -> Sequence[int]:
+        # obstore hands each range to a thread of its own, which takes twenty times as long as reading it.
+        if not _PLAIN.fullmatch(path):
+            return super().get_ranges(path, starts, lengths, into)
+        found, place = [], 0
+        with _told(self.url, path):
+            file = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                for start, length in zip(starts, lengths, strict=True):
+                    found.append(os.preadv(file, [into[place : place + length]], start))
+                    place += length
+            finally:
+                os.close(file)
+        return found
 
 
 class _ObstoreUpload:

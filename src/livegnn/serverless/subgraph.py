@@ -5,7 +5,7 @@ twice, and nothing of a list is kept for the next request. With whole neighbourh
 graph the subgraph gives an engine's predictions; with a query's draws those of PyG's samplers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -39,7 +39,7 @@ class Neighborhood:
     snapshot: the identity of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first,
     then hop by hop; with a query's draws a row stands there for each seed that has reached it. degrees: in
     the whole graph, None if those of the sample count. degree: by node type, how long the longest list of
-    each node is that was read, -1 where none was.
+    each node is that was read or of which the degree was, -1 where none was.
     """
 
     snapshot: str
@@ -81,10 +81,12 @@ def whole_neighborhood(
     seeds: "Int64[IntArray, 'seeds']",
     reads: Reads,
     edge_types: Sequence[EdgeType],
+    degrees_of: Callable[[Lists, IntArray], Degrees] | None = None,
 ) -> Neighborhood:
     """All that `reads` names around the seeds, with true degrees.
 
     seeds: row numbers. edge_types: those that the model names; one that `reads` leaves out has no edges.
+    degrees_of: whom to ask for the degrees of nodes whose lists are not read; None: the snapshot.
     """
     growth = _Growth(snapshot, seed_type, seeds)
     for hop in range(max(reads.lists.values(), default=0)):
@@ -92,7 +94,7 @@ def whole_neighborhood(
         growth.read([(lists, rows, None) for lists, rows in asked])
     growth.drop_twice_read()
     degrees = {
-        lists: growth.degrees(lists, reads.degrees.get(lists, -1))
+        lists: growth.degrees(lists, reads.degrees.get(lists, -1), degrees_of)
         for lists in dict.fromkeys([*reads.lists, *reads.degrees])
     }
     return growth.finish(edge_types, degrees)
@@ -239,7 +241,9 @@ class _Growth:
             if direction == "out" and incoming is not None:
                 self._edges[i] = edges.take(~are_in(edges.target, np.sort(np.concatenate(incoming.rows))))
 
-    def degrees(self, lists: Lists, hops: int) -> Degrees:
+    def degrees(
+        self, lists: Lists, hops: int, degrees_of: Callable[[Lists, IntArray], Degrees] | None
+    ) -> Degrees:
         """The degrees of all nodes of the type that has these lists. Of nodes whose lists were not read they
         are fetched if they are within so many hops, and 0 otherwise."""
         name = receiver_of(lists)
@@ -248,7 +252,11 @@ class _Growth:
         near = np.concatenate([np.zeros(0, np.int64), *self._hops[name][: hops + 1]])
         border = missing(near, np.sort(np.concatenate(known)))
         if len(border):
-            fetched = self._snapshot.degrees(lists[0], border, lists[1])
+            if degrees_of is None:
+                fetched = self._snapshot.degrees(lists[0], border, lists[1])
+            else:
+                fetched = degrees_of(lists, border)
+            self._lengths[name].append((border, fetched.columns[0]))
             known.append(border)
             columns.append(fetched)
             self._add_loops(lists, border, fetched)

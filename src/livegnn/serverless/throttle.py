@@ -34,10 +34,12 @@ class ThrottledStore:
         self._wait(began, 1, len(data))
         return data
 
-    def get_ranges(self, path: str, starts: Sequence[int], lengths: Sequence[int]) -> Sequence[Buffer]:
+    def get_ranges(
+        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
+    ) -> Sequence[int]:
         began = time.monotonic()
-        found = self._store.get_ranges(path, starts, lengths)
-        self._wait(began, -(-len(found) // _AT_ONCE), sum(map(len, found)))
+        found = self._store.get_ranges(path, starts, lengths, into)
+        self._wait(began, -(-len(found) // _AT_ONCE), sum(found))
         return found
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:
