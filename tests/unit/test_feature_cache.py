@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from livegnn.serverless.feature_cache import FeatureCache
 
 WIDTHS = {"user": 3, "item": 8, "tag": 0}
-BYTES = {name: 4 * width + 28 for name, width in WIDTHS.items()}
+NOTES = {"user": 2, "item": 1}
+BYTES = {name: 4 * width + 28 + 8 * NOTES.get(name, 0) for name, width in WIDTHS.items()}
 
 rows = st.lists(st.integers(0, 30), max_size=12)
 name = st.sampled_from(list(WIDTHS))
@@ -28,6 +29,11 @@ def features_of(node_type: str, numbers: list[int], version: int) -> np.ndarray:
     width = WIDTHS[node_type]
     first = np.array(numbers, np.float32).reshape(-1, 1) + 1000 * version
     return np.repeat(first, width, axis=1) + np.arange(width, dtype=np.float32)
+
+
+def notes_of(node_type: str, degrees: list[int], version: int) -> np.ndarray | None:
+    both = np.array([(degree, version) for degree in degrees], np.float64).reshape(-1, 2)
+    return both[:, : NOTES[node_type]] if node_type in NOTES else None
 
 
 class Oracle:
@@ -48,8 +54,11 @@ class Oracle:
             found = cache.read(node_type, everything, out)
             here = {row: entry for (kind, row), entry in self.entries.items() if kind == node_type}
             assert np.flatnonzero(found).tolist() == sorted(here)
-            for row, (_, version) in here.items():
+            there, notes = cache.read_notes(node_type, everything)
+            assert (there == found).all()
+            for row, (degree, version) in here.items():
                 assert (out[row] == features_of(node_type, [row], version)[0]).all()
+                assert notes[row].tolist() == [degree, version][: NOTES.get(node_type, 0)]
 
     def follow(self, cache: FeatureCache, most: int, keep: set[tuple[str, int]]) -> int:
         """Removes what the cache has removed, and checks that it had to, and that it chose the smallest."""
@@ -83,7 +92,7 @@ class Oracle:
 @given(st.lists(step, max_size=12), st.integers(0, 2**31))
 def test_it_does_what_a_dictionary_does(steps: list[tuple[str, str, list[int], int]], seed: int) -> None:
     random = np.random.default_rng(seed)
-    cache, oracle = FeatureCache(WIDTHS), Oracle()
+    cache, oracle = FeatureCache(WIDTHS, NOTES), Oracle()
     for version, (what, node_type, numbers, most) in enumerate(steps):
         if what == "clear":
             cache.clear()
@@ -105,6 +114,7 @@ def test_it_does_what_a_dictionary_does(steps: list[tuple[str, str, list[int], i
                 given,
                 np.arange(len(numbers)),
                 degrees,
+                notes_of(node_type, degrees.tolist(), version),
                 most_bytes=most,
             )
             oracle.follow(cache, most, set())
