@@ -293,11 +293,23 @@ class _Folder(ObstoreStore):
             file = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
             try:
                 for start, length in zip(starts, lengths, strict=True):
-                    found.append(os.preadv(file, [into[place : place + length]], start))
+                    found.append(_read_whole(file, into[place : place + length], start))
                     place += length
             finally:
                 os.close(file)
         return found
+
+
+def _read_whole(file: int, into: memoryview, start: int) -> int:
+    """Fills `into` with the bytes of a file from `start` on; how many there were. A file system may give less
+    than is asked for, and more when it is asked again."""
+    done = 0
+    while done < len(into):
+        some = os.preadv(file, [into[done:]], start + done)
+        if not some:
+            break
+        done += some
+    return done
 
 
 class _ObstoreUpload:
