@@ -232,6 +232,17 @@ def test_a_server_that_ends_answers_a_request_whose_head_has_come(setting: Setti
         assert expected.count(b"200 OK") == answered
 
 
+def test_what_fails_unforeseen_is_told(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(setting.workers[0], "predict", fail)
+    hot, plain = both(setting)
+    expected = answers(plain, [SMALL])
+    assert answers(hot, [SMALL]) == expected
+    assert b"500 Internal" in expected
+
+
 def both(setting: Setting) -> tuple[uvicorn.Config, uvicorn.Config]:
     """A server that answers small requests as they come, and one that does not."""
     hot, plain = serving_config(setting.workers[0]), server_config(create_serving_app(setting.workers[0]))

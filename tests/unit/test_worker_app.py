@@ -121,9 +121,54 @@ def test_what_there_is_not(setting: Setting, front: str) -> None:
             answer = httpx.request(method, address + path, json={"ids": []})
             assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), path
     assert httpx.head(setting.addresses[0] + "/v1/health").status_code == httpx.codes.OK
-    for address in ("localhost:80", "nonsense", "http://", ""):
+    hosts = (
+        "localhost:80",
+        "nonsense",
+        "http://",
+        "",
+        "http://h:1/",
+        "http://h:1?a=b",
+        "http://h:1#a",
+        "http://h..x:1",
+    )
+    for address in (*hosts, "http://a b:1", "http://h:1\n", "http://%41:1", f"http://{'a' * 300}:1", 5, None):
         with pytest.raises(InputError, match="an address must be such as"):
-            create_front(PLAN, [[address], [address]])
+            create_front(PLAN, [[address], [address]])  # type: ignore[list-item]
+    for wrong in (None, 5, "ab", [None, None], ["http://h:1", "http://h:1"]):
+        with pytest.raises(InputError, match="workers must have"):
+            create_front(PLAN, wrong)  # type: ignore[arg-type]
+
+
+ODD = (
+    b"200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\n{}",
+    b"302 Found\r\ncontent-type: application/json\r\nlocation: /v1/health\r\ncontent-length: 0\r\n\r\n",
+    b"999 Odd\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+    b"200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n[]",
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None:
+    def answer(listener: socket.socket) -> None:
+        while True:
+            try:
+                taken, _ = listener.accept()
+            except OSError:
+                return
+            with taken:
+                taken.recv(65536)
+                taken.sendall(b"HTTP/1.1 " + odd.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+
+    with listen("127.0.0.1", 0) as stranger:
+        threading.Thread(target=answer, args=(stranger,), daemon=True).start()
+        address = f"http://127.0.0.1:{stranger.getsockname()[1]}"
+        with serving_front([[address], setting.addresses[1:]]) as front:
+            assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
+        if odd is not ODD[-1]:  # which is the answer to one worker's ids, for all that the front end knows
+            with serving_front([[address, setting.addresses[0]], setting.addresses[1:]]) as front:
+                for _ in range(3):
+                    assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.OK
+        stranger.shutdown(socket.SHUT_RDWR)
 
 
 def test_samples_come_with_what_is_predicted_on_them(setting: Setting, front: str) -> None:

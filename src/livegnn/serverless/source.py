@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from livegnn.errors import SnapshotError, SnapshotReplacedError
+from livegnn.errors import ObjectMissingError, SnapshotError, SnapshotReplacedError
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.snapshot import read_newest_manifest
 from livegnn.serverless.stored import StoredSnapshot
@@ -72,4 +72,20 @@ class SnapshotSource:
                 return request(self.current)
             except SnapshotReplacedError:
                 self.newest()
+            except ObjectMissingError:
+                if not self._forget_removed():
+                    raise
         raise SnapshotError(f"the snapshots of {self.objects.url} are replaced faster than they are read")
+
+    def _forget_removed(self) -> bool:
+        """Whether the store has lost the manifest of the current snapshot. It was emptied then, and whoever
+        writes into it again begins with the first generation."""
+        with self._opening:
+            if self._current is None:
+                return True
+            try:
+                self.objects.size(self._current.manifest.path)
+            except ObjectMissingError:
+                self._current = None
+                return True
+            return False

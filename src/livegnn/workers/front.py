@@ -6,6 +6,7 @@ the least of theirs. Where workers move, it asks again and again where they are.
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,7 @@ from fastapi.responses import Response
 from livegnn.errors import InputError, TimeoutExpired
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
+from livegnn.types import IntArray
 from livegnn.workers.app import ids_of, make_application, read_request
 from livegnn.workers.plan import WorkerPlan
 
@@ -34,6 +36,8 @@ _FOLLOW_SECONDS: Final = 1.0  # between two questions where the workers are
 _RETRY_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0
 _KEEP_SECONDS: Final = 4.0  # a connection that nobody uses; a worker ends it after five
+_STATUSES: Final = {HTTPStatus.OK, *range(400, 600)}
+_ADDRESS: Final = re.compile(r"https?://[^\s/?#@%\\]+")
 _logger = logging.getLogger(__name__)
 
 
@@ -49,8 +53,6 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
         _check(plan, workers)
         if not all(workers):
             raise InputError(f"each serving worker must have an address, got {workers!r}")
-        for address in (one for several in workers for one in several):
-            _check_address(address)
     front = _Front(plan, workers)
 
     @asynccontextmanager
@@ -78,12 +80,15 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
     return make_application("LiveGNN front end", router, run)
 
 
-def _check_address(address: str) -> None:
-    try:
-        url = urlsplit(address)
-        right = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        right = False
+def _check_address(address: object) -> None:
+    right = isinstance(address, str) and bool(_ADDRESS.fullmatch(address))
+    if right:
+        try:
+            url = urlsplit(str(address))
+            (url.hostname or "").encode("idna")  # as whoever looks up the name does
+            right = bool(url.hostname) and url.port != 0
+        except ValueError:
+            right = False
     if not right:
         raise InputError(f"an address must be such as 'http://10.0.0.7:8000', got {address!r}")
 
@@ -91,6 +96,19 @@ def _check_address(address: str) -> None:
 class _Answer(NamedTuple):
     status: int
     content: bytes
+
+
+def _joined(ids: IntArray, places: Sequence[Sequence[int]], answers: Sequence[_Answer]) -> dict[str, object]:
+    """One answer of those of several workers. places: for each, the positions of its ids among `ids`."""
+    parts = [orjson.loads(answer.content) for answer in answers]
+    whole: dict[str, object] = {"seq": min(part["seq"] for part in parts), "ids": ids}
+    for column in parts[0].keys() - whole.keys():
+        rows: list[object] = [None] * len(ids)
+        for own, part in zip(places, parts, strict=True):
+            for place, row in zip(own, part[column], strict=True):
+                rows[place] = row
+        whole[column] = rows
+    return whole
 
 
 class _Front:
@@ -149,15 +167,12 @@ class _Front:
         for answer in answers:
             if answer.status != HTTPStatus.OK or len(answers) == 1:
                 return Response(answer.content, answer.status, media_type="application/json")
-        parts = [orjson.loads(answer.content) for answer in answers]
-        whole: dict[str, object] = {"seq": min(part["seq"] for part in parts), "ids": ids}
-        for column in parts[0].keys() - whole.keys():
-            rows: list[object] = [None] * len(ids)
-            for worker, part in zip(asked, parts, strict=True):
-                for place, row in zip(places[worker].tolist(), part[column], strict=True):
-                    rows[place] = row
-            whole[column] = rows
-        return to_json(whole)
+        try:
+            return to_json(_joined(ids, [places[worker].tolist() for worker in asked], answers))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise TimeoutExpired(
+                f"expected serving workers at {self._workers}, got an answer of something else: {error!r}"
+            ) from error
 
     async def _ask(self, worker: int, path: str, body: bytes, timeout: float) -> _Answer:
         """The answer of a replica. Raises TimeoutExpired if none answers."""
@@ -185,7 +200,7 @@ class _Front:
             try:
                 answer = await (asking if self._find is None else self._unless_gone(asking, worker, address))
             except (aiohttp.ClientError, TimeoutError) as error:
-                failure = repr(error)
+                failure = f"{type(error).__name__}: {error}"
             else:
                 if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
                     self._resting.pop(address, None)
@@ -200,8 +215,12 @@ class _Front:
             data=body,
             headers={"content-type": "application/json"},
             timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS),
+            allow_redirects=False,
         ) as answer:
-            return _Answer(answer.status, await answer.read())
+            status, kind = answer.status, answer.content_type
+            if kind != "application/json" or status not in _STATUSES:
+                raise aiohttp.ClientError(f"{url} answers {status} {kind}, which no serving worker does")
+            return _Answer(status, await answer.read())
 
     def _in_turn(self, worker: int) -> Sequence[str]:
         """The replicas, one after another in turn; those that have just failed to answer come last, so that
@@ -226,7 +245,13 @@ class _Front:
 
 
 def _check(plan: WorkerPlan, workers: Addresses) -> None:
-    if len(workers) != plan.serving_workers:
+    listed = isinstance(workers, Sequence) and not isinstance(workers, str)
+    if not listed or len(workers) != plan.serving_workers:
         raise InputError(
             f"workers must have addresses for each of {plan.serving_workers} serving workers, got {workers!r}"
         )
+    for several in workers:
+        if isinstance(several, str) or not isinstance(several, Sequence):
+            raise InputError(f"workers must have a list of addresses for each worker, got {several!r}")
+        for address in several:
+            _check_address(address)

@@ -13,7 +13,6 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from livegnn.errors import LiveGNNError
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.types import JSON
 from livegnn.workers.serving import ServingWorker
@@ -69,8 +68,8 @@ class HotPath:
             wanted = orjson.loads(body)
             if self._takes(wanted) and not repeated_key(body, wanted):
                 return orjson.dumps(head.answer(wanted["ids"]), option=orjson.OPT_SERIALIZE_NUMPY)
-        except (orjson.JSONDecodeError, LiveGNNError):
-            pass
+        except Exception:  # whatever it is, the application tells the client
+            return None
         return None
 
     def _read(self, lines: bytes) -> Head | None:

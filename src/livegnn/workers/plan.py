@@ -161,7 +161,7 @@ def integer_ids(ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
     """Ids as workers have them. Raises InputError."""
     found = to_ids(cast("IntArray", ids), "ids") if np.size(cast("IntArray", ids)) else np.empty(0, np.int64)
     if found.dtype.kind == "U":
-        raise InputError(f"ids must be integers, because workers take no others, got {found[0]!r}")
+        raise InputError(f"ids must be integers, because workers take no others, got {found[0].item()!r}")
     return cast("IntArray", found)
 
 
