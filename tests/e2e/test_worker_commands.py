@@ -79,10 +79,12 @@ def check_answers(server: str, front: str) -> int:
     lines = events.add_edges(*rng.integers(0, NODES, (2, 200))).to_json_lines()
     kind = {"content-type": "application/x-ndjson"}
     seq = httpx.post(server + "/v1/events", content=lines, headers=kind).json()["seq"]
-    wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 60}
+    wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 240}
     expected, found = (
-        httpx.post(address + "/v1/predictions", json=wanted, timeout=90).json() for address in (server, front)
+        httpx.post(address + "/v1/predictions", json=wanted, timeout=270).json()
+        for address in (server, front)
     )
+    assert "predictions" in found, found
     assert (found["predictions"], found["seq"]) == (expected["predictions"], seq)
     return seq
 
