@@ -64,12 +64,12 @@ size_t check_same(const Assembly& assembly, const Forward& forward, const std::v
 
 TEST(predictions_on_samples_of_a_view_are_those_of_the_two_steps) {
   size_t refused = 0, asked = 0;
-  // Random graphs: now and then no sample has several loops at a node, or each one has.
-  for (int round = 0; round < 20 && (refused == 0 || refused == asked); ++round) {
+  // Now and then no sample of a random graph has several loops at a node, or each one has: then others are tried.
+  for (size_t round = 0; round < 20 && (refused == 0 || refused == asked); ++round) {
     for (const Setting& setting : kSettings) {
       for (const size_t nodes : {60, 25}) {
         Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
-        EventStream stream(&graph);
+        EventStream stream = EventStream(&graph).branch(round);
         commit(stream.begin(nodes, 250), &graph, {});
         PresamplingView view(graph, 0, kTwoHops, 7, 1);
         std::vector<int64_t> ids;
