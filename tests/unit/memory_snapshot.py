@@ -13,8 +13,8 @@ from livegnn.serverless.snapshot import Neighbors
 
 
 class MemorySnapshot:
-    """A graph as plain lists. `lists` counts how often the list of a node was read, `rows` a row of features,
-    `known` a degree."""
+    """A graph as plain lists, each in an order of its own. `lists` counts how often the list of a node was
+    read, `rows` a row of features, `known` a degree."""
 
     def __init__(self, graph: Graph, seq: int = 0) -> None:
         self.seq, self.schema, self.identity = seq, graph.schema, f"memory/{seq}"
@@ -55,7 +55,7 @@ class MemorySnapshot:
     def _lists(self, edge_type, rows, direction):
         source, target = self.graph.edge_index[edge_type]
         own, other = (target, source) if direction == "in" else (source, target)
-        places = [np.flatnonzero(own == row) for row in rows]
+        places = [_shuffled(np.flatnonzero(own == row), row) for row in rows]
         chosen = np.concatenate([np.zeros(0, np.int64), *places])
         schema = self.schema.edge_types[edge_type]
         return Neighbors(
@@ -64,7 +64,13 @@ class MemorySnapshot:
             self.graph.weight[edge_type][chosen] if schema.weighted else None,
             None,
             self.graph.edge_attr[edge_type][chosen] if schema.edge_dim else None,
+            self.graph.key[edge_type][chosen] if schema.duplicates == "keep" else None,
         )
+
+
+def _shuffled(places, row):
+    """Always the same order for a row."""
+    return np.random.default_rng(row).permutation(places)
 
 
 class MemorySource:

@@ -6,7 +6,7 @@ graph the subgraph gives an engine's predictions; with a query's draws those of 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -275,7 +275,7 @@ class _Growth:
         known = np.concatenate([np.zeros(0, np.int64), *self._read.get(other, _Read()).rows])
         several = missing(rows[loops > 1], np.sort(known))
         if len(several):
-            found = self._snapshot.neighbors(edge_type, several, direction)
+            found = _loops_by_key(several, self._snapshot.neighbors(edge_type, several, direction))
             own = np.repeat(several, np.diff(found.offsets))
             hop = len(self._hops[self._seed_type]) - 1
             edges = _Edges(lists, hop, own, found.rows, found.weight, found.edge_attr)
@@ -328,12 +328,39 @@ class _Growth:
 
 def _fetch_lists(snapshot: Snapshot, asked: Sequence[tuple[Lists, IntArray]]) -> list[Neighbors]:
     """The lists of one hop; those of several edge types are fetched beside each other."""
+
+    def fetch(one: tuple[Lists, IntArray]) -> Neighbors:
+        (edge_type, direction), rows = one
+        found = snapshot.neighbors(edge_type, rows, direction)
+        return _loops_by_key(rows, found) if edge_type[0] == edge_type[2] else found
+
     if sum(len(rows) > 0 for _, rows in asked) < 2:
-        return [snapshot.neighbors(edge_type, rows, direction) for (edge_type, direction), rows in asked]
+        return [fetch(one) for one in asked]
     from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one edge type need not wait for
 
     with ThreadPoolExecutor(len(asked)) as threads:
-        return list(threads.map(lambda it: snapshot.neighbors(it[0][0], it[1], it[0][1]), asked))
+        return list(threads.map(fetch, asked))
+
+
+def _loops_by_key(rows: IntArray, found: Neighbors) -> Neighbors:
+    """The same lists with the parallel loops of a node in the order of their keys: a layer that adds loops
+    keeps the last one, and a list is in the order in which its edges came and went."""
+    if found.key is None:
+        return found
+    segment = np.repeat(np.arange(len(rows)), np.diff(found.offsets))
+    at = np.flatnonzero(rows[segment] == found.rows)
+    ordered = at[np.lexsort((found.key[at], segment[at]))]
+    if np.array_equal(at, ordered):
+        return found
+    place = np.arange(len(segment))
+    place[at] = ordered
+    return replace(
+        found,
+        weight=None if found.weight is None else found.weight[place],
+        time=None if found.time is None else found.time[place],
+        edge_attr=None if found.edge_attr is None else found.edge_attr[place],
+        key=found.key[place],
+    )
 
 
 def _degrees_of(own: IntArray, found: Neighbors, *, same: bool) -> Degrees:
