@@ -119,6 +119,13 @@ def body(ids: list[int], **more: object) -> bytes:
     return json.dumps({"ids": ids, **more}).encode()
 
 
+def cut_at(pieces: list[bytes], places: list[int]) -> list[bytes]:
+    """The same pieces, cut at these places of the whole as well."""
+    ends = sorted({*itertools.accumulate(map(len, pieces)), *places})
+    whole = b"".join(pieces)
+    return [whole[begin:end] for begin, end in itertools.pairwise([0, *ends])]
+
+
 TEXTS = st.one_of(
     st.just(body(MINE[:1])),
     st.sampled_from([body(MINE[:2], min_seq=1), body([1], more=1), b'{"ids": [1], "ids": [1]}', b"[", b"{}"]),
@@ -185,7 +192,11 @@ def test_what_comes_in_pieces_is_answered_as_all_is(
 ) -> None:
     pieces = cut(b"".join(requests), near, anywhere)
     hot, plain = both(setting)
-    assert answers(hot, pieces) == answers(plain, pieces)
+    found = answers(hot, pieces)
+    # A server that parses all refuses a broken request before it answers those that came with it; the other one has
+    # answered small ones by then, as if each had come alone.
+    ends = list(itertools.accumulate(map(len, requests)))
+    assert found in (answers(plain, cut_at(pieces, ends[:alone])) for alone in range(len(ends)))
 
 
 SMALL = sized(body(MINE[:1]), JSON)

@@ -72,7 +72,8 @@ def test_serving_workers_answer_as_a_sampler_beside_the_graph(
     query: lg.Query, seed: int, workers: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder, rng = tmp_path_factory.mktemp("cluster"), random.Random(seed)
-    plan = WorkerPlan(SCHEMA, query, *workers, seed=seed)
+    moved = {user: rng.randrange(workers[1]) for user in range(USERS) if rng.random() < 0.2}
+    plan = WorkerPlan(SCHEMA, query, *workers, seed=seed, moved=moved)
     view = Presampler(lg.Graph(SCHEMA), query, seed=seed)
     with running(folder, view) as runtime, ExitStack() as opened:
         # A view draws by the graph's own numbers: here they are the ids, where more is drawn than there is.

@@ -6,7 +6,7 @@ graph the subgraph gives an engine's predictions; with a query's draws those of 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -354,8 +354,7 @@ def _loops_by_key(rows: IntArray, found: Neighbors) -> Neighbors:
         return found
     place = np.arange(len(segment))
     place[at] = ordered
-    return replace(
-        found,
+    return found._replace(
         weight=None if found.weight is None else found.weight[place],
         time=None if found.time is None else found.time[place],
         edge_attr=None if found.edge_attr is None else found.edge_attr[place],

@@ -113,9 +113,9 @@ class WorkerPlan:
         return (mixed % np.uint64(self.sampling_workers)).astype(np.int64)
 
     def make_shard(self, worker: int) -> _core.SamplingShard:
-        """The tables of sampling worker `worker`, empty. Of seeds that are moved they know nothing."""
+        """The tables of sampling worker `worker`, empty."""
         seed_type, num_types, edges, one_hops, widths = self._native()
-        return _core.SamplingShard(
+        shard = _core.SamplingShard(
             seed_type,
             num_types,
             edges,
@@ -127,6 +127,10 @@ class WorkerPlan:
             self.seed,
             self.keep_edges,
         )
+        if self.moved:
+            shard.begin_move(self.serving_workers, *self._moved_to)
+            shard.end_move(True)
+        return shard
 
     def make_cache(self, worker: int) -> _core.SampleCache:
         """The cache of serving worker `worker`, empty."""
