@@ -46,14 +46,14 @@ import uvicorn
 import livegnn as lg
 from livegnn.server.listening import accepting, listen
 from livegnn.workers import ServingWorker, SqlitePlace
-from livegnn.workers.app import server_config, serving_config
-from livegnn.workers.front import create_front
+from livegnn.workers.app import serving_config
+from livegnn.workers.front import create_front, front_config
 from worker_serving import plan_of
 
 kind, path, other = sys.argv[1:]
 listener = listen("127.0.0.1", 0)
 if kind == "front":
-    config = server_config(create_front(plan_of(1), [[other]]))
+    config = front_config(create_front(plan_of(1), [[other]]))
 else:
     model = lg.Model.load(other) if kind == "serving" else None
     worker = ServingWorker(SqlitePlace(path), plan_of(1), 0, model, replica=int(model is None))

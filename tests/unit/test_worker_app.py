@@ -16,8 +16,8 @@ from livegnn.errors import InputError, TimeoutExpired
 from livegnn.log.sqlite import SqliteLog
 from livegnn.server import listen
 from livegnn.workers import ServingWorker, SqlitePlace
-from livegnn.workers.app import server_config, serving_config
-from livegnn.workers.front import Addresses, create_front
+from livegnn.workers.app import serving_config
+from livegnn.workers.front import Addresses, create_front, front_config
 from serving_workers import EDGE, NODES, PLAN, QUERY, Setting, served
 from streams import make_model
 
@@ -25,7 +25,7 @@ PATHS = ("/v1/predictions", "/v1/samples")
 
 
 def serving_front(workers: Addresses | Callable[[], Addresses]) -> AbstractContextManager[str]:
-    return served(server_config(create_front(PLAN, workers)))
+    return served(front_config(create_front(PLAN, workers)))
 
 
 def free_address() -> str:
@@ -149,18 +149,21 @@ ODD = (
 
 @pytest.mark.parametrize("odd", ODD)
 def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None:
-    def answer(listener: socket.socket) -> None:
+    def answer(taken: socket.socket) -> None:
+        with taken:
+            if taken.recv(65536):
+                taken.sendall(b"HTTP/1.1 " + odd.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+
+    def accept(listener: socket.socket) -> None:
         while True:
             try:
                 taken, _ = listener.accept()
             except OSError:
                 return
-            with taken:
-                taken.recv(65536)
-                taken.sendall(b"HTTP/1.1 " + odd.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+            threading.Thread(target=answer, args=(taken,), daemon=True).start()
 
     with listen("127.0.0.1", 0) as stranger:
-        threading.Thread(target=answer, args=(stranger,), daemon=True).start()
+        threading.Thread(target=accept, args=(stranger,), daemon=True).start()
         address = f"http://127.0.0.1:{stranger.getsockname()[1]}"
         with serving_front([[address], setting.addresses[1:]]) as front:
             assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
@@ -199,6 +202,17 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
         worker.stop()
     with pytest.raises(TimeoutExpired, match="was stopped"):
         worker.wait(0)
+
+
+def test_a_front_end_says_which_workers_answer(setting: Setting) -> None:
+    away = free_address()
+    with serving_front([[away], setting.addresses[1:]]) as front:
+        known = [[away], setting.addresses[1:]]
+        assert httpx.get(front + "/v1/health").json() == {"workers": known}
+        assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
+        answer = httpx.get(front + "/v1/health")
+        assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert answer.json() == {"workers": [[], setting.addresses[1:]]}
 
 
 def test_errors_name_what_is_wrong(setting: Setting, front: str) -> None:

@@ -95,11 +95,10 @@ def front(
     from livegnn.deployment.workers import plan_workers
 
     with _needs_cluster("a front end"):
-        from livegnn.workers.app import server_config
-        from livegnn.workers.front import create_front
+        from livegnn.workers.front import create_front, front_config
     plan, _ = plan_workers(Deployment.read(deployment))
     served = create_front(plan, [one.split(",") for one in addresses])
-    _listen(server_config(served), host, port, "the front end")
+    _listen(front_config(served), host, port, "the front end")
 
 
 @app.command()
@@ -115,7 +114,7 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
 
         from livegnn.cluster.app import create_cluster_app
         from livegnn.cluster.cluster import Cluster
-        from livegnn.workers.app import server_config
+        from livegnn.workers.front import front_config
     # Data goes through the log, so a Ray of its own needs little memory for objects.
     own = {"object_store_memory": 80 << 20, "include_dashboard": False}
     try:
@@ -131,7 +130,7 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
         )
         try:
             running.register(plan.query)
-            _listen(server_config(create_cluster_app(running, plan)), host, port, "the front end")
+            _listen(front_config(create_cluster_app(running, plan)), host, port, "the front end")
         finally:
             running.stop()
     finally:

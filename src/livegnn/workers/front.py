@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import aiohttp
 import numpy as np
 import orjson
+import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
@@ -25,8 +26,9 @@ from livegnn.errors import InputError, TimeoutExpired
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
 from livegnn.types import IntArray
-from livegnn.workers.app import ids_of, make_application, read_request
+from livegnn.workers.app import ids_of, make_application, read_request, server_config
 from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.relay import Relay
 
 Addresses: TypeAlias = Sequence[Sequence[str]]
 
@@ -54,18 +56,20 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
         if not all(workers):
             raise InputError(f"each serving worker must have an address, got {workers!r}")
     front = _Front(plan, workers)
+    relay = Relay(plan, front)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         connections = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
         async with aiohttp.ClientSession(connector=connections) as front.session:
-            following = asyncio.create_task(front.follow())
+            following = [asyncio.create_task(one) for one in (front.follow(), relay.follow())]
             try:
                 yield
             finally:
-                following.cancel()
-                with suppress(asyncio.CancelledError):
-                    await following
+                for task in following:
+                    task.cancel()
+                await asyncio.gather(*following, return_exceptions=True)
+                await relay.close()
 
     router = APIRouter(route_class=CheckedRoute)
 
@@ -77,7 +81,22 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
     async def sample(request: Request) -> Response:
         return await front.forward(request, "/v1/samples")
 
-    return make_application("LiveGNN front end", router, run)
+    @router.get("/v1/health")
+    async def health() -> Response:
+        answering = front.answering()
+        return to_json({"workers": answering}, 200 if all(answering) else 503)
+
+    app = make_application("LiveGNN front end", router, run)
+    app.state.relay = relay
+    return app
+
+
+def front_config(front: FastAPI) -> uvicorn.Config:
+    """How uvicorn serves a front end, with small requests for one worker passed on before the framework."""
+    config = server_config(front)
+    relay: Relay = front.state.relay
+    config.http = relay.protocol()
+    return config
 
 
 def _check_address(address: object) -> None:
@@ -221,6 +240,23 @@ class _Front:
             if kind != "application/json" or status not in _STATUSES:
                 raise aiohttp.ClientError(f"{url} answers {status} {kind}, which no serving worker does")
             return _Answer(status, await answer.read())
+
+    def next_of(self, worker: int) -> str | None:
+        """The address of the replica whose turn it is; None if there is none, or it has just failed."""
+        several = self._in_turn(worker)
+        return several[0] if several and self._resting.get(several[0], 0.0) <= time.monotonic() else None
+
+    def answering(self) -> list[list[str]]:
+        """For each worker the addresses that have not just failed to answer."""
+        now = time.monotonic()
+        return [
+            [address for address in several if self._resting.get(address, 0.0) <= now]
+            for several in self._workers
+        ]
+
+    def addresses(self) -> frozenset[str]:
+        """All that there are now."""
+        return frozenset(address for several in self._workers for address in several)
 
     def _in_turn(self, worker: int) -> Sequence[str]:
         """The replicas, one after another in turn; those that have just failed to answer come last, so that

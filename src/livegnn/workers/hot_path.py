@@ -46,7 +46,7 @@ class HotPathProtocol(SmallRequestProtocol):
 
     hot: ClassVar[HotPath]
 
-    def take(self, head: Head, body: bytes, data: bytes) -> bool:  # noqa: ARG002
+    def take(self, head: Head, body: bytes, data: bytes) -> bool:
         """Answers a small request; False if it is for the application."""
         text = self.hot.text_of(head, body)
         if text is None:
