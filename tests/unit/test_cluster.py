@@ -18,7 +18,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.log.streams import Record
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
-from livegnn.workers import KafkaPlace, SqlitePlace
+from livegnn.workers import KafkaPlace, SqlitePlace, WorkerPlan
 
 EDGE = ("node", "to", "node")
 SCHEMA = lg.Schema({"node": 1}, {EDGE: lg.EdgeSchema(timed=True)})
@@ -135,11 +135,19 @@ def test_specifications_are_compared(tmp_path: Path) -> None:
         assert not spec.is_like(changed)
 
 
+def test_a_spec_says_all_that_a_plan_needs(tmp_path: Path) -> None:
+    plan = WorkerPlan(SCHEMA, QUERY, 2, 3, 4, 5, False, {17: 1, 3: 2}, "source")
+    given = {it.name: getattr(plan, it.name) for it in dataclasses.fields(plan) if it.init}
+    assert all(value != getattr(WorkerPlan(SCHEMA, QUERY), name) for name, value in list(given.items())[2:])
+    del given["query"]
+    assert spec_in(tmp_path, **given).plan_of(QUERY) == plan
+
+
 def test_workers_in_their_processes(runtime: Runtime, tmp_path: Path, rng: np.random.Generator) -> None:
     """A sampling worker writes a checkpoint when it is asked; a serving worker has an address when it has
     all that its seeds need.
     """
-    spec = spec_in(tmp_path)
+    spec = spec_in(tmp_path, moved=dict.fromkeys(range(0, NODES, 3), 1))
     plan = spec.plan_of(QUERY)
     seq = append(runtime, rng)
     serving = ServingActor(spec, plan, 1, 0, "127.0.0.1")

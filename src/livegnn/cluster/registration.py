@@ -100,7 +100,12 @@ class Registration:
 
 def _to_json(plan: WorkerPlan) -> dict[str, JSON]:
     numbers = {name: getattr(plan, name) for name in ("sampling_workers", "serving_workers", "replicas")}
-    return {**plan.to_json(), **numbers}
+    told: dict[str, JSON] = {**plan.to_json(), **numbers}
+    if plan.moved:  # as in records from before there was a choice
+        told["moved"] = [[seed, worker] for seed, worker in plan.moved.items()]
+    if plan.placement != "both":
+        told["placement"] = plan.placement
+    return told
 
 
 def _check_same(plan: dict[str, JSON], registered: dict[str, JSON]) -> None:

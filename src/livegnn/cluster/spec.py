@@ -1,7 +1,8 @@
 """What all processes of a cluster must know: where the log is, the graph's types, how many workers."""
 
 import copy
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,6 +49,8 @@ class ClusterSpec:
     budget_bytes: int = 0
     shared: bool = True
     checkpoint_every: int = 1000
+    moved: Mapping[int, int] = field(default_factory=dict)
+    placement: str = "both"
 
     def __post_init__(self) -> None:
         if not isinstance(self.schema, Schema):
@@ -82,6 +85,8 @@ class ClusterSpec:
             self.replicas,
             self.seed,
             self.keep_edges,
+            self.moved,
+            self.placement,
         )
 
     def open_sampling(self, plan: WorkerPlan, number: int, node: str) -> SamplingWorker:

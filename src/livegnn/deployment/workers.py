@@ -174,6 +174,8 @@ def cluster_spec(deployment: "Deployment") -> "tuple[ClusterSpec, WorkerPlan]":
         section.keep_edges,
         model=model.path,
         budget_bytes=section.budget_bytes,
+        moved=plan.moved,
+        placement=plan.placement,
         shared=deployment.cluster.shared,
     )
     return spec, plan
