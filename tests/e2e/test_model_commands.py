@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from livegnn import Engine, Events, Graph
+from livegnn import Engine, Events, Graph, Query
 from livegnn.cli import app
 from livegnn.deployment import Deployment
 from livegnn.errors import InputError, LiveGNNError
@@ -112,6 +112,29 @@ def test_a_model_takes_over_under_load_and_stays_after_a_crash(tmp_path: Path) -
     runtime = Deployment.read(path).open()
     assert runtime.engine.verify().ok
     runtime.log.close()
+
+
+def test_a_model_on_samples_beside_an_exact_one(tmp_path: Path) -> None:
+    """They are compared by degree; after a start the deployed model still answers from samples."""
+    path = write_deployment(tmp_path)
+    query = Query("node").hop(("node", "to", "node"), 1000, direction="in")
+    model = make_model().with_query(query.hop(("node", "to", "node"), 1000, direction="in"))
+    model.save(tmp_path / "samples.lgnn")
+    with Server(path) as server:
+        said = call(server, "deploy", tmp_path / "samples.lgnn", "--mode", "presampled", "--hold")
+        assert "samples beside engine" in said
+        found = call(server, "compare", "samples")
+        assert "in-degree 4 to 7" in found
+        # The same file in the same mode is there already; in another mode its name is taken.
+        call(server, "deploy", tmp_path / "samples.lgnn", "--mode", "presampled", "--hold")
+        with pytest.raises(InputError, match="the name of a model must be free, got 'samples'"):
+            call(server, "deploy", tmp_path / "samples.lgnn", "--mode", "eager", "--hold")
+        with pytest.raises(InputError, match="mode"):
+            call(server, "deploy", tmp_path / "samples.lgnn", "--name", "other", "--mode", "presample")
+    with Server(path) as server:
+        answer = httpx.post(f"{server.address}/v1/samples", json={"ids": [0], "model": "samples"})
+        assert answer.status_code == httpx.codes.OK, answer.text
+        assert call(server, "compare", "samples") == found
 
 
 def test_the_feed_tells_of_a_switch_once_and_in_order(tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ def test_a_mode_for_each_depth():
 @pytest.mark.parametrize(
     ("mode", "why"),
     [
-        ("sometimes", "'eager' or 'lazy'.*got 'sometimes'"),
+        ("sometimes", "'eager', 'lazy' or 'presampled'.*got 'sometimes'"),
+        (["eager", "presampled"], "got 'presampled' in a list"),
         (["lazy", "eager"], "eager first"),
         (["lazy"], "one entry for each propagation, 2, got"),
         (["eager", "lazy", "lazy"], "one entry for each propagation, 2, got"),

@@ -260,7 +260,7 @@ class Notes:
             raise OSError("no space on purpose")
         self.told.append(what)
 
-    def add(self, name: str, model: Model) -> None:
+    def add(self, name: str, model: Model, mode: object) -> None:
         self._note("add", name, model.digest)
 
     def remove(self, name: str) -> None:
@@ -349,7 +349,7 @@ class Kept:
         self.previous: str | None = None
         self.full = False
 
-    def add(self, name: str, model: Model) -> None:
+    def add(self, name: str, model: Model, mode: object) -> None:
         if self.full:
             raise OSError("no space")
         self.names.add(name)

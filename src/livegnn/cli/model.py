@@ -43,11 +43,19 @@ def deploy(
     hold: Annotated[
         bool, typer.Option("--hold", help="compare only; `livegnn model switch` lets it answer later")
     ] = False,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            metavar="eager|lazy|presampled", help="of its engine; by default that of the one that answers"
+        ),
+    ] = None,
     server: Server = _HERE,
 ) -> None:
     """Compute a model beside the one that answers, show how they differ, and let it answer."""
     name = path.stem if name is None else name
-    _ask(server, "PUT", f"/v1/models/{_quoted(name)}", path.read_bytes(), "application/octet-stream")
+    given = "" if mode is None else "?" + urllib.parse.urlencode({"mode": mode})
+    where = f"/v1/models/{_quoted(name)}{given}"
+    _ask(server, "PUT", where, path.read_bytes(), "application/octet-stream")
     while True:
         found = _ask(server, "GET", "/v1/models")
         model = next((one for one in _listed(found["models"]) if one["name"] == name), None)

@@ -224,7 +224,9 @@ class Deployment:
                         f"the views must have names of their own, got {name!r} for a deployed model in "
                         f"{deployed.directory} too: rename the view"
                     )
-                factories[name] = predictor_factory(model, options, name=name)
+                mode = deployed.mode_of(name)
+                own = options if mode is None else options.in_mode(mode)
+                factories[name] = predictor_factory(model, own, name=name)
         log = self.log.open()
         try:
             if deployed is not None:

@@ -7,13 +7,14 @@ after it. Thread safety: everything may be called from any thread.
 import json
 import threading
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, InputError
+from livegnn.inference import Mode
 from livegnn.model import Model
 from livegnn.types import JSON
 
@@ -23,14 +24,15 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True)
 class _Index:
-    """What `models.json` says. models: digests by name. serving: None for what the deployment names. log: of
-    the deployment that has written it.
+    """What `models.json` says. models: digests by name. modes: of their engines, where they are known.
+    serving: None for what the deployment names. log: of the deployment that has written it.
     """
 
     models: Mapping[str, str] = field(default_factory=dict)
     serving: str | None = None
     previous: str | None = None
     log: str | None = None
+    modes: Mapping[str, Mode | Sequence[Mode]] = field(default_factory=dict)
 
 
 class ModelDirectory:
@@ -90,12 +92,17 @@ class ModelDirectory:
                 )
         return models
 
-    def add(self, name: str, model: Model) -> None:
+    def mode_of(self, name: str) -> Mode | Sequence[Mode] | None:
+        """The mode in which a model was deployed, None if it is not known."""
+        return self._index.modes.get(name)
+
+    def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
         """Keeps a model. Raises ModelError if it cannot be saved, OSError."""
         with self._lock:
             self.directory.mkdir(parents=True, exist_ok=True)
             model.save(self._path(name))
-            self._write(replace(self._index, models={**self._index.models, name: model.digest}))
+            models = {**self._index.models, name: model.digest}
+            self._write(replace(self._index, models=models, modes={**self._index.modes, name: mode}))
 
     def remove(self, name: str) -> None:
         """Forgets a model; does nothing if it is not kept."""
@@ -104,7 +111,8 @@ class ModelDirectory:
                 return
             kept = {other: digest for other, digest in self._index.models.items() if other != name}
             previous = None if self._index.previous == name else self._index.previous
-            self._write(replace(self._index, models=kept, previous=previous))
+            modes = {other: mode for other, mode in self._index.modes.items() if other != name}
+            self._write(replace(self._index, models=kept, modes=modes, previous=previous))
             self._path(name).unlink(missing_ok=True)
 
     def serve(self, name: str, previous: str | None) -> None:
@@ -127,6 +135,9 @@ class ModelDirectory:
             "serving": index.serving,
             "previous": index.previous,
             "models": dict(index.models),
+            "modes": {
+                name: mode if isinstance(mode, str) else list(mode) for name, mode in index.modes.items()
+            },
             "log": index.log,
         }
         with replace_file(self.directory / _INDEX) as file:
@@ -147,7 +158,8 @@ class ModelDirectory:
                 )
             if crc32 != _checksum(content):
                 raise ValueError("its checksum does not fit")
-            return _Index(dict(models), content["serving"], content["previous"], content.get("log"))
+            modes = dict(content.get("modes", {}))  # files of earlier versions have none
+            return _Index(dict(models), content["serving"], content["previous"], content.get("log"), modes)
         except FileNotFoundError:
             return _Index()
         except FileFormatError:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypedDict, get_args
+from typing import Final, Literal, TypedDict, cast, get_args
 
 from livegnn.arguments import whole
 from livegnn.compiler.plan import Keep
@@ -13,6 +13,8 @@ from livegnn.inference.guard import NonFinite
 from livegnn.wording import kind_of
 
 Mode = Literal["eager", "lazy", "presampled"]
+
+_OF_ROWS: Final = {"history": 0, "keep": "all", "keep_degree": 0, "state_dir": None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,19 @@ class EngineOptions:
         _check_one_of("non_finite", self.non_finite, get_args(NonFinite))
         object.__setattr__(self, "sample_seed", whole(self.sample_seed, "sample_seed", 0, 2**64 - 1))
         object.__setattr__(self, "keep_degree", whole(self.keep_degree, "keep_degree", 0, 2**32 - 1))
+        _check_mode(self.mode)
+        if self.mode == "presampled":
+            for name, without in _OF_ROWS.items():
+                if getattr(self, name) != without:
+                    raise InputError(
+                        f"{name} is of engines that keep rows, got {getattr(self, name)!r} with the mode "
+                        "'presampled', which keeps samples: leave it out"
+                    )
+
+    def in_mode(self, mode: Mode | Sequence[Mode]) -> "EngineOptions":
+        """The same options for an engine of another mode, without those that it does not know. Raises
+        `InputError`."""
+        return replace(self, mode=mode, **(_OF_ROWS if mode == "presampled" else {}))  # type: ignore[arg-type]
 
     @property
     def partial(self) -> bool:
@@ -88,3 +103,15 @@ def choose_options(options: EngineOptions | None, settings: EngineSettings) -> E
 def _check_one_of(name: str, value: object, allowed: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in allowed:
         raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _check_mode(mode: object) -> None:
+    """Whether a list fits the model is for its plan to say."""
+    several = isinstance(mode, Sequence) and not isinstance(mode, str)
+    allowed = ("eager", "lazy") if several else get_args(Mode)
+    for one in cast("Sequence[object]", mode) if several else (mode,):
+        if not isinstance(one, str) or one not in allowed:
+            raise InputError(
+                "mode must be 'eager', 'lazy' or 'presampled', or a list of 'eager' and 'lazy', got "
+                f"{one!r}{' in a list' if several else ''}"
+            )

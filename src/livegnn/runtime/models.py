@@ -15,7 +15,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import NoneType
@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.graph import Graph, View
 from livegnn.graph.core import chosen_threads
-from livegnn.inference import Engine, EngineOptions
+from livegnn.inference import Engine, EngineOptions, Mode
 from livegnn.log import Log
 from livegnn.model import Model
 from livegnn.presampling import Predictor, SampledEngine, check_predictor, predictor_factory
@@ -82,8 +82,8 @@ class ModelRegister(Protocol):
     def previous(self) -> str | None:
         """The one that answered before."""
 
-    def add(self, name: str, model: Model) -> None:
-        """Keeps a model that follows the graph."""
+    def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
+        """Keeps a model that follows the graph, and the mode of its engine."""
 
     def remove(self, name: str) -> None:
         """Forgets one."""
@@ -102,7 +102,7 @@ class Nothing:
 
     serving = previous = None
 
-    def add(self, name: str, model: Model) -> None:
+    def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
         """Does nothing."""
 
     def remove(self, name: str) -> None:
@@ -352,7 +352,7 @@ class Models:
         if self._closing:
             raise LiveGNNError("the runtime stops")
         # What is said to follow is there after a crash: it is kept before anybody can see it.
-        self._register.add(name, model)
+        self._register.add(name, model, options.mode)
         try:
             self._errands.ask(join)
         except BaseException:

@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from livegnn.errors import FileFormatError, InputError, ModelError
+from livegnn.inference import EngineOptions, Mode
 from livegnn.model import Model
 from livegnn.runtime import ModelState, Runtime
 from livegnn.server.bodies import LARGEST_MODEL, media_type_of, parse, read_body, to_json
@@ -104,7 +105,14 @@ def _add_deploying(router: APIRouter, runtime: Runtime) -> None:
         responses={202: {"model": ModelAnswer}},
         openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
     )
-    async def deploy_model(name: str, request: Request) -> Response:
+    async def deploy_model(
+        name: str,
+        request: Request,
+        mode: Annotated[
+            Literal["eager", "lazy", "presampled"] | None,
+            Query(description="of its engine; that of the model that answers if left out"),
+        ] = None,
+    ) -> Response:
         """Compute a model, whose file is the body, beside the loop; `/v1/models` shows when it follows."""
         if media_type_of(request) != "application/octet-stream":
             raise InputError(
@@ -112,7 +120,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime) -> None:
                 "file that Model.save wrote"
             )
         body = await read_body(request, LARGEST_MODEL)
-        return await run_in_threadpool(_deploy, runtime, name, body)
+        return await run_in_threadpool(_deploy, runtime, name, body, mode)
 
     @router.delete("/v1/models/{name}", responses={200: {"model": ModelsAnswer}})
     def remove_model(name: str) -> Response:
@@ -159,7 +167,7 @@ def _add_serving(router: APIRouter, runtime: Runtime) -> None:
         return to_json(models.roll_back()._asdict())
 
 
-def _deploy(runtime: Runtime, name: str, body: bytes) -> Response:
+def _deploy(runtime: Runtime, name: str, body: bytes, mode: Mode | None) -> Response:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "model.lgnn"
         path.write_bytes(body)
@@ -170,13 +178,24 @@ def _deploy(runtime: Runtime, name: str, body: bytes) -> Response:
             raise InputError(f"the body must be a file that Model.save wrote: {said}") from error
     digest = model.digest
     known = _find(runtime, name)
-    if known is None or known.digest != digest or known.phase == "failed":
+    there = known is not None and known.digest == digest and known.phase != "failed"
+    if known is None or not there or not _in_mode(runtime, name, mode):
+        predictor = runtime.models.predictor
+        options = EngineOptions() if predictor is None else predictor.options
         try:
-            runtime.models.deploy(name, model, wait=False)
+            runtime.models.deploy(name, model, options if mode is None else options.in_mode(mode), wait=False)
         except ModelError as error:
             raise InputError(f"the model must fit the graph: {error}") from error
         known = _find(runtime, name) or ModelState(name, digest, "building", False, None)
     return to_json(known._asdict(), status=202)
+
+
+def _in_mode(runtime: Runtime, name: str, mode: Mode | None) -> bool:
+    """Whether a model that follows the graph does so in this mode; what is being built is asked for again."""
+    state = _find(runtime, name)
+    if mode is None or state is None or state.phase != "following":
+        return True
+    return runtime.models.find(name).options.mode == mode
 
 
 def _find(runtime: Runtime, name: str) -> ModelState | None:
