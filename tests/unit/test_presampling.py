@@ -232,10 +232,12 @@ def test_a_deployment_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "import livegnn as lg\nfrom livegnn.presampling import Presampler\n"
         "query = lg.Query('node').hop(('node', 'to', 'node'), 3, direction='in')\n"
         "make = Presampler.factory(query, seed=7)\n"
+        "other = Presampler.factory(query.hop(('node', 'to', 'node'), 2), seed=8, name='two_hops')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "deployment.toml").write_text(
-        '[log]\npath = "events.db"\n[graph]\npath = "graph.npz"\n[views]\npresampling = "my_samples:make"\n'
+        '[log]\npath = "events.db"\n[graph]\npath = "graph.npz"\n[views]\n'
+        'presampling = "my_samples:make"\ntwo_hops = "my_samples:other"\n[checkpoint]\ndirectory = "kept"\nevery_events = 1\n'
     )
     runtime = Deployment.read(tmp_path / "deployment.toml").open()
     presampler = runtime.views["presampling"]
@@ -244,8 +246,18 @@ def test_a_deployment_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     runtime.append(lg.Events().add_edges(1, 2))
     runtime.step()
     presampler.native.check()
+    other = runtime.views["two_hops"]
+    assert isinstance(other, Presampler)
+    samples = [plain(view.sample([2])) for view in (presampler, other)]
     runtime.stop()
     runtime.log.close()
+    assert list((tmp_path / "kept").iterdir())
+    again = Deployment.read(tmp_path / "deployment.toml").open()
+    for name, sample in zip(("presampling", "two_hops"), samples, strict=True):
+        view = again.views[name]
+        assert isinstance(view, Presampler)
+        assert plain(view.sample([2])) == sample
+    again.log.close()
 
 
 REFUSED: dict[str, tuple[Callable[[lg.Graph], object], type[Exception], str]] = {

@@ -127,15 +127,33 @@ class Presampler(SamplesView):
 
     query: fan-outs are at most 1,024. seed: of the random numbers, 0 to 2^64 - 1; random by default, or that
     of `state`. state: what `state()` returned; its query and seed must be those given. threads: for the first
-    samples of all nodes, by default as many as the process may use.
+    samples of all nodes, by default as many as the process may use. name: of the view; the views of a graph
+    have names of their own, and each query is a view.
 
     Thread safety: any number of threads may call `sample` while batches are applied.
     Raises what `Query.check` raises, and `InputError`; `FileFormatError` for a state that does not fit.
     """
 
+    def __init__(
+        self,
+        graph: Graph,
+        query: Query,
+        *,
+        seed: int | None = None,
+        state: State | None = None,
+        threads: int | None = None,
+        name: str = "presampling",
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"name must be the text that names the view, got {name!r}")
+        self.name = name
+        super().__init__(graph, query, seed=seed, state=state, threads=threads)
+
     @staticmethod
     def factory(
-        query: Query, *, seed: int | None = None, threads: int | None = None
+        query: Query, *, seed: int | None = None, threads: int | None = None, name: str = "presampling"
     ) -> "Callable[[Graph, State | None], Presampler]":
-        """What makes the view in `restore` and in the section `[views]` of a deployment."""
-        return lambda graph, state: Presampler(graph, query, seed=seed, state=state, threads=threads)
+        """What makes the view in `restore` and in the section `[views]` of a deployment, under its name."""
+        return lambda graph, state: Presampler(
+            graph, query, seed=seed, state=state, threads=threads, name=name
+        )
