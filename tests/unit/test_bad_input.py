@@ -240,7 +240,7 @@ def test_samples_of_no_nodes(engine, sample):
         ({"keep_degree": -1}, "keep_degree must be an integer from 0 to 4294967295, got -1"),
         ({"keep_degree": "all"}, "keep_degree must be an integer from 0 to 4294967295, got 'all'"),
         ({"history": True}, "history, a number of events, must be an integer of at least 0, got True"),
-        ({"mode": 5}, "mode must be 'eager' or 'lazy', or a list of these, got 5"),
+        ({"mode": 5}, "mode must be 'eager', 'lazy' or 'presampled', or a list of 'eager' and 'lazy', got 5"),
         ({"state": {}}, r"state must be what Engine.state\(\) returned, got dict"),
         ({"state_dir": 5}, "state_dir must be a path, as text or a pathlib.Path, got 5"),
     ],

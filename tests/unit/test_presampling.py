@@ -238,7 +238,7 @@ def test_a_deployment_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "deployment.toml").write_text(
         '[log]\npath = "events.db"\n[graph]\npath = "graph.npz"\n[views]\n'
         'presampling = "my_samples:make"\ntwo_hops = "my_samples:other"\n[checkpoint]\ndirectory = "kept"\n'
-        'every_events = 1\n'
+        "every_events = 1\n"
     )
     runtime = Deployment.read(tmp_path / "deployment.toml").open()
     presampler = runtime.views["presampling"]

@@ -1,14 +1,15 @@
 """Where a log and the streams beside it are: in files of this machine, or at the brokers of Kafka."""
 
-from collections.abc import Mapping
-from contextlib import suppress
+import fcntl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
-from livegnn.errors import InputError, LogError
+from livegnn.errors import InputError
 from livegnn.log import Tail, consumers
 from livegnn.log.streams import ReadableStream, RecordStream
-from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, path_of
+from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, is_made, path_of
 from livegnn.log.tail import SqliteTail
 
 
@@ -43,11 +44,27 @@ class SqlitePlace:
         self.path = Path(path)
 
     def create(self, streams: Mapping[str, int]) -> None:
-        for name, partitions in streams.items():
-            for partition in range(partitions):
-                if not path_of(self.path, name, partition).is_file():
-                    with suppress(LogError):  # another worker makes it, and owns it until it has
-                        SqliteStream(self.path, name, partition).close()
+        paths = {
+            path_of(self.path, name, partition): (name, partition)
+            for name, partitions in streams.items()
+            for partition in range(partitions)
+        }
+        if all(is_made(path) for path in paths):
+            return
+        with self._making():
+            for path, place in paths.items():
+                if not is_made(path):
+                    SqliteStream(self.path, *place).close()
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        """Waits until no other process makes streams: whoever makes one owns it meanwhile. The system lets
+        another one in when a process ends."""
+        folder = path_of(self.path, "any", 0).parents[1]
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / "making", "ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def tail(self, name: str, *, after: int | None = None) -> Tail:
         return SqliteTail(self.path, name, after=after)

@@ -288,6 +288,15 @@ class SqliteStream(SqliteStreamReader):
         return end
 
 
+def is_made(path: Path) -> bool:
+    """Whether a partition's file has all that a reader needs. Raises LogError if it is no database."""
+    if not path.is_file():
+        return False
+    with errors("read", path), closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as found:
+        found.set_busy_timeout(_BUSY_MILLISECONDS)
+        return bool(one(found, "PRAGMA application_id"))
+
+
 def partitions_of(log: Path | str, name: str) -> list[int]:
     """The partitions that a stream has, in order."""
     folder = path_of(log, name, 0).parent
