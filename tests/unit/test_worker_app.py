@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -172,6 +173,42 @@ def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None
                 for _ in range(3):
                     assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.OK
         stranger.shutdown(socket.SHUT_RDWR)
+
+
+def test_replicas_have_the_time_of_a_request_together(setting: Setting) -> None:
+    """One that keeps silent leaves half of it to the other one."""
+    told: list[dict[str, object]] = []
+
+    class Behind(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            self.send_response(503)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ExitStack() as opened:
+        addresses = []
+        for _ in range(2):
+            server = opened.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), Behind))
+            threading.Thread(target=server.serve_forever).start()
+            opened.callback(server.shutdown)
+            addresses.append(f"http://127.0.0.1:{server.server_port}")
+        with serving_front([addresses, setting.addresses[1:]]) as front:
+            id = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
+            assert ask(front, ids=[id], min_seq=5, timeout=8.0).status_code == 503
+            first, second = (float(str(one["timeout"])) for one in told)
+            assert 0 < first <= 4
+            assert first < second <= 8
+            told.clear()
+            assert ask(front, ids=[id] * 20).status_code == 503
+            assert [one.keys() for one in told] == [{"ids"}] * 2  # nothing to wait for
 
 
 def test_samples_come_with_what_is_predicted_on_them(setting: Setting, front: str) -> None:

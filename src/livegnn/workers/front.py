@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -26,13 +26,15 @@ from livegnn.errors import InputError, TimeoutExpired
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
 from livegnn.types import IntArray
-from livegnn.workers.app import ids_of, make_application, read_request, server_config
+from livegnn.workers.app import MOST_IDS, ids_of, make_application, read_request, server_config
 from livegnn.workers.plan import WorkerPlan
 from livegnn.workers.relay import Relay
 
 Addresses: TypeAlias = Sequence[Sequence[str]]
 
-_SECONDS: Final = 5.0  # beyond what a request may wait
+_SECONDS: Final = 5.0  # for the most ids, beyond what a request may wait
+_LEAST_SECONDS: Final = 0.5  # the same for a few
+_SOON: Final = 0.001  # a request may not say that it does not wait
 _CONNECT_SECONDS: Final = 1.0
 _FOLLOW_SECONDS: Final = 1.0  # between two questions where the workers are
 _RETRY_SECONDS: Final = 0.1
@@ -174,12 +176,7 @@ class _Front:
         given = wanted.model_dump(exclude_defaults=True)
         answers = await asyncio.gather(
             *(
-                self._ask(
-                    worker,
-                    path,
-                    orjson.dumps({**given, "ids": ids[places[worker]].tolist()}),
-                    wanted.timeout,
-                )
+                self._ask(worker, path, {**given, "ids": ids[places[worker]].tolist()}, wanted.timeout)
                 for worker in asked
             )
         )
@@ -193,12 +190,12 @@ class _Front:
                 f"expected serving workers at {self._workers}, got an answer of something else: {error!r}"
             ) from error
 
-    async def _ask(self, worker: int, path: str, body: bytes, timeout: float) -> _Answer:
+    async def _ask(self, worker: int, path: str, wanted: dict[str, object], timeout: float) -> _Answer:
         """The answer of a replica. Raises TimeoutExpired if none answers."""
         ends = time.monotonic() + timeout
         while True:
             asked, several = time.monotonic(), self._workers[worker]
-            answer, failure = await self._ask_in_turn(worker, path, body, max(0.0, ends - asked) + _SECONDS)
+            answer, failure = await self._ask_in_turn(worker, path, wanted, ends)
             if answer is not None:
                 return answer
             if self._find is None or time.monotonic() >= ends:
@@ -209,13 +206,18 @@ class _Front:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _ask_in_turn(
-        self, worker: int, path: str, body: bytes, timeout: float
+        self, worker: int, path: str, wanted: dict[str, object], ends: float
     ) -> tuple[_Answer | None, str]:
         """The answer of the first replica that gives one, or why none did. One that cannot answer yet (503)
-        is the answer of all where no other can."""
+        is the answer of all where no other can. Each may wait for an equal part of the time that is left."""
         behind, failure = None, "none"
-        for address in self._in_turn(worker):
-            asking = self._post(address + path, body, timeout)
+        several = self._in_turn(worker)
+        beyond = _LEAST_SECONDS + _SECONDS * len(cast("list[int]", wanted["ids"])) / MOST_IDS
+        for place, address in enumerate(several):
+            waits = max(_SOON, ends - time.monotonic()) / (len(several) - place)
+            # Without either of the two a worker has nothing to wait for, and answers small requests at once.
+            told = {"timeout": waits} if wanted.keys() & {"min_seq", "timeout"} else {}
+            asking = self._post(address + path, orjson.dumps({**wanted, **told}), waits + beyond)
             try:
                 answer = await (asking if self._find is None else self._unless_gone(asking, worker, address))
             except (aiohttp.ClientError, TimeoutError) as error:
