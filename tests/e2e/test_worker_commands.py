@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 from livegnn import Events, Graph, Query, Schema, checkpoint
 from livegnn.cli import app
 from livegnn.deployment import Deployment
-from livegnn.deployment.workers import plan_workers
+from livegnn.deployment.workers import open_sampling, plan_workers
 from livegnn.errors import InputError, ModelError
+from livegnn.log.consumers import read_positions
+from livegnn.workers import SqlitePlace
 from ray_cluster import ray_processes
 from serving import Server
 from streams import WIDTH, make_model
@@ -70,6 +72,32 @@ def write_deployment(folder: Path) -> Path:
     path = folder / "deployment.toml"
     path.write_text(DEPLOYMENT)
     return path
+
+
+def test_a_log_is_kept_for_workers_that_were_never_started(tmp_path: Path) -> None:
+    path = write_deployment(tmp_path)
+    kept = '[checkpoint]\ndirectory = "kept"\nevery_events = 1\n'
+    path.write_text(DEPLOYMENT.replace('"events.db"', '"events.db"\nkeep = "since_checkpoint"') + kept)
+    deployment = Deployment.read(path)
+    for turn in range(4):
+        runtime = deployment.open()
+        for at in range(3):
+            ids = np.arange(3) + 9 * turn + 3 * at
+            runtime.append(Events().add_nodes(ids, np.ones((3, WIDTH))))
+            runtime.step()
+        runtime.stop()
+        runtime.log.close()
+    worker = open_sampling(deployment, 0)
+    while worker.step():
+        pass
+    assert worker.seq == 36
+    worker.close()
+    place = SqlitePlace(tmp_path / "events.db")
+    place.forget("sampling-1")  # as if there were fewer workers now
+    runtime = deployment.open()
+    assert "sampling-1" not in read_positions(tmp_path / "events.db")
+    runtime.stop()
+    runtime.log.close()
 
 
 def check_answers(server: str, front: str) -> int:

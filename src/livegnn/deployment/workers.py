@@ -1,12 +1,13 @@
 """`[workers]`: sampling and serving workers of the deployment's log (see docs/workers.md)."""
 
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from livegnn.arguments import above_zero, not_negative
-from livegnn.errors import InputError, ModelError
+from livegnn.errors import InputError, LogError, ModelError
 from livegnn.model import Model
 
 if TYPE_CHECKING:
@@ -179,6 +180,22 @@ def cluster_spec(deployment: "Deployment") -> "tuple[ClusterSpec, WorkerPlan]":
         shared=deployment.cluster.shared,
     )
     return spec, plan
+
+
+def hold_log(deployment: "Deployment") -> None:
+    """Has the log kept for sampling workers that were never started: they read it from its beginning. From
+    then on each of them holds what it needs. Raises LogError.
+    """
+    from livegnn.log.streams.sqlite import is_made, path_of
+    from livegnn.workers import SqlitePlace
+    from livegnn.workers.messages import CHANGES
+
+    section, log = deployment.workers, deployment.log
+    if section is None or log.path is None or log.keep == "all" or is_made(path_of(log.path, CHANGES, 0)):
+        return
+    for worker in range(section.sampling):
+        with suppress(LogError):  # it starts at this moment
+            SqlitePlace(log.path).tail(f"sampling-{worker}").close()
 
 
 def _place_of(deployment: "Deployment") -> "SqlitePlace | KafkaPlace":
