@@ -205,7 +205,10 @@ class CellHeap {
     return insert(salt, format_.priority(salt, neighbor), root, neighbor);
   }
   // The same for a neighbour that can be drawn, with the salt of the node and the priority.
-  CellChange insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor);
+  CellChange insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor) {
+    return format_.has_ids_alone() ? insert_id(salt, priority, root, neighbor.id)
+                                   : insert_entry(salt, priority, root, neighbor);
+  }
   CellChange erase(CellRoot* root, uint64_t id);
   // Replaces the whole cell. Requires: sorted, distinct, at most `count` entries that can be drawn.
   void assign(CellRoot* root, std::span<const CellEntry> entries);
@@ -274,12 +277,13 @@ class CellHeap {
     if (to.weights != nullptr) to.weights[place] = neighbor.weight;
   }
 
+  // Of cells of ids alone, which are the most, and of the others.
+  CellChange insert_id(uint64_t salt, uint64_t priority, CellRoot* root, uint64_t id);
+  CellChange insert_entry(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor);
   // Makes room for so many entries, whose columns are to be written.
   Columns resize(CellRoot* root, uint32_t size);
   // Cuts the cell to its first `keep` entries and makes a hole among them; all of it may move.
   Columns open(CellRoot* root, uint32_t hole, uint32_t keep);
-  // The same for cells of ids alone, which are the most; writes the id.
-  void insert_id(CellRoot* root, uint32_t place, uint32_t keep, uint64_t id);
   void close(CellRoot* root, uint32_t hole);
   // Where an entry stands or would stand.
   uint32_t lower_bound(const CellView& cell, uint64_t salt, uint64_t priority, uint64_t id) const;

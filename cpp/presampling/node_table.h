@@ -1,0 +1,194 @@
+// One row of words for each node that any of several tables knows, so that all that is asked of a node together lies in
+// one cache line: where its cells are, and who needs them.
+//
+//   id ─► home, by the upper bits of the hash ─►  .. | row | row | free | ..        row | id | word | word | ..
+//
+// A table that has a column here keeps 8 bytes of each node, 0 if it knows nothing of the node. A row whose words are
+// all 0 leaves, and the rows after it move up, so there are no tombstones. Because the upper bits of the hash decide,
+// growing and shrinking traverse both arrays sequentially. The table grows when five eighths are full, and shrinks when
+// a sixteenth is.
+//
+// Invariants: there is no free row between a row and its home; a node has one row.
+// Thread safety: any number of readers, or one writer. A row is where it is until `moves` changes.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "hashing/mix_hash.h"
+#include "memory/prefetch.h"
+#include "memory/table.h"
+
+namespace livegnn {
+
+class NodeTable {
+ public:
+  NodeTable() = default;
+  NodeTable(const NodeTable&) = delete;
+  NodeTable& operator=(const NodeTable&) = delete;
+
+  // Its number, from 1: `row[column]` is its word, and `row[0]` the node. Requires: there is no row yet.
+  size_t add_column() {
+    assert(size_ == 0 && block_.size() == 0);
+    return words_++;
+  }
+
+  size_t size() const { return size_; }
+  size_t bytes() const { return block_.size() * sizeof(float); }
+  // A number that grows when rows move.
+  uint64_t moves() const { return moves_; }
+
+  static uint64_t hash_of(uint64_t node) { return MixHash{}(node); }
+  void prefetch(uint64_t hash) const {
+    if (size_ > 0) livegnn::prefetch(row_at(hash >> shift_));
+  }
+
+  // Null if the node has no row.
+  uint64_t* find(uint64_t node, uint64_t hash) {
+    if (size_ == 0) return nullptr;
+    uint64_t* const row = place_of(node, hash);
+    return is_row_of(row, node) ? row : nullptr;
+  }
+  uint64_t* find(uint64_t node) { return find(node, hash_of(node)); }
+  const uint64_t* find(uint64_t node) const { return const_cast<NodeTable*>(this)->find(node); }
+
+  // Makes room, so that so many insertions need no memory. If it throws std::bad_alloc, nothing has changed.
+  void reserve(size_t more) {
+    const size_t rows = rows_for(size_ + more);
+    if (rows > num_rows()) rebuild(rows);
+  }
+  // The row of this node; a new one has words of 0, and the caller writes one, or calls `release`. Until then it leaves
+  // when rows move, and node 0 must not be inserted again, because its row looks as if it were free. If it throws
+  // std::bad_alloc, nothing has changed but that such rows may have left.
+  uint64_t* insert(uint64_t node, uint64_t hash) {
+    if (size_ > 0) {
+      uint64_t* const row = place_of(node, hash);
+      if (is_row_of(row, node)) return row;
+      if ((size_ + 1) * 8 <= num_rows() * 5) return take(row, node);
+    }
+    reserve(std::max<size_t>(1, size_ / 2));
+    return take(place_of(node, hash), node);
+  }
+  uint64_t* insert(uint64_t node) { return insert(node, hash_of(node)); }
+  // Erases a row if all its words are 0. Returns whether it has.
+  bool release(uint64_t* row) noexcept {
+    if (!is_blank(row)) return false;
+    erase(row);
+    return true;
+  }
+  // Erases all rows whose words are 0, after a column was set to 0 as a whole. Without memory for that they stay.
+  void purge() noexcept {
+    size_t left = 0;
+    for_each([&](const uint64_t* row) { left += !is_blank(row); });
+    if (left == size_) return;
+    if (left == 0) return clear();
+    try {
+      rebuild(rows_for(left));
+    } catch (const std::bad_alloc&) {
+      // They are in nobody's way.
+    }
+  }
+  void clear() noexcept {
+    ++moves_;
+    block_ = FloatBlock();
+    mask_ = size_ = 0;
+    shift_ = 63;
+  }
+
+  // `visit(uint64_t* row)`, in no order. It may write words, and must neither insert nor release.
+  template <class Visit>
+  void for_each(Visit&& visit) {
+    for (size_t i = 0, n = num_rows(); i < n; ++i) {
+      if (!is_free(row_at(i))) visit(row_at(i));
+    }
+  }
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (size_t i = 0, n = num_rows(); i < n; ++i) {
+      if (!is_free(row_at(i))) visit(static_cast<const uint64_t*>(row_at(i)));
+    }
+  }
+
+ private:
+  static constexpr size_t kFewest = 16;
+
+  uint64_t* take(uint64_t* row, uint64_t node) {
+    *row = node;
+    ++size_;
+    return row;
+  }
+  bool is_blank(const uint64_t* row) const {
+    return std::all_of(row + 1, row + words_, [](uint64_t word) { return word == 0; });
+  }
+  bool is_free(const uint64_t* row) const { return *row == 0 && is_blank(row); }
+  // Of a place that `place_of` has returned.
+  bool is_row_of(const uint64_t* row, uint64_t node) const { return *row == node && (node != 0 || !is_blank(row)); }
+
+  static size_t rows_for(size_t size) { return std::bit_ceil(std::max(kFewest, size + (size * 3 + 4) / 5)); }
+  size_t num_rows() const { return block_.size() > 0 ? mask_ + 1 : 0; }
+  uint64_t* rows() const { return reinterpret_cast<uint64_t*>(const_cast<float*>(block_.data())); }
+  uint64_t* row_at(size_t place) const { return rows() + place * words_; }
+  size_t home_of(uint64_t node) const { return static_cast<size_t>(hash_of(node) >> shift_); }
+  // The node's row, or the free one that it would get.
+  uint64_t* place_of(uint64_t node, uint64_t hash) const {
+    for (size_t i = static_cast<size_t>(hash >> shift_);; i = (i + 1) & mask_) {
+      uint64_t* const row = row_at(i);
+      if (*row == node || is_free(row)) return row;
+    }
+  }
+
+  void erase(uint64_t* row) noexcept {
+    ++moves_;
+    size_t hole = static_cast<size_t>(row - rows()) / words_;
+    // Later rows move up, as far as their own homes allow.
+    for (size_t i = (hole + 1) & mask_; !is_free(row_at(i)); i = (i + 1) & mask_) {
+      if (((i - home_of(*row_at(i))) & mask_) < ((i - hole) & mask_)) continue;
+      std::memcpy(row_at(hole), row_at(i), words_ * sizeof(uint64_t));
+      hole = i;
+    }
+    std::memset(row_at(hole), 0, words_ * sizeof(uint64_t));
+    --size_;
+    shrink();
+  }
+
+  void rebuild(size_t num) {
+    NodeTable next;
+    next.words_ = words_;
+    next.block_ = FloatBlock(num * words_ * sizeof(uint64_t) / sizeof(float));
+    next.mask_ = num - 1;
+    next.shift_ = 64 - std::countr_zero(num);
+    size_t size = 0;
+    for_each([&](const uint64_t* row) {
+      if (is_blank(row)) return;  // inserted, and not written yet: whoever wants it sees that rows have moved
+      std::memcpy(next.place_of(*row, hash_of(*row)), row, words_ * sizeof(uint64_t));
+      ++size;
+    });
+    std::swap(block_, next.block_);
+    mask_ = next.mask_;
+    shift_ = next.shift_;
+    size_ = size;
+    ++moves_;
+  }
+  void shrink() noexcept {
+    if (size_ == 0) return clear();
+    if (num_rows() <= kFewest || size_ * 16 > num_rows()) return;
+    try {
+      rebuild(rows_for(size_ * 2));
+    } catch (const std::bad_alloc&) {
+      // The larger table does as well.
+    }
+  }
+
+  FloatBlock block_;  // zeroed, in huge pages if it is large
+  size_t words_ = 1, mask_ = 0, size_ = 0;
+  int shift_ = 63;
+  uint64_t moves_ = 0;
+};
+
+}  // namespace livegnn
