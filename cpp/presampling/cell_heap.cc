@@ -4,43 +4,6 @@
 
 namespace livegnn {
 
-namespace {
-
-constexpr uint32_t kFew = 8;  // entries of which all are looked at, because a branch that is guessed wrong costs more
-
-// How many ids of a cell have smaller priorities. None of what it does depends on a priority by a branch: each would be
-// guessed wrong half of the time.
-uint32_t rank_of(const uint64_t* ids, uint32_t size, uint32_t room, uint64_t salt, uint64_t priority) {
-  if (size <= kFew && room % 4 == 0) {
-    uint32_t rank = 0;
-    for (uint32_t i = 0; i < room; i += 4) {
-      for (uint32_t k = i; k < i + 4; ++k) {
-        rank += static_cast<uint32_t>(k < size) & static_cast<uint32_t>(uniform_priority(salt, ids[k]) < priority);
-      }
-    }
-    return rank;
-  }
-  if (size == 0) return 0;
-  const uint64_t* from = ids;
-  for (uint32_t left = size; left > 1;) {
-    const uint32_t half = left / 2;
-    from += uniform_priority(salt, from[half - 1]) < priority ? half : 0;
-    left -= half;
-  }
-  return static_cast<uint32_t>(from - ids) + (uniform_priority(salt, *from) < priority ? 1 : 0);
-}
-
-// Moves the ids from `place` to before `end` up by one, over what is at `end`.
-void make_hole(uint64_t* ids, uint32_t room, uint32_t place, uint32_t end) {
-  if (room <= kFew) {
-    for (uint32_t i = room - 1; i > 0; --i) ids[i] = i > place ? ids[i - 1] : ids[i];
-  } else if (end > place) {
-    std::memmove(ids + place + 1, ids + place, (end - place) * sizeof(uint64_t));
-  }
-}
-
-}  // namespace
-
 CellHeap::Columns CellHeap::open(CellRoot* root, uint32_t hole, uint32_t keep) {
   const uint32_t room = format_.room(keep + 1);
   if (root->size > 0 && format_.room(root->size) == room) {
@@ -61,32 +24,17 @@ CellHeap::Columns CellHeap::open(CellRoot* root, uint32_t hole, uint32_t keep) {
   return columns;
 }
 
-CellChange CellHeap::insert_id(uint64_t salt, uint64_t priority, CellRoot* root, uint64_t id) {
-  const uint32_t size = root->size;
-  auto* ids = size > 0 ? static_cast<uint64_t*>(heap_.at(root->block)) : nullptr;
-  const uint32_t room = size > 0 ? format_.room(size) : 0;
-  const uint32_t place = rank_of(ids, size, room, salt, priority);
-  CellChange change;
-  if (place < size && ids[place] == id) return change;  // priorities are a permutation of the ids
-  const bool full = size == format_.options().count;
-  if (full && place == size) return change;
-  change.changed = change.added = true;
-  change.removed = full;
-  if (full) change.removed_id = ids[size - 1];
-  const uint32_t keep = size - (full ? 1 : 0), next_room = format_.room(keep + 1);
-  if (next_room == room) {
-    make_hole(ids, room, place, keep);
-  } else {
-    const BlockRef block = heap_.allocate(next_room * sizeof(uint64_t), 0);
-    auto* to = static_cast<uint64_t*>(heap_.at(block));
-    for (uint32_t i = 0; i < keep; ++i) to[i + (i >= place ? 1 : 0)] = ids[i];
-    if (size > 0) heap_.free(root->block);
-    root->block = block;
-    ids = to;
+// Into a cell that needs another block for one more.
+void CellHeap::insert_moving(CellRoot* root, uint32_t place, uint64_t id) {
+  const BlockRef block = heap_.allocate(format_.room(root->size + 1) * sizeof(uint64_t), 0);
+  auto* const to = static_cast<uint64_t*>(heap_.at(block));
+  if (root->size > 0) {
+    const auto* const ids = static_cast<const uint64_t*>(heap_.at(root->block));
+    for (uint32_t i = 0; i < root->size; ++i) to[i + (i >= place ? 1 : 0)] = ids[i];
+    heap_.free(root->block);
   }
-  ids[place] = id;
-  root->size = keep + 1;
-  return change;
+  to[place] = id;
+  *root = {block, root->size + 1};
 }
 
 void CellHeap::close(CellRoot* root, uint32_t hole) {

@@ -67,6 +67,14 @@ class CellTable {
     const Word word = word_of(row);
     if (!word.is_past(priority)) cells_.prefetch(word.root());
   }
+  // The same for a table of ids alone.
+  void prefetch_ids(const uint64_t* row, uint64_t priority) const {
+    const Word word = word_of(row);
+    if (word.size == 0 || word.is_past(priority)) return;
+    const uint64_t* const ids = cells_.ids_of(word.block);
+    livegnn::prefetch(ids);
+    for (uint32_t i = 8; i < word.size; i += 8) livegnn::prefetch(ids + i);
+  }
   void prefetch_cell(const uint64_t* row) const { cells_.prefetch(word_of(row).root()); }
 
   // -- changes. If one throws std::bad_alloc, nothing has changed.
@@ -88,6 +96,24 @@ class CellTable {
     CellRoot root = word.root();
     CellChange result = cells_.insert(draw.salt, draw.priority, &root, neighbor);
     if (result.changed) result.first = set_root(row, root, draw.salt);
+    return result;
+  }
+  // The same for a table of ids alone.
+  Draw draw_of_id(uint64_t node, uint64_t id) const {
+    const uint64_t salt = format().salt_of(node);
+    return {salt, uniform_priority(salt, id)};
+  }
+  CellChange insert_id_at(uint64_t* row, const Draw& draw, uint64_t id) {
+    Word word = word_of(row);
+    if (word.is_past(draw.priority)) return {};
+    CellRoot root = word.root();
+    CellChange result = cells_.insert_id(draw.salt, draw.priority, &root, id);
+    if (!result.changed) return result;
+    result.first = word.changed == 0;
+    size_ += word.size == 0 ? 1 : 0;
+    word = {root.block, static_cast<uint16_t>(root.size & 0x7fff), 1, 0};
+    if (root.size == format().options().count) word.beyond = beyond_of(root, draw.salt);
+    row[column_] = std::bit_cast<uint64_t>(word);
     return result;
   }
   CellChange erase(uint64_t node, uint64_t neighbor) {
@@ -166,6 +192,11 @@ class CellTable {
   static_assert(sizeof(Word) == sizeof(uint64_t));
 
   Word word_of(const uint64_t* row) const { return std::bit_cast<Word>(row[column_]); }
+  // Of a full cell of SampleBy::kUniform.
+  uint16_t beyond_of(CellRoot root, uint64_t salt) const {
+    const uint64_t worst = uniform_priority(salt, cells_.ids_of(root.block)[root.size - 1]);
+    return static_cast<uint16_t>(kGreatestBits - (worst >> 48));
+  }
   // Returns whether the cell has changed for the first time since it was taken.
   bool set_root(uint64_t* row, CellRoot root, uint64_t salt) {
     const Word old = word_of(row);
@@ -173,10 +204,7 @@ class CellTable {
     Word word{};
     if (root.size > 0) {
       word = {root.block, static_cast<uint16_t>(root.size & 0x7fff), 1, 0};
-      if (!format().has_priorities() && root.size == format().options().count) {
-        const uint64_t worst = format().priority_at(cells_.view(root), salt, root.size - 1);
-        word.beyond = static_cast<uint16_t>(kGreatestBits - (worst >> 48));
-      }
+      if (!format().has_priorities() && root.size == format().options().count) word.beyond = beyond_of(root, salt);
     }
     row[column_] = std::bit_cast<uint64_t>(word);
     return old.changed == 0;

@@ -100,7 +100,7 @@ TEST(a_batch_of_edges_is_its_edges_one_by_one) {
       table.insert_all(edges, [&](size_t i, const CellChange& change) { changes[i] = change; });
       for (size_t i = 0; i < edges.size(); ++i) {
         const CellChange change = one_by_one.insert(edges[i].node, edges[i].neighbor);
-        CHECK_EQ(change.first, changes[i].first);
+        CHECK_EQ(bool{change.first}, bool{changes[i].first});
         CHECK(change.changed == changes[i].changed && change.added == changes[i].added &&
               change.removed == changes[i].removed && change.incomplete == changes[i].incomplete &&
               change.removed_id == changes[i].removed_id);

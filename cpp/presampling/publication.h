@@ -66,17 +66,23 @@ class ByteBuffer {
   uint8_t* data() { return reinterpret_cast<uint8_t*>(words_.get()); }
   const uint8_t* data() const { return reinterpret_cast<const uint8_t*>(words_.get()); }
   size_t capacity() const { return capacity_; }
+  // Makes room for so many more bytes. If it throws std::bad_alloc, nothing has changed.
+  void reserve(size_t bytes) {
+    if (size_ + bytes > capacity_) grow(size_ + bytes);
+  }
   // So many more bytes, a multiple of 8. If it throws std::bad_alloc, nothing has changed.
   uint8_t* append(size_t bytes) {
-    if (size_ + bytes > capacity_) grow(size_ + bytes);
+    if (size_ + bytes > capacity_) [[unlikely]] grow(size_ + bytes);
     return data() + std::exchange(size_, size_ + bytes);
   }
   void resize_down(size_t size) { size_ = size; }
 
+  static constexpr size_t kSpare = 32;  // bytes that can be written past the end, and have no meaning
+
  private:
   void grow(size_t bytes) {
     const size_t capacity = std::max({bytes, 2 * capacity_, size_t{4096}});
-    auto words = std::make_unique_for_overwrite<uint64_t[]>(capacity / sizeof(uint64_t) + 1);
+    auto words = std::make_unique_for_overwrite<uint64_t[]>((capacity + kSpare) / sizeof(uint64_t) + 1);
     if (size_ > 0) std::memcpy(words.get(), words_.get(), size_);
     words_ = std::move(words);
     capacity_ = capacity;
@@ -93,6 +99,16 @@ class PublicationWriter {
 
   // Each appends one record. If one throws std::bad_alloc, nothing has changed.
   void sample(uint32_t query, uint64_t node, const CellFormat& format, const CellView& cell);
+  // A sample of ids alone.
+  void sample_of_ids(uint32_t query, uint64_t node, const CellFormat& format, const CellView& cell) {
+    const uint32_t size = cell.size, room = format.room(size);
+    auto* const to = reinterpret_cast<uint64_t*>(
+        record(RecordKind::kSample, 0, query, size, node, size * sizeof(uint64_t)));
+    // Four ids at once, of which the last may not be the sample's: the room is theirs, and the buffer has some to spare.
+    uint32_t i = 0;
+    for (; i < size && i + 4 <= room; i += 4) std::memcpy(to + i, cell.ids + i, 4 * sizeof(uint64_t));
+    for (; i < size; ++i) to[i] = cell.ids[i];
+  }
   void no_sample(uint32_t query, uint64_t node) { record(RecordKind::kNoSample, 0, query, 0, node, 0); }
   void features(uint32_t node_type, uint64_t node, std::span<const float> row);
   void no_features(uint32_t node_type, uint64_t node) { record(RecordKind::kNoFeatures, 0, node_type, 0, node, 0); }
@@ -113,7 +129,24 @@ class PublicationWriter {
  private:
   static constexpr size_t kMaxBlock = size_t{1} << 20;  // bytes of records after which a block ends
 
-  uint8_t* record(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size, uint64_t node, size_t more);
+  static constexpr size_t kRecordHeader = 16;
+  // The first word of a record: kind, columns, query or node type, size; the second is the node.
+  static uint64_t first_word(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size) {
+    return static_cast<uint64_t>(kind) | uint64_t{columns} << 8 | uint64_t{what & 0xffff} << 16 | uint64_t{size} << 32;
+  }
+  // Begins a record, of which `more` bytes are to be written.
+  uint8_t* record(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size, uint64_t node, size_t more) {
+    if (block_ == SIZE_MAX || buffer_.size() - block_ > kMaxBlock) [[unlikely]] begin_block(kRecordHeader + more);
+    uint8_t* const at = buffer_.append(kRecordHeader + more);
+    last_ = static_cast<size_t>(at - buffer_.data());
+    const uint64_t words[2] = {first_word(kind, columns, what, size), node};
+    std::memcpy(at, words, kRecordHeader);
+    ++records_;
+    ++records_written_;
+    return at + kRecordHeader;
+  }
+  // Ends the open block, and begins one whose first record takes so many bytes.
+  void begin_block(size_t bytes);
 
   uint32_t sender_, receiver_;
   ByteBuffer buffer_;

@@ -71,6 +71,16 @@ void SamplingShard::make_tables() {
     const bool shares = side != sides_.end() && options_.feature_widths[type] > 0;
     feature_subscriptions_.push_back(std::make_unique<SubscriptionTable>(shares ? side->nodes.get() : nullptr));
   }
+  make_referred();
+  for (uint32_t q = 0; q < plan_.size(); ++q) {
+    tables_.push_back({side_of(q).nodes.get(), cells_[q].get(), subscriptions_[q].get(), plan_[q].of_seeds(),
+                       cells_[q]->format().has_ids_alone(), !referred_[q].empty()});
+    Side& side = sides_[sides_of_[q]];
+    side.ids_alone = side.ids_alone && tables_[q].ids_alone;
+  }
+}
+
+void SamplingShard::make_referred() {
   for (const OneHopQuery& query : plan_.queries()) {
     std::vector<Referred>& referred = referred_.emplace_back();
     for (uint32_t child : query.children) {
@@ -146,16 +156,19 @@ void SamplingShard::add_missing(uint32_t node_type, std::span<const uint64_t> no
 
 void SamplingShard::refer(uint32_t query, uint32_t worker, uint64_t node, int64_t change) {
   const uint32_t owner = sampling_worker_of(node, options_.sampling_workers);
-  const uint64_t hash = NodeTable::hash_of(node);
+  uint64_t hash = 0;
+  if (owner == options_.worker) {
+    if (!tables_[query].refers) return;
+    hash = NodeTable::hash_of(node);
+    for (const Referred& referred : referred_[query]) referred.nodes->prefetch(hash);
+  }
   references_.push_back({query, worker, owner, node, hash, change});
-  if (owner != options_.worker) return;
-  for (const Referred& referred : referred_[query]) referred.nodes->prefetch(hash);
 }
 
 void SamplingShard::pass_references() {
   for (size_t begin = 0; begin < references_.size();) {
     const size_t end = std::min(references_.size(), begin + kGroup);
-    for (size_t i = begin; i < end; ++i) prefetch_referred(references_[i]);
+    for (size_t i = begin; i < end; ++i) prefetch_referred(&references_[i]);
     for (size_t i = begin; i < end; ++i) apply_reference(Reference(references_[i]));
     begin = end;
   }
@@ -163,13 +176,17 @@ void SamplingShard::pass_references() {
 }
 
 // Fetches the cells that the reference may be the first to need. Reads what `refer` fetches.
-void SamplingShard::prefetch_referred(const Reference& reference) const {
-  if (reference.owner != options_.worker) return;
-  for (const Referred& referred : referred_[reference.query]) {
-    const uint64_t* const row = referred.nodes->find(reference.node, reference.hash);
+void SamplingShard::prefetch_referred(Reference* reference) const {
+  if (reference->owner != options_.worker) return;
+  for (const Referred& referred : referred_[reference->query]) {
+    uint64_t* const row = referred.nodes->find(reference->node, reference->hash);
+    if (&referred == &referred_[reference->query].front()) {
+      reference->row = row;
+      reference->moves = referred.nodes->moves();
+    }
     if (row == nullptr) continue;
     for (uint32_t child : referred.children) {
-      if (!subscriptions_[child]->has_at(row)) cells_[child]->prefetch_cell(row);
+      if (!tables_[child].subscriptions->has_at(row)) tables_[child].cells->prefetch_cell(row);
     }
   }
 }
@@ -179,22 +196,30 @@ void SamplingShard::apply_reference(const Reference& reference) {
     sampling_[reference.owner].reference(reference.query, reference.node, reference.worker, reference.change);
     return;
   }
+  uint64_t* row = reference.row;
   for (const Referred& referred : referred_[reference.query]) {
-    uint64_t* const row = referred.nodes->insert(reference.node, reference.hash);
+    if (row == nullptr || reference.moves != referred.nodes->moves()) {
+      row = referred.nodes->insert(reference.node, reference.hash);
+    }
     for (uint32_t child : referred.children) subscribe(child, row, reference);
     if (referred.features != nullptr) {
       subscribe_features(plan_[reference.query].neighbor_type, row, reference, referred.features);
     }
     if (reference.change <= 0) referred.nodes->release(row);
+    row = nullptr;
   }
 }
 
 void SamplingShard::subscribe(uint32_t query, uint64_t* row, const Reference& reference) {
-  const Subscribed result = subscriptions_[query]->add_at(row, reference.worker, reference.change);
+  const Tables& tables = tables_[query];
+  const Subscribed result = tables.subscriptions->add_at(row, reference.worker, reference.change);
   if (result == Subscribed::kAsBefore) return;
-  const CellView cell = cells_[query]->at(row);
+  const CellView cell = tables.cells->at(row);
   const bool now = result == Subscribed::kNow;
-  if (!now || cell.size > 0) touched_samples_.push_back({query, reference.worker, reference.node});
+  if (!now || cell.size > 0) {
+    touched_samples_.push_back({query, reference.worker, reference.node, row, tables.nodes->moves()});
+  }
+  if (!tables.refers && options_.sampling_workers == 1) return;
   for (uint32_t i = 0; i < cell.size; ++i) refer(query, reference.worker, cell.ids[i], now ? 1 : -1);
 }
 
@@ -240,20 +265,16 @@ void SamplingShard::complete() {
 
 void SamplingShard::publish_samples() {
   for (const Touched& touched : touched_samples_) {
-    uint64_t* const row = side_of(touched.what).nodes->find(touched.node);
+    const Tables& tables = tables_[touched.what];
+    uint64_t* const row =
+        touched.moves == tables.nodes->moves() ? touched.row : tables.nodes->find(touched.node);
     if (touched.worker != kAllWorkers) {
       publish_sample(touched.what, touched.node, touched.worker, row);
       continue;
     }
-    CellTable& cells = *cells_[touched.what];
-    const CellView cell = cells.take_at(row);
-    for_each_subscriber(touched.what, touched.node, row, [&](uint32_t worker) {
-      if (cell.size > 0) {
-        serving_[worker].sample(touched.what, touched.node, cells.format(), cell);
-      } else {
-        serving_[worker].no_sample(touched.what, touched.node);
-      }
-    });
+    const CellView cell = tables.cells->take_at(row);
+    for_each_subscriber(touched.what, touched.node, row,
+                        [&](uint32_t worker) { tell_sample(touched.what, touched.node, worker, cell); });
   }
   touched_samples_.clear();
 }
@@ -262,11 +283,17 @@ void SamplingShard::publish_samples() {
 void SamplingShard::publish_sample(uint32_t query, uint64_t node, uint32_t worker, const uint64_t* row) {
   const bool needed = plan_[query].of_seeds() ? is_seed_of(plan_.seed_type(), node, worker)
                                               : subscriptions_[query]->count_at(row, worker) > 0;
-  const CellView cell = cells_[query]->at(row);
-  if (needed && cell.size > 0) {
-    serving_[worker].sample(query, node, cells_[query]->format(), cell);
-  } else {
+  tell_sample(query, node, worker, needed ? cells_[query]->at(row) : CellView{});
+}
+
+void SamplingShard::tell_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell) {
+  const CellFormat& format = tables_[query].cells->format();
+  if (cell.size == 0) {
     serving_[worker].no_sample(query, node);
+  } else if (tables_[query].ids_alone) {
+    serving_[worker].sample_of_ids(query, node, format, cell);
+  } else {
+    serving_[worker].sample(query, node, format, cell);
   }
 }
 

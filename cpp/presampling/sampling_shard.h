@@ -131,6 +131,7 @@ class SamplingShard {
     std::unique_ptr<NeighborLists> lists;  // null without `keep_edges`
     std::unique_ptr<NodeTable> nodes;      // the cells of its queries, and who needs them, node by node
     bool timed = false;                    // some query has times, so lists have
+    bool ids_alone = true;                 // cells of all queries are ids alone
   };
   struct Work {  // one edge at one of its ends
     const Side* side;
@@ -138,6 +139,13 @@ class SamplingShard {
     Neighbor neighbor;
     uint64_t* row = nullptr;  // as long as rows have not moved
     uint64_t moves = 0;
+  };
+  struct Tables {  // of a query, as its side has them
+    NodeTable* nodes;
+    CellTable* cells;
+    SubscriptionTable* subscriptions;
+    bool of_seeds, ids_alone;
+    bool refers;  // something is counted of its neighbours
   };
   struct Removal {  // of a neighbour from a cell
     uint32_t query;
@@ -147,6 +155,9 @@ class SamplingShard {
     uint32_t query, worker, owner;
     uint64_t node, hash;
     int64_t change;
+    // In the first table in which something is counted of the node; as long as rows have not moved.
+    uint64_t* row = nullptr;
+    uint64_t moves = 0;
   };
   struct Referred {  // what is counted of a neighbour in one table of nodes
     NodeTable* nodes;
@@ -156,10 +167,13 @@ class SamplingShard {
   struct Touched {  // a sample, or a row of features, that somebody may have to be told of
     uint32_t what, worker;
     uint64_t node;
+    uint64_t* row = nullptr;  // of a sample; as long as rows have not moved
+    uint64_t moves = UINT64_MAX;
   };
 
   void make_sides();
   void make_tables();
+  void make_referred();
   // Whether a query has times: its cells are drawn by them, or carry them.
   static bool has_times(const OneHopQuery& query) { return query.timed || query.by == SampleBy::kLatest; }
   bool owns(uint64_t node) const { return sampling_worker_of(node, options_.sampling_workers) == options_.worker; }
@@ -172,10 +186,14 @@ class SamplingShard {
   void collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, std::vector<Work>* to) const;
   void run(std::span<Work> works, bool has);
   void prepare(Work* work, CellTable::Draw* draws, bool has) const;
+  void prepare_ids(Work* work, CellTable::Draw* draws) const;
   void apply(Work* work, const CellTable::Draw* draws, bool has);
+  void apply_ids(Work* work, const CellTable::Draw* draws);
+  template <class Prepare, class Apply>
+  void run(std::span<Work> works, const Prepare& prepare, const Apply& apply);
   bool is_late(const Work& work, uint32_t query) const;
   void remove_sorted();
-  void tell_change(uint32_t query, const uint64_t* row, uint64_t neighbor, const CellChange& change);
+  void tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change);
   void redraw(uint32_t query, uint64_t node);
   void erase_cell(uint32_t query, uint64_t node);
 
@@ -183,10 +201,10 @@ class SamplingShard {
   // `visit(worker)` for each serving worker that has the samples of a node, whose row may be null.
   template <class Visit>
   void for_each_subscriber(uint32_t query, uint64_t node, const uint64_t* row, const Visit& visit) const {
-    if (plan_[query].of_seeds()) {
+    if (tables_[query].of_seeds) {
       for_each_owner(node, visit);
     } else {
-      subscriptions_[query]->for_each_worker_at(row, visit);
+      tables_[query].subscriptions->for_each_worker_at(row, visit);
     }
   }
   // For events that are not about one row.
@@ -210,7 +228,7 @@ class SamplingShard {
   void grow_serving(uint32_t workers);
   void refer(uint32_t query, uint32_t worker, uint64_t node, int64_t change);
   void pass_references();
-  void prefetch_referred(const Reference& reference) const;
+  void prefetch_referred(Reference* reference) const;
   void apply_reference(const Reference& reference);
   void subscribe(uint32_t query, uint64_t* row, const Reference& reference);
   void subscribe_features(uint32_t type, uint64_t* row, const Reference& reference, SubscriptionTable* table);
@@ -218,6 +236,7 @@ class SamplingShard {
   void complete();
   void publish_samples();
   void publish_sample(uint32_t query, uint64_t node, uint32_t worker, const uint64_t* row);
+  void tell_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell);
   void publish_features();
   void publish_row(uint32_t node_type, uint64_t node, uint32_t worker);
   void settle();
@@ -234,6 +253,7 @@ class SamplingShard {
   std::vector<std::unique_ptr<FeatureTable>> features_;                    // by node type
   std::vector<PublicationWriter> serving_, sampling_;
   std::vector<std::vector<Referred>> referred_;                            // by query
+  std::vector<Tables> tables_;                                             // by query
   size_t most_queries_ = 0;                                                // of a side
   BlockOrder received_;
 

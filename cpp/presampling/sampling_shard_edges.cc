@@ -94,17 +94,29 @@ void SamplingShard::add_edges(uint32_t edge_type, const EdgeBatch& edges) { chan
 void SamplingShard::remove_edges(uint32_t edge_type, const EdgeBatch& edges) { change_edges(edge_type, edges, false); }
 
 // Cells of a group are fetched while those of the group before are changed.
-void SamplingShard::run(std::span<Work> works, bool has) {
+template <class Prepare, class Apply>
+void SamplingShard::run(std::span<Work> works, const Prepare& prepare, const Apply& apply) {
   draws_.resize(std::max(draws_.size(), works.size() * most_queries_));
   const auto prepare_group = [&](size_t begin) {
     const size_t end = std::min(works.size(), begin + kGroup);
-    for (size_t i = begin; i < end; ++i) prepare(&works[i], &draws_[i * most_queries_], has);
+    for (size_t i = begin; i < end; ++i) prepare(&works[i], &draws_[i * most_queries_]);
   };
   prepare_group(0);
   for (size_t begin = 0; begin < works.size(); begin += kGroup) {
     if (begin + kGroup < works.size()) prepare_group(begin + kGroup);
     const size_t end = std::min(works.size(), begin + kGroup);
-    for (size_t i = begin; i < end; ++i) apply(&works[i], &draws_[i * most_queries_], has);
+    for (size_t i = begin; i < end; ++i) apply(&works[i], &draws_[i * most_queries_]);
+  }
+}
+
+void SamplingShard::run(std::span<Work> works, bool has) {
+  const auto is_general = [](const Work& work) { return !work.side->ids_alone; };
+  if (has && std::none_of(works.begin(), works.end(), is_general)) {
+    run(works, [&](Work* work, CellTable::Draw* draws) { prepare_ids(work, draws); },
+        [&](Work* work, const CellTable::Draw* draws) { apply_ids(work, draws); });
+  } else {
+    run(works, [&](Work* work, CellTable::Draw* draws) { prepare(work, draws, has); },
+        [&](Work* work, const CellTable::Draw* draws) { apply(work, draws, has); });
   }
 }
 
@@ -148,6 +160,29 @@ void SamplingShard::apply(Work* work, const CellTable::Draw* draws, bool has) {
   if (work->row != nullptr) nodes.release(work->row);
 }
 
+// The two steps for edges that come to sides whose cells are ids alone: the same without what only others need.
+inline void SamplingShard::prepare_ids(Work* work, CellTable::Draw* draws) const {
+  NodeTable& nodes = *work->side->nodes;
+  work->row = work->node != 0 ? nodes.insert(work->node, work->hash) : nodes.find(work->node, work->hash);
+  work->moves = nodes.moves();
+  for (uint32_t query : work->side->queries) {
+    const CellTable& cells = *tables_[query].cells;
+    *draws = cells.draw_of_id(work->node, work->neighbor.id);
+    if (work->row != nullptr) cells.prefetch_ids(work->row, draws->priority);
+    ++draws;
+  }
+}
+
+inline void SamplingShard::apply_ids(Work* work, const CellTable::Draw* draws) {
+  NodeTable& nodes = *work->side->nodes;
+  uint64_t* const row =
+      work->row != nullptr && work->moves == nodes.moves() ? work->row : nodes.insert(work->node, work->hash);
+  for (uint32_t query : work->side->queries) {
+    const CellChange change = tables_[query].cells->insert_id_at(row, *draws++, work->neighbor.id);
+    if (change.changed) tell_change(query, row, work->neighbor.id, change);
+  }
+}
+
 // Whether the edge is there with a later time. Lists know it; without them a cell does, of what it holds.
 bool SamplingShard::is_late(const Work& work, uint32_t query) const {
   if (!work.side->timed) return false;
@@ -161,16 +196,23 @@ bool SamplingShard::is_late(const Work& work, uint32_t query) const {
 }
 
 // A cell has changed: its neighbours' owners have to know, and whoever has it. Rows may move.
-void SamplingShard::tell_change(uint32_t query, const uint64_t* row, uint64_t neighbor, const CellChange& change) {
+inline void SamplingShard::tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change) {
+  const Tables& tables = tables_[query];
   const uint64_t node = row[0];
   bool needed = false;
   for_each_subscriber(query, node, row, [&](uint32_t worker) {
     needed = true;
+    if (!tables.refers && options_.sampling_workers == 1) return;
     if (change.added) refer(query, worker, neighbor, 1);
     if (change.removed) refer(query, worker, change.removed_id, -1);
   });
-  if (change.first && needed) touched_samples_.push_back({query, kAllWorkers, node});
-  if (change.first && !needed) cells_[query]->take(node);  // nobody waits for it
+  if (change.first) {
+    if (needed) {
+      touched_samples_.push_back({query, kAllWorkers, node, row, tables.nodes->moves()});
+    } else {
+      tables.cells->take_at(row);  // nobody waits for it
+    }
+  }
   if (change.incomplete) redraw(query, node);
 }
 
