@@ -187,6 +187,7 @@ class CellHeap {
 
   CellView view(CellRoot root) const {
     if (root.size == 0) return {};
+    if (format_.has_ids_alone()) return {ids_of(root.block), nullptr, nullptr, nullptr, root.size};
     const Columns columns = columns_of(root.block, format_.room(root.size));
     return {columns.ids, columns.priorities, columns.times, columns.weights, root.size};
   }

@@ -43,7 +43,7 @@ void PublicationWriter::begin_block(size_t bytes) {
   finish();
   buffer_.reserve(sizeof(BlockHeader) + bytes);
   block_ = buffer_.size();
-  records_ = 0;
+  full_ = block_ + kMaxBlock + 1;
   buffer_.append(sizeof(BlockHeader));
 }
 
@@ -80,7 +80,7 @@ void PublicationWriter::reference(uint32_t query, uint64_t node, uint32_t worker
 }
 
 void PublicationWriter::finish() {
-  if (block_ == SIZE_MAX) return;
+  if (full_ == 0) return;
   BlockHeader header;
   header.sender = sender_;
   header.receiver = receiver_;
@@ -89,14 +89,16 @@ void PublicationWriter::finish() {
   header.records = records_;
   header.checksum = checksum_of_block(header, buffer_.data() + block_ + sizeof(header));
   std::memcpy(buffer_.data() + block_, &header, sizeof(header));
-  block_ = SIZE_MAX;
+  full_ = 0;
+  completed_ += std::exchange(records_, 0);
 }
 
 void PublicationWriter::clear() noexcept {
   constexpr size_t kKept = size_t{4} << 20;  // bytes
   if (buffer_.capacity() > kKept) buffer_ = ByteBuffer();
   buffer_.resize_down(0);
-  block_ = SIZE_MAX;
+  full_ = 0;
+  completed_ += std::exchange(records_, 0);
 }
 
 size_t PublishedBlock::size_of(uint64_t word) {

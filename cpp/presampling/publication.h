@@ -124,7 +124,7 @@ class PublicationWriter {
 
   uint64_t next_sequence() const { return sequence_; }
   void set_next_sequence(uint64_t sequence) { sequence_ = sequence; }
-  size_t records_written() const { return records_written_; }
+  size_t records_written() const { return completed_ + records_; }
 
  private:
   static constexpr size_t kMaxBlock = size_t{1} << 20;  // bytes of records after which a block ends
@@ -136,13 +136,12 @@ class PublicationWriter {
   }
   // Begins a record, of which `more` bytes are to be written.
   uint8_t* record(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size, uint64_t node, size_t more) {
-    if (block_ == SIZE_MAX || buffer_.size() - block_ > kMaxBlock) [[unlikely]] begin_block(kRecordHeader + more);
+    if (buffer_.size() >= full_) [[unlikely]] begin_block(kRecordHeader + more);
     uint8_t* const at = buffer_.append(kRecordHeader + more);
     last_ = static_cast<size_t>(at - buffer_.data());
     const uint64_t words[2] = {first_word(kind, columns, what, size), node};
     std::memcpy(at, words, kRecordHeader);
     ++records_;
-    ++records_written_;
     return at + kRecordHeader;
   }
   // Ends the open block, and begins one whose first record takes so many bytes.
@@ -151,10 +150,11 @@ class PublicationWriter {
   uint32_t sender_, receiver_;
   ByteBuffer buffer_;
   size_t last_ = 0;          // where the last record begins
-  size_t block_ = SIZE_MAX;  // where the open block begins; SIZE_MAX: there is none
+  size_t block_ = 0;         // where the open block begins
+  size_t full_ = 0;          // from which size of the buffer on a record begins another block; 0: none is open
   uint32_t records_ = 0;     // in the open block
   uint64_t sequence_ = 0;
-  size_t records_written_ = 0;
+  size_t completed_ = 0;     // records of the blocks before
 };
 
 // A block, checked: its header, its checksum and the bounds of its records. Throws std::runtime_error that says what is

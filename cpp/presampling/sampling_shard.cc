@@ -9,7 +9,8 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kGroup = 32;  // whose cache misses are taken together
+constexpr size_t kGroup = 32;  // rows of features whose cache misses are taken together
+constexpr size_t kAhead = 16;  // references for which cells are fetched before they are needed
 
 }  // namespace
 
@@ -74,7 +75,7 @@ void SamplingShard::make_tables() {
   make_referred();
   for (uint32_t q = 0; q < plan_.size(); ++q) {
     tables_.push_back({side_of(q).nodes.get(), cells_[q].get(), subscriptions_[q].get(), plan_[q].of_seeds(),
-                       cells_[q]->format().has_ids_alone(), !referred_[q].empty()});
+                       cells_[q]->format().has_ids_alone(), options_.sampling_workers > 1 || !referred_[q].empty()});
     Side& side = sides_[sides_of_[q]];
     side.ids_alone = side.ids_alone && tables_[q].ids_alone;
   }
@@ -93,7 +94,7 @@ void SamplingShard::make_referred() {
     const auto same = [&](const Referred& one) { return one.nodes == features->nodes(); };
     auto at = std::find_if(referred.begin(), referred.end(), same);
     if (at == referred.end()) at = referred.insert(at, {features->nodes(), {}});
-    at->features = features;
+    at->features = true;
   }
 }
 
@@ -154,82 +155,65 @@ void SamplingShard::add_missing(uint32_t node_type, std::span<const uint64_t> no
 
 // -- subscriptions
 
-void SamplingShard::refer(uint32_t query, uint32_t worker, uint64_t node, int64_t change) {
-  const uint32_t owner = sampling_worker_of(node, options_.sampling_workers);
-  uint64_t hash = 0;
-  if (owner == options_.worker) {
-    if (!tables_[query].refers) return;
-    hash = NodeTable::hash_of(node);
-    for (const Referred& referred : referred_[query]) referred.nodes->prefetch(hash);
-  }
-  references_.push_back({query, worker, owner, node, hash, change});
-}
-
 void SamplingShard::pass_references() {
-  for (size_t begin = 0; begin < references_.size();) {
-    const size_t end = std::min(references_.size(), begin + kGroup);
-    for (size_t i = begin; i < end; ++i) prefetch_referred(&references_[i]);
-    for (size_t i = begin; i < end; ++i) apply_reference(Reference(references_[i]));
-    begin = end;
+  for (size_t i = 0, fetched = 0; i < references_.size(); ++i) {
+    for (; fetched < std::min(references_.size(), i + kAhead); ++fetched) prefetch_referred(&references_[fetched]);
+    apply_reference(references_[i]);  // which may lead to more
   }
   references_.clear();
 }
 
 // Fetches the cells that the reference may be the first to need. Reads what `refer` fetches.
-void SamplingShard::prefetch_referred(Reference* reference) const {
+inline void SamplingShard::prefetch_referred(Reference* reference) const {
   if (reference->owner != options_.worker) return;
+  bool first = true;
   for (const Referred& referred : referred_[reference->query]) {
     uint64_t* const row = referred.nodes->find(reference->node, reference->hash);
-    if (&referred == &referred_[reference->query].front()) {
+    if (std::exchange(first, false)) {
       reference->row = row;
-      reference->moves = referred.nodes->moves();
+      reference->moves = static_cast<uint32_t>(referred.nodes->moves());
     }
     if (row == nullptr) continue;
     for (uint32_t child : referred.children) {
-      if (!tables_[child].subscriptions->has_at(row)) tables_[child].cells->prefetch_cell(row);
+      const Tables& tables = tables_[child];
+      if (!tables.subscriptions->has_at(row)) tables.cells->prefetch_cell(row);
     }
   }
 }
 
-void SamplingShard::apply_reference(const Reference& reference) {
-  if (reference.owner != options_.worker) {
-    sampling_[reference.owner].reference(reference.query, reference.node, reference.worker, reference.change);
-    return;
-  }
-  uint64_t* row = reference.row;
-  for (const Referred& referred : referred_[reference.query]) {
-    if (row == nullptr || reference.moves != referred.nodes->moves()) {
-      row = referred.nodes->insert(reference.node, reference.hash);
+inline void SamplingShard::apply_reference(const Reference& reference) {
+  // The reference itself moves when it leads to others.
+  const auto [node, hash, change, known, query, worker, owner, moves] = reference;
+  if (owner != options_.worker) return sampling_[owner].reference(query, node, worker, change);
+  uint64_t* row = known;
+  for (const Referred& referred : referred_[query]) {
+    if (row == nullptr || moves != static_cast<uint32_t>(referred.nodes->moves())) {
+      row = referred.nodes->insert(node, hash);
     }
-    for (uint32_t child : referred.children) subscribe(child, row, reference);
-    if (referred.features != nullptr) {
-      subscribe_features(plan_[reference.query].neighbor_type, row, reference, referred.features);
-    }
-    if (reference.change <= 0) referred.nodes->release(row);
+    for (uint32_t child : referred.children) subscribe(child, row, worker, change);
+    if (referred.features) subscribe_features(plan_[query].neighbor_type, row, worker, change);
+    if (change <= 0) referred.nodes->release(row);
     row = nullptr;
   }
 }
 
-void SamplingShard::subscribe(uint32_t query, uint64_t* row, const Reference& reference) {
+inline void SamplingShard::subscribe(uint32_t query, uint64_t* row, uint32_t worker, int64_t change) {
   const Tables& tables = tables_[query];
-  const Subscribed result = tables.subscriptions->add_at(row, reference.worker, reference.change);
+  const Subscribed result = tables.subscriptions->add_at(row, worker, change);
   if (result == Subscribed::kAsBefore) return;
   const CellView cell = tables.cells->at(row);
   const bool now = result == Subscribed::kNow;
-  if (!now || cell.size > 0) {
-    touched_samples_.push_back({query, reference.worker, reference.node, row, tables.nodes->moves()});
-  }
-  if (!tables.refers && options_.sampling_workers == 1) return;
-  for (uint32_t i = 0; i < cell.size; ++i) refer(query, reference.worker, cell.ids[i], now ? 1 : -1);
+  if (!now || cell.size > 0) touched_samples_.push_back({query, worker, row[0], row, tables.nodes->moves()});
+  if (!tables.refers) return;
+  for (uint32_t i = 0; i < cell.size; ++i) refer(query, worker, cell.ids[i], now ? 1 : -1);
 }
 
-void SamplingShard::subscribe_features(uint32_t type, uint64_t* row, const Reference& reference,
-                                       SubscriptionTable* table) {
-  const Subscribed result = table->add_at(row, reference.worker, reference.change);
-  if (result == Subscribed::kAsBefore || is_seed_of(type, reference.node, reference.worker)) return;
+void SamplingShard::subscribe_features(uint32_t type, uint64_t* row, uint32_t worker, int64_t change) {
+  const Subscribed result = feature_subscriptions_[type]->add_at(row, worker, change);
+  if (result == Subscribed::kAsBefore || is_seed_of(type, row[0], worker)) return;
   if (result == Subscribed::kNoLonger ||
-      (result == Subscribed::kNow && features_[type]->row_of(reference.node) != FeatureTable::kNoRow)) {
-    touched_features_.push_back({type, reference.worker, reference.node});
+      (result == Subscribed::kNow && features_[type]->row_of(row[0]) != FeatureTable::kNoRow)) {
+    touched_features_.push_back({type, worker, row[0]});
   }
 }
 
@@ -263,11 +247,21 @@ void SamplingShard::complete() {
   publish_features();
 }
 
+inline void SamplingShard::tell_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell) {
+  const CellFormat& format = tables_[query].cells->format();
+  if (cell.size == 0) {
+    serving_[worker].no_sample(query, node);
+  } else if (tables_[query].ids_alone) {
+    serving_[worker].sample_of_ids(query, node, format, cell);
+  } else {
+    serving_[worker].sample(query, node, format, cell);
+  }
+}
+
 void SamplingShard::publish_samples() {
   for (const Touched& touched : touched_samples_) {
     const Tables& tables = tables_[touched.what];
-    uint64_t* const row =
-        touched.moves == tables.nodes->moves() ? touched.row : tables.nodes->find(touched.node);
+    uint64_t* const row = touched.moves == tables.nodes->moves() ? touched.row : tables.nodes->find(touched.node);
     if (touched.worker != kAllWorkers) {
       publish_sample(touched.what, touched.node, touched.worker, row);
       continue;
@@ -284,17 +278,6 @@ void SamplingShard::publish_sample(uint32_t query, uint64_t node, uint32_t worke
   const bool needed = plan_[query].of_seeds() ? is_seed_of(plan_.seed_type(), node, worker)
                                               : subscriptions_[query]->count_at(row, worker) > 0;
   tell_sample(query, node, worker, needed ? cells_[query]->at(row) : CellView{});
-}
-
-void SamplingShard::tell_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell) {
-  const CellFormat& format = tables_[query].cells->format();
-  if (cell.size == 0) {
-    serving_[worker].no_sample(query, node);
-  } else if (tables_[query].ids_alone) {
-    serving_[worker].sample_of_ids(query, node, format, cell);
-  } else {
-    serving_[worker].sample(query, node, format, cell);
-  }
 }
 
 void SamplingShard::publish_features() {

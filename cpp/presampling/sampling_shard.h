@@ -140,29 +140,32 @@ class SamplingShard {
     uint64_t* row = nullptr;  // as long as rows have not moved
     uint64_t moves = 0;
   };
+  struct Works {
+    std::vector<Work> all;
+    std::vector<CellTable::Draw> draws;  // of each work, for each query of its side
+  };
   struct Tables {  // of a query, as its side has them
     NodeTable* nodes;
     CellTable* cells;
     SubscriptionTable* subscriptions;
     bool of_seeds, ids_alone;
-    bool refers;  // something is counted of its neighbours
+    bool refers;  // its neighbours' owners count something
   };
   struct Removal {  // of a neighbour from a cell
     uint32_t query;
     uint64_t node, neighbor;
   };
   struct Reference {
-    uint32_t query, worker, owner;
     uint64_t node, hash;
     int64_t change;
-    // In the first table in which something is counted of the node; as long as rows have not moved.
-    uint64_t* row = nullptr;
-    uint64_t moves = 0;
+    uint64_t* row;  // in the first table in which something is counted of the node; as long as rows have not moved
+    uint32_t query, worker, owner;
+    uint32_t moves;  // the last bits
   };
   struct Referred {  // what is counted of a neighbour in one table of nodes
     NodeTable* nodes;
-    std::vector<uint32_t> children;                // queries
-    SubscriptionTable* features = nullptr;         // null: they are not counted there
+    std::vector<uint32_t> children;  // queries
+    bool features = false;           // of its features too
   };
   struct Touched {  // a sample, or a row of features, that somebody may have to be told of
     uint32_t what, worker;
@@ -183,14 +186,13 @@ class SamplingShard {
   void for_each_end(const Side& side, const EdgeBatch& edges, size_t i, const Visit& visit) const;
   void change_lists(const Side& side, const EdgeBatch& edges, bool has);
   void change_edges(uint32_t edge_type, const EdgeBatch& edges, bool has);
-  void collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, std::vector<Work>* to) const;
-  void run(std::span<Work> works, bool has);
+  void collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, Works* to) const;
+  template <class Prepare, class Apply>
+  void change_cells(uint32_t edge_type, const EdgeBatch& edges, const Prepare& prepare, const Apply& apply);
   void prepare(Work* work, CellTable::Draw* draws, bool has) const;
   void prepare_ids(Work* work, CellTable::Draw* draws) const;
   void apply(Work* work, const CellTable::Draw* draws, bool has);
   void apply_ids(Work* work, const CellTable::Draw* draws);
-  template <class Prepare, class Apply>
-  void run(std::span<Work> works, const Prepare& prepare, const Apply& apply);
   bool is_late(const Work& work, uint32_t query) const;
   void remove_sorted();
   void tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change);
@@ -226,12 +228,23 @@ class SamplingShard {
   }
   void tell_owners(const SeedOwners& told, const SeedOwners& other, int64_t change);
   void grow_serving(uint32_t workers);
-  void refer(uint32_t query, uint32_t worker, uint64_t node, int64_t change);
+  // A node is in so many more samples of the query that the worker has: this goes to its owner, when the event is
+  // complete. Its row is fetched for then.
+  void refer(uint32_t query, uint32_t worker, uint64_t node, int64_t change) {
+    const uint32_t owner = sampling_worker_of(node, options_.sampling_workers);
+    uint64_t hash = 0;
+    if (owner == options_.worker) {
+      if (referred_[query].empty()) return;
+      hash = NodeTable::hash_of(node);
+      for (const Referred& referred : referred_[query]) referred.nodes->prefetch(hash);
+    }
+    references_.push_back({node, hash, change, nullptr, query, worker, owner, 0});
+  }
   void pass_references();
   void prefetch_referred(Reference* reference) const;
   void apply_reference(const Reference& reference);
-  void subscribe(uint32_t query, uint64_t* row, const Reference& reference);
-  void subscribe_features(uint32_t type, uint64_t* row, const Reference& reference, SubscriptionTable* table);
+  void subscribe(uint32_t query, uint64_t* row, uint32_t worker, int64_t change);
+  void subscribe_features(uint32_t type, uint64_t* row, uint32_t worker, int64_t change);
   // After each event: references are passed on, then what was touched is published.
   void complete();
   void publish_samples();
@@ -258,8 +271,7 @@ class SamplingShard {
   BlockOrder received_;
 
   // Working memory of an event.
-  std::vector<Work> works_, next_works_;
-  std::vector<CellTable::Draw> draws_;  // for each of `works_` and each query of its side
+  Works works_, next_works_;
   std::vector<Removal> removals_;
   std::vector<NeighborLists::Change> list_changes_;
   std::vector<Reference> references_;

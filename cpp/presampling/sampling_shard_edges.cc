@@ -12,8 +12,8 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kGroup = 32;                // whose cells are fetched together
-constexpr size_t kEdgesAtOnce = 4 * kGroup;  // published together, while their cells are in a near cache
+constexpr size_t kEdgesAtOnce = 128;  // published together, while their cells are in a near cache
+constexpr size_t kAhead = 24;         // works for which cells are fetched before they are needed
 
 }  // namespace
 
@@ -59,66 +59,110 @@ void SamplingShard::change_lists(const Side& side, const EdgeBatch& edges, bool 
   side.lists->apply(list_changes_);
 }
 
-// What is to be done for the edges from `begin` on that are published together. Their rows are fetched.
-void SamplingShard::collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, std::vector<Work>* to) const {
-  to->clear();
+// A cell has changed: its neighbours' owners have to know, and whoever has it. Rows may move.
+inline void SamplingShard::tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change) {
+  const Tables& tables = tables_[query];
+  const uint64_t node = row[0];
+  bool needed = false;
+  for_each_subscriber(query, node, row, [&](uint32_t worker) {
+    needed = true;
+    if (!tables.refers) return;
+    if (change.added) refer(query, worker, neighbor, 1);
+    if (change.removed) refer(query, worker, change.removed_id, -1);
+  });
+  if (change.first) {
+    if (needed) {
+      touched_samples_.push_back({query, kAllWorkers, node, row, tables.nodes->moves()});
+    } else {
+      tables.cells->take_at(row);  // nobody waits for it
+    }
+  }
+  if (change.incomplete) redraw(query, node);
+}
+
+// The two steps for edges that come to sides whose cells are ids alone: the same without what only others need.
+inline void SamplingShard::prepare_ids(Work* work, CellTable::Draw* draws) const {
+  NodeTable& nodes = *work->side->nodes;
+  work->row = work->node != 0 ? nodes.insert(work->node, work->hash) : nodes.find(work->node, work->hash);
+  work->moves = nodes.moves();
+  for (uint32_t query : work->side->queries) {
+    const CellTable& cells = *tables_[query].cells;
+    *draws = cells.draw_of_id(work->node, work->neighbor.id);
+    if (work->row != nullptr) cells.prefetch_ids(work->row, draws->priority);
+    ++draws;
+  }
+}
+
+inline void SamplingShard::apply_ids(Work* work, const CellTable::Draw* draws) {
+  NodeTable& nodes = *work->side->nodes;
+  uint64_t* const row =
+      work->row != nullptr && work->moves == nodes.moves() ? work->row : nodes.insert(work->node, work->hash);
+  for (uint32_t query : work->side->queries) {
+    const CellChange change = tables_[query].cells->insert_id_at(row, *draws++, work->neighbor.id);
+    if (change.changed) tell_change(query, row, work->neighbor.id, change);
+  }
+}
+
+// What is to be done for the edges from `begin` on that are published together.
+void SamplingShard::collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, Works* to) const {
+  to->all.clear();
   const size_t end = std::min(edges.sources.size(), begin + kEdgesAtOnce);
   for (const Side& side : sides_) {
     if (side.edge_type != edge_type) continue;
     for (size_t i = begin; i < end; ++i) {
       for_each_end(side, edges, i, [&](uint64_t node, const Neighbor& neighbor) {
-        const uint64_t hash = NodeTable::hash_of(node);
-        side.nodes->prefetch(hash);
-        to->push_back({&side, node, hash, neighbor});
+        to->all.push_back({&side, node, NodeTable::hash_of(node), neighbor});
       });
     }
   }
+  to->draws.resize(std::max(to->draws.size(), to->all.size() * most_queries_));
 }
 
 void SamplingShard::change_edges(uint32_t edge_type, const EdgeBatch& edges, bool has) {
   check_edges(edge_type, edges, has);
+  bool ids_alone = has;
   for (const Side& side : sides_) {
-    if (side.edge_type == edge_type) change_lists(side, edges, has);
+    if (side.edge_type != edge_type) continue;
+    change_lists(side, edges, has);
+    ids_alone = ids_alone && side.ids_alone;
   }
-  collect(edge_type, edges, 0, &works_);
-  for (size_t begin = 0; begin < edges.sources.size(); begin += kEdgesAtOnce) {
-    collect(edge_type, edges, begin + kEdgesAtOnce, &next_works_);
-    run(works_, has);
-    complete();
-    std::swap(works_, next_works_);
+  if (ids_alone) {
+    change_cells(edge_type, edges, [&](Work* work, CellTable::Draw* draws) { prepare_ids(work, draws); },
+                 [&](Work* work, const CellTable::Draw* draws) { apply_ids(work, draws); });
+  } else {
+    change_cells(edge_type, edges, [&](Work* work, CellTable::Draw* draws) { prepare(work, draws, has); },
+                 [&](Work* work, const CellTable::Draw* draws) { apply(work, draws, has); });
   }
   settle();
 }
 
+// Every work is done in three steps, each on what the one before has fetched, and far enough behind it: rows are fetched
+// for the next edges, while cells are fetched for works a little ahead, and changed. As many fetches are under way all
+// the time as the core can have; in groups, one step after the other, most would wait for each other.
+template <class Prepare, class Apply>
+void SamplingShard::change_cells(uint32_t edge_type, const EdgeBatch& edges, const Prepare& prepare,
+                                 const Apply& apply) {
+  const auto prepare_one = [&](Works* works, size_t i) {
+    if (i < works->all.size()) prepare(&works->all[i], &works->draws[i * most_queries_]);
+  };
+  next_works_.all.clear();
+  for (size_t begin = 0; begin < edges.sources.size() + kEdgesAtOnce; begin += kEdgesAtOnce) {
+    std::swap(works_, next_works_);
+    collect(edge_type, edges, begin, &next_works_);
+    const size_t size = works_.all.size(), next_size = next_works_.all.size();
+    for (size_t i = 0; i < std::max(size, next_size); ++i) {
+      if (i < next_size) next_works_.all[i].side->nodes->prefetch(next_works_.all[i].hash);
+      if (i >= size) continue;
+      prepare_one(&works_, i + kAhead);
+      apply(&works_.all[i], &works_.draws[i * most_queries_]);
+    }
+    for (size_t i = 0; i < kAhead; ++i) prepare_one(&next_works_, i);
+    if (begin > 0) complete();
+  }
+}
+
 void SamplingShard::add_edges(uint32_t edge_type, const EdgeBatch& edges) { change_edges(edge_type, edges, true); }
 void SamplingShard::remove_edges(uint32_t edge_type, const EdgeBatch& edges) { change_edges(edge_type, edges, false); }
-
-// Cells of a group are fetched while those of the group before are changed.
-template <class Prepare, class Apply>
-void SamplingShard::run(std::span<Work> works, const Prepare& prepare, const Apply& apply) {
-  draws_.resize(std::max(draws_.size(), works.size() * most_queries_));
-  const auto prepare_group = [&](size_t begin) {
-    const size_t end = std::min(works.size(), begin + kGroup);
-    for (size_t i = begin; i < end; ++i) prepare(&works[i], &draws_[i * most_queries_]);
-  };
-  prepare_group(0);
-  for (size_t begin = 0; begin < works.size(); begin += kGroup) {
-    if (begin + kGroup < works.size()) prepare_group(begin + kGroup);
-    const size_t end = std::min(works.size(), begin + kGroup);
-    for (size_t i = begin; i < end; ++i) apply(&works[i], &draws_[i * most_queries_]);
-  }
-}
-
-void SamplingShard::run(std::span<Work> works, bool has) {
-  const auto is_general = [](const Work& work) { return !work.side->ids_alone; };
-  if (has && std::none_of(works.begin(), works.end(), is_general)) {
-    run(works, [&](Work* work, CellTable::Draw* draws) { prepare_ids(work, draws); },
-        [&](Work* work, const CellTable::Draw* draws) { apply_ids(work, draws); });
-  } else {
-    run(works, [&](Work* work, CellTable::Draw* draws) { prepare(work, draws, has); },
-        [&](Work* work, const CellTable::Draw* draws) { apply(work, draws, has); });
-  }
-}
 
 // Finds the row of a work, and fetches the cells that it may change. Reads what `collect` fetches.
 void SamplingShard::prepare(Work* work, CellTable::Draw* draws, bool has) const {
@@ -160,29 +204,6 @@ void SamplingShard::apply(Work* work, const CellTable::Draw* draws, bool has) {
   if (work->row != nullptr) nodes.release(work->row);
 }
 
-// The two steps for edges that come to sides whose cells are ids alone: the same without what only others need.
-inline void SamplingShard::prepare_ids(Work* work, CellTable::Draw* draws) const {
-  NodeTable& nodes = *work->side->nodes;
-  work->row = work->node != 0 ? nodes.insert(work->node, work->hash) : nodes.find(work->node, work->hash);
-  work->moves = nodes.moves();
-  for (uint32_t query : work->side->queries) {
-    const CellTable& cells = *tables_[query].cells;
-    *draws = cells.draw_of_id(work->node, work->neighbor.id);
-    if (work->row != nullptr) cells.prefetch_ids(work->row, draws->priority);
-    ++draws;
-  }
-}
-
-inline void SamplingShard::apply_ids(Work* work, const CellTable::Draw* draws) {
-  NodeTable& nodes = *work->side->nodes;
-  uint64_t* const row =
-      work->row != nullptr && work->moves == nodes.moves() ? work->row : nodes.insert(work->node, work->hash);
-  for (uint32_t query : work->side->queries) {
-    const CellChange change = tables_[query].cells->insert_id_at(row, *draws++, work->neighbor.id);
-    if (change.changed) tell_change(query, row, work->neighbor.id, change);
-  }
-}
-
 // Whether the edge is there with a later time. Lists know it; without them a cell does, of what it holds.
 bool SamplingShard::is_late(const Work& work, uint32_t query) const {
   if (!work.side->timed) return false;
@@ -193,27 +214,6 @@ bool SamplingShard::is_late(const Work& work, uint32_t query) const {
     if (cell.ids[i] == work.neighbor.id) return cells_[query]->format().time_at(cell, i) > work.neighbor.time;
   }
   return false;
-}
-
-// A cell has changed: its neighbours' owners have to know, and whoever has it. Rows may move.
-inline void SamplingShard::tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change) {
-  const Tables& tables = tables_[query];
-  const uint64_t node = row[0];
-  bool needed = false;
-  for_each_subscriber(query, node, row, [&](uint32_t worker) {
-    needed = true;
-    if (!tables.refers && options_.sampling_workers == 1) return;
-    if (change.added) refer(query, worker, neighbor, 1);
-    if (change.removed) refer(query, worker, change.removed_id, -1);
-  });
-  if (change.first) {
-    if (needed) {
-      touched_samples_.push_back({query, kAllWorkers, node, row, tables.nodes->moves()});
-    } else {
-      tables.cells->take_at(row);  // nobody waits for it
-    }
-  }
-  if (change.incomplete) redraw(query, node);
 }
 
 // Draws a cell anew from the node's list, where there is one.
