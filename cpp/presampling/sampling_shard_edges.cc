@@ -83,20 +83,19 @@ inline void SamplingShard::tell_change(uint32_t query, uint64_t* row, uint64_t n
 // The two steps for edges that come to sides whose cells are ids alone: the same without what only others need.
 inline void SamplingShard::prepare_ids(Work* work, CellTable::Draw* draws) const {
   NodeTable& nodes = *work->side->nodes;
-  work->row = work->node != 0 ? nodes.insert(work->node, work->hash) : nodes.find(work->node, work->hash);
+  work->row = nodes.insert(work->node, work->hash);
   work->moves = nodes.moves();
   for (uint32_t query : work->side->queries) {
     const CellTable& cells = *tables_[query].cells;
     *draws = cells.draw_of_id(work->node, work->neighbor.id);
-    if (work->row != nullptr) cells.prefetch_ids(work->row, draws->priority);
+    cells.prefetch_ids(work->row, draws->priority);
     ++draws;
   }
 }
 
 inline void SamplingShard::apply_ids(Work* work, const CellTable::Draw* draws) {
   NodeTable& nodes = *work->side->nodes;
-  uint64_t* const row =
-      work->row != nullptr && work->moves == nodes.moves() ? work->row : nodes.insert(work->node, work->hash);
+  uint64_t* const row = work->moves == nodes.moves() ? work->row : nodes.insert(work->node, work->hash);
   for (uint32_t query : work->side->queries) {
     const CellChange change = tables_[query].cells->insert_id_at(row, *draws++, work->neighbor.id);
     if (change.changed) tell_change(query, row, work->neighbor.id, change);
@@ -167,9 +166,8 @@ void SamplingShard::remove_edges(uint32_t edge_type, const EdgeBatch& edges) { c
 // Finds the row of a work, and fetches the cells that it may change. Reads what `collect` fetches.
 void SamplingShard::prepare(Work* work, CellTable::Draw* draws, bool has) const {
   const Side& side = *work->side;
-  // The row of a new node is made here, unless it is node 0, whose row looks free until something is written.
-  work->row = has && work->node != 0 ? side.nodes->insert(work->node, work->hash)
-                                     : side.nodes->find(work->node, work->hash);
+  work->row =
+      has ? side.nodes->insert(work->node, work->hash) : side.nodes->find(work->node, work->hash);
   work->moves = side.nodes->moves();
   for (uint32_t query : side.queries) {
     const CellTable& cells = *cells_[query];
