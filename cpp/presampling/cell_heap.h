@@ -313,13 +313,16 @@ uint32_t rank_of(const uint64_t* ids, uint32_t size, uint64_t salt, uint64_t pri
   }
   return static_cast<uint32_t>(std::countr_one(smaller & ((1u << size) - 1)));
 }
+// All bits, or none: what is chosen with it is chosen without a branch, which compilers make of `?:`.
+inline uint64_t mask_if(bool condition) { return 0 - static_cast<uint64_t>(condition); }
+
 // The same by halves, without a branch that depends on a priority either.
 inline uint32_t rank_of(const uint64_t* ids, uint32_t size, uint64_t salt, uint64_t priority) {
   if (size == 0) return 0;
   const uint64_t* from = ids;
   for (uint32_t left = size; left > 1;) {
     const uint32_t half = left / 2;
-    from += uniform_priority(salt, from[half - 1]) < priority ? half : 0;
+    from += half & mask_if(uniform_priority(salt, from[half - 1]) < priority);
     left -= half;
   }
   return static_cast<uint32_t>(from - ids) + (uniform_priority(salt, *from) < priority ? 1 : 0);
@@ -328,7 +331,7 @@ inline uint32_t rank_of(const uint64_t* ids, uint32_t size, uint64_t salt, uint6
 // Moves all ids from `place` on up by one, over the last.
 template <uint32_t kRoom>
 void make_hole(uint64_t* ids, uint32_t place) {
-  for (uint32_t i = kRoom - 1; i > 0; --i) ids[i] = i > place ? ids[i - 1] : ids[i];
+  for (uint32_t i = kRoom - 1; i > 0; --i) ids[i] ^= (ids[i] ^ ids[i - 1]) & mask_if(i > place);
 }
 
 }  // namespace id_cells

@@ -49,7 +49,10 @@ class NodeTable {
 
   static uint64_t hash_of(uint64_t node) { return MixHash{}(node); }
   void prefetch(uint64_t hash) const {
-    if (size_ > 0) livegnn::prefetch(row_at(hash >> shift_));
+    if (size_ == 0) return;
+    const uint64_t* const home = row_at(hash >> shift_);
+    livegnn::prefetch(home);
+    livegnn::prefetch(home + 2 * words_ - 1);  // the end of the next row, which is the node's as often as not
   }
 
   // Null if the node has no row.
