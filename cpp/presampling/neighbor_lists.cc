@@ -11,6 +11,11 @@
 #include "memory/recent_needs.h"
 
 namespace livegnn {
+namespace {
+
+constexpr size_t kAhead = 32;  // changes for which numbers are fetched before they are needed
+
+}  // namespace
 
 size_t NeighborLists::bytes() const {
   return numbers_.bytes() + bytes_of(nodes_) + bytes_of(free_numbers_) + bytes_of(order_) + bytes_of(items_) +
@@ -62,7 +67,9 @@ const NeighborLists::Change* NeighborLists::outcome_of(std::span<const Change> c
 void NeighborLists::apply(std::span<const Change> changes) {
   order_.clear();
   items_.clear();
+  bool removes = false;
   for (size_t i = 0; i < changes.size(); ++i) {
+    removes = removes || !changes[i].has;
     order_.push_back({changes[i].node, changes[i].neighbor.id, static_cast<uint32_t>(i)});
   }
   std::sort(order_.begin(), order_.end(), [](const Ordered& a, const Ordered& b) {
@@ -70,6 +77,7 @@ void NeighborLists::apply(std::span<const Change> changes) {
   });
   try {
     for (size_t begin = 0, end = 0; begin < order_.size(); begin = end) {
+      if (begin + kAhead < order_.size()) numbers_.prefetch(order_[begin + kAhead].node);
       while (end < order_.size() && order_[end].node == order_[begin].node && order_[end].id == order_[begin].id) ++end;
       const Change* const change = outcome_of(changes, begin, end);
       if (change == nullptr || (!change->has && numbers_.find(change->node) == nullptr)) continue;
@@ -88,7 +96,9 @@ void NeighborLists::apply(std::span<const Change> changes) {
   lists_->updater.commit();
   lists_->updater.settle();
   lists_->trees.settle_size();
-  for (const Ordered& one : order_) release_empty(one.node);
+  if (removes) {
+    for (const Ordered& one : order_) release_empty(one.node);
+  }
   if (numbers_.size() == 0) {
     clear();
   } else {
