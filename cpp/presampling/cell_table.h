@@ -2,9 +2,9 @@
 //
 //   id ─► row of a NodeTable | id | .. | block, size, beyond | .. |  ─► cell (cell_heap.h)
 //
-// 8 bytes a node in a row that other tables may have their words in too, and 8 or more an entry. The word of a full cell
-// of SampleBy::kUniform knows the first bits of its worst priority. Most neighbours of a node that has many do not come
-// into its cell, and for them the cell is not read.
+// 8 bytes a node in a row that other tables may have their words in too, and 8 or more an entry. The word of a full
+// cell of SampleBy::kUniform knows the first bits of its worst priority. Most neighbours of a node that has many do not
+// come into its cell, and for them the cell is not read.
 //
 // A change is a chain of two cache misses, row and cell, on tables larger than the caches. So callers that change many
 // cells fetch in steps: the rows of a group of nodes, then `prefetch_cell` for the group, then the changes.

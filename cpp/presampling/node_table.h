@@ -57,7 +57,8 @@ class NodeTable {
 
   // Null if the node has no row.
   uint64_t* find(uint64_t node, uint64_t hash) {
-    if (node == 0) [[unlikely]] return has_0_ ? row_of_0_.data() : nullptr;
+    if (node == 0) [[unlikely]]
+      return has_0_ ? row_of_0_.data() : nullptr;
     if (size_ == 0) return nullptr;
     uint64_t* const row = place_of(node, hash);
     return *row == node ? row : nullptr;

@@ -72,7 +72,8 @@ class ByteBuffer {
   }
   // So many more bytes, a multiple of 8. If it throws std::bad_alloc, nothing has changed.
   uint8_t* append(size_t bytes) {
-    if (size_ + bytes > capacity_) [[unlikely]] grow(size_ + bytes);
+    if (size_ + bytes > capacity_) [[unlikely]]
+      grow(size_ + bytes);
     return data() + std::exchange(size_, size_ + bytes);
   }
   void resize_down(size_t size) { size_ = size; }
@@ -102,9 +103,10 @@ class PublicationWriter {
   // A sample of ids alone.
   void sample_of_ids(uint32_t query, uint64_t node, const CellFormat& format, const CellView& cell) {
     const uint32_t size = cell.size, room = format.room(size);
-    auto* const to = reinterpret_cast<uint64_t*>(
-        record(RecordKind::kSample, 0, query, size, node, size * sizeof(uint64_t)));
-    // Four ids at once, of which the last may not be the sample's: the room is theirs, and the buffer has some to spare.
+    auto* const to =
+        reinterpret_cast<uint64_t*>(record(RecordKind::kSample, 0, query, size, node, size * sizeof(uint64_t)));
+    // Four ids at once, of which the last may not be the sample's: the room is theirs, and the buffer has some to
+    // spare.
     uint32_t i = 0;
     for (; i < size && i + 4 <= room; i += 4) std::memcpy(to + i, cell.ids + i, 4 * sizeof(uint64_t));
     for (; i < size; ++i) to[i] = cell.ids[i];
@@ -136,7 +138,8 @@ class PublicationWriter {
   }
   // Begins a record, of which `more` bytes are to be written.
   uint8_t* record(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size, uint64_t node, size_t more) {
-    if (buffer_.size() >= full_) [[unlikely]] begin_block(kRecordHeader + more);
+    if (buffer_.size() >= full_) [[unlikely]]
+      begin_block(kRecordHeader + more);
     uint8_t* const at = buffer_.append(kRecordHeader + more);
     last_ = static_cast<size_t>(at - buffer_.data());
     const uint64_t words[2] = {first_word(kind, columns, what, size), node};
@@ -149,12 +152,12 @@ class PublicationWriter {
 
   uint32_t sender_, receiver_;
   ByteBuffer buffer_;
-  size_t last_ = 0;          // where the last record begins
-  size_t block_ = 0;         // where the open block begins
-  size_t full_ = 0;          // from which size of the buffer on a record begins another block; 0: none is open
-  uint32_t records_ = 0;     // in the open block
+  size_t last_ = 0;       // where the last record begins
+  size_t block_ = 0;      // where the open block begins
+  size_t full_ = 0;       // from which size of the buffer on a record begins another block; 0: none is open
+  uint32_t records_ = 0;  // in the open block
   uint64_t sequence_ = 0;
-  size_t completed_ = 0;     // records of the blocks before
+  size_t completed_ = 0;  // records of the blocks before
 };
 
 // A block, checked: its header, its checksum and the bounds of its records. Throws std::runtime_error that says what is

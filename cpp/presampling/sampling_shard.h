@@ -195,7 +195,6 @@ class SamplingShard {
   void apply_ids(Work* work, const CellTable::Draw* draws);
   bool is_late(const Work& work, uint32_t query) const;
   void remove_sorted();
-  void tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change);
   void redraw(uint32_t query, uint64_t node);
   void erase_cell(uint32_t query, uint64_t node);
 
@@ -240,6 +239,26 @@ class SamplingShard {
     }
     references_.push_back({node, hash, change, nullptr, query, worker, owner, 0});
   }
+  // A cell has changed: its neighbours' owners have to know, and whoever has it. Rows may move.
+  void tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change) {
+    const Tables& tables = tables_[query];
+    const uint64_t node = row[0];
+    bool needed = false;
+    for_each_subscriber(query, node, row, [&](uint32_t worker) {
+      needed = true;
+      if (!tables.refers) return;
+      if (change.added) refer(query, worker, neighbor, 1);
+      if (change.removed) refer(query, worker, change.removed_id, -1);
+    });
+    if (change.first) {
+      if (needed) {
+        touched_samples_.push_back({query, kAllWorkers, node, row, tables.nodes->moves()});
+      } else {
+        tables.cells->take_at(row);  // nobody waits for it
+      }
+    }
+    if (change.incomplete) redraw(query, node);
+  }
   void pass_references();
   void prefetch_referred(Reference* reference) const;
   void apply_reference(const Reference& reference);
@@ -257,17 +276,17 @@ class SamplingShard {
   QueryPlan plan_;
   ShardOptions options_;
   SeedOwners owners_;
-  std::optional<SeedOwners> next_owners_;          // while seeds are moved
+  std::optional<SeedOwners> next_owners_;  // while seeds are moved
   std::vector<Side> sides_;
-  std::vector<size_t> sides_of_;                            // by query
-  std::vector<std::unique_ptr<CellTable>> cells_;           // by query
+  std::vector<size_t> sides_of_;                                           // by query
+  std::vector<std::unique_ptr<CellTable>> cells_;                          // by query
   std::vector<std::unique_ptr<SubscriptionTable>> subscriptions_;          // by query; none of the first hop has any
   std::vector<std::unique_ptr<SubscriptionTable>> feature_subscriptions_;  // by node type
   std::vector<std::unique_ptr<FeatureTable>> features_;                    // by node type
   std::vector<PublicationWriter> serving_, sampling_;
-  std::vector<std::vector<Referred>> referred_;                            // by query
-  std::vector<Tables> tables_;                                             // by query
-  size_t most_queries_ = 0;                                                // of a side
+  std::vector<std::vector<Referred>> referred_;  // by query
+  std::vector<Tables> tables_;                   // by query
+  size_t most_queries_ = 0;                      // of a side
   BlockOrder received_;
 
   // Working memory of an event.

@@ -59,28 +59,7 @@ void SamplingShard::change_lists(const Side& side, const EdgeBatch& edges, bool 
   side.lists->apply(list_changes_);
 }
 
-// A cell has changed: its neighbours' owners have to know, and whoever has it. Rows may move.
-inline void SamplingShard::tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change) {
-  const Tables& tables = tables_[query];
-  const uint64_t node = row[0];
-  bool needed = false;
-  for_each_subscriber(query, node, row, [&](uint32_t worker) {
-    needed = true;
-    if (!tables.refers) return;
-    if (change.added) refer(query, worker, neighbor, 1);
-    if (change.removed) refer(query, worker, change.removed_id, -1);
-  });
-  if (change.first) {
-    if (needed) {
-      touched_samples_.push_back({query, kAllWorkers, node, row, tables.nodes->moves()});
-    } else {
-      tables.cells->take_at(row);  // nobody waits for it
-    }
-  }
-  if (change.incomplete) redraw(query, node);
-}
-
-// The two steps for edges that come to sides whose cells are ids alone: the same without what only others need.
+// `prepare` and `apply`, below, for edges that come to sides whose cells are ids alone: without what only others need.
 inline void SamplingShard::prepare_ids(Work* work, CellTable::Draw* draws) const {
   NodeTable& nodes = *work->side->nodes;
   work->row = nodes.insert(work->node, work->hash);
@@ -126,18 +105,20 @@ void SamplingShard::change_edges(uint32_t edge_type, const EdgeBatch& edges, boo
     ids_alone = ids_alone && side.ids_alone;
   }
   if (ids_alone) {
-    change_cells(edge_type, edges, [&](Work* work, CellTable::Draw* draws) { prepare_ids(work, draws); },
-                 [&](Work* work, const CellTable::Draw* draws) { apply_ids(work, draws); });
+    change_cells(
+        edge_type, edges, [&](Work* work, CellTable::Draw* draws) { prepare_ids(work, draws); },
+        [&](Work* work, const CellTable::Draw* draws) { apply_ids(work, draws); });
   } else {
-    change_cells(edge_type, edges, [&](Work* work, CellTable::Draw* draws) { prepare(work, draws, has); },
-                 [&](Work* work, const CellTable::Draw* draws) { apply(work, draws, has); });
+    change_cells(
+        edge_type, edges, [&](Work* work, CellTable::Draw* draws) { prepare(work, draws, has); },
+        [&](Work* work, const CellTable::Draw* draws) { apply(work, draws, has); });
   }
   settle();
 }
 
-// Every work is done in three steps, each on what the one before has fetched, and far enough behind it: rows are fetched
-// for the next edges, while cells are fetched for works a little ahead, and changed. As many fetches are under way all
-// the time as the core can have; in groups, one step after the other, most would wait for each other.
+// Every work is done in three steps, each on what the one before has fetched, and far enough behind it: rows are
+// fetched for the next edges, while cells are fetched for works a little ahead, and changed. As many fetches are under
+// way all the time as the core can have; in groups, one step after the other, most would wait for each other.
 template <class Prepare, class Apply>
 void SamplingShard::change_cells(uint32_t edge_type, const EdgeBatch& edges, const Prepare& prepare,
                                  const Apply& apply) {
@@ -166,8 +147,7 @@ void SamplingShard::remove_edges(uint32_t edge_type, const EdgeBatch& edges) { c
 // Finds the row of a work, and fetches the cells that it may change. Reads what `collect` fetches.
 void SamplingShard::prepare(Work* work, CellTable::Draw* draws, bool has) const {
   const Side& side = *work->side;
-  work->row =
-      has ? side.nodes->insert(work->node, work->hash) : side.nodes->find(work->node, work->hash);
+  work->row = has ? side.nodes->insert(work->node, work->hash) : side.nodes->find(work->node, work->hash);
   work->moves = side.nodes->moves();
   for (uint32_t query : side.queries) {
     const CellTable& cells = *cells_[query];
@@ -195,7 +175,8 @@ void SamplingShard::apply(Work* work, const CellTable::Draw* draws, bool has) {
     const Neighbor& neighbor = work->neighbor;
     if (has && is_late(*work, query)) continue;
     const bool drawn = has && cells.format().can_be_drawn(neighbor);
-    const CellChange change = drawn ? cells.insert_at(work->row, draw, neighbor) : cells.erase_at(work->row, neighbor.id);
+    const CellChange change =
+        drawn ? cells.insert_at(work->row, draw, neighbor) : cells.erase_at(work->row, neighbor.id);
     if (change.changed) tell_change(query, work->row, neighbor.id, change);
   }
   if (work->moves != nodes.moves()) work->row = nodes.find(work->node, work->hash);

@@ -2,7 +2,8 @@
 // table for the cells of each one-hop query whose key nodes are neighbours, and one for the features of each node type.
 //
 //   id ─► row of a NodeTable | id | .. | worker, count | .. |     one worker: 8 bytes a node
-//                            | id | .. | block, 0      | .. | ─► | number of workers | worker, count | worker, count | ..
+//                            | id | .. | block, 0      | .. | ─► | number of workers | worker, count | worker, count |
+//                            ..
 //
 // Invariants: counts are positive; the word of a node without a count is 0; a node with one worker has no block.
 // Thread safety: any number of readers, or one writer.
