@@ -8,8 +8,8 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kGroup = 32;  // rows of features whose cache misses are taken together
-constexpr size_t kAhead = 16;  // references for which cells are fetched before they are needed
+constexpr size_t kGroup = 32;            // rows of features whose cache misses are taken together
+constexpr size_t kReferencesAhead = 16;  // references for which cells are fetched before they are needed
 
 }  // namespace
 
@@ -156,7 +156,8 @@ void SamplingShard::add_missing(uint32_t node_type, std::span<const uint64_t> no
 
 void SamplingShard::pass_references() {
   for (size_t i = 0, fetched = 0; i < references_.size(); ++i) {
-    for (; fetched < std::min(references_.size(), i + kAhead); ++fetched) prefetch_referred(&references_[fetched]);
+    for (; fetched < std::min(references_.size(), i + kReferencesAhead); ++fetched)
+      prefetch_referred(&references_[fetched]);
     apply_reference(references_[i]);  // which may lead to more
   }
   references_.clear();

@@ -132,6 +132,7 @@ class SamplingShard {
     std::unique_ptr<NodeTable> nodes;      // the cells of its queries, and who needs them, node by node
     bool timed = false;                    // some query has times, so lists have
     bool ids_alone = true;                 // cells of all queries are ids alone
+    size_t collected = 0;                  // works of the event that are made already
   };
   struct Work {  // one edge at one of its ends
     const Side* side;
@@ -139,6 +140,7 @@ class SamplingShard {
     Neighbor neighbor;
     uint64_t* row = nullptr;  // as long as rows have not moved
     uint64_t moves = 0;
+    size_t change = 0;  // which of the side's list it is
   };
   struct Works {
     std::vector<Work> all;
@@ -186,7 +188,7 @@ class SamplingShard {
   void for_each_end(const Side& side, const EdgeBatch& edges, size_t i, const Visit& visit) const;
   void change_lists(const Side& side, const EdgeBatch& edges, bool has);
   void change_edges(uint32_t edge_type, const EdgeBatch& edges, bool has);
-  void collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, Works* to) const;
+  void collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, Works* to);
   template <class Prepare, class Apply>
   void change_cells(uint32_t edge_type, const EdgeBatch& edges, const Prepare& prepare, const Apply& apply);
   void prepare(Work* work, CellTable::Draw* draws, bool has) const;

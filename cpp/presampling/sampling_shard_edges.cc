@@ -13,7 +13,7 @@ namespace livegnn {
 namespace {
 
 constexpr size_t kEdgesAtOnce = 128;  // published together, while their cells are in a near cache
-constexpr size_t kAhead = 24;         // works for which cells are fetched before they are needed
+constexpr size_t kWorksAhead = 24;    // works for which cells are fetched before they are needed
 
 }  // namespace
 
@@ -82,14 +82,15 @@ inline void SamplingShard::apply_ids(Work* work, const CellTable::Draw* draws) {
 }
 
 // What is to be done for the edges from `begin` on that are published together.
-void SamplingShard::collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, Works* to) const {
+void SamplingShard::collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, Works* to) {
   to->all.clear();
   const size_t end = std::min(edges.sources.size(), begin + kEdgesAtOnce);
-  for (const Side& side : sides_) {
+  for (Side& side : sides_) {
     if (side.edge_type != edge_type) continue;
+    if (begin == 0) side.collected = 0;
     for (size_t i = begin; i < end; ++i) {
       for_each_end(side, edges, i, [&](uint64_t node, const Neighbor& neighbor) {
-        to->all.push_back({&side, node, NodeTable::hash_of(node), neighbor});
+        to->all.push_back({&side, node, NodeTable::hash_of(node), neighbor, nullptr, 0, side.collected++});
       });
     }
   }
@@ -133,10 +134,10 @@ void SamplingShard::change_cells(uint32_t edge_type, const EdgeBatch& edges, con
     for (size_t i = 0; i < std::max(size, next_size); ++i) {
       if (i < next_size) next_works_.all[i].side->nodes->prefetch(next_works_.all[i].hash);
       if (i >= size) continue;
-      prepare_one(&works_, i + kAhead);
+      prepare_one(&works_, i + kWorksAhead);
       apply(&works_.all[i], &works_.draws[i * most_queries_]);
     }
-    for (size_t i = 0; i < kAhead; ++i) prepare_one(&next_works_, i);
+    for (size_t i = 0; i < kWorksAhead; ++i) prepare_one(&next_works_, i);
     if (begin > 0) complete();
   }
 }
@@ -186,7 +187,7 @@ void SamplingShard::apply(Work* work, const CellTable::Draw* draws, bool has) {
 // Whether the edge is there with a later time. Lists know it; without them a cell does, of what it holds.
 bool SamplingShard::is_late(const Work& work, uint32_t query) const {
   if (!work.side->timed) return false;
-  if (work.side->lists != nullptr) return work.side->lists->is_late(work.node, work.neighbor);
+  if (work.side->lists != nullptr) return work.side->lists->was_late(work.change);
   if (!has_times(plan_[query])) return false;
   const CellView cell = cells_[query]->at(work.row);
   for (uint32_t i = 0; i < cell.size; ++i) {
