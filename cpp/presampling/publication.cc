@@ -10,8 +10,6 @@ static_assert(std::endian::native == std::endian::little, "blocks are written as
 
 constexpr uint8_t kWeights = 1, kTimes = 2;  // columns of a sample
 
-constexpr size_t kRecordHeader = 16;
-
 size_t padded(size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 [[noreturn]] void refuse_block(const std::string& what) { throw std::runtime_error("published block: " + what); }

@@ -45,6 +45,8 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == 40);
 
+inline constexpr size_t kRecordHeader = 16;  // bytes: two words, of which the second is the node
+
 // As it is read; columns that are absent are null. Pointers are good while the block's bytes are.
 struct Record {
   RecordKind kind;
@@ -131,8 +133,7 @@ class PublicationWriter {
  private:
   static constexpr size_t kMaxBlock = size_t{1} << 20;  // bytes of records after which a block ends
 
-  static constexpr size_t kRecordHeader = 16;
-  // The first word of a record: kind, columns, query or node type, size; the second is the node.
+  // The first word of a record: kind, columns, query or node type, size.
   static uint64_t first_word(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size) {
     return static_cast<uint64_t>(kind) | uint64_t{columns} << 8 | uint64_t{what & 0xffff} << 16 | uint64_t{size} << 32;
   }
