@@ -24,23 +24,17 @@ CellHeap::Columns CellHeap::open(CellRoot* root, uint32_t hole, uint32_t keep) {
   return columns;
 }
 
-void CellHeap::insert_id(CellRoot* root, uint32_t place, uint32_t keep, uint64_t id) {
-  const uint32_t room = format_.room(keep + 1);
-  auto* ids = root->size > 0 ? static_cast<uint64_t*>(heap_.at(root->block)) : nullptr;
-  if (root->size > 0 && format_.room(root->size) == room) {
-    // Entries are few, and most come to the end: a loop is shorter than a call.
-    for (uint32_t i = keep; i > place; --i) ids[i] = ids[i - 1];
-  } else {
-    const BlockRef block = heap_.allocate(room * sizeof(uint64_t), 0);
-    auto* to = static_cast<uint64_t*>(heap_.at(block));
-    for (uint32_t i = 0; i < place; ++i) to[i] = ids[i];
-    for (uint32_t i = place; i < keep; ++i) to[i + 1] = ids[i];
-    if (root->size > 0) heap_.free(root->block);
-    root->block = block;
-    ids = to;
+// Into a cell that needs another block for one more.
+void CellHeap::insert_moving(CellRoot* root, uint32_t place, uint64_t id) {
+  const BlockRef block = heap_.allocate(format_.room(root->size + 1) * sizeof(uint64_t), 0);
+  auto* const to = static_cast<uint64_t*>(heap_.at(block));
+  if (root->size > 0) {
+    const auto* const ids = static_cast<const uint64_t*>(heap_.at(root->block));
+    for (uint32_t i = 0; i < root->size; ++i) to[i + (i >= place ? 1 : 0)] = ids[i];
+    heap_.free(root->block);
   }
-  ids[place] = id;
-  root->size = keep + 1;
+  to[place] = id;
+  *root = {block, root->size + 1};
 }
 
 void CellHeap::close(CellRoot* root, uint32_t hole) {
@@ -76,7 +70,7 @@ uint32_t CellHeap::lower_bound(const CellView& cell, uint64_t salt, uint64_t pri
   return from;
 }
 
-CellChange CellHeap::insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor) {
+CellChange CellHeap::insert_entry(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor) {
   const CellView cell = view(*root);
   if (format_.has_priorities()) {
     const uint32_t place = place_of(cell, neighbor.id);
@@ -91,11 +85,7 @@ CellChange CellHeap::insert(uint64_t salt, uint64_t priority, CellRoot* root, co
   change.removed = full;
   if (full) change.removed_id = cell.ids[cell.size - 1];
   const uint32_t keep = full ? cell.size - 1 : cell.size;
-  if (format_.has_ids_alone()) {
-    insert_id(root, place, keep, neighbor.id);
-  } else {
-    write(open(root, place, keep), place, priority, neighbor);
-  }
+  write(open(root, place, keep), place, priority, neighbor);
   return change;
 }
 

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -73,11 +74,11 @@ struct CellView {
 };
 
 struct CellChange {
-  bool changed = false;     // the ids, their order, or the values that are kept; else nothing else is true
-  bool first = false;       // it has not changed before since it was taken (CellTable::take)
-  bool added = false;       // the neighbour was not in the cell and is now
-  bool removed = false;     // `removed_id` was in the cell and is not now
-  bool incomplete = false;  // a neighbour that is not in the cell may belong there
+  bool changed : 1 = false;     // the ids, their order, or the values that are kept; else nothing else is true
+  bool first : 1 = false;       // it has not changed before since it was taken (CellTable::take)
+  bool added : 1 = false;       // the neighbour was not in the cell and is now
+  bool removed : 1 = false;     // `removed_id` was in the cell and is not now
+  bool incomplete : 1 = false;  // a neighbour that is not in the cell may belong there
   uint64_t removed_id = 0;
 };
 
@@ -180,10 +181,13 @@ class CellHeap {
 
   const CellFormat& format() const { return format_; }
   const BlockHeap& heap() const { return heap_; }
+  // Requires: a cell of ids alone that is not empty.
+  uint64_t* ids_of(BlockRef block) const { return static_cast<uint64_t*>(heap_.at(block)); }
   size_t bytes() const { return heap_.resident_bytes(); }
 
   CellView view(CellRoot root) const {
     if (root.size == 0) return {};
+    if (format_.has_ids_alone()) return {ids_of(root.block), nullptr, nullptr, nullptr, root.size};
     const Columns columns = columns_of(root.block, format_.room(root.size));
     return {columns.ids, columns.priorities, columns.times, columns.weights, root.size};
   }
@@ -205,7 +209,12 @@ class CellHeap {
     return insert(salt, format_.priority(salt, neighbor), root, neighbor);
   }
   // The same for a neighbour that can be drawn, with the salt of the node and the priority.
-  CellChange insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor);
+  CellChange insert(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor) {
+    return format_.has_ids_alone() ? insert_id(salt, priority, root, neighbor.id)
+                                   : insert_entry(salt, priority, root, neighbor);
+  }
+  // The same into a cell of ids alone.
+  CellChange insert_id(uint64_t salt, uint64_t priority, CellRoot* root, uint64_t id);
   CellChange erase(CellRoot* root, uint64_t id);
   // Replaces the whole cell. Requires: sorted, distinct, at most `count` entries that can be drawn.
   void assign(CellRoot* root, std::span<const CellEntry> entries);
@@ -274,12 +283,12 @@ class CellHeap {
     if (to.weights != nullptr) to.weights[place] = neighbor.weight;
   }
 
+  void insert_moving(CellRoot* root, uint32_t place, uint64_t id);
+  CellChange insert_entry(uint64_t salt, uint64_t priority, CellRoot* root, const Neighbor& neighbor);
   // Makes room for so many entries, whose columns are to be written.
   Columns resize(CellRoot* root, uint32_t size);
   // Cuts the cell to its first `keep` entries and makes a hole among them; all of it may move.
   Columns open(CellRoot* root, uint32_t hole, uint32_t keep);
-  // The same for cells of ids alone, which are the most; writes the id.
-  void insert_id(CellRoot* root, uint32_t place, uint32_t keep, uint64_t id);
   void close(CellRoot* root, uint32_t hole);
   // Where an entry stands or would stand.
   uint32_t lower_bound(const CellView& cell, uint64_t salt, uint64_t priority, uint64_t id) const;
@@ -291,5 +300,71 @@ class CellHeap {
   CellFormat format_;
   BlockHeap heap_;
 };
+
+namespace id_cells {
+
+// How many of the first `size` ids have smaller priorities. It looks at all `kRoom` ids, because a branch on a priority
+// is guessed wrong half of the time, and that costs more.
+template <uint32_t kRoom>
+uint32_t rank_of(const uint64_t* ids, uint32_t size, uint64_t salt, uint64_t priority) {
+  uint32_t smaller = 0;
+  for (uint32_t i = 0; i < kRoom; ++i) {
+    smaller |= static_cast<uint32_t>(uniform_priority(salt, ids[i]) < priority) << i;
+  }
+  return static_cast<uint32_t>(std::countr_one(smaller & ((1u << size) - 1)));
+}
+// All bits, or none: what is chosen with it is chosen without a branch, which compilers make of `?:`.
+inline uint64_t mask_if(bool condition) { return 0 - static_cast<uint64_t>(condition); }
+
+// The same by halves, without a branch that depends on a priority either.
+inline uint32_t rank_of(const uint64_t* ids, uint32_t size, uint64_t salt, uint64_t priority) {
+  if (size == 0) return 0;
+  const uint64_t* from = ids;
+  for (uint32_t left = size; left > 1;) {
+    const uint32_t half = left / 2;
+    from += half & mask_if(uniform_priority(salt, from[half - 1]) < priority);
+    left -= half;
+  }
+  return static_cast<uint32_t>(from - ids) + (uniform_priority(salt, *from) < priority ? 1 : 0);
+}
+
+// Moves all ids from `place` on up by one, over the last.
+template <uint32_t kRoom>
+void make_hole(uint64_t* ids, uint32_t place) {
+  for (uint32_t i = kRoom - 1; i > 0; --i) ids[i] ^= (ids[i] ^ ids[i - 1]) & mask_if(i > place);
+}
+
+}  // namespace id_cells
+
+inline CellChange CellHeap::insert_id(uint64_t salt, uint64_t priority, CellRoot* root, uint64_t id) {
+  const uint32_t size = root->size, room = size > 0 ? format_.room(size) : 0;
+  uint64_t* const ids = size > 0 ? ids_of(root->block) : nullptr;
+  const uint32_t place = room == 4   ? id_cells::rank_of<4>(ids, size, salt, priority)
+                         : room == 8 ? id_cells::rank_of<8>(ids, size, salt, priority)
+                                     : id_cells::rank_of(ids, size, salt, priority);
+  CellChange change;
+  if (place < size && ids[place] == id) return change;  // no two ids have the same priority
+  if (size == format_.options().count) {
+    if (place == size) return change;
+    change.removed = true;
+    change.removed_id = ids[size - 1];
+  } else if (format_.room(size + 1) != room) {
+    insert_moving(root, place, id);
+    change.changed = change.added = true;
+    return change;
+  } else {
+    root->size = size + 1;
+  }
+  change.changed = change.added = true;
+  if (room == 4) {
+    id_cells::make_hole<4>(ids, place);
+  } else if (room == 8) {
+    id_cells::make_hole<8>(ids, place);
+  } else if (root->size - 1 > place) {
+    std::memmove(ids + place + 1, ids + place, (root->size - 1 - place) * sizeof(uint64_t));
+  }
+  ids[place] = id;
+  return change;
+}
 
 }  // namespace livegnn

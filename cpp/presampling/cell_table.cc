@@ -48,11 +48,13 @@ void CellTable::save(const std::string& prefix, Arrays* to) const {
 }
 
 void CellTable::clear() noexcept {
-  slots_.for_each([&](Slot& slot) {
-    CellRoot root = slot.root();
+  nodes_->for_each([&](uint64_t* row) {
+    CellRoot root = word_of(row).root();
     cells_.free(&root);
+    row[column_] = 0;
   });
-  slots_.clear();
+  size_ = 0;
+  nodes_->purge();
   settle();
 }
 
@@ -69,11 +71,11 @@ void CellTable::load(const std::string& prefix, const ArrayViews& from) {
   try {
     size_t place = 0;
     std::vector<CellEntry> entries;
-    slots_.reserve(nodes.size());
+    nodes_->reserve(nodes.size());
     for (size_t n = 0; n < nodes.size(); ++n) {
       const auto node = std::bit_cast<uint64_t>(nodes[n]);
       if (sizes[n] == 0 || sizes[n] > format().options().count || sizes[n] > ids.size() - place ||
-          slots_.find(node) != nullptr) {
+          find(node).size > 0) {
         throw std::runtime_error("cells: one that is empty, too large, or there twice");
       }
       entries.clear();
@@ -105,12 +107,14 @@ void CellTable::check() const {
   };
   std::vector<uint64_t> ids;
   size_t nodes = 0;
-  slots_.for_each([&](const Slot& slot) {
+  std::as_const(*nodes_).for_each([&](const uint64_t* row) {
+    const Word word = word_of(row);
+    if (word.size == 0) return require(row[column_] == 0, "a word of a node without one");
     ++nodes;
-    const CellView cell = cells_.view(slot.root());
-    require(slots_.find(slot.key) == &slot, "a slot that is not found by its key");
-    require(cell.size >= 1 && cell.size <= format().options().count, "one that is empty or too large");
-    const uint64_t salt = format().salt_of(slot.key);
+    const CellView cell = cells_.view(word.root());
+    require(nodes_->find(row[0]) == row, "a row that is not found by its node");
+    require(cell.size <= format().options().count, "one that is too large");
+    const uint64_t salt = format().salt_of(row[0]);
     for (uint32_t i = 1; i < cell.size; ++i) {
       const uint64_t before = format().priority_at(cell, salt, i - 1), priority = format().priority_at(cell, salt, i);
       require(before < priority || (before == priority && cell.ids[i - 1] < cell.ids[i]),
@@ -119,11 +123,11 @@ void CellTable::check() const {
     ids.assign(cell.ids, cell.ids + cell.size);
     std::sort(ids.begin(), ids.end());
     require(std::adjacent_find(ids.begin(), ids.end()) == ids.end(), "a neighbour that is there twice");
-    require(cell.size < format().options().count || format().has_priorities() ||
-                slot.worst == format().priority_at(cell, salt, cell.size - 1) >> 48,
-            "another worst priority than that of its last neighbour");
+    const bool bounded = !format().has_priorities() && cell.size == format().options().count;
+    const uint64_t worst = bounded ? format().priority_at(cell, salt, cell.size - 1) >> 48 : kGreatestBits;
+    require(word.beyond == kGreatestBits - worst, "another worst priority than that of its last neighbour");
   });
-  require(nodes == size(), "another number of them than is counted");
+  require(nodes == size_, "another number of them than is counted");
 }
 
 }  // namespace livegnn

@@ -1,5 +1,6 @@
 #include "presampling/cell_table.h"
 
+#include <deque>
 #include <set>
 
 #include "presampling/cell_model.h"
@@ -87,31 +88,52 @@ TEST(a_cell_table_follows_the_lists) {
   }
 }
 
-TEST(a_batch_of_edges_is_its_edges_one_by_one) {
+// Two tables of cells of ids alone that share their rows, and one whose entries have times, which takes another way.
+TEST(tables_that_share_rows_are_tables_of_their_own) {
   Random random;
   for (int round = 0; round < 30; ++round) {
-    const CellOptions options = testing::random_cell_options(&random);
-    CellTable table(options), one_by_one(options);
-    const uint64_t nodes = 1 + random.below(100);
-    for (int batch = 0; batch < 5; ++batch) {
-      std::vector<CellTable::Edge> edges(random.below(500));
-      for (auto& edge : edges) edge = {random.below(nodes), testing::random_neighbor(&random, 80)};
-      std::vector<CellChange> changes(edges.size());
-      table.insert_all(edges, [&](size_t i, const CellChange& change) { changes[i] = change; });
-      for (size_t i = 0; i < edges.size(); ++i) {
-        const CellChange change = one_by_one.insert(edges[i].node, edges[i].neighbor);
-        CHECK_EQ(change.first, changes[i].first);
-        CHECK(change.changed == changes[i].changed && change.added == changes[i].added &&
-              change.removed == changes[i].removed && change.incomplete == changes[i].incomplete &&
-              change.removed_id == changes[i].removed_id);
+    const auto count = [&] { return 1 + random.index(round % 2 == 0 ? 40 : 9); };
+    const CellOptions options[] = {{SampleBy::kUniform, count(), false, false, 7, 0},
+                                   {SampleBy::kUniform, count(), false, false, 7, 1},
+                                   {SampleBy::kUniform, count(), false, true, 7, 2}};
+    NodeTable nodes;
+    std::deque<CellTable> tables, alone;
+    for (const CellOptions& of_table : options) {
+      tables.emplace_back(of_table, &nodes);
+      alone.emplace_back(of_table);
+    }
+    const uint64_t ids = 1 + random.below(30);
+    for (int step = 0; step < 1'500; ++step) {
+      const uint64_t node = random.below(ids);
+      const Neighbor neighbor = testing::random_neighbor(&random, 60);
+      const bool has = random.chance(step < 1'000 ? 0.8 : 0.2);
+      for (size_t i = 0; i < tables.size(); ++i) {
+        CellChange change;
+        if (has && i < 2 && random.chance(0.7)) {
+          uint64_t* const row = nodes.insert(node);
+          const CellTable::Draw draw = tables[i].draw_of_id(node, neighbor.id);
+          tables[i].prefetch_ids(row, draw.priority);
+          change = tables[i].insert_id_at(row, draw, neighbor.id);
+        } else {
+          change = has ? tables[i].insert(node, neighbor) : tables[i].erase(node, neighbor.id);
+        }
+        const CellChange other = has ? alone[i].insert(node, neighbor) : alone[i].erase(node, neighbor.id);
+        CHECK(change.changed == other.changed && change.first == other.first && change.added == other.added &&
+              change.removed == other.removed && change.incomplete == other.incomplete &&
+              change.removed_id == other.removed_id);
       }
     }
-    CHECK_EQ(table.size(), one_by_one.size());
-    table.for_each([&](uint64_t node, const CellView& cell) {
-      const CellView other = one_by_one.find(node);
-      CHECK_EQ(cell.size, other.size);
-      for (uint32_t i = 0; i < cell.size; ++i) CHECK_EQ(cell.ids[i], other.ids[i]);
-    });
+    for (size_t i = 0; i < tables.size(); ++i) {
+      tables[i].check();
+      CHECK_EQ(tables[i].size(), alone[i].size());
+      alone[i].for_each([&](uint64_t node, const CellView& cell) {
+        const CellView other = tables[i].find(node);
+        CHECK_EQ(cell.size, other.size);
+        for (uint32_t k = 0; k < cell.size; ++k) CHECK_EQ(cell.ids[k], other.ids[k]);
+      });
+    }
+    for (CellTable& table : tables) table.clear();
+    CHECK_EQ(nodes.size(), 0u);
   }
 }
 

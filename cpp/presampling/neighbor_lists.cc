@@ -8,13 +8,20 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "memory/prefetch.h"
 #include "memory/recent_needs.h"
 
 namespace livegnn {
+namespace {
+
+// How many changes ahead numbers are fetched, roots of lists, and what is below a root.
+constexpr size_t kNumberAhead = 32, kRootAhead = 16, kLeafAhead = 8;
+
+}  // namespace
 
 size_t NeighborLists::bytes() const {
   return numbers_.bytes() + bytes_of(nodes_) + bytes_of(free_numbers_) + bytes_of(order_) + bytes_of(items_) +
-         lists_->trees.bytes() + lists_->updater.bytes();
+         bytes_of(late_) + lists_->trees.bytes() + lists_->updater.bytes();
 }
 
 uint32_t NeighborLists::number_of(uint64_t node) {
@@ -43,8 +50,7 @@ void NeighborLists::release_empty(uint64_t node) noexcept {
 }
 
 // What becomes of the changes of two nodes, at `begin` to `end` of `order_`; null if nothing does.
-const NeighborLists::Change* NeighborLists::outcome_of(std::span<const Change> changes, size_t begin,
-                                                       size_t end) const {
+const NeighborLists::Change* NeighborLists::outcome_of(std::span<const Change> changes, size_t begin, size_t end) {
   if (!columns_.timed) return &changes[order_[end - 1].place];
   const Slot* const slot = numbers_.find(order_[begin].node);
   const auto there = slot == nullptr ? std::nullopt : lists_->trees.find(slot->number - 1, order_[begin].id);
@@ -56,13 +62,29 @@ const NeighborLists::Change* NeighborLists::outcome_of(std::span<const Change> c
     last = &change;
     time = change.has ? change.neighbor.time : -std::numeric_limits<double>::infinity();
   }
+  for (size_t i = begin; i < end; ++i) {
+    const Change& change = changes[order_[i].place];
+    late_[order_[i].place] = change.has && time > change.neighbor.time;
+  }
   return last;
+}
+
+// Fetches what a later change reads, in steps, each of which reads what the one before has fetched.
+void NeighborLists::fetch_ahead(size_t change) const {
+  if (change + kNumberAhead < order_.size()) numbers_.prefetch(order_[change + kNumberAhead].node);
+  if (!columns_.timed) return;  // then lists are read by the updater alone, which does this itself
+  const auto slot_at = [&](size_t i) { return i < order_.size() ? numbers_.find(order_[i].node) : nullptr; };
+  if (const Slot* slot = slot_at(change + kRootAhead)) lists_->trees.prefetch_root(slot->number - 1);
+  if (const Slot* slot = slot_at(change + kLeafAhead)) livegnn::prefetch(lists_->trees.address(slot->number - 1));
 }
 
 void NeighborLists::apply(std::span<const Change> changes) {
   order_.clear();
   items_.clear();
+  if (columns_.timed) late_.resize(changes.size());
+  bool removes = false;
   for (size_t i = 0; i < changes.size(); ++i) {
+    removes = removes || !changes[i].has;
     order_.push_back({changes[i].node, changes[i].neighbor.id, static_cast<uint32_t>(i)});
   }
   std::sort(order_.begin(), order_.end(), [](const Ordered& a, const Ordered& b) {
@@ -70,6 +92,7 @@ void NeighborLists::apply(std::span<const Change> changes) {
   });
   try {
     for (size_t begin = 0, end = 0; begin < order_.size(); begin = end) {
+      fetch_ahead(begin);
       while (end < order_.size() && order_[end].node == order_[begin].node && order_[end].id == order_[begin].id) ++end;
       const Change* const change = outcome_of(changes, begin, end);
       if (change == nullptr || (!change->has && numbers_.find(change->node) == nullptr)) continue;
@@ -88,7 +111,9 @@ void NeighborLists::apply(std::span<const Change> changes) {
   lists_->updater.commit();
   lists_->updater.settle();
   lists_->trees.settle_size();
-  for (const Ordered& one : order_) release_empty(one.node);
+  if (removes) {
+    for (const Ordered& one : order_) release_empty(one.node);
+  }
   if (numbers_.size() == 0) {
     clear();
   } else {
@@ -114,6 +139,7 @@ void NeighborLists::clear() {
   give_back(&free_numbers_);
   give_back(&order_);
   give_back(&items_);
+  give_back(&late_);
 }
 
 void NeighborLists::save(const std::string& prefix, Arrays* to) const {

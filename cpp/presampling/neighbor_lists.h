@@ -39,13 +39,8 @@ class NeighborLists {
   // has changed.
   void apply(std::span<const Change> changes);
   void prefetch(uint64_t node) const { numbers_.prefetch(node); }
-  // Whether a neighbour is there with a later time than this.
-  bool is_late(uint64_t node, const Neighbor& neighbor) const {
-    const Slot* slot = columns_.timed ? numbers_.find(node) : nullptr;
-    if (slot == nullptr) return false;
-    const auto value = lists_->trees.find(slot->number - 1, neighbor.id);
-    return value && value->time > neighbor.time;
-  }
+  // Whether a neighbour that a change of the last `apply` has added was there, or came in it, with a later time.
+  bool was_late(size_t change) const { return columns_.timed && late_[change] != 0; }
   // `visit(Neighbor)` for each neighbour of a node.
   template <class Visit>
   void scan(uint64_t node, Visit&& visit) const {
@@ -95,7 +90,8 @@ class NeighborLists {
       }
     });
   }
-  const Change* outcome_of(std::span<const Change> changes, size_t begin, size_t end) const;
+  const Change* outcome_of(std::span<const Change> changes, size_t begin, size_t end);
+  void fetch_ahead(size_t change) const;
   uint32_t number_of(uint64_t node);
   void release_empty(uint64_t node) noexcept;
   void compact();
@@ -108,6 +104,7 @@ class NeighborLists {
   std::vector<uint32_t> free_numbers_;  // has room for all
   std::vector<Ordered> order_;          // working memory of `apply`
   std::vector<Updater::Item> items_;
+  std::vector<uint8_t> late_;  // by change of the last `apply`, if edges have times
 };
 
 }  // namespace livegnn

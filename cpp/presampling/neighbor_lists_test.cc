@@ -57,6 +57,13 @@ TEST(lists_of_neighbours_are_maps) {
       std::erase_if(model, [](const auto& one) { return one.second.empty(); });
       lists.apply(changes);
       check_same(lists, model, weighted, timed);
+      for (size_t i = 0; i < changes.size(); ++i) {  // beside what is there afterwards
+        const auto list = model.find(changes[i].node);
+        if (!changes[i].has || list == model.end()) continue;
+        const auto there = list->second.find(changes[i].neighbor.id);
+        if (there == list->second.end()) continue;
+        CHECK_EQ(lists.was_late(i), timed && there->second.time > changes[i].neighbor.time);
+      }
     }
     Arrays arrays;
     lists.save("l_", &arrays);

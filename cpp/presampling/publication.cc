@@ -10,12 +10,6 @@ static_assert(std::endian::native == std::endian::little, "blocks are written as
 
 constexpr uint8_t kWeights = 1, kTimes = 2;  // columns of a sample
 
-// The first word of a record: kind, columns, query or node type, size; the second is the node.
-constexpr size_t kRecordHeader = 16;
-uint64_t first_word(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size) {
-  return static_cast<uint64_t>(kind) | uint64_t{columns} << 8 | uint64_t{what & 0xffff} << 16 | uint64_t{size} << 32;
-}
-
 size_t padded(size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 [[noreturn]] void refuse_block(const std::string& what) { throw std::runtime_error("published block: " + what); }
@@ -43,23 +37,12 @@ uint64_t checksum_of(const uint64_t* words, size_t size, uint64_t seed) {
   return all ^ (all >> 32);
 }
 
-uint8_t* PublicationWriter::record(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size, uint64_t node,
-                                   size_t more) {
-  if (block_ != SIZE_MAX && buffer_.size() - block_ > kMaxBlock) finish();
-  const size_t before = buffer_.size();
-  const bool opens = block_ == SIZE_MAX;
-  uint8_t* at = buffer_.append((opens ? sizeof(BlockHeader) : 0) + kRecordHeader + more);
-  if (opens) {
-    block_ = before;
-    records_ = 0;
-    at += sizeof(BlockHeader);
-  }
-  last_ = static_cast<size_t>(at - buffer_.data());
-  const uint64_t words[2] = {first_word(kind, columns, what, size), node};
-  std::memcpy(at, words, kRecordHeader);
-  ++records_;
-  ++records_written_;
-  return at + kRecordHeader;
+void PublicationWriter::begin_block(size_t bytes) {
+  finish();
+  buffer_.reserve(sizeof(BlockHeader) + bytes);
+  block_ = buffer_.size();
+  full_ = block_ + kMaxBlock + 1;
+  buffer_.append(sizeof(BlockHeader));
 }
 
 void PublicationWriter::sample(uint32_t query, uint64_t node, const CellFormat& format, const CellView& cell) {
@@ -95,7 +78,7 @@ void PublicationWriter::reference(uint32_t query, uint64_t node, uint32_t worker
 }
 
 void PublicationWriter::finish() {
-  if (block_ == SIZE_MAX) return;
+  if (full_ == 0) return;
   BlockHeader header;
   header.sender = sender_;
   header.receiver = receiver_;
@@ -104,14 +87,16 @@ void PublicationWriter::finish() {
   header.records = records_;
   header.checksum = checksum_of_block(header, buffer_.data() + block_ + sizeof(header));
   std::memcpy(buffer_.data() + block_, &header, sizeof(header));
-  block_ = SIZE_MAX;
+  full_ = 0;
+  completed_ += std::exchange(records_, 0);
 }
 
 void PublicationWriter::clear() noexcept {
   constexpr size_t kKept = size_t{4} << 20;  // bytes
   if (buffer_.capacity() > kKept) buffer_ = ByteBuffer();
   buffer_.resize_down(0);
-  block_ = SIZE_MAX;
+  full_ = 0;
+  completed_ += std::exchange(records_, 0);
 }
 
 size_t PublishedBlock::size_of(uint64_t word) {

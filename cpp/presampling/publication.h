@@ -45,6 +45,8 @@ struct BlockHeader {
 };
 static_assert(sizeof(BlockHeader) == 40);
 
+inline constexpr size_t kRecordHeader = 16;  // bytes: two words, of which the second is the node
+
 // As it is read; columns that are absent are null. Pointers are good while the block's bytes are.
 struct Record {
   RecordKind kind;
@@ -66,17 +68,24 @@ class ByteBuffer {
   uint8_t* data() { return reinterpret_cast<uint8_t*>(words_.get()); }
   const uint8_t* data() const { return reinterpret_cast<const uint8_t*>(words_.get()); }
   size_t capacity() const { return capacity_; }
+  // Makes room for so many more bytes. If it throws std::bad_alloc, nothing has changed.
+  void reserve(size_t bytes) {
+    if (size_ + bytes > capacity_) grow(size_ + bytes);
+  }
   // So many more bytes, a multiple of 8. If it throws std::bad_alloc, nothing has changed.
   uint8_t* append(size_t bytes) {
-    if (size_ + bytes > capacity_) grow(size_ + bytes);
+    if (size_ + bytes > capacity_) [[unlikely]]
+      grow(size_ + bytes);
     return data() + std::exchange(size_, size_ + bytes);
   }
   void resize_down(size_t size) { size_ = size; }
 
+  static constexpr size_t kSpare = 32;  // bytes that can be written past the end, and have no meaning
+
  private:
   void grow(size_t bytes) {
     const size_t capacity = std::max({bytes, 2 * capacity_, size_t{4096}});
-    auto words = std::make_unique_for_overwrite<uint64_t[]>(capacity / sizeof(uint64_t) + 1);
+    auto words = std::make_unique_for_overwrite<uint64_t[]>((capacity + kSpare) / sizeof(uint64_t) + 1);
     if (size_ > 0) std::memcpy(words.get(), words_.get(), size_);
     words_ = std::move(words);
     capacity_ = capacity;
@@ -93,6 +102,17 @@ class PublicationWriter {
 
   // Each appends one record. If one throws std::bad_alloc, nothing has changed.
   void sample(uint32_t query, uint64_t node, const CellFormat& format, const CellView& cell);
+  // A sample of ids alone.
+  void sample_of_ids(uint32_t query, uint64_t node, const CellFormat& format, const CellView& cell) {
+    const uint32_t size = cell.size, room = format.room(size);
+    auto* const to =
+        reinterpret_cast<uint64_t*>(record(RecordKind::kSample, 0, query, size, node, size * sizeof(uint64_t)));
+    // Four ids at once, of which the last may not be the sample's: the room is theirs, and the buffer has some to
+    // spare.
+    uint32_t i = 0;
+    for (; i < size && i + 4 <= room; i += 4) std::memcpy(to + i, cell.ids + i, 4 * sizeof(uint64_t));
+    for (; i < size; ++i) to[i] = cell.ids[i];
+  }
   void no_sample(uint32_t query, uint64_t node) { record(RecordKind::kNoSample, 0, query, 0, node, 0); }
   void features(uint32_t node_type, uint64_t node, std::span<const float> row);
   void no_features(uint32_t node_type, uint64_t node) { record(RecordKind::kNoFeatures, 0, node_type, 0, node, 0); }
@@ -108,20 +128,37 @@ class PublicationWriter {
 
   uint64_t next_sequence() const { return sequence_; }
   void set_next_sequence(uint64_t sequence) { sequence_ = sequence; }
-  size_t records_written() const { return records_written_; }
+  size_t records_written() const { return completed_ + records_; }
 
  private:
   static constexpr size_t kMaxBlock = size_t{1} << 20;  // bytes of records after which a block ends
 
-  uint8_t* record(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size, uint64_t node, size_t more);
+  // The first word of a record: kind, columns, query or node type, size.
+  static uint64_t first_word(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size) {
+    return static_cast<uint64_t>(kind) | uint64_t{columns} << 8 | uint64_t{what & 0xffff} << 16 | uint64_t{size} << 32;
+  }
+  // Begins a record, of which `more` bytes are to be written.
+  uint8_t* record(RecordKind kind, uint8_t columns, uint32_t what, uint32_t size, uint64_t node, size_t more) {
+    if (buffer_.size() >= full_) [[unlikely]]
+      begin_block(kRecordHeader + more);
+    uint8_t* const at = buffer_.append(kRecordHeader + more);
+    last_ = static_cast<size_t>(at - buffer_.data());
+    const uint64_t words[2] = {first_word(kind, columns, what, size), node};
+    std::memcpy(at, words, kRecordHeader);
+    ++records_;
+    return at + kRecordHeader;
+  }
+  // Ends the open block, and begins one whose first record takes so many bytes.
+  void begin_block(size_t bytes);
 
   uint32_t sender_, receiver_;
   ByteBuffer buffer_;
-  size_t last_ = 0;          // where the last record begins
-  size_t block_ = SIZE_MAX;  // where the open block begins; SIZE_MAX: there is none
-  uint32_t records_ = 0;     // in the open block
+  size_t last_ = 0;       // where the last record begins
+  size_t block_ = 0;      // where the open block begins
+  size_t full_ = 0;       // from which size of the buffer on a record begins another block; 0: none is open
+  uint32_t records_ = 0;  // in the open block
   uint64_t sequence_ = 0;
-  size_t records_written_ = 0;
+  size_t completed_ = 0;  // records of the blocks before
 };
 
 // A block, checked: its header, its checksum and the bounds of its records. Throws std::runtime_error that says what is

@@ -55,7 +55,11 @@ Told write_random(PublicationWriter* writer, Random* random) {
       CellRoot root;
       for (int i = 0; i < 40; ++i) cells.insert(node, &root, testing::random_neighbor(random, 50));
       const CellView cell = cells.view(root);
-      writer->sample(told.what, node, cells.format(), cell);
+      if (cells.format().has_ids_alone() && cell.size > 0) {
+        writer->sample_of_ids(told.what, node, cells.format(), cell);
+      } else {
+        writer->sample(told.what, node, cells.format(), cell);
+      }
       for (uint32_t i = 0; i < cell.size; ++i) {
         const Neighbor neighbor = cells.format().neighbor_at(cell, i);
         told.ids.push_back(neighbor.id);

@@ -5,13 +5,11 @@
 #include <stdexcept>
 #include <utility>
 
-#include "store/leaf.h"
-
 namespace livegnn {
 namespace {
 
-constexpr size_t kGroup = 32;                // whose cache misses are taken together
-constexpr size_t kEdgesAtOnce = 4 * kGroup;  // published together, while their cells are in a near cache
+constexpr size_t kGroup = 32;            // rows of features whose cache misses are taken together
+constexpr size_t kReferencesAhead = 16;  // references for which cells are fetched before they are needed
 
 }  // namespace
 
@@ -29,176 +27,84 @@ SamplingShard::SamplingShard(QueryPlan plan, ShardOptions options)
     throw std::invalid_argument("there are " + std::to_string(plan_.num_node_types()) + " node types, and widths of " +
                                 std::to_string(o.feature_widths.size()));
   }
+  make_sides();
+  make_tables();
+  grow_serving(o.serving_workers);
+  for (uint32_t w = 0; w < o.sampling_workers; ++w) sampling_.emplace_back(o.worker, w);
+}
+
+void SamplingShard::make_sides() {
   for (size_t q = 0; q < plan_.size(); ++q) {
     const OneHopQuery& query = plan_[q];
-    cells_.push_back(std::make_unique<CellTable>(plan_.cell_options(q, o.seed)));
-    subscriptions_.push_back(std::make_unique<SubscriptionTable>());
     const auto same = [&](const Side& side) {
       return side.edge_type == query.edge_type && side.incoming == query.incoming;
     };
     auto side = std::find_if(sides_.begin(), sides_.end(), same);
     if (side == sides_.end()) {
-      side = sides_.insert(side, {query.edge_type, query.incoming, query.undirected, {}, nullptr});
+      side = sides_.insert(side, {query.edge_type, query.incoming, query.undirected, {}, nullptr, nullptr});
+      side->nodes = std::make_unique<NodeTable>();
     }
     side->queries.push_back(static_cast<uint32_t>(q));
     side->timed = side->timed || has_times(query);
+    sides_of_.push_back(static_cast<size_t>(side - sides_.begin()));
   }
   for (Side& side : sides_) {
-    if (!o.keep_edges) continue;
+    most_queries_ = std::max(most_queries_, side.queries.size());
+    if (!options_.keep_edges) continue;
     bool weighted = false;
     for (uint32_t q : side.queries) weighted = weighted || plan_[q].weighted || plan_[q].by == SampleBy::kWeight;
     side.lists = std::make_unique<NeighborLists>(weighted, side.timed);
   }
-  for (size_t width : o.feature_widths) {
-    features_.push_back(std::make_unique<FeatureTable>(width));
-    feature_subscriptions_.push_back(std::make_unique<SubscriptionTable>());
+}
+
+void SamplingShard::make_tables() {
+  for (size_t q = 0; q < plan_.size(); ++q) {
+    NodeTable* const nodes = sides_[sides_of_[q]].nodes.get();
+    cells_.push_back(std::make_unique<CellTable>(plan_.cell_options(q, options_.seed), nodes));
+    // Who needs a sample of the first hop follows from the node.
+    subscriptions_.push_back(std::make_unique<SubscriptionTable>(plan_[q].of_seeds() ? nullptr : nodes));
   }
-  grow_serving(o.serving_workers);
-  for (uint32_t w = 0; w < o.sampling_workers; ++w) sampling_.emplace_back(o.worker, w);
+  for (uint32_t type = 0; type < options_.feature_widths.size(); ++type) {
+    features_.push_back(std::make_unique<FeatureTable>(options_.feature_widths[type]));
+    const auto has_keys = [&](const Side& side) { return plan_[side.queries[0]].key_type == type; };
+    const auto side = std::find_if(sides_.begin(), sides_.end(), has_keys);
+    const bool shares = side != sides_.end() && options_.feature_widths[type] > 0;
+    feature_subscriptions_.push_back(std::make_unique<SubscriptionTable>(shares ? side->nodes.get() : nullptr));
+  }
+  make_referred();
+  for (uint32_t q = 0; q < plan_.size(); ++q) {
+    tables_.push_back({side_of(q).nodes.get(), cells_[q].get(), subscriptions_[q].get(), plan_[q].of_seeds(),
+                       cells_[q]->format().has_ids_alone(), options_.sampling_workers > 1 || !referred_[q].empty()});
+    Side& side = sides_[sides_of_[q]];
+    side.ids_alone = side.ids_alone && tables_[q].ids_alone;
+  }
+}
+
+void SamplingShard::make_referred() {
+  for (const OneHopQuery& query : plan_.queries()) {
+    std::vector<Referred>& referred = referred_.emplace_back();
+    for (uint32_t child : query.children) {
+      NodeTable* const nodes = side_of(child).nodes.get();
+      if (referred.empty() || referred.back().nodes != nodes) referred.push_back({nodes, {}});
+      referred.back().children.push_back(child);
+    }
+    if (features_[query.neighbor_type]->width() == 0) continue;
+    SubscriptionTable* const features = feature_subscriptions_[query.neighbor_type].get();
+    const auto same = [&](const Referred& one) { return one.nodes == features->nodes(); };
+    auto at = std::find_if(referred.begin(), referred.end(), same);
+    if (at == referred.end()) at = referred.insert(at, {features->nodes(), {}});
+    at->features = true;
+  }
 }
 
 size_t SamplingShard::bytes() const {
   size_t bytes = 0;
   for (const auto& table : cells_) bytes += table->bytes();
-  for (const Side& side : sides_) bytes += side.lists == nullptr ? 0 : side.lists->bytes();
+  for (const Side& side : sides_) bytes += side.nodes->bytes() + (side.lists == nullptr ? 0 : side.lists->bytes());
   for (const auto& table : subscriptions_) bytes += table->bytes();
   for (const auto& table : feature_subscriptions_) bytes += table->bytes();
   for (const auto& table : features_) bytes += table->bytes();
   return bytes;
-}
-
-// -- edges
-
-void SamplingShard::check_edges(uint32_t edge_type, const EdgeBatch& edges, bool values) const {
-  const size_t size = edges.sources.size();
-  bool weights = false, times = false;
-  for (const OneHopQuery& query : plan_.queries()) {
-    if (query.edge_type != edge_type || !values) continue;
-    weights = weights || query.weighted || query.by == SampleBy::kWeight;
-    times = times || has_times(query);
-  }
-  const auto require = [&](bool holds, const char* what) {
-    if (!holds) throw std::invalid_argument("edges of type " + std::to_string(edge_type) + ": " + what);
-  };
-  require(edges.targets.size() == size, "there must be as many targets as sources");
-  require((edges.weights.empty() && !weights) || edges.weights.size() == size, "each needs a weight");
-  require((edges.times.empty() && !times) || edges.times.size() == size, "each needs a time");
-  const auto is_weight = [](float weight) { return std::fabs(weight) <= kMaxWeight; };
-  require(std::all_of(edges.weights.begin(), edges.weights.end(), is_weight),
-          "a weight must be a number whose magnitude is at most 2^96");
-  require(std::all_of(edges.times.begin(), edges.times.end(), [](double time) { return std::isfinite(time); }),
-          "a time must be finite");
-}
-
-// `visit(node, Neighbor)` for the ends of an edge at which this side begins, and which this worker owns.
-template <class Visit>
-void SamplingShard::for_each_end(const Side& side, const EdgeBatch& edges, size_t i, const Visit& visit) const {
-  const uint64_t source = edges.sources[i], target = edges.targets[i];
-  const float weight = edges.weights.empty() ? 1.0f : edges.weights[i];
-  const double time = edges.times.empty() ? 0.0 : edges.times[i];
-  if (!side.incoming && owns(source)) visit(source, Neighbor{target, weight, time});
-  const bool other_end = side.incoming || (side.undirected && source != target);
-  if (other_end && owns(target)) visit(target, Neighbor{source, weight, time});
-}
-
-void SamplingShard::change_lists(const Side& side, const EdgeBatch& edges, bool has) {
-  if (side.lists == nullptr) return;
-  list_changes_.clear();
-  for (size_t i = 0; i < edges.sources.size(); ++i) {
-    for_each_end(side, edges, i,
-                 [&](uint64_t node, const Neighbor& neighbor) { list_changes_.push_back({node, neighbor, has}); });
-  }
-  side.lists->apply(list_changes_);
-}
-
-void SamplingShard::change_edges(uint32_t edge_type, const EdgeBatch& edges, bool has) {
-  check_edges(edge_type, edges, has);
-  for (const Side& side : sides_) {
-    if (side.edge_type == edge_type) change_lists(side, edges, has);
-  }
-  for (size_t begin = 0; begin < edges.sources.size(); begin += kEdgesAtOnce) {
-    const size_t end = std::min(edges.sources.size(), begin + kEdgesAtOnce);
-    work_.clear();
-    for (const Side& side : sides_) {
-      if (side.edge_type != edge_type) continue;
-      for (size_t i = begin; i < end; ++i) {
-        for_each_end(side, edges, i, [&](uint64_t node, const Neighbor& neighbor) {
-          for (uint32_t query : side.queries) {
-            if (!has || !is_late(side, query, node, neighbor)) work_.push_back({query, node, neighbor});
-          }
-        });
-      }
-    }
-    run_work(has);
-    complete();
-  }
-  settle();
-}
-
-void SamplingShard::add_edges(uint32_t edge_type, const EdgeBatch& edges) { change_edges(edge_type, edges, true); }
-void SamplingShard::remove_edges(uint32_t edge_type, const EdgeBatch& edges) { change_edges(edge_type, edges, false); }
-
-// Whether the edge is there with a later time. Lists know it; without them a cell does, of what it holds.
-bool SamplingShard::is_late(const Side& side, uint32_t query, uint64_t node, const Neighbor& neighbor) const {
-  if (side.lists != nullptr) return side.lists->is_late(node, neighbor);
-  const CellTable& cells = *cells_[query];
-  if (!plan_[query].timed && plan_[query].by != SampleBy::kLatest) return false;
-  const CellView cell = cells.find(node);
-  for (uint32_t i = 0; i < cell.size; ++i) {
-    if (cell.ids[i] == neighbor.id) return cells.format().time_at(cell, i) > neighbor.time;
-  }
-  return false;
-}
-
-void SamplingShard::run_work(bool has) {
-  for (size_t begin = 0; begin < work_.size(); begin += kGroup) {
-    const std::span<const Work> group(work_.data() + begin, std::min(kGroup, work_.size() - begin));
-    for (const Work& work : group) {
-      cells_[work.query]->prefetch(work.node);
-      subscriptions_[work.query]->prefetch(work.node);
-    }
-    for (const Work& work : group) cells_[work.query]->prefetch_cell(work.node, work.neighbor.id);
-    for (const Work& work : group) change_cell(work, has);
-  }
-}
-
-void SamplingShard::change_cell(const Work& work, bool has) {
-  CellTable& cells = *cells_[work.query];
-  const CellChange change = has ? cells.insert(work.node, work.neighbor) : cells.erase(work.node, work.neighbor.id);
-  if (!change.changed) return;
-  bool needed = false;
-  for_each_subscriber(work.query, work.node, [&](uint32_t worker) {
-    needed = true;
-    if (change.added) references_.push_back({work.query, worker, work.neighbor.id, 1});
-    if (change.removed) references_.push_back({work.query, worker, change.removed_id, -1});
-  });
-  if (change.first && needed) touched_samples_.push_back({work.query, kAllWorkers, work.node});
-  if (change.first && !needed) cells.take(work.node);  // nobody waits for it
-  if (change.incomplete) redraw(work.query, work.node);
-}
-
-// Draws a cell anew from the node's list, where there is one.
-void SamplingShard::redraw(uint32_t query, uint64_t node) {
-  const auto of_query = [&](const Side& side) {
-    return std::count(side.queries.begin(), side.queries.end(), query) > 0;
-  };
-  const NeighborLists* lists = std::find_if(sides_.begin(), sides_.end(), of_query)->lists.get();
-  if (lists == nullptr) return;
-  const auto refer = [&](uint64_t neighbor, int64_t change) {
-    for_each_subscriber(query, node,
-                        [&](uint32_t worker) { references_.push_back({query, worker, neighbor, change}); });
-  };
-  const bool changed = cells_[query]->redraw(
-      node, [&](const auto& offer) { lists->scan(node, offer); }, [&](uint64_t id) { refer(id, -1); },
-      [&](uint64_t id) { refer(id, 1); });
-  if (changed) touched_samples_.push_back({query, kAllWorkers, node});
-}
-
-void SamplingShard::erase_cell(uint32_t query, uint64_t node) {
-  const bool changed = cells_[query]->erase_cell(node, [&](uint64_t id) {
-    for_each_subscriber(query, node, [&](uint32_t worker) { references_.push_back({query, worker, id, -1}); });
-  });
-  if (changed) touched_samples_.push_back({query, kAllWorkers, node});
 }
 
 // -- features
@@ -223,7 +129,7 @@ void SamplingShard::set_features(uint32_t node_type, std::span<const uint64_t> n
     const size_t end = std::min(nodes.size(), begin + kGroup);
     for (size_t i = begin; i < end; ++i) {
       table.prefetch(nodes[i]);
-      feature_subscriptions_[node_type]->prefetch(nodes[i]);
+      feature_subscriptions_[node_type]->nodes()->prefetch(NodeTable::hash_of(nodes[i]));
     }
     for (size_t i = begin; i < end; ++i) {
       if (owns(nodes[i]) && table.set(nodes[i], rows.data() + i * width)) {
@@ -248,64 +154,66 @@ void SamplingShard::add_missing(uint32_t node_type, std::span<const uint64_t> no
 
 // -- subscriptions
 
-// `visit(worker)` for each serving worker that has the samples of a node.
-template <class Visit>
-void SamplingShard::for_each_subscriber(uint32_t query, uint64_t node, const Visit& visit) const {
-  if (plan_[query].of_seeds()) {
-    for_each_owner(node, visit);
-  } else {
-    subscriptions_[query]->for_each_worker(node, visit);
-  }
-}
-
 void SamplingShard::pass_references() {
-  for (size_t begin = 0; begin < references_.size();) {
-    const size_t end = std::min(references_.size(), begin + kGroup);
-    for (size_t i = begin; i < end; ++i) {
-      const Reference& reference = references_[i];
-      feature_subscriptions_[plan_[reference.query].neighbor_type]->prefetch(reference.node);
-      for (uint32_t child : plan_[reference.query].children) {
-        subscriptions_[child]->prefetch(reference.node);
-        cells_[child]->prefetch(reference.node);
-      }
-    }
-    for (size_t i = begin; i < end; ++i) {
-      const Reference& reference = references_[i];
-      for (uint32_t child : plan_[reference.query].children) {
-        if (!subscriptions_[child]->has(reference.node)) cells_[child]->prefetch_cell(reference.node);
-      }
-    }
-    for (size_t i = begin; i < end; ++i) apply_reference(Reference(references_[i]));
-    begin = end;
+  for (size_t i = 0, fetched = 0; i < references_.size(); ++i) {
+    for (; fetched < std::min(references_.size(), i + kReferencesAhead); ++fetched)
+      prefetch_referred(&references_[fetched]);
+    apply_reference(references_[i]);  // which may lead to more
   }
   references_.clear();
 }
 
-void SamplingShard::apply_reference(const Reference& reference) {
-  const uint32_t owner = sampling_worker_of(reference.node, options_.sampling_workers);
-  if (owner != options_.worker) {
-    sampling_[owner].reference(reference.query, reference.node, reference.worker, reference.change);
-    return;
-  }
-  for (uint32_t child : plan_[reference.query].children) subscribe(child, reference);
-  const uint32_t type = plan_[reference.query].neighbor_type;
-  if (features_[type]->width() == 0) return;
-  const Subscribed result = feature_subscriptions_[type]->add(reference.node, reference.worker, reference.change);
-  if (result == Subscribed::kAsBefore || is_seed_of(type, reference.node, reference.worker)) return;
-  if (result == Subscribed::kNoLonger ||
-      (result == Subscribed::kNow && features_[type]->row_of(reference.node) != FeatureTable::kNoRow)) {
-    touched_features_.push_back({type, reference.worker, reference.node});
+// Fetches the cells that the reference may be the first to need. Reads what `refer` fetches.
+inline void SamplingShard::prefetch_referred(Reference* reference) const {
+  if (reference->owner != options_.worker) return;
+  bool first = true;
+  for (const Referred& referred : referred_[reference->query]) {
+    uint64_t* const row = referred.nodes->find(reference->node, reference->hash);
+    if (std::exchange(first, false)) {
+      reference->row = row;
+      reference->moves = static_cast<uint32_t>(referred.nodes->moves());
+    }
+    if (row == nullptr) continue;
+    for (uint32_t child : referred.children) {
+      const Tables& tables = tables_[child];
+      if (!tables.subscriptions->has_at(row)) tables.cells->prefetch_cell(row);
+    }
   }
 }
 
-void SamplingShard::subscribe(uint32_t query, const Reference& reference) {
-  const Subscribed result = subscriptions_[query]->add(reference.node, reference.worker, reference.change);
+inline void SamplingShard::apply_reference(const Reference& reference) {
+  // The reference itself moves when it leads to others.
+  const auto [node, hash, change, known, query, worker, owner, moves] = reference;
+  if (owner != options_.worker) return sampling_[owner].reference(query, node, worker, change);
+  uint64_t* row = known;
+  for (const Referred& referred : referred_[query]) {
+    if (row == nullptr || moves != static_cast<uint32_t>(referred.nodes->moves())) {
+      row = referred.nodes->insert(node, hash);
+    }
+    for (uint32_t child : referred.children) subscribe(child, row, worker, change);
+    if (referred.features) subscribe_features(plan_[query].neighbor_type, row, worker, change);
+    if (change <= 0) referred.nodes->release(row);
+    row = nullptr;
+  }
+}
+
+inline void SamplingShard::subscribe(uint32_t query, uint64_t* row, uint32_t worker, int64_t change) {
+  const Tables& tables = tables_[query];
+  const Subscribed result = tables.subscriptions->add_at(row, worker, change);
   if (result == Subscribed::kAsBefore) return;
-  const CellView cell = cells_[query]->find(reference.node);
+  const CellView cell = tables.cells->at(row);
   const bool now = result == Subscribed::kNow;
-  if (!now || cell.size > 0) touched_samples_.push_back({query, reference.worker, reference.node});
-  for (uint32_t i = 0; i < cell.size; ++i) {
-    references_.push_back({query, reference.worker, cell.ids[i], now ? 1 : -1});
+  if (!now || cell.size > 0) touched_samples_.push_back({query, worker, row[0], row, tables.nodes->moves()});
+  if (!tables.refers) return;
+  for (uint32_t i = 0; i < cell.size; ++i) refer(query, worker, cell.ids[i], now ? 1 : -1);
+}
+
+void SamplingShard::subscribe_features(uint32_t type, uint64_t* row, uint32_t worker, int64_t change) {
+  const Subscribed result = feature_subscriptions_[type]->add_at(row, worker, change);
+  if (result == Subscribed::kAsBefore || is_seed_of(type, row[0], worker)) return;
+  if (result == Subscribed::kNoLonger ||
+      (result == Subscribed::kNow && features_[type]->row_of(row[0]) != FeatureTable::kNoRow)) {
+    touched_features_.push_back({type, worker, row[0]});
   }
 }
 
@@ -324,8 +232,7 @@ void SamplingShard::receive(std::span<const uint8_t> blocks) {
       }
       grow_serving(record.worker + 1);
     });
-    block.for_each(
-        [&](const Record& record) { references_.push_back({record.what, record.worker, record.node, record.change}); });
+    block.for_each([&](const Record& record) { refer(record.what, record.worker, record.node, record.change); });
     complete();
     received_.passed(block.header());
   }
@@ -340,34 +247,37 @@ void SamplingShard::complete() {
   publish_features();
 }
 
+inline void SamplingShard::tell_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell) {
+  const CellFormat& format = tables_[query].cells->format();
+  if (cell.size == 0) {
+    serving_[worker].no_sample(query, node);
+  } else if (tables_[query].ids_alone) {
+    serving_[worker].sample_of_ids(query, node, format, cell);
+  } else {
+    serving_[worker].sample(query, node, format, cell);
+  }
+}
+
 void SamplingShard::publish_samples() {
   for (const Touched& touched : touched_samples_) {
+    const Tables& tables = tables_[touched.what];
+    uint64_t* const row = touched.moves == tables.nodes->moves() ? touched.row : tables.nodes->find(touched.node);
     if (touched.worker != kAllWorkers) {
-      publish_sample(touched.what, touched.node, touched.worker, cells_[touched.what]->find(touched.node));
+      publish_sample(touched.what, touched.node, touched.worker, row);
       continue;
     }
-    const CellTable& cells = *cells_[touched.what];
-    const CellView cell = cells_[touched.what]->take(touched.node);
-    for_each_subscriber(touched.what, touched.node, [&](uint32_t worker) {
-      if (cell.size > 0) {
-        serving_[worker].sample(touched.what, touched.node, cells.format(), cell);
-      } else {
-        serving_[worker].no_sample(touched.what, touched.node);
-      }
-    });
+    const CellView cell = tables.cells->take_at(row);
+    for_each_subscriber(touched.what, touched.node, row,
+                        [&](uint32_t worker) { tell_sample(touched.what, touched.node, worker, cell); });
   }
   touched_samples_.clear();
 }
 
 // As it is now: whatever a worker was told before, in this event or an earlier one, it has this afterwards.
-void SamplingShard::publish_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell) {
+void SamplingShard::publish_sample(uint32_t query, uint64_t node, uint32_t worker, const uint64_t* row) {
   const bool needed = plan_[query].of_seeds() ? is_seed_of(plan_.seed_type(), node, worker)
-                                              : subscriptions_[query]->count(node, worker) > 0;
-  if (needed && cell.size > 0) {
-    serving_[worker].sample(query, node, cells_[query]->format(), cell);
-  } else {
-    serving_[worker].no_sample(query, node);
-  }
+                                              : subscriptions_[query]->count_at(row, worker) > 0;
+  tell_sample(query, node, worker, needed ? cells_[query]->at(row) : CellView{});
 }
 
 void SamplingShard::publish_features() {
@@ -409,7 +319,7 @@ void SamplingShard::publish_all(uint32_t worker) {
       if (needed) nodes.push_back(node);
     });
     std::sort(nodes.begin(), nodes.end());  // as in `remove_sorted`
-    for (uint64_t node : nodes) publish_sample(q, node, worker, cells_[q]->find(node));
+    for (uint64_t node : nodes) publish_sample(q, node, worker, side_of(q).nodes->find(node));
   }
   for (uint32_t type = 0; type < features_.size(); ++type) {
     for (uint32_t row = 0; row < features_[type]->size(); ++row) {

@@ -31,6 +31,7 @@
 #include "presampling/cell_table.h"
 #include "presampling/feature_table.h"
 #include "presampling/neighbor_lists.h"
+#include "presampling/node_table.h"
 #include "presampling/publication.h"
 #include "presampling/query_plan.h"
 #include "presampling/seed_owners.h"
@@ -123,28 +124,61 @@ class SamplingShard {
  private:
   static constexpr uint32_t kAllWorkers = UINT32_MAX;
 
-  struct Work {  // one edge at one of its ends, for one query
-    uint32_t query;
-    uint64_t node;
-    Neighbor neighbor;
-  };
-  struct Reference {
-    uint32_t query, worker;
-    uint64_t node;
-    int64_t change;
-  };
-  struct Touched {  // a sample, or a row of features, that somebody may have to be told of
-    uint32_t what, worker;
-    uint64_t node;
-  };
   struct Side {  // an edge type, seen from one end
     uint32_t edge_type;
     bool incoming, undirected;
     std::vector<uint32_t> queries;
     std::unique_ptr<NeighborLists> lists;  // null without `keep_edges`
+    std::unique_ptr<NodeTable> nodes;      // the cells of its queries, and who needs them, node by node
     bool timed = false;                    // some query has times, so lists have
+    bool ids_alone = true;                 // cells of all queries are ids alone
+    size_t collected = 0;                  // works of the event that are made already
+  };
+  struct Work {  // one edge at one of its ends
+    const Side* side;
+    uint64_t node, hash;
+    Neighbor neighbor;
+    uint64_t* row = nullptr;  // as long as rows have not moved
+    uint64_t moves = 0;
+    size_t change = 0;  // which of the side's list it is
+  };
+  struct Works {
+    std::vector<Work> all;
+    std::vector<CellTable::Draw> draws;  // of each work, for each query of its side
+  };
+  struct Tables {  // of a query, as its side has them
+    NodeTable* nodes;
+    CellTable* cells;
+    SubscriptionTable* subscriptions;
+    bool of_seeds, ids_alone;
+    bool refers;  // its neighbours' owners count something
+  };
+  struct Removal {  // of a neighbour from a cell
+    uint32_t query;
+    uint64_t node, neighbor;
+  };
+  struct Reference {
+    uint64_t node, hash;
+    int64_t change;
+    uint64_t* row;  // in the first table in which something is counted of the node; as long as rows have not moved
+    uint32_t query, worker, owner;
+    uint32_t moves;  // the last bits
+  };
+  struct Referred {  // what is counted of a neighbour in one table of nodes
+    NodeTable* nodes;
+    std::vector<uint32_t> children;  // queries
+    bool features = false;           // of its features too
+  };
+  struct Touched {  // a sample, or a row of features, that somebody may have to be told of
+    uint32_t what, worker;
+    uint64_t node;
+    uint64_t* row = nullptr;  // of a sample; as long as rows have not moved
+    uint64_t moves = UINT64_MAX;
   };
 
+  void make_sides();
+  void make_tables();
+  void make_referred();
   // Whether a query has times: its cells are drawn by them, or carry them.
   static bool has_times(const OneHopQuery& query) { return query.timed || query.by == SampleBy::kLatest; }
   bool owns(uint64_t node) const { return sampling_worker_of(node, options_.sampling_workers) == options_.worker; }
@@ -154,15 +188,33 @@ class SamplingShard {
   void for_each_end(const Side& side, const EdgeBatch& edges, size_t i, const Visit& visit) const;
   void change_lists(const Side& side, const EdgeBatch& edges, bool has);
   void change_edges(uint32_t edge_type, const EdgeBatch& edges, bool has);
-  bool is_late(const Side& side, uint32_t query, uint64_t node, const Neighbor& neighbor) const;
-  void run_work(bool has);
+  void collect(uint32_t edge_type, const EdgeBatch& edges, size_t begin, Works* to);
+  template <class Prepare, class Apply>
+  void change_cells(uint32_t edge_type, const EdgeBatch& edges, const Prepare& prepare, const Apply& apply);
+  void prepare(Work* work, CellTable::Draw* draws, bool has) const;
+  void prepare_ids(Work* work, CellTable::Draw* draws) const;
+  void apply(Work* work, const CellTable::Draw* draws, bool has);
+  void apply_ids(Work* work, const CellTable::Draw* draws);
+  bool is_late(const Work& work, uint32_t query) const;
   void remove_sorted();
-  void change_cell(const Work& work, bool has);
   void redraw(uint32_t query, uint64_t node);
   void erase_cell(uint32_t query, uint64_t node);
 
+  const Side& side_of(uint32_t query) const { return sides_[sides_of_[query]]; }
+  // `visit(worker)` for each serving worker that has the samples of a node, whose row may be null.
   template <class Visit>
-  void for_each_subscriber(uint32_t query, uint64_t node, const Visit& visit) const;
+  void for_each_subscriber(uint32_t query, uint64_t node, const uint64_t* row, const Visit& visit) const {
+    if (tables_[query].of_seeds) {
+      for_each_owner(node, visit);
+    } else {
+      tables_[query].subscriptions->for_each_worker_at(row, visit);
+    }
+  }
+  // For events that are not about one row.
+  template <class Visit>
+  void for_each_subscriber(uint32_t query, uint64_t node, const Visit& visit) const {
+    for_each_subscriber(query, node, side_of(query).nodes->find(node), visit);
+  }
   bool is_seed_of(uint32_t node_type, uint64_t node, uint32_t worker) const {
     return node_type == plan_.seed_type() &&
            (owners_.of(node) == worker || (next_owners_ && next_owners_->of(node) == worker));
@@ -177,13 +229,48 @@ class SamplingShard {
   }
   void tell_owners(const SeedOwners& told, const SeedOwners& other, int64_t change);
   void grow_serving(uint32_t workers);
+  // A node is in so many more samples of the query that the worker has: this goes to its owner, when the event is
+  // complete. Its row is fetched for then.
+  void refer(uint32_t query, uint32_t worker, uint64_t node, int64_t change) {
+    const uint32_t owner = sampling_worker_of(node, options_.sampling_workers);
+    uint64_t hash = 0;
+    if (owner == options_.worker) {
+      if (referred_[query].empty()) return;
+      hash = NodeTable::hash_of(node);
+      for (const Referred& referred : referred_[query]) referred.nodes->prefetch(hash);
+    }
+    references_.push_back({node, hash, change, nullptr, query, worker, owner, 0});
+  }
+  // A cell has changed: its neighbours' owners have to know, and whoever has it. Rows may move.
+  void tell_change(uint32_t query, uint64_t* row, uint64_t neighbor, CellChange change) {
+    const Tables& tables = tables_[query];
+    const uint64_t node = row[0];
+    bool needed = false;
+    for_each_subscriber(query, node, row, [&](uint32_t worker) {
+      needed = true;
+      if (!tables.refers) return;
+      if (change.added) refer(query, worker, neighbor, 1);
+      if (change.removed) refer(query, worker, change.removed_id, -1);
+    });
+    if (change.first) {
+      if (needed) {
+        touched_samples_.push_back({query, kAllWorkers, node, row, tables.nodes->moves()});
+      } else {
+        tables.cells->take_at(row);  // nobody waits for it
+      }
+    }
+    if (change.incomplete) redraw(query, node);
+  }
   void pass_references();
+  void prefetch_referred(Reference* reference) const;
   void apply_reference(const Reference& reference);
-  void subscribe(uint32_t query, const Reference& reference);
+  void subscribe(uint32_t query, uint64_t* row, uint32_t worker, int64_t change);
+  void subscribe_features(uint32_t type, uint64_t* row, uint32_t worker, int64_t change);
   // After each event: references are passed on, then what was touched is published.
   void complete();
   void publish_samples();
-  void publish_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell);
+  void publish_sample(uint32_t query, uint64_t node, uint32_t worker, const uint64_t* row);
+  void tell_sample(uint32_t query, uint64_t node, uint32_t worker, const CellView& cell);
   void publish_features();
   void publish_row(uint32_t node_type, uint64_t node, uint32_t worker);
   void settle();
@@ -191,17 +278,22 @@ class SamplingShard {
   QueryPlan plan_;
   ShardOptions options_;
   SeedOwners owners_;
-  std::optional<SeedOwners> next_owners_;          // while seeds are moved
-  std::vector<std::unique_ptr<CellTable>> cells_;  // by query
+  std::optional<SeedOwners> next_owners_;  // while seeds are moved
   std::vector<Side> sides_;
+  std::vector<size_t> sides_of_;                                           // by query
+  std::vector<std::unique_ptr<CellTable>> cells_;                          // by query
   std::vector<std::unique_ptr<SubscriptionTable>> subscriptions_;          // by query; none of the first hop has any
   std::vector<std::unique_ptr<SubscriptionTable>> feature_subscriptions_;  // by node type
   std::vector<std::unique_ptr<FeatureTable>> features_;                    // by node type
   std::vector<PublicationWriter> serving_, sampling_;
+  std::vector<std::vector<Referred>> referred_;  // by query
+  std::vector<Tables> tables_;                   // by query
+  size_t most_queries_ = 0;                      // of a side
   BlockOrder received_;
 
   // Working memory of an event.
-  std::vector<Work> work_;
+  Works works_, next_works_;
+  std::vector<Removal> removals_;
   std::vector<NeighborLists::Change> list_changes_;
   std::vector<Reference> references_;
   std::vector<Touched> touched_samples_, touched_features_;

@@ -41,7 +41,7 @@ void SamplingShard::tell_owners(const SeedOwners& told, const SeedOwners& other,
     for (uint64_t node : nodes) {
       const CellView cell = cells_[q]->find(node);
       const uint32_t worker = told.of(node);
-      for (uint32_t i = 0; i < cell.size; ++i) references_.push_back({q, worker, cell.ids[i], change});
+      for (uint32_t i = 0; i < cell.size; ++i) refer(q, worker, cell.ids[i], change);
       touched_samples_.push_back({q, worker, node});
       if (references_.size() >= kAtOnce) complete();
     }

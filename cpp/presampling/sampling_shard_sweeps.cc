@@ -25,7 +25,7 @@ void SamplingShard::remove_nodes(uint32_t node_type, std::span<const uint64_t> n
     });
     side.lists->apply(list_changes_);
   }
-  work_.clear();
+  removals_.clear();
   for (uint32_t q = 0; q < plan_.size(); ++q) {
     if (plan_[q].key_type == node_type) {
       for (uint64_t node : erased_) erase_cell(q, node);
@@ -33,7 +33,7 @@ void SamplingShard::remove_nodes(uint32_t node_type, std::span<const uint64_t> n
     if (plan_[q].neighbor_type != node_type) continue;
     cells_[q]->for_each([&](uint64_t node, const CellView& cell) {
       for (uint32_t i = 0; i < cell.size; ++i) {
-        if (is_erased(cell.ids[i])) work_.push_back({q, node, {cell.ids[i]}});
+        if (is_erased(cell.ids[i])) removals_.push_back({q, node, cell.ids[i]});
       }
     });
   }
@@ -56,7 +56,7 @@ void SamplingShard::expire(uint32_t edge_type, double before) {
                                   " cannot expire: their queries keep no times");
     }
   }
-  work_.clear();
+  removals_.clear();
   for (const Side& side : sides_) {
     if (side.edge_type != edge_type) continue;
     list_changes_.clear();
@@ -67,12 +67,12 @@ void SamplingShard::expire(uint32_t edge_type, double before) {
       side.lists->apply(list_changes_);
     }
     for (uint32_t q : side.queries) {
-      for (const auto& change : list_changes_) work_.push_back({q, change.node, change.neighbor});
+      for (const auto& change : list_changes_) removals_.push_back({q, change.node, change.neighbor.id});
       if (side.lists != nullptr) continue;
       const CellFormat& format = cells_[q]->format();
       cells_[q]->for_each([&](uint64_t node, const CellView& cell) {
         for (uint32_t i = 0; i < cell.size; ++i) {
-          if (format.time_at(cell, i) < before) work_.push_back({q, node, {cell.ids[i]}});
+          if (format.time_at(cell, i) < before) removals_.push_back({q, node, cell.ids[i]});
         }
       });
     }
@@ -85,10 +85,18 @@ void SamplingShard::expire(uint32_t edge_type, double before) {
 // Removes what tables were gone through for. The order of a table is that of its history, which a worker whose state
 // was loaded does not have, and its blocks must be the same.
 void SamplingShard::remove_sorted() {
-  std::sort(work_.begin(), work_.end(), [](const Work& a, const Work& b) {
-    return std::tie(a.query, a.node, a.neighbor.id) < std::tie(b.query, b.node, b.neighbor.id);
+  std::sort(removals_.begin(), removals_.end(), [](const Removal& a, const Removal& b) {
+    return std::tie(a.query, a.node, a.neighbor) < std::tie(b.query, b.node, b.neighbor);
   });
-  run_work(false);
+  for (const Removal& removal : removals_) {
+    NodeTable& nodes = *side_of(removal.query).nodes;
+    uint64_t* row = nodes.find(removal.node);
+    if (row == nullptr) continue;
+    const CellChange change = cells_[removal.query]->erase_at(row, removal.neighbor);
+    if (change.changed) tell_change(removal.query, row, removal.neighbor, change);
+    row = nodes.find(removal.node);  // it may have moved
+    if (row != nullptr) nodes.release(row);
+  }
 }
 
 }  // namespace livegnn

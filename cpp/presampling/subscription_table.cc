@@ -6,62 +6,79 @@
 
 namespace livegnn {
 
-Subscribed SubscriptionTable::add_to(Slot* slot, uint64_t node, uint32_t worker, int64_t change) {
+Subscribed SubscriptionTable::add(uint64_t node, uint32_t worker, int64_t change) {
+  uint64_t* const row = nodes_->insert(node);
+  try {
+    const Subscribed result = add_at(row, worker, change);
+    nodes_->release(row);
+    return result;
+  } catch (...) {
+    nodes_->release(row);
+    throw;
+  }
+}
+
+Subscribed SubscriptionTable::add_further(uint64_t* row, uint32_t worker, int64_t change) {
   assert(worker < kMaxServingWorkers);
   if (change == 0) return Subscribed::kAsBefore;
-  Count* found = nullptr;
-  if (slot != nullptr) {
-    const Counts counts = counts_of(*slot);
+  const Word word = word_of(row);
+  Count alone{word.ref, word.count}, *found = nullptr;
+  if (row[column_] != 0) {
+    const Counts counts = word.count > 0 ? Counts{&alone, 1} : block_at(word.ref);
     found = std::find_if(counts.begin(), counts.end(), [&](const Count& one) { return one.worker == worker; });
     if (found == counts.end()) found = nullptr;
   }
   const int64_t count = (found == nullptr ? 0 : int64_t{found->count}) + change;
   if (count < 0 || count > int64_t{UINT32_MAX}) {
     throw std::runtime_error("subscriptions: worker " + std::to_string(worker) + " would need node " +
-                             std::to_string(node) + " " + std::to_string(count) + " times");
+                             std::to_string(row[0]) + " " + std::to_string(count) + " times");
   }
+  const Count changed{worker, static_cast<uint32_t>(count)};
   if (found != nullptr && count > 0) {
-    found->count = static_cast<uint32_t>(count);
+    if (found == &alone) {
+      row[column_] = std::bit_cast<uint64_t>(Word{changed.worker, changed.count});
+    } else {
+      *found = changed;
+    }
     return Subscribed::kAsBefore;
   }
   if (count > 0) {
-    const Count added{worker, static_cast<uint32_t>(count)};
-    if (slot == nullptr) {
-      slot = slots_.insert(node);
-      slot->ref = added.worker;
-      slot->count = added.count;
+    if (row[column_] == 0) {
+      row[column_] = std::bit_cast<uint64_t>(Word{changed.worker, changed.count});
+      ++size_;
     } else {
-      add_worker(slot, added);
+      add_worker(row, changed);
     }
     return Subscribed::kNow;
   }
-  if (slot->count > 0) {
-    slots_.erase(slot);
+  if (found == &alone) {
+    row[column_] = 0;
+    --size_;
   } else {
-    remove_worker(slot, found);
+    remove_worker(row, found);
   }
   return Subscribed::kNoLonger;
 }
 
-void SubscriptionTable::add_worker(Slot* slot, Count count) {
-  const Counts old = counts_of(*slot);
+void SubscriptionTable::add_worker(uint64_t* row, Count count) {
+  const Word word = word_of(row);
+  Count alone{word.ref, word.count};
+  const Counts old = word.count > 0 ? Counts{&alone, 1} : block_at(word.ref);
   const BlockRef block = heap_.allocate(bytes_for(old.size + 1), 0);
   *static_cast<uint64_t*>(heap_.at(block)) = old.size + 1;
   const Counts counts = block_at(block);
   std::copy(old.begin(), old.end(), counts.begin());
   counts.first[old.size] = count;
-  if (slot->count == 0) heap_.free(slot->ref);
-  slot->ref = block;
-  slot->count = 0;
+  if (word.count == 0) heap_.free(word.ref);
+  row[column_] = std::bit_cast<uint64_t>(Word{block, 0});
 }
 
-void SubscriptionTable::remove_worker(Slot* slot, Count* removed) {
-  const Counts old = block_at(slot->ref);
-  const BlockRef replaced = slot->ref;
+void SubscriptionTable::remove_worker(uint64_t* row, Count* removed) {
+  const Word word = word_of(row);
+  const Counts old = block_at(word.ref);
   if (old.size == 2) {
     const Count left = old.first[removed == old.first ? 1 : 0];
-    slot->ref = left.worker;
-    slot->count = left.count;
+    row[column_] = std::bit_cast<uint64_t>(Word{left.worker, left.count});
   } else {
     const BlockRef block = heap_.allocate(bytes_for(old.size - 1), 0);
     *static_cast<uint64_t*>(heap_.at(block)) = old.size - 1;
@@ -69,9 +86,9 @@ void SubscriptionTable::remove_worker(Slot* slot, Count* removed) {
     for (const Count& one : old) {
       if (&one != removed) *to++ = one;
     }
-    slot->ref = block;
+    row[column_] = std::bit_cast<uint64_t>(Word{block, 0});
   }
-  heap_.free(replaced);
+  heap_.free(word.ref);
 }
 
 void SubscriptionTable::settle() {
@@ -79,11 +96,12 @@ void SubscriptionTable::settle() {
   if (heap_.free_bytes() <= heap_.live_bytes() / 2 + kTolerated) return;
   try {
     if (!heap_.mark_sparse()) return;
-    slots_.for_each([&](Slot& slot) {
-      if (slot.count > 0 || !heap_.in_sparse(slot.ref)) return;
-      const BlockRef to = heap_.copy(slot.ref);
-      heap_.free(slot.ref);
-      slot.ref = to;
+    nodes_->for_each([&](uint64_t* row) {
+      const Word word = word_of(row);
+      if (row[column_] == 0 || word.count > 0 || !heap_.in_sparse(word.ref)) return;
+      const BlockRef to = heap_.copy(word.ref);
+      heap_.free(word.ref);
+      row[column_] = std::bit_cast<uint64_t>(Word{to, 0});
     });
   } catch (const std::bad_alloc&) {
     // The other blocks stay where they are.
@@ -92,10 +110,13 @@ void SubscriptionTable::settle() {
 }
 
 void SubscriptionTable::clear() noexcept {
-  slots_.for_each([&](Slot& slot) {
-    if (slot.count == 0) heap_.free(slot.ref);
+  nodes_->for_each([&](uint64_t* row) {
+    const Word word = word_of(row);
+    if (row[column_] != 0 && word.count == 0) heap_.free(word.ref);
+    row[column_] = 0;
   });
-  slots_.clear();
+  size_ = 0;
+  nodes_->purge();
   settle();
 }
 

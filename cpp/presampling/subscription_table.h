@@ -1,24 +1,27 @@
 // Which serving workers need something of a node, and how often: reference counts by node and worker. There is one
 // table for the cells of each one-hop query whose key nodes are neighbours, and one for the features of each node type.
 //
-//   id ─► slot | id | worker | count |             one worker: 16 bytes a node
-//         slot | id | block  | 0     | ─► | number of workers | worker, count | worker, count | ..
+//   id ─► row of a NodeTable | id | .. | worker, count | .. |     one worker: 8 bytes a node
+//                            | id | .. | block, 0      | .. | ─► | number of workers | worker, count | worker, count |
+//                            ..
 //
-// Invariants: counts are positive; a node without a count has no slot, so nodes that come and go leave nothing; a node
-// with one worker has no block.
+// Invariants: counts are positive; the word of a node without a count is 0; a node with one worker has no block.
 // Thread safety: any number of readers, or one writer.
 #pragma once
 
+#include <bit>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "memory/block_heap.h"
-#include "presampling/slot_table.h"
+#include "presampling/node_table.h"
 #include "views/arrays.h"
 
 namespace livegnn {
@@ -29,54 +32,63 @@ enum class Subscribed : uint8_t { kAsBefore, kNow, kNoLonger };
 
 class SubscriptionTable {
  public:
-  SubscriptionTable() = default;
+  // The rows are those of `nodes`, which has none yet and outlives this table; null: it has rows of its own.
+  explicit SubscriptionTable(NodeTable* nodes = nullptr)
+      : own_(nodes == nullptr ? std::make_unique<NodeTable>() : nullptr),
+        nodes_(nodes == nullptr ? own_.get() : nodes),
+        column_(nodes_->add_column()) {}
   SubscriptionTable(const SubscriptionTable&) = delete;
   SubscriptionTable& operator=(const SubscriptionTable&) = delete;
 
-  size_t size() const { return slots_.size(); }  // nodes that somebody needs
-  size_t bytes() const { return slots_.bytes() + heap_.resident_bytes(); }
-  void prefetch(uint64_t node) const { slots_.prefetch(node); }
+  size_t size() const { return size_; }  // nodes that somebody needs
+  // Without rows that are not its own.
+  size_t bytes() const { return (own_ == nullptr ? 0 : own_->bytes()) + heap_.resident_bytes(); }
+  NodeTable* nodes() const { return nodes_; }
 
-  bool has(uint64_t node) const { return slots_.find(node) != nullptr; }
-  uint32_t count(uint64_t node, uint32_t worker) const {
-    const Slot* slot = slots_.find(node);
-    if (slot == nullptr) return 0;
-    for (const Count& one : counts_of(*slot)) {
-      if (one.worker == worker) return one.count;
-    }
-    return 0;
+  // -- reading. Rows may be null.
+
+  bool has(uint64_t node) const { return has_at(nodes_->find(node)); }
+  bool has_at(const uint64_t* row) const { return row != nullptr && row[column_] != 0; }
+  uint32_t count(uint64_t node, uint32_t worker) const { return count_at(nodes_->find(node), worker); }
+  uint32_t count_at(const uint64_t* row, uint32_t worker) const {
+    uint32_t count = 0;
+    for_each_at(row, [&](const Count& one) { count += one.worker == worker ? one.count : 0; });
+    return count;
   }
   // `visit(worker)` for each that needs the node, in no order.
   template <class Visit>
   void for_each_worker(uint64_t node, Visit&& visit) const {
-    const Slot* slot = slots_.find(node);
-    if (slot == nullptr) return;
-    for (const Count& one : counts_of(*slot)) visit(one.worker);
+    for_each_worker_at(nodes_->find(node), visit);
+  }
+  template <class Visit>
+  void for_each_worker_at(const uint64_t* row, Visit&& visit) const {
+    for_each_at(row, [&](const Count& one) { visit(one.worker); });
   }
   // `visit(node, worker, count)`, in no order.
   template <class Visit>
   void for_each(Visit&& visit) const {
-    slots_.for_each([&](const Slot& slot) {
-      for (const Count& one : counts_of(slot)) visit(slot.key, one.worker, one.count);
+    std::as_const(*nodes_).for_each([&](const uint64_t* row) {
+      for_each_at(row, [&](const Count& one) { visit(row[0], one.worker, one.count); });
     });
   }
 
   // Adds to a count, and says whether the worker needs the node now, or no longer. Throws std::runtime_error if the
   // count would be negative, or more than 32 bits hold, and std::bad_alloc; then nothing has changed.
-  Subscribed add(uint64_t node, uint32_t worker, int64_t change) {
-    // Nearly always the one worker that a node has, once more or less.
-    Slot* slot = slots_.find(node);
-    if (slot == nullptr && change == 1) {
-      slot = slots_.insert(node);
-      slot->ref = worker;
-      slot->count = 1;
+  Subscribed add(uint64_t node, uint32_t worker, int64_t change);
+  // The same in the node's row, which stays if it becomes blank.
+  Subscribed add_at(uint64_t* row, uint32_t worker, int64_t change) {
+    // Nearly always the one worker that a node has, or its first, once more or less.
+    const Word word = word_of(row);
+    if (row[column_] == 0 && change == 1) {
+      row[column_] = std::bit_cast<uint64_t>(Word{worker, 1});
+      ++size_;
       return Subscribed::kNow;
     }
-    const int64_t count = slot == nullptr ? 0 : int64_t{slot->count} + change;
-    if (slot == nullptr || slot->count == 0 || slot->ref != worker || count <= 0 || count > int64_t{UINT32_MAX}) {
-      return add_to(slot, node, worker, change);
+    const int64_t count = int64_t{word.count} + change;
+    if (word.count == 0 || word.ref != worker || count <= 0 || count > int64_t{UINT32_MAX}) {
+      return add_further(row, worker, change);
     }
-    slot->count = static_cast<uint32_t>(count);
+    row[column_] = std::bit_cast<uint64_t>(Word{worker, static_cast<uint32_t>(count)});
     return Subscribed::kAsBefore;
   }
   // Gives memory back if much is free; call it after a batch.
@@ -92,13 +104,11 @@ class SubscriptionTable {
   struct Count {
     uint32_t worker, count;
   };
-  struct Slot {
-    uint64_t key;
+  struct Word {
     uint32_t ref;    // the worker; or the block of several, if `count` is 0
     uint32_t count;  // of the one worker
-
-    bool empty() const { return count == 0 && ref == 0; }
   };
+  static_assert(sizeof(Word) == sizeof(uint64_t));
   struct Counts {
     Count* first;
     size_t size;
@@ -107,20 +117,26 @@ class SubscriptionTable {
   };
 
   static size_t bytes_for(size_t workers) { return sizeof(uint64_t) + workers * sizeof(Count); }
+  Word word_of(const uint64_t* row) const { return std::bit_cast<Word>(row[column_]); }
   Counts block_at(BlockRef block) const {
     auto* const words = static_cast<uint64_t*>(heap_.at(block));
     return {reinterpret_cast<Count*>(words + 1), static_cast<size_t>(*words)};
   }
-  Counts counts_of(const Slot& slot) const {
-    if (slot.count == 0) return block_at(slot.ref);
-    static_assert(offsetof(Slot, ref) + sizeof(uint32_t) == offsetof(Slot, count) && sizeof(Slot) == 16);
-    return {reinterpret_cast<Count*>(const_cast<uint32_t*>(&slot.ref)), 1};
+  template <class Visit>
+  void for_each_at(const uint64_t* row, const Visit& visit) const {
+    if (!has_at(row)) return;
+    const Word word = word_of(row);
+    if (word.count > 0) return visit(Count{word.ref, word.count});
+    for (const Count& one : block_at(word.ref)) visit(one);
   }
-  Subscribed add_to(Slot* slot, uint64_t node, uint32_t worker, int64_t change);
-  void add_worker(Slot* slot, Count count);
-  void remove_worker(Slot* slot, Count* removed);
+  Subscribed add_further(uint64_t* row, uint32_t worker, int64_t change);
+  void add_worker(uint64_t* row, Count count);
+  void remove_worker(uint64_t* row, Count* removed);
 
-  SlotTable<Slot> slots_;
+  std::unique_ptr<NodeTable> own_;
+  NodeTable* nodes_;
+  size_t column_;
+  size_t size_ = 0;
   BlockHeap heap_;
 };
 

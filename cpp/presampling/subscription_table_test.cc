@@ -53,7 +53,6 @@ TEST(a_subscription_table_counts_by_worker) {
         CHECK_EQ(model.count({node, one}), 1u);
       });
       CHECK_EQ(table.has(node), any);
-      table.prefetch(node);
     }
     CHECK(read(table) == model);
     Arrays arrays;
