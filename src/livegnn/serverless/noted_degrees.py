@@ -14,7 +14,7 @@ import numpy as np
 
 from livegnn.inference.degrees import Degrees
 from livegnn.model.hops import Reads
-from livegnn.serverless.feature_cache import FeatureCache
+from livegnn.serverless.feature_cache import CachedFeatures
 from livegnn.serverless.snapshot import Snapshot
 from livegnn.serverless.subgraph import Lists, Neighborhood, receiver_of
 from livegnn.types import DoubleArray, IntArray, NodeType
@@ -42,7 +42,7 @@ class NotedDegrees:
         return {name: _COLUMNS * len(lists) for name, lists in self._lists.items()}
 
     def read(
-        self, cache: FeatureCache, snapshot: Snapshot, lists: Lists, rows: "Int64[IntArray, 'rows']"
+        self, cache: CachedFeatures, snapshot: Snapshot, lists: Lists, rows: "Int64[IntArray, 'rows']"
     ) -> Degrees:
         """What `Snapshot.degrees` returns; it is asked for those that the cache has not."""
         name = receiver_of(lists)

@@ -3,7 +3,8 @@
 `livegnn.serverless.source` opens one of a store.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
 from livegnn.graph import Schema
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
 
     from livegnn.inference import Degrees
+
+T = TypeVar("T")
 
 _ATTEMPTS = 5
 
@@ -74,6 +77,19 @@ class Snapshot(Protocol):
         self, node_type: NodeType | None, rows: "Int64[IntArray, 'rows']"
     ) -> "Float32[FloatArray, 'rows channels']":
         """The features of these nodes."""
+
+
+class Source(Protocol):
+    """The newest snapshot of a store."""
+
+    def newest(self) -> Snapshot:
+        """The newest snapshot; the same object as before if there is no newer one."""
+        ...
+
+    def read(self, request: Callable[[Snapshot], T]) -> T:
+        """What `request` returns of the snapshot that was opened last; of the newest one if that was
+        replaced meanwhile."""
+        ...
 
 
 def list_manifests(objects: Objects, after: int = 0) -> list[ObjectInfo]:
