@@ -22,7 +22,7 @@ def features_of(rows: np.ndarray, width: int, version: int) -> np.ndarray:
 
 
 def notes_of(rows: np.ndarray, noted: int, version: int) -> np.ndarray:
-    return (rows[:, None] + np.arange(noted) + 100_000 * version).astype(np.float64)
+    return (rows[:, None] + np.arange(noted) + 100 * version).astype(np.uint8)
 
 
 def open_cache(fd: int) -> tuple[SharedMemory, SharedFeatureCache]:

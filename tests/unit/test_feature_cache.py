@@ -14,7 +14,7 @@ from livegnn.serverless.feature_cache import FeatureCache
 
 WIDTHS = {"user": 3, "item": 8, "tag": 0}
 NOTES = {"user": 2, "item": 1}
-BYTES = {name: 4 * width + 32 + 8 * NOTES.get(name, 0) for name, width in WIDTHS.items()}
+BYTES = {name: 4 * width + 32 + NOTES.get(name, 0) for name, width in WIDTHS.items()}
 
 rows = st.lists(st.integers(0, 30), max_size=12)
 name = st.sampled_from(list(WIDTHS))
@@ -32,7 +32,7 @@ def features_of(node_type: str, numbers: list[int], version: int) -> np.ndarray:
 
 
 def notes_of(node_type: str, degrees: list[int], version: int) -> np.ndarray | None:
-    both = np.array([(degree, version) for degree in degrees], np.float64).reshape(-1, 2)
+    both = np.array([(degree, version) for degree in degrees], np.uint8).reshape(-1, 2)
     return both[:, : NOTES[node_type]] if node_type in NOTES else None
 
 

@@ -1,6 +1,6 @@
 """Features of nodes that earlier requests have fetched, as many as fit into a number of bytes.
 
-An entry is a row number, its features, the degree of the node, and numbers that its owner notes with it.
+An entry is a row number, its features, the degree of the node, and bytes that its owner notes with it.
 Entries of the smallest degree go first, because the neighbourhoods of other requests reach them least often
 (FaaS-GNN, section 4.3), and only as many as must.
 
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from livegnn.serverless.feature_table import STATE, FeatureTable, MakeColumn, OwnColumn
-from livegnn.types import DoubleArray, FloatArray, IntArray, NodeType
+from livegnn.types import FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float32, Float64, Int64
+    from jaxtyping import Bool, Float32, Int64, UInt8
     from numpy.typing import NDArray
 
 _EMPTY = np.zeros(0, np.int64)
@@ -55,8 +55,8 @@ class CachedFeatures(Protocol):
 
     def read_notes(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']"
-    ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], Float64[DoubleArray, 'rows notes']]":
-        """Which nodes are there, and the numbers that are noted with them; any numbers for the others."""
+    ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], UInt8[NDArray[np.uint8], 'rows noted']]":
+        """Which nodes are there, and the bytes that are noted with them; any bytes for the others."""
 
     def insert(
         self,
@@ -65,7 +65,7 @@ class CachedFeatures(Protocol):
         features: "Float32[FloatArray, 'nodes width']",
         at: "Int64[IntArray, 'rows']",
         degrees: "Int64[IntArray, 'rows']",
-        notes: "Float64[DoubleArray, 'rows notes'] | None" = None,
+        notes: "UInt8[NDArray[np.uint8], 'rows noted'] | None" = None,
         *,
         room: int,
     ) -> int:
@@ -86,7 +86,7 @@ class CachedFeatures(Protocol):
 
 class FeatureCache:
     """`CachedFeatures` of one predictor; room is all that they may take. widths: of the features of each node
-    type. notes: how many numbers are noted with an entry, where there are any. make, states: where the tables
+    type. notes: how many bytes are noted with an entry, where there are any. make, states: where the tables
     lie, by default in memory of this process."""
 
     def __init__(
@@ -116,7 +116,7 @@ class FeatureCache:
         return len(self._tables[node_type])
 
     def noted(self, node_type: NodeType) -> int:
-        """How many numbers are noted with each entry of a node type."""
+        """How many bytes are noted with each entry of a node type."""
         return self._tables[node_type].noted if node_type in self._tables else 0
 
     def show(self, identity: str) -> None:
@@ -146,12 +146,12 @@ class FeatureCache:
 
     def read_notes(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']"
-    ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], Float64[DoubleArray, 'rows notes']]":
+    ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], UInt8[NDArray[np.uint8], 'rows noted']]":
         table = self._tables.get(node_type)
         if table is None or not len(table):
-            return np.zeros(len(rows), np.bool_), np.zeros((len(rows), self.noted(node_type)))
+            return np.zeros(len(rows), np.bool_), np.zeros((len(rows), self.noted(node_type)), np.uint8)
         slots = table.find(rows)
-        return slots >= 0, table.notes[np.maximum(slots, 0)]
+        return slots >= 0, table.notes.take(np.maximum(slots, 0), axis=0)
 
     def insert(
         self,
@@ -160,7 +160,7 @@ class FeatureCache:
         features: "Float32[FloatArray, 'nodes width']",
         at: "Int64[IntArray, 'rows']",
         degrees: "Int64[IntArray, 'rows']",
-        notes: "Float64[DoubleArray, 'rows notes'] | None" = None,
+        notes: "UInt8[NDArray[np.uint8], 'rows noted'] | None" = None,
         *,
         room: int,
     ) -> int:
@@ -173,7 +173,7 @@ class FeatureCache:
             self._drop(dropped)
             new = np.delete(new, refused)
         if len(new):
-            noted = np.zeros((len(rows), 0)) if notes is None else notes
+            noted = np.zeros((len(rows), 0), np.uint8) if notes is None else notes
             table.append(rows[new], features, at[new], degrees[new], noted[new])
         return sum(map(len, dropped.values()))
 

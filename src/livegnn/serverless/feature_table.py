@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from livegnn.types import DoubleArray, FloatArray, IntArray
+from livegnn.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Float64, Int64
+    from jaxtyping import Float32, Int64, UInt8
     from numpy.typing import DTypeLike, NDArray
 
 STATE: Final = 3
@@ -94,14 +94,14 @@ class OwnColumn:
 
 
 class FeatureTable:
-    """width: of the features. noted: how many numbers are noted with an entry. make: where columns lie.
+    """width: of the features. noted: how many bytes are noted with an entry. make: where columns lie.
     state: where the table's state lies, zeros at first."""
 
     def __init__(self, width: int, noted: int, make: MakeColumn, state: "Int64[IntArray, '3']") -> None:
         self.width, self.noted = width, noted
         self._state = state
         self._row, self._degree = make(np.int64, (), 1), make(np.int64, (), 1)
-        self._notes = make(np.float64, (noted,), 1)
+        self._notes = make(np.uint8, (noted,), 1)
         self._features = make(np.float32, (width,), 1)
         self._places = make(np.int32, (), PLACES)
 
@@ -121,8 +121,8 @@ class FeatureTable:
         return _floats(self._features)[: len(self)]
 
     @property
-    def notes(self) -> "Float64[DoubleArray, 'entries notes']":
-        found: DoubleArray = self._notes.array[: len(self)]  # type: ignore[assignment]
+    def notes(self) -> "UInt8[NDArray[np.uint8], 'entries noted']":
+        found: NDArray[np.uint8] = self._notes.array[: len(self)]  # type: ignore[assignment]
         return found
 
     def find(self, rows: "Int64[IntArray, 'rows']") -> "Int64[IntArray, 'rows']":
@@ -138,7 +138,7 @@ class FeatureTable:
         features: "Float32[FloatArray, 'nodes width']",
         chosen: "Int64[IntArray, 'rows']",
         degrees: "Int64[IntArray, 'rows']",
-        notes: "Float64[DoubleArray, 'rows notes']",
+        notes: "UInt8[NDArray[np.uint8], 'rows noted']",
     ) -> None:
         """Adds entries for `rows`, each once, whose features are those at `chosen`. Requires: none is there.
         Raises MemoryError, and has no entry more then."""
@@ -204,17 +204,18 @@ class FeatureTable:
 
     def _locate(self, rows: IntArray) -> IntArray:
         """The place of each row number, -1 where there is none."""
-        found = np.full(len(rows), -1, np.int64)
         places, row = self._index(), _ints(self._row)
         rows = np.ascontiguousarray(rows)
-        at, which, step = self._homes(rows), np.arange(len(rows)), 0
-        while len(at):
-            slot = places[at] - 1
-            hit = (row[np.maximum(slot, 0)] == rows) & (slot >= 0)
-            found[which[hit]] = at[hit]
-            left = np.flatnonzero(~hit & (slot != -1))
+        at, step = self._homes(rows), 0
+        hit, left = _compare(places.take(at), row, rows)
+        found, which = np.where(hit, at, -1), left
+        while len(left):
             step += 1
-            at, which, rows = (at[left] + step) & (len(places) - 1), which[left], rows[left]
+            at, rows = (at.take(left) + step) & (len(places) - 1), rows.take(left)
+            hit, left = _compare(places.take(at), row, rows)
+            got = np.flatnonzero(hit)
+            found[which.take(got)] = at.take(got)
+            which = which.take(left)
         return found
 
     def _enter(self, rows: IntArray, slots: IntArray) -> None:
@@ -243,9 +244,18 @@ class FeatureTable:
         self._enter(_ints(self._row)[: len(self)].copy(), np.arange(len(self)))
 
 
+def _compare(
+    marks: "NDArray[np.int32]", row: IntArray, rows: IntArray
+) -> "tuple[NDArray[np.bool_], IntArray]":
+    """Which rows are at the slots of these marks, and where to look further for others."""
+    # A free place looks like slot 0 here; no row is there, for all that.
+    hit = (row.take(marks - 1, mode="clip") == rows) & (marks > 0)
+    return hit, np.flatnonzero(~hit & (marks != 0))
+
+
 def entry_bytes(width: int, noted: int) -> int:
     """Of an entry with its places in the index."""
-    return 4 * width + 8 + 8 + 8 * noted + 4 * PLACES
+    return 4 * width + 8 + 8 + noted + 4 * PLACES
 
 
 def _copy_rows(source: FloatArray, chosen: IntArray, into: FloatArray) -> None:

@@ -1,21 +1,24 @@
-"""Features that a request reads and no cache has: fetched at once, with the degrees that decide how long they
-stay.
+"""Features that a request reads and no cache has: fetched at once, with the records of the index that are
+missing like them.
 
 Thread safety: functions of their arguments; a snapshot may be read by several threads.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn.model.hops import Reads
+from livegnn.serverless.noted_index import NotedIndex
+from livegnn.serverless.row_sets import distinct
 from livegnn.serverless.snapshot import Snapshot
-from livegnn.serverless.subgraph import Neighborhood, receiver_of
+from livegnn.serverless.subgraph import Lists, Neighborhood, receiver_of
 from livegnn.types import FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64
+    from numpy.typing import NDArray
 
 
 def fetch_missing(
@@ -23,35 +26,35 @@ def fetch_missing(
     found: Neighborhood,
     x: "Mapping[NodeType, Float32[FloatArray, '_ width']]",
     missing: "Mapping[NodeType, Int64[IntArray, '_']]",
-    reads: Reads | None,
-) -> "dict[NodeType, Int64[IntArray, '_']]":
-    """Fetches features of the nodes at the positions `missing` into `x`, and returns their degrees; those
-    that `found` does not know are fetched, too. All at once.
+    noted: NotedIndex | None,
+) -> Neighborhood:
+    """Fetches features of the nodes at the positions `missing` into `x`, and all that is pending in `found`,
+    at once. Returns `found` with that.
 
-    reads: of which lists a degree counts; None: nobody asks for degrees. Raises what a snapshot raises.
+    noted: what a cache wants to know of the missing nodes, which is fetched, too; None: there is none. Raises
+    what a snapshot raises.
     """
-    degrees = {name: found.degree[name][at] for name, at in missing.items()}
+    wanted = {lists: [at] for lists, at in found.pending.items()}
+    for name, at in missing.items():
+        if noted is not None and len(unknown := noted.unknown(found, name, at)):
+            wanted.setdefault(noted.first[name], []).append(unknown)
+    read: dict[Lists, tuple[IntArray, NDArray[np.void]]] = {}
     jobs: list[Callable[[], None]] = []
 
     def features(name: NodeType, at: IntArray) -> None:
         x[name][at] = snapshot.features(name, found.rows[name][at])
 
-    def degree(name: NodeType, unknown: IntArray, reads: Reads) -> None:
-        lists = next((each for each in reads.lists if receiver_of(each) == name), None)
-        rows = found.rows[name][missing[name][unknown]]
-        if lists is None:
-            degrees[name][unknown] = 0  # nothing that the model reads ends here
-        else:
-            degrees[name][unknown] = snapshot.degrees(lists[0], rows, lists[1]).columns[0]
+    def index(lists: Lists, at: IntArray) -> None:
+        read[lists] = at, snapshot.index(lists[0], found.rows[receiver_of(lists)][at], lists[1])
 
+    for lists, each in wanted.items():
+        jobs.append(partial(index, lists, each[0] if len(each) == 1 else distinct(np.concatenate(each))))
+    # Features last, so in this thread: what is as large is then allocated where it was freed before.
     for name, at in missing.items():
         if len(at):
-            jobs.append(lambda name=name, at=at: features(name, at))  # type: ignore[misc]
-            unknown = np.flatnonzero(degrees[name] < 0)
-            if reads is not None and len(unknown):
-                jobs.append(lambda name=name, unknown=unknown: degree(name, unknown, reads))  # type: ignore[misc]
+            jobs.append(partial(features, name, at))
     _run_beside(jobs)
-    return degrees
+    return found.complete(read) if read else found
 
 
 def first_of_each(

@@ -36,7 +36,7 @@ from livegnn.serverless.feature_cache import CachedFeatures, FeatureCache
 from livegnn.serverless.memory import MemoryModel, PeakMeter
 from livegnn.serverless.missing_features import fetch_missing, first_of_each, repeat
 from livegnn.serverless.model_fit import check_fit
-from livegnn.serverless.noted_degrees import NotedDegrees
+from livegnn.serverless.noted_index import NotedIndex
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.snapshot import Snapshot, Source
 from livegnn.serverless.source import SnapshotSource
@@ -169,7 +169,7 @@ class SnapshotPredictor:
             if not self._caches:
                 return
             self._memory, self._cache = memory, self._open_cache(memory)
-            self._cache.show(self._current().identity)
+            self._cache.show(self._current().layout)
             if self.memory_limit is not None:
                 self._cache.leave(self.memory_limit)
 
@@ -187,7 +187,7 @@ class SnapshotPredictor:
 
             def request(snapshot: Snapshot) -> bytes:
                 self._adopt(snapshot)
-                return encode(self._sample(snapshot, ids))
+                return encode(self._sample(snapshot, ids, later=False))
 
             return self._source.read(request)
 
@@ -206,6 +206,8 @@ class SnapshotPredictor:
                     f"expected a subgraph of the snapshot {self._current().identity}, got one of "
                     f"{found.snapshot}: sample again"
                 )
+            if self._current().layout != found.layout:
+                found = replace(found, index={})
             return self._infer(self._current(), found, memory_limit)
 
     def measure(self, ids: "ArrayLike") -> "tuple[Int64[IntArray, 'counts'], int]":
@@ -271,7 +273,7 @@ class SnapshotPredictor:
         if another or time.monotonic() - self._asked_at >= self._refresh_seconds:
             self.refresh()
         if another:
-            self._cache.show(self._current().identity)
+            self._cache.show(self._current().layout)
 
     def _adopt(self, snapshot: Snapshot) -> None:
         """Predicts on this snapshot from now on. Features of another one are no longer those of its rows."""
@@ -281,7 +283,8 @@ class SnapshotPredictor:
             self._compile(snapshot.schema)
         if self._snapshot is None or snapshot.identity != self._snapshot.identity:
             self.account.snapshots += 1
-            self._cache.show(snapshot.identity)
+        if self._snapshot is None or snapshot.layout != self._snapshot.layout:
+            self._cache.show(snapshot.layout)
         self._snapshot = snapshot
 
     def _compile(self, schema: Schema) -> None:
@@ -294,30 +297,33 @@ class SnapshotPredictor:
         self._reads = reads_of(model.steps, found.value)
         self._widths = {given.node_type: given.width for given in model.inputs.values()}
         self._forward = SampledForward(model)
-        self._noted = NotedDegrees(self._reads, self._widths)
+        self._noted = NotedIndex(self._reads, self._widths if self._query is None else {}, schema)
         self._cache = self._open_cache(self._memory)
 
     def _open_cache(self, memory: "SharedMemory | None") -> CachedFeatures:
         if memory is None:
-            return FeatureCache(self._widths, self._noted.counts)
+            return FeatureCache(self._widths, self._noted.sizes)
         from livegnn.serverless.shared_cache import SharedFeatureCache  # a worker alone need not wait for it
 
         owner = f"{self.model.digest}/{self._output}"
         try:
-            return SharedFeatureCache(memory, self._widths, self._noted.counts, owner)
+            return SharedFeatureCache(memory, self._widths, self._noted.sizes, owner)
         except OSError as error:
             _log.warning("a worker keeps features by itself: %s", error)
             return self._open_cache(None)
 
     # -- one request
 
-    def _sample(self, snapshot: Snapshot, ids: "ArrayLike") -> Neighborhood:
+    def _sample(self, snapshot: Snapshot, ids: "ArrayLike", *, later: bool = True) -> Neighborhood:
+        """What a request reads. later: whether degrees may be pending."""
         with self.account.timed("sample_seconds"):
             seeds = self._seeds(snapshot, ids)
             if self._query is not None:
                 return drawn_neighborhood(snapshot, seeds, self._query, self._sample_seed, self._edge_types)
-            known = partial(self._noted.read, self._cache, snapshot) if self._caches else None
-            return whole_neighborhood(snapshot, self._node_type, seeds, self._reads, self._edge_types, known)
+            find = partial(self._noted.find, self._cache) if self._caches else None
+            return whole_neighborhood(
+                snapshot, self._node_type, seeds, self._reads, self._edge_types, find, later=later
+            )
 
     def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
         """The row numbers of ids. Raises `UnknownNodeError`."""
@@ -368,7 +374,7 @@ class SnapshotPredictor:
         x, absent = self._read_cache(found)
         missing = {name: first_of_each(found.rows[name], at) for name, at in absent.items()}
         with self.account.timed("fetch_seconds"):
-            degrees = fetch_missing(snapshot, found, x, missing, self._reads if self._caches else None)
+            found = fetch_missing(snapshot, found, x, missing, self._noted if self._caches else None)
         for name, at in absent.items():
             self.account.feature_bytes_fetched += 4 * self._widths[name] * len(missing[name])
             repeat(x[name], found.rows[name], missing[name], at)
@@ -388,7 +394,7 @@ class SnapshotPredictor:
         if limit is not None and self._cache.exceeds(max(limit - taken, 0)):
             self.account.predicted_too_low += 1
             self._drop()
-        self._keep(found, x, missing, degrees, limit)
+        self._keep(found, x, missing, limit)
         return rows
 
     def _feature_bytes(self, found: Neighborhood) -> int:
@@ -425,7 +431,6 @@ class SnapshotPredictor:
         found: Neighborhood,
         x: dict[NodeType, FloatArray],
         missing: dict[NodeType, IntArray],
-        degrees: dict[NodeType, IntArray],
         limit: int | None,
     ) -> None:
         """Puts fetched features into the cache, as far as there is room beside what the request still has."""
@@ -435,9 +440,9 @@ class SnapshotPredictor:
         room = _ALL if limit is None else max(limit - taken, 0)
         with self.account.timed("cache_seconds"):
             for name, at in missing.items():
-                rows = found.rows[name][at]
+                rows, degrees = found.rows[name][at], np.maximum(found.degree[name][at], 0)
                 self.account.evicted += self._cache.insert(
-                    name, rows, x[name], at, degrees[name], self._noted.of(found, name, at), room=room
+                    name, rows, x[name], at, degrees, self._noted.of(found, name, at), room=room
                 )
 
     def _drop(self) -> None:

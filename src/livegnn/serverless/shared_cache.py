@@ -27,10 +27,10 @@ import numpy as np
 from livegnn.serverless.feature_cache import FeatureCache
 from livegnn.serverless.feature_table import PLACES, STATE, Column, entry_bytes
 from livegnn.serverless.shared_memory import HEAD, SharedMemory
-from livegnn.types import DoubleArray, FloatArray, IntArray, NodeType
+from livegnn.types import FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float32, Float64, Int64
+    from jaxtyping import Bool, Float32, Int64, UInt8
     from numpy.typing import DTypeLike, NDArray
 
 _COLUMNS = 5  # of a table
@@ -86,11 +86,11 @@ class SharedFeatureCache:
 
     def read_notes(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']"
-    ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], Float64[DoubleArray, 'rows notes']]":
+    ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], UInt8[NDArray[np.uint8], 'rows noted']]":
         with self._reading() as there:
             if there:
                 return self._cache.read_notes(node_type, rows)
-        return np.zeros(len(rows), np.bool_), np.zeros((len(rows), self._cache.noted(node_type)))
+        return np.zeros(len(rows), np.bool_), np.zeros((len(rows), self._cache.noted(node_type)), np.uint8)
 
     def insert(
         self,
@@ -99,7 +99,7 @@ class SharedFeatureCache:
         features: "Float32[FloatArray, 'nodes width']",
         at: "Int64[IntArray, 'rows']",
         degrees: "Int64[IntArray, 'rows']",
-        notes: "Float64[DoubleArray, 'rows notes'] | None" = None,
+        notes: "UInt8[NDArray[np.uint8], 'rows noted'] | None" = None,
         *,
         room: int,
     ) -> int:

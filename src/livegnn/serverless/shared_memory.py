@@ -25,6 +25,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -198,18 +199,23 @@ def _locked(fd: int, kind: int) -> Iterator[bool]:
 
 def _try_lock(fd: int, kind: int, at: int) -> bool:
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, at, 1, 0))
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _range(kind, at))
     except BlockingIOError:
         return False
     return True
 
 
 def _unlock(fd: int, at: int) -> None:
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, at, 1, 0))
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _range(fcntl.F_UNLCK, at))
 
 
 def _is_held(fd: int, at: int) -> bool:
     """Whether another open file holds a lock there."""
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
-    found = struct.unpack(_FLOCK, fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
-    return bool(found[0] != fcntl.F_UNLCK)
+    found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, _range(fcntl.F_WRLCK, at))
+    return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
+
+
+@lru_cache(maxsize=8)
+def _range(kind: int, at: int) -> bytes:
+    """One byte of a file, as `struct flock`."""
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, at, 1, 0)

@@ -14,7 +14,9 @@ from livegnn.serverless.stores import ObjectInfo
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
+    import numpy as np
     from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
+    from numpy.typing import NDArray
 
     from livegnn.inference import Degrees
 
@@ -50,6 +52,10 @@ class Snapshot(Protocol):
     def identity(self) -> str:
         """Names what it shows: snapshots of one identity have the same graph in the same rows."""
 
+    @property
+    def layout(self) -> str:
+        """Names where all of it lies: snapshots of one layout have the same identity, and the same index."""
+
     def rows_of(
         self, ids: "Shaped[Ids, 'ids']", node_type: NodeType | None = None
     ) -> "Int64[IntArray, 'ids']":
@@ -68,10 +74,20 @@ class Snapshot(Protocol):
     ) -> "Degrees":
         """How many edges each of these nodes has, loops among them, and the sums of their weights."""
 
-    def neighbors(
+    def index(
         self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
+    ) -> "Shaped[NDArray[np.void], 'rows']":
+        """Where the lists of these nodes are, and what they sum to, as `records.index_type` says."""
+
+    def neighbors(
+        self,
+        edge_type: EdgeType | None,
+        rows: "Int64[IntArray, 'rows']",
+        direction: str = "in",
+        *,
+        index: "Shaped[NDArray[np.void], 'rows'] | None" = None,
     ) -> Neighbors:
-        """The lists of neighbours of these nodes."""
+        """The lists of neighbours of these nodes. index: what `index` returned for them, if that is known."""
 
     def features(
         self, node_type: NodeType | None, rows: "Int64[IntArray, 'rows']"
