@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass
 class Account:
-    """What a predictor has done. Times in seconds; `cache_seconds` are part of none of the others."""
+    """What a predictor has done. Times in seconds; `change_seconds` are part of `cache_seconds`, and those are
+    part of none of the others."""
 
     requests: int = 0
     nodes: int = 0
@@ -25,14 +26,17 @@ class Account:
     sample_seconds: float = 0.0
     fetch_seconds: float = 0.0
     cache_seconds: float = 0.0
+    change_seconds: float = 0.0
     memory_seconds: float = 0.0
     infer_seconds: float = 0.0
 
     @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Adds the time for which it is open to one of the times."""
+    def timed(self, *names: str) -> Iterator[None]:
+        """Adds the time for which it is open to some of the times."""
         begin = time.perf_counter()
         try:
             yield
         finally:
-            setattr(self, name, getattr(self, name) + time.perf_counter() - begin)
+            took = time.perf_counter() - begin
+            for name in names:
+                setattr(self, name, getattr(self, name) + took)

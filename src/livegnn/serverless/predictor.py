@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -40,8 +39,16 @@ from livegnn.serverless.noted_index import NotedIndex
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.snapshot import Snapshot, Source
 from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, receiver_of, whole_neighborhood
+from livegnn.serverless.subgraph import (
+    Known,
+    Lists,
+    Neighborhood,
+    drawn_neighborhood,
+    receiver_of,
+    whole_neighborhood,
+)
 from livegnn.serverless.subgraph_message import decode, encode
+from livegnn.serverless.working_arrays import WorkingArrays
 from livegnn.types import FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
@@ -141,6 +148,7 @@ class SnapshotPredictor:
         self.account = Account()
         self._snapshot: Snapshot | None = None
         self._memory: SharedMemory | None = None
+        self._arrays = WorkingArrays()
         self._asked_at = time.monotonic()
         source.read(self._adopt)
 
@@ -231,7 +239,7 @@ class SnapshotPredictor:
                 return self._source.read(request)
             finally:
                 self._caches = caches
-                self._forward.release()
+                self._release()
 
     def degrees(self, ids: "ArrayLike") -> "Int64[IntArray, 'nodes']":
         """How many edges that the model reads end in each node. Raises what `predict` raises."""
@@ -256,7 +264,7 @@ class SnapshotPredictor:
             "memory_limit": self.memory_limit,
             "cache_bytes": self._cache.bytes,
             "cache_entries": len(self._cache),
-            "working_bytes": self._forward.held_bytes,
+            "working_bytes": self._held_bytes(),
             **asdict(self.account),
         }
 
@@ -320,10 +328,19 @@ class SnapshotPredictor:
             seeds = self._seeds(snapshot, ids)
             if self._query is not None:
                 return drawn_neighborhood(snapshot, seeds, self._query, self._sample_seed, self._edge_types)
-            find = partial(self._noted.find, self._cache) if self._caches else None
-            return whole_neighborhood(
-                snapshot, self._node_type, seeds, self._reads, self._edge_types, find, later=later
-            )
+            before = self.account.cache_seconds
+            try:
+                find = self._find if self._caches else None
+                return whole_neighborhood(
+                    snapshot, self._node_type, seeds, self._reads, self._edge_types, find, later=later
+                )
+            finally:
+                self.account.sample_seconds -= self.account.cache_seconds - before
+
+    def _find(self, lists: Lists, rows: IntArray) -> Known:
+        """What the cache knows of the index."""
+        with self.account.timed("cache_seconds"):
+            return self._noted.find(self._cache, lists, rows)
 
     def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
         """The row numbers of ids. Raises `UnknownNodeError`."""
@@ -351,7 +368,9 @@ class SnapshotPredictor:
                 self._drop()
             return self._run(snapshot, found, limit, again=True)
         finally:
-            self._cache.leave(_ALL if limit is None else max(limit - self._forward.held_bytes, 0))
+            if limit is not None and self._held_bytes() > limit:
+                self._arrays.release()
+            self._cache.leave(_ALL if limit is None else max(limit - self._held_bytes(), 0))
 
     def _run(
         self,
@@ -368,9 +387,9 @@ class SnapshotPredictor:
             with self.account.timed("memory_seconds"):
                 room = max(limit - self._predicted(found), 0)
             self._make_room(room, keep=True, found=found)
-            beside = limit - taken - self._forward.held_bytes
+            beside = limit - taken - self._held_bytes()
             if beside < 0 or self._cache.exceeds(beside):
-                self._forward.release()  # what an earlier, larger pass has left
+                self._release()  # what an earlier, larger request has left
         x, absent = self._read_cache(found)
         missing = {name: first_of_each(found.rows[name], at) for name, at in absent.items()}
         with self.account.timed("fetch_seconds"):
@@ -409,7 +428,7 @@ class SnapshotPredictor:
 
     def _make_room(self, room: int, *, keep: bool, found: Neighborhood) -> None:
         """Evicts until the cache fits into `room`. keep: whether features of the request stay."""
-        with self.account.timed("cache_seconds"):
+        with self.account.timed("cache_seconds", "change_seconds"):
             kept = {name: found.rows[name] for name in self._widths} if keep else {}
             self.account.evicted += self._cache.evict(room, kept)
 
@@ -418,7 +437,7 @@ class SnapshotPredictor:
         x, missing = {}, {}
         for name, width in self._widths.items():
             rows = found.rows[name]
-            x[name] = np.empty((len(rows), width), np.float32)
+            x[name] = self._arrays.take(name, len(rows), width)
             with self.account.timed("cache_seconds"):
                 there = self._cache.read(name, rows, x[name])
             missing[name] = np.flatnonzero(~there) if width else np.zeros(0, np.int64)
@@ -436,9 +455,9 @@ class SnapshotPredictor:
         """Puts fetched features into the cache, as far as there is room beside what the request still has."""
         if not self._caches:
             return
-        taken = found.bytes + self._feature_bytes(found) + self._forward.held_bytes
+        taken = found.bytes + max(self._feature_bytes(found), self._arrays.bytes) + self._forward.held_bytes
         room = _ALL if limit is None else max(limit - taken, 0)
-        with self.account.timed("cache_seconds"):
+        with self.account.timed("cache_seconds", "change_seconds"):
             for name, at in missing.items():
                 rows, degrees = found.rows[name][at], np.maximum(found.degree[name][at], 0)
                 self.account.evicted += self._cache.insert(
@@ -448,4 +467,12 @@ class SnapshotPredictor:
     def _drop(self) -> None:
         """Takes nothing of the cache into account, and leaves it nothing."""
         self._cache.evict(0, {})
+        self._release()
+
+    def _held_bytes(self) -> int:
+        """Memory that is kept for the next request."""
+        return self._forward.held_bytes + self._arrays.bytes
+
+    def _release(self) -> None:
         self._forward.release()
+        self._arrays.release()
