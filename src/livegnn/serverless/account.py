@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass
 class Account:
-    """What a predictor has done. Times in seconds; `change_seconds` are part of `cache_seconds`, and those are
-    part of none of the others."""
+    """What a predictor has done. Times in seconds; `change_seconds` are part of `cache_seconds`, which is no
+    part of the others."""
 
     requests: int = 0
     nodes: int = 0

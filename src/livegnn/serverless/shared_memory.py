@@ -46,6 +46,7 @@ PATIENCE: Final = 0.5
 
 _CHANGING, _SHOWN, _STATES, _ROOMS = 0, slice(1, 5), 8, 512
 _FIRST_PAUSE, _LONGEST_PAUSE = 50e-6, 2e-3
+_DESPAIR = 10.0  # seconds in which nobody waits again who has waited in vain
 _FLOCK = "@hhqqi0q"  # type, whence, start, length, process: `struct flock`
 
 
@@ -73,7 +74,7 @@ class MemoryFile:
     def release_of_ended(self) -> None:
         """Forgets what workers have left that have ended. When none lives, gives all memory back."""
         lives = False
-        with self._lock, _locked(self._own, fcntl.F_WRLCK) as held:
+        with self._lock, _locked(self._own, fcntl.F_WRLCK, PATIENCE) as held:
             if not held:
                 return
             with mmap.mmap(self._own, HEAD) as mapped:
@@ -106,23 +107,26 @@ class SharedMemory:
     def __init__(self, fd: int) -> None:
         # An open file of its own, because locks belong to open files.
         self._fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+        self._hopeful_at = 0.0
         try:
-            self.size = os.fstat(self._fd).st_size
-            self.map = mmap.mmap(self._fd, self.size)
-            self._words: IntArray = np.ndarray(HEAD // 8, np.int64, self.map)
-            self._worker = self._enter()
+            with _locked(self._fd, fcntl.F_WRLCK, PATIENCE) as held:  # the file may be emptied without it
+                self.size = os.fstat(self._fd).st_size
+                self.map = mmap.mmap(self._fd, self.size)
+                self._words: IntArray = np.ndarray(HEAD // 8, np.int64, self.map)
+                self._worker = self._take_number() if held else -1
+            if self._worker < 0:
+                raise OSError(errno.EAGAIN, f"more than {MOST_WORKERS} workers, or one that holds the lock")
         except (OSError, ValueError):
             os.close(self._fd)
             raise
 
-    def _enter(self) -> int:
-        """Takes the first number that nobody has."""
-        with _locked(self._fd, fcntl.F_WRLCK) as held:
-            for worker in range(MOST_WORKERS if held else 0):
-                if _try_lock(self._fd, fcntl.F_WRLCK, 1 + worker):
-                    self._words[_ROOMS + worker] = 0
-                    return worker
-        raise OSError(errno.EAGAIN, f"more than {MOST_WORKERS} workers, or one that holds the lock")
+    def _take_number(self) -> int:
+        """The first one that nobody has; -1 if there is none."""
+        for worker in range(MOST_WORKERS):
+            if _try_lock(self._fd, fcntl.F_WRLCK, 1 + worker):
+                self._words[_ROOMS + worker] = 0
+                return worker
+        return -1
 
     @property
     def shown(self) -> bytes:
@@ -148,14 +152,14 @@ class SharedMemory:
     @contextlib.contextmanager
     def reading(self) -> Iterator[bool]:
         """While it is open nobody changes anything. Gives whether that is so, and what is there is whole."""
-        with _locked(self._fd, fcntl.F_RDLCK) as held:
+        with self._guarded(fcntl.F_RDLCK) as held:
             yield held and not self._words[_CHANGING]
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[bool]:
         """While it is open nobody else reads or changes anything. Gives whether that is so. What somebody has
         left unfinished is removed before; so is what the caller leaves with an exception, by the next one."""
-        with _locked(self._fd, fcntl.F_WRLCK) as held:
+        with self._guarded(fcntl.F_WRLCK) as held:
             if held:
                 if self._words[_CHANGING]:
                     self._clear()
@@ -163,6 +167,15 @@ class SharedMemory:
             yield held
             if held:
                 self._words[_CHANGING] = 0
+
+    @contextlib.contextmanager
+    def _guarded(self, kind: int) -> Iterator[bool]:
+        """Holds the lock, if it comes; who has waited in vain does not wait again for a while."""
+        hopeful = time.monotonic() >= self._hopeful_at
+        with _locked(self._fd, kind, PATIENCE if hopeful else 0.0) as held:
+            if hopeful and not held:
+                self._hopeful_at = time.monotonic() + _DESPAIR
+            yield held
 
     def restart(self, shown: bytes) -> None:
         """Removes all that is there, and says what will be there: 32 bytes. Requires: `changing` is open."""
@@ -183,10 +196,10 @@ class SharedMemory:
 
 
 @contextlib.contextmanager
-def _locked(fd: int, kind: int) -> Iterator[bool]:
-    """Holds the lock on all, if it comes within `PATIENCE`; gives whether it did."""
+def _locked(fd: int, kind: int, patience: float) -> Iterator[bool]:
+    """Holds the lock on all, if it comes within so many seconds; gives whether it did."""
     pause, waited = _FIRST_PAUSE, 0.0
-    while not (held := _try_lock(fd, kind, 0)) and waited < PATIENCE:
+    while not (held := _try_lock(fd, kind, 0)) and waited < patience:
         time.sleep(pause)
         waited += pause
         pause = min(2 * pause, _LONGEST_PAUSE)
