@@ -106,7 +106,7 @@ def measure(
     ours.share(SharedMemory(file.fd))
     cached = run(ours, shape, around, sequence[: counts[2]].tolist(), cache=True)
     starts = {
-        opener: median_start([start_worker(opener, snapshot, path, distinct[0]) for _ in range(3)])
+        opener: median_start([start_worker(opener, snapshot, path, distinct[0]) for _ in range(5)])
         for opener in ("open_ours", "open_plain", "open_whole")
     }
     told = ours.account
@@ -301,7 +301,12 @@ def _warm_lists(cached: Sequence[Request], near: _Near) -> tuple[NDArray[np.floa
             for one, other in zip(cached, alike, strict=True)
         ]
     )
-    return _fit(given, seconds), _fit(given, bytes_)
+    lists, size = _fit(given, seconds), _fit(given, bytes_)
+    # What is right must be the sum of the times, not of the quotients.
+    lists *= sum(one.sample for one in cached) / (
+        np.array([other.sample for other in alike]) @ (given @ lists)
+    )
+    return lists, size
 
 
 def _fit_fetch(requests: Sequence[Request]) -> Float64:
@@ -334,14 +339,15 @@ def _rest(one: Request) -> float:
 
 def _fit(given: NDArray[np.float64], wanted: Float64) -> Float64:
     """Coefficients, none below 0, that minimise the relative error: those that would be negative are left
-    out."""
+    out. Then all are scaled so that the sum over what was measured is right: where times scatter, the
+    smallest relative error alone says too little."""
     weight = 1.0 / np.maximum(wanted, 1e-4)
     kept = np.arange(given.shape[1])
     found = np.zeros(given.shape[1])
     while len(kept):
         some, *_ = np.linalg.lstsq(given[:, kept] * weight[:, None], wanted * weight, rcond=None)
         if (some >= 0).all():
-            found[kept] = some
+            found[kept] = some * (wanted.sum() / max(float((given[:, kept] @ some).sum()), 1e-12))
             break
         kept = np.delete(kept, int(np.argmin(some * given[:, kept].mean(0))))
     return found
