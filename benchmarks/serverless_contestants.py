@@ -25,6 +25,7 @@ from livegnn.serverless.function import Function
 from livegnn.serverless.memory import MemoryModel
 from livegnn.serverless.objects import Objects, Ranges
 from livegnn.serverless.predictor import SnapshotPredictor
+from livegnn.serverless.shared_memory import MemoryFile
 from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.stores import Buffer, ObjectInfo, Upload, open_store
 from livegnn.serverless.throttle import ThrottledStore
@@ -125,13 +126,21 @@ class Start:
 
 
 def start_worker(opener: str, snapshot: Path, model: Path, node: int) -> Start:
-    """Starts a real worker and asks it once."""
+    """Starts a real worker and asks it once. Ours joins the memory of its node, in which nothing is yet."""
     given = {"snapshot_url": str(snapshot), "model_path": str(model)}
     function = Function(f"serverless_contestants:{opener}", given)
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    joined = [MemoryFile()] if opener == "open_ours" else []
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "livegnn.serverless.worker", function.to_json()],
+        [
+            sys.executable,
+            "-m",
+            "livegnn.serverless.worker",
+            function.to_json(),
+            *(str(file.fd) for file in joined),
+        ],
+        pass_fds=[file.fd for file in joined],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": path},
@@ -153,6 +162,8 @@ def start_worker(opener: str, snapshot: Path, model: Path, node: int) -> Start:
         process.stdin.close()
         process.wait()
         process.stdout.close()
+        for file in joined:
+            file.close()
 
 
 def own_peak() -> int:

@@ -4,10 +4,11 @@ Real requests run through the real predictor over the throttled store, with and 
 held in memory; worker processes start. From these, `Costs` says what any request takes:
 
 - lists and the forward pass take what they took for the measured request that is most like it, in nodes and
-  edges; lists of a worker with a cache, which has the degrees of what is in it, that times a + b missing rows
-  over all rows, and their bytes likewise;
+  edges; lists of a worker with a cache, which knows where the lists of what is in it lie, that times a + b
+  missing rows over all rows, and their bytes likewise;
 - fetching features takes a + b ranges + c bytes + d rows, fitted to the measured requests (least squares of
-  the relative error); ranges and bytes are those that the reader asks for, gaps between near rows included;
+  the relative error); ranges and bytes are those that the reader asks for, gaps between near rows included.
+  It is fitted for workers with a cache by itself: these fetch records of the index at the same time;
 - operations of the cache take a + b rows + c rows fetched + d entries.
 
 `Costs.error` says how far the sum is from measured requests that were not used.
@@ -26,10 +27,14 @@ from numpy.typing import NDArray
 
 from livegnn.model.model import Model
 from livegnn.serverless import records
+from livegnn.serverless.feature_cache import FeatureCache
+from livegnn.serverless.feature_table import FeatureTable
 from livegnn.serverless.memory import MemoryModel
 from livegnn.serverless.objects import GAP, PART, Objects
 from livegnn.serverless.predictor import SnapshotPredictor
 from livegnn.serverless.profiling import profile
+from livegnn.serverless.shared_cache import SharedFeatureCache
+from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
 from livegnn.serverless.source import SnapshotSource
 from serverless_contestants import Start, open_ours, open_plain, open_whole, start_worker
 from serverless_shapes import Around, Float64, GraphShape, InLists, Int64
@@ -53,6 +58,7 @@ class Request:
     fetch: float
     infer: float
     cache: float
+    change: float
     memory: float
     total: float
 
@@ -96,10 +102,11 @@ def measure(
     given = str(snapshot), str(path)
     plain = run(open_plain(*given), shape, around, distinct[: counts[1]], cache=False)
     whole = run(open_whole(*given), shape, around, distinct[: counts[1]], cache=False)
-    ours = open_ours(*given)
+    ours, file = open_ours(*given), MemoryFile()
+    ours.share(SharedMemory(file.fd))
     cached = run(ours, shape, around, sequence[: counts[2]].tolist(), cache=True)
     starts = {
-        opener: median_start([start_worker(opener, snapshot, path, distinct[0]) for _ in range(3)])
+        opener: median_start([start_worker(opener, snapshot, path, distinct[0]) for _ in range(5)])
         for opener in ("open_ours", "open_plain", "open_whole")
     }
     told = ours.account
@@ -116,8 +123,17 @@ def measure(
         int(ours.describe()["working_bytes"]),  # type: ignore[arg-type]
         told.features_reused / told.features_read,
         told.predicted_too_low,
-        next(iter(ours._cache._tables.values())).entry_bytes - 4 * shape.features,
+        table_of(ours).entry_bytes - 4 * shape.features,
     )
+
+
+def table_of(predictor: SnapshotPredictor) -> FeatureTable:
+    """The one table of a cache, private or shared."""
+    cache = predictor._cache
+    if isinstance(cache, SharedFeatureCache):
+        cache = cache._cache
+    assert isinstance(cache, FeatureCache)
+    return next(iter(cache._tables.values()))
 
 
 def read_lists(folder: Path) -> InLists:
@@ -164,9 +180,7 @@ def run(
     objects: Objects = predictor._source.objects  # type: ignore[attr-defined]
     for node in nodes:
         rows = around[node].rows
-        have = predictor._cache._tables  # the rows that are there before the request
-        table = next(iter(have.values()))
-        missing = rows[table.find(rows) < 0] if cache else rows
+        missing = rows[table_of(predictor).find(rows) < 0] if cache else rows
         before, read = replace(predictor.account), objects.bytes_read
         entries = len(predictor._cache)
         began = time.perf_counter()
@@ -190,6 +204,7 @@ def run(
                 took["fetch_seconds"],
                 took["infer_seconds"],
                 took["cache_seconds"],
+                took["change_seconds"],
                 took["memory_seconds"],
                 total,
             )
@@ -218,11 +233,7 @@ class Costs:
         self._width = parts.shape.features
         self._near = _Near(kept_plain)
         self._whole = _Near(parts.whole)
-        both = [one for one in (*kept_plain, *kept_cached) if one.fetched]
-        self._fetch = _fit(
-            np.array([[1, one.ranges, one.range_bytes, one.fetched] for one in both]),
-            np.array([one.fetch for one in both]),
-        )
+        self._fetch = {cache: _fit_fetch(some) for cache, some in ((False, kept_plain), (True, kept_cached))}
         used = [one for one in kept_cached if one.cache > 0]
         self._cache = _fit(
             np.array([[1, one.nodes, one.fetched, one.entries] for one in used]),
@@ -272,7 +283,7 @@ class Costs:
         near = self._near.find(one.nodes, one.edges)
         fetch = self._hit
         if one.fetched:
-            fetch = max(float(self._fetch @ [1, one.ranges, one.range_bytes, one.fetched]), self._hit)
+            fetch = max(float(self._fetch[cache] @ [1, one.ranges, one.range_bytes, one.fetched]), self._hit)
         operations = max(float(self._cache @ [1, one.nodes, one.fetched, one.entries]), 0.0)
         share = float(self._warm[0] @ [1, one.fetched / max(one.nodes, 1)]) if cache else 1.0
         return near.sample * share, fetch, near.infer, operations, self._memory, self._rest
@@ -290,7 +301,20 @@ def _warm_lists(cached: Sequence[Request], near: _Near) -> tuple[NDArray[np.floa
             for one, other in zip(cached, alike, strict=True)
         ]
     )
-    return _fit(given, seconds), _fit(given, bytes_)
+    lists, size = _fit(given, seconds), _fit(given, bytes_)
+    # What is right must be the sum of the times, not of the quotients.
+    lists *= sum(one.sample for one in cached) / (
+        np.array([other.sample for other in alike]) @ (given @ lists)
+    )
+    return lists, size
+
+
+def _fit_fetch(requests: Sequence[Request]) -> Float64:
+    fetched = [one for one in requests if one.fetched]
+    return _fit(
+        np.array([[1, one.ranges, one.range_bytes, one.fetched] for one in fetched]),
+        np.array([one.fetch for one in fetched]),
+    )
 
 
 class _Near:
@@ -315,14 +339,15 @@ def _rest(one: Request) -> float:
 
 def _fit(given: NDArray[np.float64], wanted: Float64) -> Float64:
     """Coefficients, none below 0, that minimise the relative error: those that would be negative are left
-    out."""
+    out. Then all are scaled so that the sum over what was measured is right: where times scatter, the
+    smallest relative error alone says too little."""
     weight = 1.0 / np.maximum(wanted, 1e-4)
     kept = np.arange(given.shape[1])
     found = np.zeros(given.shape[1])
     while len(kept):
         some, *_ = np.linalg.lstsq(given[:, kept] * weight[:, None], wanted * weight, rcond=None)
         if (some >= 0).all():
-            found[kept] = some
+            found[kept] = some * (wanted.sum() / max(float((given[:, kept] @ some).sum()), 1e-12))
             break
         kept = np.delete(kept, int(np.argmin(some * given[:, kept].mean(0))))
     return found

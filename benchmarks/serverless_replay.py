@@ -1,12 +1,13 @@
 """The simulated half of `serverless.py`: a trace of arrivals, in virtual time, on the real scheduler.
 
 Real: the decisions (`livegnn.serverless.scheduler.Scheduler`, one for each node, which takes the time as an
-argument), the way requests are spread over nodes (`gateway.Spread`), the contents of every worker's cache
-(`FeatureCache`, one for each worker, asked in the order in which the scheduler assigns requests; its features
-are one column wide, because copying them is part of the measured times), and the memory model's predictions.
-Simulated: time. A request takes what `serverless_parts.Costs` says, a worker starts in its measured time, and
-all workers of a node share the bandwidth of the store, first come first served, as the throttle does it.
-Every worker has a core of its own.
+argument), the way requests are spread over nodes (`gateway.Spread`), the contents of caches, and the memory
+model's predictions. A node has one `SharedFeatureCache`, with a handle for each worker, as its processes
+have; the ablation "a cache for each worker" has a `FeatureCache` for each. A request reads and evicts when
+the scheduler assigns it, and inserts what it has fetched when it ends. Features are one column wide, because
+copying them is part of the measured times. Simulated: time. A request takes what `serverless_parts.Costs`
+says, a worker starts in its measured time, and all workers of a node share the bandwidth of the store, first
+come first served, as the throttle does it. Every worker has a core of its own.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
-from livegnn.serverless.feature_cache import FeatureCache
+from livegnn.serverless.feature_cache import CachedFeatures, FeatureCache
+from livegnn.serverless.feature_table import entry_bytes
 from livegnn.serverless.gateway import Spread
 from livegnn.serverless.scheduler import KEEP_ALIVE, Assign, Decision, Launch, Limits, Policy, Scheduler, Stop
+from livegnn.serverless.shared_cache import SharedFeatureCache
+from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
 from serverless_contestants import BANDWIDTH
 from serverless_parts import EDGE_BYTES, NODE_BYTES, Cost, Costs
 from serverless_shapes import Around, Float64, Int64
@@ -30,25 +35,26 @@ CORES, NODE_MEMORY = 16, 31.25e9
 """Of a node: a quarter of the paper's."""
 
 _NAME = "node"
-_ENTRY_BYTES = 28  # of an entry of a replayed cache, beside its one column
+_FILE = 1 << 34  # bytes of a node's shared file, of which few are written
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """whole: whether a worker fetches all data when it starts. cache: whether it keeps features."""
+    """whole: whether a worker fetches all data when it starts. cache: who keeps features."""
 
     name: str
     opener: str
     policy: Policy
     whole: bool = False
-    cache: bool = False
+    cache: Literal["node", "worker"] | None = None
 
 
 WHOLE = Contestant("whole data", "open_whole", Policy.BOUND, whole=True)
 PLAIN = Contestant("plain on-demand", "open_plain", Policy.BOUND)
-OURS = Contestant("ours", "open_ours", Policy.LOAD_AWARE, cache=True)
+OURS = Contestant("ours", "open_ours", Policy.LOAD_AWARE, cache="node")
+PRIVATE = Contestant("ours with a cache for each worker", "open_ours", Policy.LOAD_AWARE, cache="worker")
 NO_CACHE = Contestant("ours without cache", "open_plain", Policy.LOAD_AWARE)
-NO_QUEUE = Contestant("ours without queue", "open_ours", Policy.BOUND, cache=True)
+NO_QUEUE = Contestant("ours without queue", "open_ours", Policy.BOUND, cache="node")
 
 
 @dataclass
@@ -112,40 +118,55 @@ def worker_bytes(contestant: Contestant, costs: Costs) -> int:
 class _Worker:
     """What the next request costs a worker, whose cache has what the earlier ones left."""
 
-    def __init__(self, contestant: Contestant, costs: Costs) -> None:
+    def __init__(self, contestant: Contestant, costs: Costs, file: MemoryFile) -> None:
         self._contestant, self._costs = contestant, costs
-        self._cache = FeatureCache({_NAME: 1})
+        self._memory = SharedMemory(file.fd) if contestant.cache == "node" else None
+        self._cache: CachedFeatures = FeatureCache({_NAME: 1})
+        if self._memory is not None:
+            self._cache = SharedFeatureCache(self._memory, {_NAME: 1}, {}, contestant.name)
+        self._cache.show("snapshot")
         real = 4 * costs.parts.shape.features + costs.parts.entry_bytes
-        self._scale = real / (4 + _ENTRY_BYTES)
+        self._scale = real / entry_bytes(1, 0)
+        self._cache.leave(self._scaled(costs.parts.memory.limit))
+        self._fetched: tuple[Int64, int] = np.zeros(0, np.int64), 0
         self.asked = 0
 
-    def serve(self, around: Around, degree: Int64) -> tuple[Cost, int]:
+    def _scaled(self, room: float) -> int:
+        return int(max(room, 0) / self._scale)
+
+    def begin(self, around: Around) -> tuple[Cost, int]:
         """What a request costs, and how many rows of features it reuses."""
         self.asked += 1
         if self._contestant.whole:
             return self._costs.whole(around), 0
         rows = around.rows
-        if not self._contestant.cache:
+        if self._contestant.cache is None:
             return self._costs.on_demand(around, rows, 0, cache=False), 0
         parts = self._costs.parts
-        room = max(parts.memory.limit - parts.memory.predict(around.counts), 0)
-        self._cache.evict(int(room / self._scale), {_NAME: rows})
+        room = self._scaled(parts.memory.limit - parts.memory.predict(around.counts))
+        self._cache.evict(room, {_NAME: rows})
         entries = len(self._cache)
         found = self._cache.read(_NAME, rows, np.empty((len(rows), 1), np.float32))
         missing = np.flatnonzero(~found)
-        self._cache.evict(int(room / self._scale), {})
+        self._cache.evict(room, {})
         taken = NODE_BYTES * len(rows) + EDGE_BYTES * around.edges + 4 * parts.shape.features * len(rows)
-        most = max(parts.memory.limit - taken - parts.working_bytes, 0)
-        self._cache.insert(
-            _NAME,
-            rows[missing],
-            np.zeros((len(rows), 1), np.float32),
-            missing,
-            degree[rows[missing]],
-            most_bytes=int(most / self._scale),
-        )
+        self._fetched = rows[missing], self._scaled(parts.memory.limit - taken - parts.working_bytes)
         cost = self._costs.on_demand(around, rows[missing], entries, cache=True)
         return cost, len(rows) - len(missing)
+
+    def end(self, degree: Int64) -> None:
+        """Keeps what the request has fetched."""
+        if self._contestant.cache is None:
+            return
+        rows, room = self._fetched
+        x = np.zeros((len(rows), 1), np.float32)
+        self._cache.insert(_NAME, rows, x, np.arange(len(rows)), degree[rows], room=room)
+        self._cache.leave(self._scaled(self._costs.parts.memory.limit - self._costs.parts.working_bytes))
+
+    def stop(self) -> None:
+        """Leaves nothing to the others."""
+        if self._memory is not None:
+            self._memory.close()
 
 
 class _Link:
@@ -165,6 +186,7 @@ class _Node:
     def __init__(self, limits: Limits, policy: Policy) -> None:
         self.scheduler = Scheduler(limits, policy)
         self.link = _Link()
+        self.file = MemoryFile(_FILE)
         self.workers: dict[int, _Worker] = {}
         self.launched: dict[int, float] = {}
         self.dropped: set[int] = set()
@@ -224,11 +246,14 @@ class Replay:
                 elif kind == "finished":
                     worker, request = divmod(number, len(arrivals))
                     latency[request] = now - arrivals[request]
+                    node.workers[worker].end(self._degree)
                     self._act(node, now, partial(node.scheduler.finished, worker, now))
             idle = sum(node.scheduler.idle for node in self._nodes)
             starting = sum(node.scheduler.starting for node in self._nodes)
             self._moments.append((now, idle, starting))
         assert not np.isnan(latency).any(), "every request must be answered"
+        for node in self._nodes:
+            node.file.close()
         return Outcome(
             latency,
             self._lists,
@@ -264,10 +289,16 @@ class Replay:
                 self._assign(node, number, one, now)
             elif isinstance(one, Stop):
                 node.dropped.add(one.worker)
-                node.workers.pop(one.worker, None)
+                self._stop(node, one.worker)
                 self._lives.append((node.launched.pop(one.worker), now))
             else:
                 raise AssertionError(f"nothing fails in a replay, got {one}")
+
+    def _stop(self, node: _Node, worker: int) -> None:
+        stopped = node.workers.pop(worker, None)
+        if stopped is not None:
+            stopped.stop()
+            node.file.release_of_ended()
 
     def _launch(self, node: _Node, number: int, worker: int, now: float) -> None:
         parts = self._costs.parts
@@ -279,14 +310,14 @@ class Replay:
             self._cold_fetch.append(fetching + waited)
             seconds += waited
         node.launched[worker] = now
-        node.workers[worker] = _Worker(self._contestant, self._costs)
+        node.workers[worker] = _Worker(self._contestant, self._costs, node.file)
         self._busy += seconds
         self._push(now + seconds, "started", number, worker)
 
     def _assign(self, node: _Node, number: int, one: Assign, now: float) -> None:
         worker = node.workers[one.worker]
         around = self._around(int(self._asked[one.request]))
-        cost, reused = worker.serve(around, self._degree)
+        cost, reused = worker.begin(around)
         self._read += len(around.rows)
         self._reused += reused
         self._shares.append(len(around.rows) / self._costs.parts.shape.nodes)

@@ -9,15 +9,17 @@ import numpy as np
 from livegnn import Graph
 from livegnn.errors import SnapshotReplacedError
 from livegnn.inference import Degrees
+from livegnn.serverless.records import index_type
 from livegnn.serverless.snapshot import Neighbors
 
 
 class MemorySnapshot:
     """A graph as plain lists, each in an order of its own. `lists` counts how often the list of a node was
-    read, `rows` a row of features, `known` a degree."""
+    read, `rows` a row of features, `known` a degree or a record of the index. place: where lists lie."""
 
-    def __init__(self, graph: Graph, seq: int = 0) -> None:
+    def __init__(self, graph: Graph, seq: int = 0, place: int = 0) -> None:
         self.seq, self.schema, self.identity = seq, graph.schema, f"memory/{seq}"
+        self.layout, self.place = f"{self.identity}/{place}", place
         self.graph = graph.snapshot()
         self.lists: Counter[tuple[object, str, int]] = Counter()
         self.rows: Counter[tuple[str, int]] = Counter()
@@ -30,7 +32,17 @@ class MemorySnapshot:
     def ids_of(self, rows, node_type):
         return self.graph.ids[node_type][rows]
 
-    def neighbors(self, edge_type, rows, direction="in"):
+    def index(self, edge_type, rows, direction="in"):
+        """`begin` names the row, which `neighbors` checks."""
+        count, weight, loops, loop_weight = self.degrees(edge_type, rows, direction).columns
+        records = np.zeros(len(rows), index_type(self.schema.edge_types[edge_type]))
+        records["begin"], records["count"], records["loops"] = rows + self.place, count, loops
+        if "weight_sum" in records.dtype.names:
+            records["weight_sum"], records["loop_weight"] = weight, loop_weight
+        return records
+
+    def neighbors(self, edge_type, rows, direction="in", *, index=None):
+        assert index is None or index["begin"].tolist() == (rows + self.place).tolist()
         self.lists.update((edge_type, direction, row) for row in rows.tolist())
         return self._lists(edge_type, rows, direction)
 

@@ -24,6 +24,13 @@ Refresh = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="after which a worker looks for a newer snapshot; 60"),
 ]
+Cache = Annotated[
+    str | None,
+    typer.Option(
+        metavar="shared|private",
+        help="features are kept for all workers, or by each; shared where workers are processes",
+    ),
+]
 ContainerOption = Annotated[
     list[str] | None,
     typer.Option(help="of the engine's run, such as --volume=/data:/data:ro; may be repeated"),
@@ -54,6 +61,7 @@ def serve(
         int | None, typer.Option(metavar="MIB", help="that a worker may take, in MiB; all there is")
     ] = None,
     refresh: Refresh = None,
+    cache: Cache = None,
     place: Annotated[
         str, typer.Option(help="where workers are: processes, threads, containers or ray")
     ] = "processes",
@@ -83,6 +91,7 @@ def serve(
         keep_alive=keep_alive,
         memory=None if memory is None else memory * 2**20,
         refresh=refresh,
+        cache=cache,  # type: ignore[arg-type]
         image=image,
         engine=engine,
         options=container_option or (),

@@ -19,6 +19,7 @@ from livegnn.serverless.bodies import Answer, Asked, answer_error, read_asked
 if TYPE_CHECKING:
     from jaxtyping import Float
 
+    from livegnn.serverless.shared_memory import SharedMemory
     from livegnn.types import FloatArray, Ids
 
 Step: TypeAlias = Literal["predict", "sample", "infer"]
@@ -51,6 +52,14 @@ class Refreshable(Protocol):
 
     def refresh(self) -> None:
         """Predicts on the newest data from now on."""
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """What can keep something in memory that workers have in common."""
+
+    def share(self, memory: "SharedMemory") -> None:
+        """Keeps it there from now on."""
 
 
 @runtime_checkable
@@ -105,6 +114,21 @@ class Function:
         if self.stage != "predict" and not isinstance(predictor, StagedPredictor):
             raise InputError(f"{self.factory} must give a predictor with `sample` and `infer` for two stages")
         return predictor
+
+
+def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":
+    """Lets a predictor share the memory of a `MemoryFile`, if it can and the memory is to be had."""
+    if not isinstance(predictor, Sharing):
+        return None
+    from livegnn.serverless.shared_memory import SharedMemory
+
+    try:
+        memory = SharedMemory(fd)
+    except OSError as error:
+        _log.warning("a worker keeps features by itself: %s", error)
+        return None
+    predictor.share(memory)
+    return memory
 
 
 def answer(predictor: Predictor, stage: Step, body: bytes, room: int | None = None) -> Answer:

@@ -6,13 +6,16 @@ workers compute on it; each stage has a scheduler of its own, so they scale apar
 
 import asyncio
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import whole
 from livegnn.errors import InputError, OverloadedError, TimeoutExpired
 from livegnn.histogram import Histogram
 from livegnn.serverless.bodies import Answer, answer_error, answer_json, read_asked
 from livegnn.serverless.stage import Stage
+
+if TYPE_CHECKING:
+    from livegnn.serverless.shared_memory import MemoryFile
 
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -24,15 +27,18 @@ class Node:
     """Answers requests through its stages, in order. Belongs to one event loop.
 
     stages: by name, such as "predict", or "sample" and "infer". concurrency: how many requests may be here;
-    further ones are refused. Raises InputError.
+    further ones are refused. memory: what workers have in common; the node closes it. Raises InputError.
     """
 
-    def __init__(self, stages: Mapping[str, Stage], *, concurrency: int) -> None:
+    def __init__(
+        self, stages: Mapping[str, Stage], *, concurrency: int, memory: "MemoryFile | None" = None
+    ) -> None:
         if not stages:
             raise InputError("stages must have at least one stage, got none")
         self.stages, self.concurrency = dict(stages), whole(concurrency, "concurrency", 1)
         self.requests = self.refused = 0
         self._draining = False
+        self.memory = memory
 
     async def predict(self, body: bytes) -> Answer:
         """The answer to the body of a request, errors included."""
@@ -83,6 +89,9 @@ class Node:
         self._draining = True
         for stage in self.stages.values():  # what leaves one goes into the next
             await stage.close(seconds)
+        if self.memory is not None:
+            memory, self.memory = self.memory, None
+            memory.close()
 
     async def _go_through(self, body: bytes) -> Answer:
         for _ in range(_TRIES):
@@ -105,6 +114,8 @@ def _render(node: Node) -> str:
 
     add("requests", "gauge", {"": node.requests})
     add("refused_total", "counter", {"": node.refused})
+    if node.memory is not None:
+        add("shared_cache_bytes", "gauge", {"": node.memory.bytes})
     stages = {f'{{stage="{name}"}}': stage for name, stage in node.stages.items()}
     add("waiting_requests", "gauge", {at: stage.scheduler.waiting for at, stage in stages.items()})
     add("workers", "gauge", {at: stage.scheduler.workers for at, stage in stages.items()})

@@ -10,15 +10,14 @@ dropped and the request runs again.
 Thread safety: any thread may call; requests are answered one after another.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -31,35 +30,36 @@ from livegnn.model.hops import reads_of
 from livegnn.model.model import Model
 from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
-from livegnn.serverless.feature_cache import FeatureCache
+from livegnn.serverless.account import Account
+from livegnn.serverless.feature_cache import CachedFeatures, FeatureCache
 from livegnn.serverless.memory import MemoryModel, PeakMeter
+from livegnn.serverless.missing_features import fetch_missing, first_of_each, repeat
 from livegnn.serverless.model_fit import check_fit
-from livegnn.serverless.noted_degrees import NotedDegrees
+from livegnn.serverless.noted_index import NotedIndex
 from livegnn.serverless.objects import Objects, open_objects
-from livegnn.serverless.snapshot import Snapshot
+from livegnn.serverless.snapshot import Snapshot, Source
 from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, receiver_of, whole_neighborhood
+from livegnn.serverless.subgraph import (
+    Known,
+    Lists,
+    Neighborhood,
+    drawn_neighborhood,
+    receiver_of,
+    whole_neighborhood,
+)
 from livegnn.serverless.subgraph_message import decode, encode
+from livegnn.serverless.working_arrays import WorkingArrays
 from livegnn.types import FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64
     from numpy.typing import ArrayLike
 
-T = TypeVar("T")
+    from livegnn.serverless.shared_memory import SharedMemory
 
+_log = logging.getLogger(__name__)
 
-class Source(Protocol):
-    """The newest snapshot of a store."""
-
-    def newest(self) -> Snapshot:
-        """The newest snapshot; the same object as before if there is no newer one."""
-        ...
-
-    def read(self, request: Callable[[Snapshot], T]) -> T:
-        """What `request` returns of the snapshot that was opened last; of the newest one if that was
-        replaced meanwhile."""
-        ...
+_ALL = 1 << 62  # bytes: as many as there are
 
 
 def open_predictor(
@@ -100,26 +100,6 @@ def open_predictor(
         sample_seed=sample_seed,
         refresh_seconds=refresh_seconds,
     )
-
-
-@dataclass
-class Account:
-    """What a predictor has done. Times in seconds; `cache_seconds` are part of none of the others."""
-
-    requests: int = 0
-    nodes: int = 0
-    edges: int = 0
-    features_read: int = 0
-    features_reused: int = 0
-    feature_bytes_fetched: int = 0
-    evicted: int = 0
-    predicted_too_low: int = 0
-    snapshots: int = 0
-    sample_seconds: float = 0.0
-    fetch_seconds: float = 0.0
-    cache_seconds: float = 0.0
-    memory_seconds: float = 0.0
-    infer_seconds: float = 0.0
 
 
 class _TooLowError(Exception):
@@ -167,6 +147,8 @@ class SnapshotPredictor:
         self._lock = threading.RLock()
         self.account = Account()
         self._snapshot: Snapshot | None = None
+        self._memory: SharedMemory | None = None
+        self._arrays = WorkingArrays()
         self._asked_at = time.monotonic()
         source.read(self._adopt)
 
@@ -189,6 +171,16 @@ class SnapshotPredictor:
 
             return self._source.read(request)
 
+    def share(self, memory: "SharedMemory") -> None:
+        """Keeps features in memory that it has in common with other workers, instead of in its own."""
+        with self._lock:
+            if not self._caches:
+                return
+            self._memory, self._cache = memory, self._open_cache(memory)
+            self._cache.show(self._current().layout)
+            if self.memory_limit is not None:
+                self._cache.leave(self.memory_limit)
+
     def refresh(self) -> None:
         """Looks for a newer snapshot now, and predicts on it from now on. Raises `SnapshotError`."""
         with self._lock:
@@ -203,7 +195,7 @@ class SnapshotPredictor:
 
             def request(snapshot: Snapshot) -> bytes:
                 self._adopt(snapshot)
-                return encode(self._sample(snapshot, ids))
+                return encode(self._sample(snapshot, ids, later=False))
 
             return self._source.read(request)
 
@@ -222,6 +214,8 @@ class SnapshotPredictor:
                     f"expected a subgraph of the snapshot {self._current().identity}, got one of "
                     f"{found.snapshot}: sample again"
                 )
+            if self._current().layout != found.layout:
+                found = replace(found, index={})
             return self._infer(self._current(), found, memory_limit)
 
     def measure(self, ids: "ArrayLike") -> "tuple[Int64[IntArray, 'counts'], int]":
@@ -245,7 +239,7 @@ class SnapshotPredictor:
                 return self._source.read(request)
             finally:
                 self._caches = caches
-                self._forward.release()
+                self._release()
 
     def degrees(self, ids: "ArrayLike") -> "Int64[IntArray, 'nodes']":
         """How many edges that the model reads end in each node. Raises what `predict` raises."""
@@ -270,7 +264,7 @@ class SnapshotPredictor:
             "memory_limit": self.memory_limit,
             "cache_bytes": self._cache.bytes,
             "cache_entries": len(self._cache),
-            "working_bytes": self._forward.held_bytes,
+            "working_bytes": self._held_bytes(),
             **asdict(self.account),
         }
 
@@ -281,9 +275,13 @@ class SnapshotPredictor:
         return self._snapshot
 
     def _look_for_newer(self) -> None:
-        if self._refresh_seconds is None or time.monotonic() - self._asked_at < self._refresh_seconds:
+        if self._refresh_seconds is None:
             return
-        self.refresh()
+        another = self._cache.shows_another()  # somebody has found a newer one, or this one is newer
+        if another or time.monotonic() - self._asked_at >= self._refresh_seconds:
+            self.refresh()
+        if another:
+            self._cache.show(self._current().layout)
 
     def _adopt(self, snapshot: Snapshot) -> None:
         """Predicts on this snapshot from now on. Features of another one are no longer those of its rows."""
@@ -293,7 +291,8 @@ class SnapshotPredictor:
             self._compile(snapshot.schema)
         if self._snapshot is None or snapshot.identity != self._snapshot.identity:
             self.account.snapshots += 1
-            self._cache.clear()
+        if self._snapshot is None or snapshot.layout != self._snapshot.layout:
+            self._cache.show(snapshot.layout)
         self._snapshot = snapshot
 
     def _compile(self, schema: Schema) -> None:
@@ -306,18 +305,42 @@ class SnapshotPredictor:
         self._reads = reads_of(model.steps, found.value)
         self._widths = {given.node_type: given.width for given in model.inputs.values()}
         self._forward = SampledForward(model)
-        self._noted = NotedDegrees(self._reads, self._widths)
-        self._cache = FeatureCache(self._widths, self._noted.counts)
+        self._noted = NotedIndex(self._reads, self._widths if self._query is None else {}, schema)
+        self._cache = self._open_cache(self._memory)
+
+    def _open_cache(self, memory: "SharedMemory | None") -> CachedFeatures:
+        if memory is None:
+            return FeatureCache(self._widths, self._noted.sizes)
+        from livegnn.serverless.shared_cache import SharedFeatureCache  # a worker alone need not wait for it
+
+        owner = f"{self.model.digest}/{self._output}"
+        try:
+            return SharedFeatureCache(memory, self._widths, self._noted.sizes, owner)
+        except OSError as error:
+            _log.warning("a worker keeps features by itself: %s", error)
+            return self._open_cache(None)
 
     # -- one request
 
-    def _sample(self, snapshot: Snapshot, ids: "ArrayLike") -> Neighborhood:
-        with self._timed("sample_seconds"):
+    def _sample(self, snapshot: Snapshot, ids: "ArrayLike", *, later: bool = True) -> Neighborhood:
+        """What a request reads. later: whether degrees may be pending."""
+        with self.account.timed("sample_seconds"):
             seeds = self._seeds(snapshot, ids)
             if self._query is not None:
                 return drawn_neighborhood(snapshot, seeds, self._query, self._sample_seed, self._edge_types)
-            known = partial(self._noted.read, self._cache, snapshot) if self._caches else None
-            return whole_neighborhood(snapshot, self._node_type, seeds, self._reads, self._edge_types, known)
+            before = self.account.cache_seconds
+            try:
+                find = self._find if self._caches else None
+                return whole_neighborhood(
+                    snapshot, self._node_type, seeds, self._reads, self._edge_types, find, later=later
+                )
+            finally:
+                self.account.sample_seconds -= self.account.cache_seconds - before
+
+    def _find(self, lists: Lists, rows: IntArray) -> Known:
+        """What the cache knows of the index."""
+        with self.account.timed("cache_seconds"):
+            return self._noted.find(self._cache, lists, rows)
 
     def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
         """The row numbers of ids. Raises `UnknownNodeError`."""
@@ -338,37 +361,47 @@ class SnapshotPredictor:
         self.account.nodes += sum(map(len, found.sample.node.values()))
         self.account.edges += sum(map(len, found.sample.row.values()))
         try:
-            return self._run(snapshot, found, limit)
-        except (MemoryError, _TooLowError):
-            self.account.predicted_too_low += 1
-            self._drop()
-        return self._run(snapshot, found, limit)
+            try:
+                return self._run(snapshot, found, limit)
+            except (MemoryError, _TooLowError):
+                self.account.predicted_too_low += 1
+                self._drop()
+            return self._run(snapshot, found, limit, again=True)
+        finally:
+            if limit is not None and self._held_bytes() > limit:
+                self._arrays.release()
+            self._cache.leave(_ALL if limit is None else max(limit - self._held_bytes(), 0))
 
     def _run(
-        self, snapshot: Snapshot, found: Neighborhood, limit: int | None, meter: PeakMeter | None = None
+        self,
+        snapshot: Snapshot,
+        found: Neighborhood,
+        limit: int | None,
+        meter: PeakMeter | None = None,
+        *,
+        again: bool = False,
     ) -> FloatArray:
         room = None
         taken = found.bytes + self._feature_bytes(found)
         if limit is not None:
-            with self._timed("memory_seconds"):
+            with self.account.timed("memory_seconds"):
                 room = max(limit - self._predicted(found), 0)
             self._make_room(room, keep=True, found=found)
-            if self._cache.bytes + taken + self._forward.held_bytes > limit:
-                self._forward.release()  # what an earlier, larger pass has left
+            beside = limit - taken - self._held_bytes()
+            if beside < 0 or self._cache.exceeds(beside):
+                self._release()  # what an earlier, larger request has left
         x, absent = self._read_cache(found)
-        missing = {name: _first_of_each(found.rows[name], at) for name, at in absent.items()}
-        with self._timed("fetch_seconds"):
-            degrees = self._fetch(snapshot, found, x, missing)
+        missing = {name: first_of_each(found.rows[name], at) for name, at in absent.items()}
+        with self.account.timed("fetch_seconds"):
+            found = fetch_missing(snapshot, found, x, missing, self._noted if self._caches else None)
         for name, at in absent.items():
-            if len(missing[name]) < len(at):
-                every = found.rows[name]
-                by_row = missing[name][np.argsort(every[missing[name]])]
-                x[name][at] = x[name][by_row[np.searchsorted(every[by_row], every[at])]]
+            self.account.feature_bytes_fetched += 4 * self._widths[name] * len(missing[name])
+            repeat(x[name], found.rows[name], missing[name], at)
         if limit is not None and room is not None:
             self._make_room(room, keep=False, found=found)  # `x` has what the request needs
-            if len(self._cache) and self._cache.bytes + taken > limit:
+            if not again and self._cache.exceeds(max(limit - taken, 0)):
                 raise _TooLowError
-        with self._timed("infer_seconds"):
+        with self.account.timed("infer_seconds"):
             rows = self._forward.predict(
                 replace(found.sample, x=x),
                 degrees="sample" if found.degrees is None else found.degrees,
@@ -377,10 +410,10 @@ class SnapshotPredictor:
         taken += self._forward.last_bytes + rows.nbytes
         if meter is not None:
             meter.note(self._forward.last_bytes + rows.nbytes)
-        if limit is not None and len(self._cache) and self._cache.bytes + taken > limit:
+        if limit is not None and self._cache.exceeds(max(limit - taken, 0)):
             self.account.predicted_too_low += 1
             self._drop()
-        self._keep(found, x, missing, degrees, limit)
+        self._keep(found, x, missing, limit)
         return rows
 
     def _feature_bytes(self, found: Neighborhood) -> int:
@@ -395,9 +428,7 @@ class SnapshotPredictor:
 
     def _make_room(self, room: int, *, keep: bool, found: Neighborhood) -> None:
         """Evicts until the cache fits into `room`. keep: whether features of the request stay."""
-        with self._timed("cache_seconds"):
-            if self._cache.bytes <= room:
-                return
+        with self.account.timed("cache_seconds", "change_seconds"):
             kept = {name: found.rows[name] for name in self._widths} if keep else {}
             self.account.evicted += self._cache.evict(room, kept)
 
@@ -406,94 +437,42 @@ class SnapshotPredictor:
         x, missing = {}, {}
         for name, width in self._widths.items():
             rows = found.rows[name]
-            x[name] = np.empty((len(rows), width), np.float32)
-            with self._timed("cache_seconds"):
+            x[name] = self._arrays.take(name, len(rows), width)
+            with self.account.timed("cache_seconds"):
                 there = self._cache.read(name, rows, x[name])
             missing[name] = np.flatnonzero(~there) if width else np.zeros(0, np.int64)
             self.account.features_read += len(rows) if width else 0
             self.account.features_reused += len(rows) - len(missing[name]) if width else 0
         return x, missing
 
-    def _fetch(
-        self,
-        snapshot: Snapshot,
-        found: Neighborhood,
-        x: dict[NodeType, FloatArray],
-        missing: dict[NodeType, IntArray],
-    ) -> dict[NodeType, IntArray]:
-        """Fetches missing features into `x`, and the degrees that their entries will have; all at once."""
-        degrees = {name: found.degree[name][at] for name, at in missing.items()}
-        jobs: list[Callable[[], None]] = []
-
-        def features(name: NodeType, at: IntArray) -> None:
-            x[name][at] = snapshot.features(name, found.rows[name][at])
-
-        def degree(name: NodeType, unknown: IntArray) -> None:
-            lists = next((each for each in self._reads.lists if receiver_of(each) == name), None)
-            rows = found.rows[name][missing[name][unknown]]
-            if lists is None:
-                degrees[name][unknown] = 0  # nothing that the model reads ends here
-            else:
-                degrees[name][unknown] = snapshot.degrees(lists[0], rows, lists[1]).columns[0]
-
-        for name, at in missing.items():
-            if len(at):
-                self.account.feature_bytes_fetched += 4 * self._widths[name] * len(at)
-                jobs.append(lambda name=name, at=at: features(name, at))  # type: ignore[misc]
-                unknown = np.flatnonzero(degrees[name] < 0)
-                if self._caches and len(unknown):
-                    jobs.append(lambda name=name, unknown=unknown: degree(name, unknown))  # type: ignore[misc]
-        _run_beside(jobs)
-        return degrees
-
     def _keep(
         self,
         found: Neighborhood,
         x: dict[NodeType, FloatArray],
         missing: dict[NodeType, IntArray],
-        degrees: dict[NodeType, IntArray],
         limit: int | None,
     ) -> None:
         """Puts fetched features into the cache, as far as there is room beside what the request still has."""
         if not self._caches:
             return
-        taken = found.bytes + self._feature_bytes(found) + self._forward.held_bytes
-        most = 2**62 if limit is None else max(limit - taken, 0)
-        with self._timed("cache_seconds"):
+        taken = found.bytes + max(self._feature_bytes(found), self._arrays.bytes) + self._forward.held_bytes
+        room = _ALL if limit is None else max(limit - taken, 0)
+        with self.account.timed("cache_seconds", "change_seconds"):
             for name, at in missing.items():
-                rows = found.rows[name][at]
+                rows, degrees = found.rows[name][at], np.maximum(found.degree[name][at], 0)
                 self.account.evicted += self._cache.insert(
-                    name, rows, x[name], at, degrees[name], self._noted.of(found, name, at), most_bytes=most
+                    name, rows, x[name], at, degrees, self._noted.of(found, name, at), room=room
                 )
 
     def _drop(self) -> None:
-        self._cache.clear()
+        """Takes nothing of the cache into account, and leaves it nothing."""
+        self._cache.evict(0, {})
+        self._release()
+
+    def _held_bytes(self) -> int:
+        """Memory that is kept for the next request."""
+        return self._forward.held_bytes + self._arrays.bytes
+
+    def _release(self) -> None:
         self._forward.release()
-
-    @contextmanager
-    def _timed(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            setattr(self.account, name, getattr(self.account, name) + time.perf_counter() - begin)
-
-
-def _first_of_each(rows: IntArray, at: IntArray) -> IntArray:
-    """Of the positions `at`, the first one of each row."""
-    return np.sort(at[np.unique(rows[at], return_index=True)[1]])
-
-
-def _run_beside(jobs: Sequence[Callable[[], None]]) -> None:
-    """Runs all jobs at once, the last one in this thread."""
-    if len(jobs) < 2:
-        for job in jobs:
-            job()
-        return
-    from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one job need not wait for
-
-    with ThreadPoolExecutor(len(jobs) - 1) as threads:
-        running = [threads.submit(job) for job in jobs[:-1]]
-        jobs[-1]()
-        for each in running:
-            each.result()
+        self._arrays.release()

@@ -7,14 +7,17 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import above_zero
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.function import Function
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.worker import FRAME
+
+if TYPE_CHECKING:
+    from livegnn.serverless.shared_memory import MemoryFile
 
 START_SECONDS: Final = 60.0
 """In which a worker must be ready."""
@@ -107,8 +110,10 @@ async def start(
     environment: Mapping[str, str] | None = None,
     kill: Callable[[], Awaitable[None]] | None = None,
     seconds: float = START_SECONDS,
+    descriptors: Sequence[int] = (),
 ) -> CommandWorker:
-    """Runs a command and returns when its worker is ready. Raises WorkerDied."""
+    """Runs a command and returns when its worker is ready. descriptors: open files that it has, too. Raises
+    WorkerDied."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -116,6 +121,7 @@ async def start(
             stdout=asyncio.subprocess.PIPE,
             env={**_OF_WORKERS, **os.environ, **(environment or {})},
             start_new_session=True,
+            pass_fds=descriptors,
         )
     except OSError as error:
         raise WorkerDied(f"cannot start {command[0]}: {error}") from error
@@ -139,23 +145,52 @@ async def start(
 class ProcessHost:
     """Starts each worker as a fresh Python process, so that it has no thread and no lock of this one.
 
-    function: what workers run; its `memory` is the limit of each process. environment: variables beside those
-    of this process. seconds: in which a worker must be ready.
+    function: what workers run; its `memory` is the limit of each process. memory: what workers have in
+    common, beside that. environment: variables beside those of this process. seconds: in which a worker must
+    be ready.
     """
 
     def __init__(
         self,
         function: Function,
         *,
+        memory: "MemoryFile | None" = None,
         environment: Mapping[str, str] | None = None,
         seconds: float = START_SECONDS,
     ) -> None:
         self._command = [sys.executable, "-m", "livegnn.serverless.worker", function.to_json()]
+        self._memory, self._forgetting = memory, set[asyncio.Task[None]]()
         self._environment, self._seconds = environment, above_zero(seconds, "seconds")
 
     async def launch(self, number: int) -> CommandWorker:
         """Starts a process and returns when it is ready. Raises WorkerDied."""
-        return await start(self._command, environment=self._environment, seconds=self._seconds)
+        memory = self._memory
+        if memory is None:
+            return await start(self._command, environment=self._environment, seconds=self._seconds)
+        try:
+            worker = await start(
+                [*self._command, str(memory.fd)],
+                environment=self._environment,
+                seconds=self._seconds,
+                descriptors=[memory.fd],
+            )
+        except BaseException:
+            self._begin(self._forget(memory))
+            raise
+        self._begin(self._forget(memory, worker))
+        return worker
 
     async def close(self) -> None:
         """Nothing is left."""
+        await asyncio.gather(*self._forgetting)
+
+    def _begin(self, forgetting: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(forgetting)
+        self._forgetting.add(task)
+        task.add_done_callback(self._forgetting.discard)
+
+    async def _forget(self, memory: "MemoryFile", worker: CommandWorker | None = None) -> None:
+        """Gives back what a worker has left in common memory, when it has ended."""
+        if worker is not None:
+            await worker.ended()
+        await asyncio.to_thread(memory.release_of_ended)

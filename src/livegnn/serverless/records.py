@@ -12,6 +12,7 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.graph.schema import EdgeSchema
+from livegnn.inference.degrees import Degrees
 from livegnn.types import DoubleArray, FloatArray, IntArray, Keys
 
 if TYPE_CHECKING:
@@ -68,6 +69,14 @@ def index_type(edges: EdgeSchema) -> np.dtype[np.void]:
     sums = [("weight_sum", "<f8"), ("loop_weight", "<f8")] if edges.weighted else []
     checks = [(f"crc32_{name}", "<u4") for name in columns_of(edges)]
     return np.dtype([("begin", "<u8"), ("count", "<u4"), ("loops", "<u4"), *sums, *checks, ("seal", "<u4")])
+
+
+def degrees_of(index: "Shaped[NDArray[np.void], 'rows']") -> Degrees:
+    """The degrees that records of the index say."""
+    count, loops = index["count"].astype(np.int64), index["loops"].astype(np.int64)
+    if "weight_sum" not in (index.dtype.names or ()):
+        return Degrees(count, None, loops, None)
+    return Degrees(count, index["weight_sum"], loops, index["loop_weight"])
 
 
 def features_type(width: int) -> np.dtype[np.void]:

@@ -1,11 +1,12 @@
 """How a node is set up: which predictor, how many workers of which kind."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from livegnn.arguments import above_zero, whole
 from livegnn.errors import InputError
@@ -16,8 +17,16 @@ from livegnn.serverless.node import Node
 from livegnn.serverless.scheduler import KEEP_ALIVE, Limits
 from livegnn.serverless.stage import Stage
 
+if TYPE_CHECKING:
+    from livegnn.serverless.shared_memory import MemoryFile
+
 Place: TypeAlias = Literal["processes", "threads", "containers", "ray"]
 """Where workers are."""
+
+Cache: TypeAlias = Literal["shared", "private"]
+"""Whether workers keep features in common, or each by itself."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -28,7 +37,8 @@ class NodeSettings:
     most, that predict. sampling_workers: at most, that sample beside them; 0: whoever predicts samples, too.
     refresh: how many seconds after the last time a worker looks for a newer snapshot; None: as the opener
     has it. waiting: so many requests more than workers are taken. keep_alive: seconds for which a worker may
-    be idle. memory: bytes of each worker. image, engine, options: of containers. Raises InputError.
+    be idle. memory: bytes of each worker. cache: by default shared where workers are processes. image,
+    engine, options: of containers. Raises InputError.
     """
 
     snapshot: str
@@ -41,6 +51,7 @@ class NodeSettings:
     keep_alive: float = KEEP_ALIVE
     memory: int | None = None
     refresh: float | None = None
+    cache: Cache | None = None
     image: str | None = None
     engine: str = "docker"
     options: Sequence[str] = ()
@@ -57,24 +68,43 @@ class NodeSettings:
             raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
         if (self.place == "containers") != (self.image is not None):
             raise InputError("an image must be given for workers in containers, and for no others")
+        if self.cache not in (None, *get_args(Cache)):
+            raise InputError(f"cache must be shared or private, got {self.cache!r}")
+        if self.cache == "shared" and self.place not in ("processes", "threads"):
+            raise InputError(
+                f"cache can be shared by processes and threads of one machine, got workers as {self.place}"
+            )
         if self.place == "threads" and self.memory is not None:
             raise InputError("memory of threads cannot be limited: take processes, or limit this one")
 
     def open(self) -> Node:
         """The node, which has no worker yet. Raises InputError for what workers here would not find."""
         self._check_here()
+        memory = self._make_memory()
         wanted: dict[Step, int] = {"predict": self.workers}
         if self.sampling_workers:
             wanted = {"sample": self.sampling_workers, "infer": self.workers}
         stages: dict[str, Stage] = {
             step: Stage(
-                self._host(self._function(step)),
+                self._host(self._function(step), memory),
                 Limits(workers, keep_alive=self.keep_alive),
                 seconds=LONGEST_WAIT,
             )
             for step, workers in wanted.items()
         }
-        return Node(stages, concurrency=self.waiting + sum(wanted.values()))
+        return Node(stages, concurrency=self.waiting + sum(wanted.values()), memory=memory)
+
+    def _make_memory(self) -> "MemoryFile | None":
+        """What workers have in common; None if nothing, also where the system has no such memory."""
+        if (self.cache or ("shared" if self.place == "processes" else "private")) == "private":
+            return None
+        try:
+            from livegnn.serverless.shared_memory import MemoryFile
+
+            return MemoryFile()
+        except (OSError, ImportError) as error:
+            _log.warning("each worker keeps features by itself, none are shared: %s", error)
+            return None
 
     def _check_here(self) -> None:
         here = self.place in ("processes", "threads")
@@ -91,7 +121,7 @@ class NodeSettings:
             given["refresh_seconds"] = self.refresh
         return Function(self.opener, given, step, self.memory)
 
-    def _host(self, function: Function) -> WorkerHost:
+    def _host(self, function: Function, memory: "MemoryFile | None") -> WorkerHost:
         if self.place == "containers":
             from livegnn.serverless.containers import ContainerHost
 
@@ -104,7 +134,7 @@ class NodeSettings:
         if self.place == "threads":
             from livegnn.serverless.threads import ThreadHost
 
-            return ThreadHost(function)
+            return ThreadHost(function, memory=memory)
         from livegnn.serverless.processes import ProcessHost
 
-        return ProcessHost(function)
+        return ProcessHost(function, memory=memory)

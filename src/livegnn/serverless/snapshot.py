@@ -3,7 +3,10 @@
 `livegnn.serverless.source` opens one of a store.
 """
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
 from livegnn.graph import Schema
@@ -14,8 +17,11 @@ from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
+    from numpy.typing import NDArray
 
     from livegnn.inference import Degrees
+
+T = TypeVar("T")
 
 _ATTEMPTS = 5
 
@@ -32,6 +38,25 @@ class Neighbors(NamedTuple):
     edge_attr: "Float32[FloatArray, 'entries channels'] | None" = None
     key: "UInt32[Keys, 'entries'] | None" = None
 
+    def loops_by_key(self, rows: "Int64[IntArray, 'nodes']") -> "Neighbors":
+        """The same lists, of these nodes, with the parallel loops of each in the order of their keys: a layer
+        that adds loops keeps the last one, and a list is in the order in which its edges came and went."""
+        if self.key is None:
+            return self
+        segment = np.repeat(np.arange(len(rows)), np.diff(self.offsets))
+        at = np.flatnonzero(rows[segment] == self.rows)
+        ordered = at[np.lexsort((self.key[at], segment[at]))]
+        if np.array_equal(at, ordered):
+            return self
+        place = np.arange(len(segment))
+        place[at] = ordered
+        return self._replace(
+            weight=None if self.weight is None else self.weight[place],
+            time=None if self.time is None else self.time[place],
+            edge_attr=None if self.edge_attr is None else self.edge_attr[place],
+            key=self.key[place],
+        )
+
 
 class Snapshot(Protocol):
     """A graph at one event. All methods raise `UnknownTypeError` for a type that it does not have, and
@@ -46,6 +71,10 @@ class Snapshot(Protocol):
     @property
     def identity(self) -> str:
         """Names what it shows: snapshots of one identity have the same graph in the same rows."""
+
+    @property
+    def layout(self) -> str:
+        """Names where all of it lies: snapshots of one layout have the same identity, and the same index."""
 
     def rows_of(
         self, ids: "Shaped[Ids, 'ids']", node_type: NodeType | None = None
@@ -65,15 +94,38 @@ class Snapshot(Protocol):
     ) -> "Degrees":
         """How many edges each of these nodes has, loops among them, and the sums of their weights."""
 
-    def neighbors(
+    def index(
         self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
+    ) -> "Shaped[NDArray[np.void], 'rows']":
+        """Where the lists of these nodes are, and what they sum to, as `records.index_type` says."""
+
+    def neighbors(
+        self,
+        edge_type: EdgeType | None,
+        rows: "Int64[IntArray, 'rows']",
+        direction: str = "in",
+        *,
+        index: "Shaped[NDArray[np.void], 'rows'] | None" = None,
     ) -> Neighbors:
-        """The lists of neighbours of these nodes."""
+        """The lists of neighbours of these nodes. index: what `index` returned for them, if that is known."""
 
     def features(
         self, node_type: NodeType | None, rows: "Int64[IntArray, 'rows']"
     ) -> "Float32[FloatArray, 'rows channels']":
         """The features of these nodes."""
+
+
+class Source(Protocol):
+    """The newest snapshot of a store."""
+
+    def newest(self) -> Snapshot:
+        """The newest snapshot; the same object as before if there is no newer one."""
+        ...
+
+    def read(self, request: Callable[[Snapshot], T]) -> T:
+        """What `request` returns of the snapshot that was opened last; of the newest one if that was
+        replaced meanwhile."""
+        ...
 
 
 def list_manifests(objects: Objects, after: int = 0) -> list[ObjectInfo]:

@@ -101,6 +101,11 @@ class StoredSnapshot:
         return f"{self.manifest.chain}/{self.seq}"
 
     @property
+    def layout(self) -> str:
+        """Names where all of it lies: its identity, and the generation of its manifest."""
+        return f"{self.identity}/{self.manifest.generation}"
+
+    @property
     def bytes(self) -> int:
         """The memory that it takes."""
         return self._layers.bytes + sum(one.bytes for one in self._nodes)
@@ -139,13 +144,19 @@ class StoredSnapshot:
         self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
     ) -> Degrees:
         """How many edges each of these nodes has, loops among them, and the sums of their weights."""
+        return records.degrees_of(self.index(edge_type, rows, direction))
+
+    @_or_replaced
+    def index(
+        self,
+        edge_type: EdgeType | None,
+        rows: "Int64[IntArray, 'rows']",
+        direction: str = "in",
+    ) -> "Shaped[NDArray[np.void], 'rows']":
+        """Where the lists of these nodes are, and what they sum to: records of `records.index_type`."""
         rows = _rows(rows)
         key, edges = self._lists(edge_type, direction)
-        index, _ = self._index(key, edges, rows)
-        loops = index["loops"].astype(np.int64)
-        if not edges.weighted:
-            return Degrees(index["count"].astype(np.int64), None, loops, None)
-        return Degrees(index["count"].astype(np.int64), index["weight_sum"], loops, index["loop_weight"])
+        return self._read_index(edges, self._places(key, rows), len(rows))
 
     @_or_replaced
     def neighbors(
@@ -155,13 +166,17 @@ class StoredSnapshot:
         direction: str = "in",
         *,
         columns: Collection[str] | None = None,
+        index: "Shaped[NDArray[np.void], 'rows'] | None" = None,
     ) -> Neighbors:
         """The lists of neighbours of nodes. columns: which of `weight`, `time`, `edge_attr` and `key` to
-        read; by default all that the edge type has.
+        read; by default all that the edge type has. index: what `index` returned for these rows; None: it is
+        read.
         """
         rows = _rows(rows)
         key, edges = self._lists(edge_type, direction)
-        index, places = self._index(key, edges, rows)
+        places = self._places(key, rows)
+        if index is None:
+            index = self._read_index(edges, places, len(rows))
         counts = index["count"].astype(np.int64)
         begins = index["begin"].astype(np.int64)
         types = {
@@ -185,19 +200,19 @@ class StoredSnapshot:
         neighbors = read.pop("neighbors").astype(np.int64)
         return Neighbors(offsets, neighbors, **cast("dict[str, NDArray[np.float32]]", read))  # type: ignore[arg-type]
 
-    def _index(
-        self, key: TableKey, edges: EdgeSchema, rows: IntArray
-    ) -> "tuple[NDArray[np.void], list[Place]]":
-        """The records of the index; and where the lists are that have entries."""
+    def _places(self, key: TableKey, rows: IntArray) -> list[Place]:
+        """Where the records of the index are."""
         name = self._edge_types[key.type][0 if key.kind == "out" else 2]
         most, _ = self.manifest.nodes[self._node_types.index(name)]
         if len(rows) and not 0 <= rows.min() <= rows.max() < most:
             wrong = rows[(rows < 0) | (rows >= most)][0]
             raise InputError(f"rows must be those of nodes, as rows_of returns them, got {wrong}")
+        return self._layers.locate(key, rows)
+
+    def _read_index(self, edges: EdgeSchema, places: list[Place], count: int) -> "NDArray[np.void]":
         type_ = records.index_type(edges)
-        places = self._layers.locate(key, rows)
-        found = self._layers.read_records("index", type_.itemsize, places, len(rows))
-        return found.reshape(-1).view(type_), places
+        found = self._layers.read_records("index", type_.itemsize, places, count)
+        return found.reshape(-1).view(type_)
 
     # -- types
     # --------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ graph the subgraph gives an engine's predictions; with a query's draws those of 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, cast
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -16,12 +16,16 @@ from livegnn.model.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.sampling.subgraph import HeteroSubgraph
 from livegnn.serverless.draws import drawn
+from livegnn.serverless.records import degrees_of
 from livegnn.serverless.row_sets import are_in, distinct, missing, places_in, union
 from livegnn.serverless.snapshot import Neighbors, Snapshot
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64
+    from jaxtyping import Bool, Int64, Shaped
+    from numpy.typing import NDArray
+
+    from livegnn.types import Array
 
 Lists: TypeAlias = tuple[EdgeType, Direction]
 """The lists of neighbours of one edge type in one direction."""
@@ -32,6 +36,13 @@ _ROW = (1 << _COPY) - 1
 """Where a query draws, each seed has nodes of its own: the bits above a row's number say which seed's."""
 
 
+class Known(NamedTuple):
+    """Records of the index of some nodes, and which of them are known."""
+
+    there: "Bool[NDArray[np.bool_], 'nodes']"
+    records: "Shaped[NDArray[np.void], 'nodes']"
+
+
 @dataclass(frozen=True)
 class Neighborhood:
     """What a prediction reads of a snapshot, without the features of nodes.
@@ -39,13 +50,18 @@ class Neighborhood:
     snapshot: the identity of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first,
     then hop by hop; with a query's draws a row stands there for each seed that has reached it. degrees: in
     the whole graph, None if those of the sample count. degree: by node type, how long the longest list of
-    each node is that was read or of which the degree was, -1 where none was.
+    each node is that was read or of which the degree was, -1 where none was. layout: of the snapshot. index:
+    the records of the index that were read, of all nodes that have these lists. pending: the positions of
+    nodes whose degrees count and are not known yet; `complete` says them.
     """
 
     snapshot: str
     sample: HeteroSubgraph
     degrees: Mapping[Lists, Degrees] | None
     degree: "Mapping[NodeType, Int64[IntArray, '_']]"
+    layout: str = ""
+    index: "Mapping[Lists, Known]" = field(default_factory=dict)
+    pending: "Mapping[Lists, Int64[IntArray, '_']]" = field(default_factory=dict)
 
     @property
     def rows(self) -> "Mapping[NodeType, Int64[IntArray, '_']]":
@@ -59,6 +75,7 @@ class Neighborhood:
         columns = (sample.node, sample.row, sample.col, sample.inverse, sample.edge_weight, sample.edge_attr)
         total = sum(array.nbytes for column in columns for array in column.values())
         total += sum(array.nbytes for array in self.degree.values())
+        total += sum(array.nbytes for known in self.index.values() for array in known)
         given = (self.degrees or {}).values()
         return total + sum(array.nbytes for each in given for array in each.columns if array is not None)
 
@@ -67,6 +84,28 @@ class Neighborhood:
         seeds on, type by type: what each layer computes."""
         columns = [*self.sample.num_sampled_nodes.values(), *self.sample.num_sampled_edges.values()]
         return np.concatenate([np.cumsum(column) for column in columns]).astype(np.int64)
+
+    def complete(self, read: "Mapping[Lists, tuple[IntArray, NDArray[np.void]]]") -> "Neighborhood":
+        """With what was pending, and more of the index: by lists, positions of nodes, each once, and their
+        records."""
+        index, degree = dict(self.index), {name: known.copy() for name, known in self.degree.items()}
+        degrees = dict(self.degrees or {})
+        for lists, (at, records) in read.items():
+            name = receiver_of(lists)
+            there, before = index.get(lists, _nothing_known(len(self.rows[name]), records.dtype))
+            there, before = there.copy(), before.copy()
+            there[at], before[at] = True, records
+            index[lists] = Known(there, before)
+            np.maximum.at(degree[name], at, records["count"].astype(np.int64))
+            if lists in self.pending:
+                columns = [array if array is None else array.copy() for array in degrees[lists].columns]
+                for column, values in zip(columns, _whole_columns(degrees_of(records)), strict=True):
+                    assert column is not None, "a neighborhood has all columns"
+                    column[at] = values
+                degrees[lists] = Degrees(*columns)  # type: ignore[arg-type]
+        return replace(
+            self, index=index, degree=degree, degrees=None if self.degrees is None else degrees, pending={}
+        )
 
 
 def receiver_of(lists: Lists) -> NodeType:
@@ -81,20 +120,23 @@ def whole_neighborhood(
     seeds: "Int64[IntArray, 'seeds']",
     reads: Reads,
     edge_types: Sequence[EdgeType],
-    degrees_of: Callable[[Lists, IntArray], Degrees] | None = None,
+    find: Callable[[Lists, IntArray], Known] | None = None,
+    *,
+    later: bool = False,
 ) -> Neighborhood:
     """All that `reads` names around the seeds, with true degrees.
 
     seeds: row numbers. edge_types: those that the model names; one that `reads` leaves out has no edges.
-    degrees_of: whom to ask for the degrees of nodes whose lists are not read; None: the snapshot.
+    find: what is known of the index; the snapshot is asked for the rest. later: whether degrees of nodes
+    whose lists are not read may be pending.
     """
-    growth = _Growth(snapshot, seed_type, seeds)
+    growth = _Growth(snapshot, seed_type, seeds, find=find)
     for hop in range(max(reads.lists.values(), default=0)):
         asked = [(lists, growth.new[receiver_of(lists)]) for lists, hops in reads.lists.items() if hop < hops]
         growth.read([(lists, rows, None) for lists, rows in asked])
     growth.drop_twice_read()
     degrees = {
-        lists: growth.degrees(lists, reads.degrees.get(lists, -1), degrees_of)
+        lists: growth.degrees(lists, reads.degrees.get(lists, -1), later=later)
         for lists in dict.fromkeys([*reads.lists, *reads.degrees])
     }
     return growth.finish(edge_types, degrees)
@@ -162,9 +204,14 @@ class _Growth:
     """A subgraph that grows hop by hop. Invariant: a row number is in one hop of its type."""
 
     def __init__(
-        self, snapshot: Snapshot, seed_type: NodeType, seeds: IntArray, sample_seed: int = 0
+        self,
+        snapshot: Snapshot,
+        seed_type: NodeType,
+        seeds: IntArray,
+        sample_seed: int = 0,
+        find: Callable[[Lists, IntArray], Known] | None = None,
     ) -> None:
-        self._snapshot = snapshot
+        self._snapshot, self._find = snapshot, find
         self._sample_seed = sample_seed
         self._seed_type, self._seeds = seed_type, seeds
         nothing = np.zeros(0, np.int64)
@@ -175,15 +222,15 @@ class _Growth:
         self._edges: list[_Edges] = []
         self._read: dict[Lists, _Read] = {}
         self._lengths: dict[NodeType, list[tuple[IntArray, IntArray]]] = {name: [] for name in self._hops}
+        self._index: dict[Lists, list[tuple[IntArray, NDArray[np.void]]]] = {}
+        self._pending: dict[Lists, IntArray] = {}
 
     def read(self, asked: Sequence[tuple[Lists, IntArray, OneHop | None]]) -> list[IntArray]:
         """Reads the lists of nodes, draws from them if a one-hop query says so, and makes what they reach the
         next hop. Returns the row numbers that each of them has reached first."""
         hop = len(self._hops[self._seed_type])
         each_once = [rows if one is None else distinct(rows & _ROW) for _, rows, one in asked]
-        found = _fetch_lists(
-            self._snapshot, [(lists, each) for (lists, _, _), each in zip(asked, each_once, strict=True)]
-        )
+        found = self._fetch([(lists, each) for (lists, _, _), each in zip(asked, each_once, strict=True)])
         reached = []
         added: dict[NodeType, list[IntArray]] = {name: [] for name in self._hops}
         for (lists, rows, one), each, neighbors in zip(asked, each_once, found, strict=True):
@@ -201,6 +248,29 @@ class _Growth:
         for name, rows in self.new.items():
             self._hops[name].append(rows)
         return reached
+
+    def _fetch(self, asked: Sequence[tuple[Lists, IntArray]]) -> list[Neighbors]:
+        """The lists of one hop; those of several edge types are fetched beside each other."""
+        known = [None if self._find is None else self._find(lists, rows) for lists, rows in asked]
+
+        def fetch(one: tuple[tuple[Lists, IntArray], Known | None]) -> Neighbors:
+            ((edge_type, direction), rows), there = one
+            index = None
+            if there is not None:
+                index = _read_rest(self._snapshot, (edge_type, direction), rows, there)
+                self._index.setdefault((edge_type, direction), []).append((rows, index))
+            found = self._snapshot.neighbors(edge_type, rows, direction, index=index)
+            return found.loops_by_key(rows) if edge_type[0] == edge_type[2] else found
+
+        each = list(zip(asked, known, strict=True))
+        if sum(len(rows) > 0 for _, rows in asked) < 2:
+            return [fetch(one) for one in each]
+        from concurrent.futures import (
+            ThreadPoolExecutor,  # costs 10 ms, which one edge type need not wait for
+        )
+
+        with ThreadPoolExecutor(len(asked)) as threads:
+            return list(threads.map(fetch, each))
 
     def _take(self, lists: Lists, rows: IntArray, found: Neighbors, hop: int) -> IntArray:
         """Keeps the edges of lists that were read; returns the row numbers at their other ends."""
@@ -241,21 +311,16 @@ class _Growth:
             if direction == "out" and incoming is not None:
                 self._edges[i] = edges.take(~are_in(edges.target, np.sort(np.concatenate(incoming.rows))))
 
-    def degrees(
-        self, lists: Lists, hops: int, degrees_of: Callable[[Lists, IntArray], Degrees] | None
-    ) -> Degrees:
+    def degrees(self, lists: Lists, hops: int, *, later: bool) -> Degrees:
         """The degrees of all nodes of the type that has these lists. Of nodes whose lists were not read they
-        are fetched if they are within so many hops, and 0 otherwise."""
+        are fetched if they are within so many hops, or pending if they may be; 0 otherwise."""
         name = receiver_of(lists)
         known = [np.zeros(0, np.int64), *self._read.get(lists, _Read()).rows]
         columns = list(self._read.get(lists, _Read()).degrees)
         near = np.concatenate([np.zeros(0, np.int64), *self._hops[name][: hops + 1]])
         border = missing(near, np.sort(np.concatenate(known)))
         if len(border):
-            if degrees_of is None:
-                fetched = self._snapshot.degrees(lists[0], border, lists[1])
-            else:
-                fetched = degrees_of(lists, border)
+            border, fetched = self._border_degrees(lists, border, later=later)
             self._lengths[name].append((border, fetched.columns[0]))
             known.append(border)
             columns.append(fetched)
@@ -263,6 +328,20 @@ class _Growth:
         rows = np.concatenate([np.zeros(0, np.int64), *self._hops[name]])
         places = places_in(rows, np.concatenate(known))
         return _spread(columns, places, len(rows))
+
+    def _border_degrees(self, lists: Lists, border: IntArray, *, later: bool) -> tuple[IntArray, Degrees]:
+        """Degrees of nodes whose lists were not read, and of which nodes; those of the others are pending."""
+        if self._find is None:
+            return border, self._snapshot.degrees(lists[0], border, lists[1])
+        known = self._find(lists, border)
+        # Which loops there are must be known before the subgraph is whole.
+        if later and self._snapshot.schema.edge_types[lists[0]].duplicates != "keep":
+            self._pending[lists] = border[~known.there]
+            border = border[known.there]
+            known = Known(known.there[known.there], known.records[known.there])
+        index = _read_rest(self._snapshot, lists, border, known)
+        self._index.setdefault(lists, []).append((border, index))
+        return border, degrees_of(index)
 
     def _add_loops(self, lists: Lists, rows: IntArray, degrees: Degrees) -> None:
         """Reads parallel loops of nodes of which only degrees are known: a layer that adds loops takes the
@@ -275,7 +354,7 @@ class _Growth:
         known = np.concatenate([np.zeros(0, np.int64), *self._read.get(other, _Read()).rows])
         several = missing(rows[loops > 1], np.sort(known))
         if len(several):
-            found = _loops_by_key(several, self._snapshot.neighbors(edge_type, several, direction))
+            found = self._snapshot.neighbors(edge_type, several, direction).loops_by_key(several)
             own = np.repeat(several, np.diff(found.offsets))
             hop = len(self._hops[self._seed_type]) - 1
             edges = _Edges(lists, hop, own, found.rows, found.weight, found.edge_attr)
@@ -316,7 +395,27 @@ class _Growth:
             time={},
             edge_attr=attr,
         )
-        return Neighborhood(self._snapshot.identity, sample, degrees, self._known_degrees(node))
+        return Neighborhood(
+            self._snapshot.identity,
+            sample,
+            degrees,
+            self._known_degrees(node),
+            self._snapshot.layout,
+            {lists: self._known_index(node[receiver_of(lists)], lists) for lists in self._index},
+            {
+                lists: places_in(node[receiver_of(lists)], rows)
+                for lists, rows in self._pending.items()
+                if len(rows)
+            },
+        )
+
+    def _known_index(self, node: IntArray, lists: Lists) -> Known:
+        read = self._index[lists]
+        known = _nothing_known(len(node), read[0][1].dtype)
+        for rows, records in read:
+            at = places_in(node, rows)
+            known.there[at], known.records[at] = True, records
+        return known
 
     def _known_degrees(self, node: Mapping[NodeType, IntArray]) -> dict[NodeType, IntArray]:
         known = {name: np.full(len(rows), -1, np.int64) for name, rows in node.items()}
@@ -326,40 +425,26 @@ class _Growth:
         return known
 
 
-def _fetch_lists(snapshot: Snapshot, asked: Sequence[tuple[Lists, IntArray]]) -> list[Neighbors]:
-    """The lists of one hop; those of several edge types are fetched beside each other."""
-
-    def fetch(one: tuple[Lists, IntArray]) -> Neighbors:
-        (edge_type, direction), rows = one
-        found = snapshot.neighbors(edge_type, rows, direction)
-        return _loops_by_key(rows, found) if edge_type[0] == edge_type[2] else found
-
-    if sum(len(rows) > 0 for _, rows in asked) < 2:
-        return [fetch(one) for one in asked]
-    from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one edge type need not wait for
-
-    with ThreadPoolExecutor(len(asked)) as threads:
-        return list(threads.map(fetch, asked))
+def _read_rest(snapshot: Snapshot, lists: Lists, rows: IntArray, known: Known) -> "NDArray[np.void]":
+    """The records of these rows; those that are not known are read."""
+    absent = np.flatnonzero(~known.there)
+    records = known.records
+    if len(absent):
+        records = records.copy()
+        records[absent] = snapshot.index(lists[0], rows[absent], lists[1])
+    return records
 
 
-def _loops_by_key(rows: IntArray, found: Neighbors) -> Neighbors:
-    """The same lists with the parallel loops of a node in the order of their keys: a layer that adds loops
-    keeps the last one, and a list is in the order in which its edges came and went."""
-    if found.key is None:
-        return found
-    segment = np.repeat(np.arange(len(rows)), np.diff(found.offsets))
-    at = np.flatnonzero(rows[segment] == found.rows)
-    ordered = at[np.lexsort((found.key[at], segment[at]))]
-    if np.array_equal(at, ordered):
-        return found
-    place = np.arange(len(segment))
-    place[at] = ordered
-    return found._replace(
-        weight=None if found.weight is None else found.weight[place],
-        time=None if found.time is None else found.time[place],
-        edge_attr=None if found.edge_attr is None else found.edge_attr[place],
-        key=found.key[place],
-    )
+def _nothing_known(nodes: int, type_: "np.dtype[np.void]") -> Known:
+    return Known(np.zeros(nodes, np.bool_), np.zeros(nodes, type_))
+
+
+def _whole_columns(degrees: Degrees) -> "tuple[Array, Array, Array, Array]":
+    """Count, weight, loops and their weight."""
+    count, weight, loops, loop_weight = degrees.columns
+    assert loops is not None, "a snapshot tells how many loops there are"
+    # Without weights every edge weighs 1.
+    return count, count if weight is None else weight, loops, loops if loop_weight is None else loop_weight
 
 
 def _degrees_of(own: IntArray, found: Neighbors, *, same: bool) -> Degrees:
@@ -378,10 +463,7 @@ def _spread(known: Sequence[Degrees], places: IntArray, nodes: int) -> Degrees:
     """Degrees of some nodes among all nodes of a sample; those of the others are 0."""
     spread = np.zeros((4, nodes))  # counts are exact in float64
     for each, end in zip(known, np.cumsum([len(each) for each in known]), strict=True):
-        count, weight, loops, loop_weight = each.columns
-        assert loops is not None, "a snapshot tells how many loops there are"
         at = places[end - len(each) : end]
-        # Without weights every edge weighs 1.
-        spread[0, at], spread[1, at] = count, count if weight is None else weight
-        spread[2, at], spread[3, at] = loops, loops if loop_weight is None else loop_weight
+        for number, column in enumerate(_whole_columns(each)):
+            spread[number, at] = column
     return Degrees(spread[0].astype(np.int64), spread[1], spread[2].astype(np.int64), spread[3])

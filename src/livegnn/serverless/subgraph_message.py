@@ -7,6 +7,7 @@ workers of different versions refuse each other's.
 
 import json
 import zlib
+from collections.abc import Iterator
 from typing import cast
 
 import numpy as np
@@ -15,23 +16,30 @@ from livegnn.errors import FileFormatError
 from livegnn.inference.degrees import Degrees
 from livegnn.query import Direction
 from livegnn.sampling.subgraph import HeteroSubgraph
-from livegnn.serverless.subgraph import Lists, Neighborhood
+from livegnn.serverless.records import octets
+from livegnn.serverless.subgraph import Known, Lists, Neighborhood
 from livegnn.types import Array, EdgeType
 
-_MAGIC = b"LGNNSUB1"
+_MAGIC = b"LGNNSUB2"
 _COLUMNS = ("node", "inverse", "row", "col", "edge_weight", "edge_attr")
 _EDGES = _COLUMNS[2:]
-_TYPES = ("<i8", "<f4", "<f8")
+_TYPES = ("<i8", "<f4", "<f8", "|u1")
 
 
 def encode(found: Neighborhood) -> bytes:
-    """The bytes of a subgraph."""
+    """The bytes of a subgraph. Requires: nothing is pending."""
+    assert not found.pending
     listed: list[tuple[list[object], Array]] = [
         ([column, name], array)
         for column in _COLUMNS
         for name, array in getattr(found.sample, column).items()
     ]
     listed += [(["degree", name], array) for name, array in found.degree.items()]
+    for lists, known in found.index.items():
+        listed += [
+            (["there", *lists], known.there.view(np.uint8)),
+            (["index", *lists], octets(known.records)),
+        ]
     for (edge_type, direction), each in (found.degrees or {}).items():
         listed += [
             (["degrees", edge_type, direction, number], array)
@@ -40,10 +48,12 @@ def encode(found: Neighborhood) -> bytes:
         ]
     header = {
         "snapshot": found.snapshot,
+        "layout": found.layout,
         "seed": found.sample.seed,
         "true_degrees": found.degrees is not None,
         "nodes": found.sample.num_sampled_nodes,
         "edges": [[name, counts] for name, counts in found.sample.num_sampled_edges.items()],
+        "records": [[*lists, known.records.dtype.descr] for lists, known in found.index.items()],
         "arrays": [[key, array.dtype.str, array.shape] for key, array in listed],
     }
     text = json.dumps(header).encode()
@@ -63,12 +73,15 @@ def decode(data: bytes) -> Neighborhood:
     header = json.loads(data[16:end])
     columns: dict[str, dict[str | EdgeType, Array]] = {name: {} for name in (*_COLUMNS, "degree")}
     parts: dict[Lists, dict[int, Array]] = {}
+    index: dict[str, dict[Lists, Array]] = {"there": {}, "index": {}}
     for key, dtype, shape in header["arrays"]:
         assert dtype in _TYPES
         size = int(np.prod(shape, dtype=np.int64)) * int(dtype[2])
         array = np.frombuffer(data[end : end + size], dtype).reshape(shape)
         end += size
-        if key[0] == "degrees":
+        if key[0] in index:
+            index[key[0]][_edge_type(key[1]), cast("Direction", key[2])] = array
+        elif key[0] == "degrees":
             lists = (_edge_type(key[1]), cast("Direction", key[2]))
             parts.setdefault(lists, {})[key[3]] = array
         else:
@@ -85,7 +98,26 @@ def decode(data: bytes) -> Neighborhood:
     )
     degrees = {lists: Degrees(*(given.get(i) for i in range(4))) for lists, given in parts.items()}  # type: ignore[arg-type]
     known = cast("dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]", columns["degree"])
-    return Neighborhood(header["snapshot"], sample, degrees if header["true_degrees"] else None, known)
+    return Neighborhood(
+        header["snapshot"],
+        sample,
+        degrees if header["true_degrees"] else None,
+        known,
+        header["layout"],
+        {
+            (name, direction): Known(there.view(np.bool_), records.view(type_))
+            for name, direction, type_, there, records in _index(header["records"], index)
+        },
+    )
+
+
+def _index(
+    listed: list[list[object]], found: dict[str, dict[Lists, Array]]
+) -> "Iterator[tuple[EdgeType, Direction, np.dtype[np.void], Array, Array]]":
+    for edge_type, direction, fields in cast("list[tuple[list[str], Direction, list[list[str]]]]", listed):
+        lists = _edge_type(edge_type), direction
+        type_ = np.dtype([(name, form) for name, form in fields])
+        yield *lists, type_, found["there"][lists], found["index"][lists]
 
 
 def _edge_type(name: list[str]) -> EdgeType:

@@ -1,4 +1,5 @@
-"""The process of a worker: `python -m livegnn.serverless.worker FUNCTION`, FUNCTION as `Function.to_json`.
+"""The process of a worker: `python -m livegnn.serverless.worker FUNCTION [MEMORY]`, FUNCTION as
+`Function.to_json`, MEMORY the descriptor of a `MemoryFile`.
 
 It reads frames from its standard input and writes one for each to its standard output; what would be printed
 goes to standard error. A frame is a status (u16) and the length of its body (u64), little endian, and the
@@ -6,7 +7,8 @@ body. The first frame of a worker comes when it is ready: 200 and what its predi
 and an error. A worker ends at the end of its input and at SIGTERM, in both cases after the request in hand.
 
 Its memory is limited by RLIMIT_AS: when the predictor is open, the address space may grow by what is missing
-to the limit on resident memory. So it never has more resident, and asking for more is a MemoryError.
+to the limit on resident memory. So it never has more resident, and asking for more is a MemoryError. Memory
+that it shares is mapped whole before that, and does not count.
 """
 
 import os
@@ -17,7 +19,7 @@ from typing import BinaryIO, Final
 
 from livegnn.errors import InputError
 from livegnn.serverless.bodies import Answer, answer_error, answer_json
-from livegnn.serverless.function import Function, answer
+from livegnn.serverless.function import Function, answer, join_memory
 
 FRAME: Final = struct.Struct("<HQ")
 """Status and length of the body."""
@@ -35,6 +37,8 @@ def main(given: list[str]) -> None:
     try:
         function = Function.from_json(given[0])
         predictor = function.open()
+        if len(given) > 1:
+            join_memory(predictor, int(given[1]))
         room = None if function.memory is None else limit_memory(function.memory)
     except Exception as error:
         _write(output, answer_error(error)._replace(status=500))

@@ -1,0 +1,261 @@
+"""Nodes whose workers share memory: what is left of it, limits, and where there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from memory_snapshot import MemorySnapshot, MemorySource
+from test_sampled_forward import MODELS
+from test_serverless_memory import make_gcn
+from test_serverless_subgraph import make_graph
+
+from functions import runs, until
+from livegnn import Graph, InputError
+from livegnn.serverless.node import Node
+from livegnn.serverless.predictor import SnapshotPredictor
+from livegnn.serverless.settings import NodeSettings
+from livegnn.serverless.shared_memory import MOST_WORKERS, MemoryFile, SharedMemory
+from livegnn.serverless.source import SnapshotSource
+from livegnn.serverless.writer import write_snapshot
+
+MIB = 1 << 20
+NODES, WIDTH = 20_000, 64
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A snapshot of a graph whose features take 5 MB, and a model."""
+    made = tmp_path_factory.mktemp("snapshot")
+    random = np.random.default_rng(0)
+    graph = Graph.from_edges(
+        *random.integers(0, NODES, (2, 4 * NODES)),
+        x=random.normal(size=(NODES, WIDTH)).astype(np.float32),
+        num_nodes=NODES,
+        parallel="last",
+    )
+    write_snapshot(graph, str(made / "snapshot"), directions=("in",))
+    make_gcn(WIDTH).save(made / "model")
+    make_gcn(WIDTH, hidden=8192).save(made / "wide")
+    return made
+
+
+def settings(folder: Path, **given: object) -> NodeSettings:
+    return NodeSettings(str(folder / "snapshot"), str(folder / "model"), **given)  # type: ignore[arg-type]
+
+
+def body(*ids: int) -> bytes:
+    return json.dumps({"ids": list(ids), "timeout": 90}).encode()
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(120):
+            await work()
+
+    asyncio.run(limited())
+
+
+async def ask(node: Node, requests: list[list[int]]) -> list[bytes]:
+    answers = await asyncio.gather(*(node.predict(body(*ids)) for ids in requests))
+    assert {answer.status for answer in answers} == {200}, answers
+    return [answer.body for answer in answers]
+
+
+def others(process: int) -> list[int]:
+    """The processes that one has started."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == process:
+            found.append(int(path.name))
+    return found
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"place": "threads"}, {"sampling_workers": 2}, {"memory": 400 * MIB}],
+    ids=["processes", "threads", "two stages", "limited"],
+)
+def test_a_node_with_one_cache_answers_bit_by_bit_as_one_predictor(folder: Path, given: dict) -> None:
+    alone = SnapshotPredictor(SnapshotSource(str(folder / "snapshot")), _model(folder), cache=False)
+    requests = np.random.default_rng(1).integers(0, NODES, (60, 2)).tolist()
+
+    async def work() -> None:
+        node = settings(folder, workers=3, cache="shared", **given).open()
+        assert node.memory is not None
+        held = os.dup(node.memory.fd)
+        for answer, ids in zip(await ask(node, requests), requests, strict=True):
+            rows = np.array(json.loads(answer)["predictions"], np.float32)
+            assert rows.tobytes() == alone.predict(ids).tobytes()
+        assert node.memory.bytes > 64 * WIDTH * 4
+        text = (await node.report_metrics()).body.decode()
+        assert re.search(r"^livegnn_function_shared_cache_bytes [1-9]", text, re.MULTILINE)
+        await node.close(1)
+        assert os.fstat(held).st_blocks == 0, "the last worker that ends leaves nothing"
+        os.close(held)
+
+    run(work)
+
+
+def _model(folder: Path):
+    from livegnn import Model
+
+    return Model.load(folder / "model")
+
+
+def test_workers_that_end_for_want_of_requests_leave_no_memory(folder: Path) -> None:
+    async def work() -> None:
+        node = settings(folder, workers=2, keep_alive=0.2).open()
+        await ask(node, [[1], [2], [3]])
+        assert node.memory is not None
+        await until(lambda: node.memory is not None and not node.memory.bytes)
+        assert node.stages["predict"].scheduler.workers == 0
+        await ask(node, [[1], [2]])
+        await node.close(1)
+
+    run(work)
+
+
+def test_a_request_that_needs_more_than_a_worker_has_is_refused_beside_a_full_cache(folder: Path) -> None:
+    """The limit is on what a worker has for itself; what it maps of the cache is others' as well."""
+    most = 400 * MIB
+
+    async def work() -> None:
+        node = replace(settings(folder, workers=2, memory=most), model=str(folder / "wide")).open()
+        requests = np.random.default_rng(2).integers(0, NODES, (90, 30)).tolist()
+        await ask(node, requests)
+        assert node.memory is not None
+        assert node.memory.bytes > 4 * MIB
+        answer = await node.predict(body(*range(NODES)))
+        assert (answer.status, json.loads(answer.body)["error"]["type"]) == (500, "MemoryError")
+        await ask(node, requests[:10])
+        workers = [worker for worker in others(os.getpid()) if _is_worker(worker)]
+        assert 1 <= len(workers) <= 2
+        assert all(_own_bytes(worker) < most for worker in workers)
+        assert node.stages["predict"].figures.died == 0
+        await node.close(1)
+
+    run(work)
+
+
+def _is_worker(process: int) -> bool:
+    return b"livegnn.serverless.worker" in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def _own_bytes(process: int) -> int:
+    """Resident, without what it shares."""
+    status = Path(f"/proc/{process}/status").read_text()
+    found = dict(re.findall(r"(Rss\w+):\s+(\d+)", status))
+    return 1024 * (int(found["RssAnon"]) + int(found["RssFile"]))
+
+
+NODE = """
+import asyncio, json, sys
+from livegnn.serverless.settings import NodeSettings
+
+async def main():
+    node = NodeSettings(sys.argv[1], sys.argv[2], workers=2).open()
+    for _ in range(3):
+        asked = [node.predict(json.dumps({"ids": [id], "timeout": 90}).encode()) for id in range(20)]
+        assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
+    print(node.memory.bytes if node.memory else 0, flush=True)
+    await asyncio.Event().wait()
+
+LIMIT
+asyncio.run(main())
+"""
+
+
+def start_node(folder: Path, limit: str = "") -> tuple[subprocess.Popen[str], int]:
+    """A node that has answered requests, and how much its workers share."""
+    command = [sys.executable, "-c", NODE.replace("LIMIT", limit)]
+    process = subprocess.Popen(
+        [*command, str(folder / "snapshot"), str(folder / "model")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.communicate()[1]
+    return process, int(line)
+
+
+def test_nothing_is_left_of_a_node_that_is_killed(folder: Path) -> None:
+    named = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
+    process, size = start_node(folder)
+    assert size > 0
+    workers = others(process.pid)
+    assert workers
+    if named:
+        assert set(os.listdir("/dev/shm")) <= named, "the memory has no name"
+    process.kill()
+    process.communicate()
+    while any(runs(worker) for worker in workers):
+        pass
+    # The file was in these processes alone.
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            target = os.readlink(path)
+        except OSError:
+            continue
+        assert "livegnn-features" not in target or int(path.parts[2]) not in [*workers, process.pid]
+
+
+@pytest.mark.parametrize("limit", ["FSIZE, (1 << 20, 1 << 20)", "AS, (4 << 30, 4 << 30)"])
+def test_where_memory_cannot_be_shared_each_worker_has_its_own_and_it_is_said_once(
+    folder: Path, limit: str
+) -> None:
+    """Files may not grow; and the address space has no place for so large a one."""
+    process, size = start_node(folder, f"import resource; resource.setrlimit(resource.RLIMIT_{limit})")
+    assert size == 0
+    process.kill()
+    _, said = process.communicate()
+    assert said.count("each worker keeps features by itself") == 1, said
+
+
+def test_a_private_cache_shares_nothing(folder: Path) -> None:
+    for given in ({"cache": "private"}, {"place": "threads"}):
+        assert settings(folder, **given).open().memory is None
+    with pytest.raises(InputError, match="cache must be shared or private, got 'common'"):
+        settings(folder, cache="common")
+    with pytest.raises(InputError, match="processes and threads of one machine, got workers as ray"):
+        settings(folder, place="ray", cache="shared")
+
+
+def test_there_is_space_for_so_many_workers() -> None:
+    file = MemoryFile(1 << 20)
+    memories = [SharedMemory(file.fd) for _ in range(MOST_WORKERS)]
+    with pytest.raises(OSError, match="more than 512 workers"):
+        SharedMemory(file.fd)
+    memories[7].close()
+    again = SharedMemory(file.fd)
+    again.leave(5)
+    assert memories[0].left_by_others == 5
+    for memory in (*memories, again):
+        memory.close()
+    file.close()
+
+
+def test_a_predictor_without_a_cache_shares_nothing() -> None:
+    file = MemoryFile(1 << 20)
+    predictor = SnapshotPredictor(MemorySource(MemorySnapshot(make_graph(1))), MODELS["gcn"], cache=False)
+    memory = SharedMemory(file.fd)
+    predictor.share(memory)
+    predictor.predict([0])
+    assert predictor.describe()["cache_entries"] == 0
+    assert memory.shown == bytes(32)
+    file.close()
