@@ -65,6 +65,14 @@ def test_what_a_newer_snapshot_replaces_goes_after_its_time(graph: Graph, tmp_pa
     check_shows(open_snapshot(str(url)), graph, {"node": {0, 1, 2, 9}})
 
 
+@pytest.mark.parametrize("grace", ["nan", "-1", "inf", "-inf"])
+def test_a_wrong_grace_is_said_before_anything_is_written(grace: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", src=[0], dst=[1])
+    with pytest.raises(InputError, match="grace, in seconds, must be"):
+        call("write", tmp_path / "g.npz", tmp_path / "s", "--grace", grace)
+    assert not (tmp_path / "s").exists()
+
+
 def test_arrays_are_written(tmp_path: Path) -> None:
     np.savez(tmp_path / "g.npz", src=[0, 1], dst=[1, 0], x=np.ones((2, 5)))
     assert call("write", tmp_path / "g.npz", tmp_path / "s", "--direction", "in")[0] == 0
@@ -200,6 +208,8 @@ def test_a_deployment_that_is_only_opened_writes_nothing(tmp_path: Path) -> None
         ({"url": ""}, "url must be that of a store, or the path of a folder, got an empty one"),
         ({"url": "s", "interval": 0.0}, "interval must be seconds above 0"),
         ({"url": "s", "grace": -1.0}, "grace must be seconds above 0"),
+        ({"url": "s", "grace": float("inf")}, "grace must be seconds above 0, and finite, got inf"),
+        ({"url": "s", "interval": float("nan")}, "interval must be seconds above 0"),
         ({"url": "s", "directions": "up"}, "directions must be 'in', 'out' or 'both'"),
     ],
 )

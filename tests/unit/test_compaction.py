@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from livegnn import Events, Graph
+from livegnn.errors import InputError
 from livegnn.serverless.compaction import Compaction, collect
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.source import open_snapshot
+from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import write_snapshot
 
 
@@ -71,6 +73,19 @@ def test_strays_go_after_the_grace(tmp_path: Path, objects: Objects) -> None:
     set_age(tmp_path, "data/young/x", 50)
     assert collect(objects, grace=80) == 1
     assert {one.path for one in objects.list("data")} == before | {"data/young/x"}
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), float("inf"), "600", None])
+def test_a_wrong_grace_removes_nothing(grace: object, objects: Objects) -> None:
+    graph = Graph.from_edges([0], [1])
+    for _ in range(2):
+        write_snapshot(graph, objects)
+    with pytest.raises(InputError, match="grace, in seconds, must be"):
+        collect(objects, grace)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="grace, in seconds, must be"):
+        SnapshotView(graph, objects, interval=None, grace=grace)  # type: ignore[arg-type]
+    assert len(objects.list("manifests")) == 2
+    assert collect(objects, grace=1e300) == 0
 
 
 def test_what_lies_beside_manifests_is_none(tmp_path: Path, objects: Objects) -> None:

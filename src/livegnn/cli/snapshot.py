@@ -51,9 +51,10 @@ def write(
     option: Options = None,
 ) -> None:
     r"""Write a whole graph as the newest snapshot of a store. Of a server that runs, \[snapshots] does."""
-    from livegnn.serverless.compaction import collect
+    from livegnn.serverless.compaction import check_grace, collect
     from livegnn.serverless.writer import write_snapshot
 
+    check_grace(grace)
     objects = _open(url, option)
     wanted = direction or ["in", "out"]
     manifest = write_snapshot(_read_graph(source), objects, directions=wanted)  # type: ignore[arg-type]

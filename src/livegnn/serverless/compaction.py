@@ -1,10 +1,11 @@
 """When deltas become one, when a base is written anew, and which objects nobody needs any more."""
 
+import math
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
-from livegnn.errors import FileFormatError, ObjectMissingError
+from livegnn.arguments import not_negative
+from livegnn.errors import FileFormatError, InputError, ObjectMissingError
 from livegnn.serverless.manifest import Manifest
 from livegnn.serverless.objects import Objects
 from livegnn.serverless.snapshot import list_manifests
@@ -32,21 +33,30 @@ class Compaction(NamedTuple):
         return "delta"
 
 
+def check_grace(grace: object) -> float:
+    """`grace`, if it is a finite number of seconds of at least 0. Raises `InputError`."""
+    seconds = not_negative(grace, "grace, in seconds,")
+    if seconds == math.inf:
+        raise InputError("grace, in seconds, must be finite, got inf: 1e9 are some thirty years")
+    return seconds
+
+
 def collect(objects: Objects, grace: float) -> int:
     """Removes manifests that were replaced at least `grace` seconds ago, and objects of layers that no
     manifest names and that are older than that. Returns how many objects went.
 
     Only the process that writes the snapshots may call it, between two of them: what it has not named yet
-    would look like what nobody names. Time is that of the store's clock, from manifest to manifest.
+    would look like what nobody names. Time is that of the store's clock, from manifest to manifest. Raises
+    `InputError` for a grace that is negative or not finite.
     """
+    check_grace(grace)
     found = list_manifests(objects)
     if not found:
         return 0
     now = found[-1].modified
-    patience = timedelta(seconds=grace)
     kept, removed = [], 0
     for one, next_one in zip(found, [*found[1:], None], strict=True):
-        if next_one is not None and now - next_one.modified >= patience:
+        if next_one is not None and (now - next_one.modified).total_seconds() >= grace:
             objects.delete(one.path)
             removed += 1
         else:
@@ -61,7 +71,7 @@ def collect(objects: Objects, grace: float) -> int:
             return removed  # what a damaged manifest names is not known
         named |= {section.path for section in manifest.sections()}
     for one in objects.list(DATA):
-        if one.path not in named and now - one.modified >= patience:
+        if one.path not in named and (now - one.modified).total_seconds() >= grace:
             objects.delete(one.path)
             removed += 1
     return removed

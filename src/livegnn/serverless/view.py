@@ -23,7 +23,7 @@ from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.serverless import records
 from livegnn.serverless.changed_rows import ChangedRows
-from livegnn.serverless.compaction import Compaction, Step, collect
+from livegnn.serverless.compaction import Compaction, Step, check_grace, collect
 from livegnn.serverless.manifest import Layer, Manifest, TableKey, path_of
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.rows import GraphRows
@@ -98,8 +98,6 @@ class SnapshotView(View):
         super().__init__(graph)
         if interval is not None:
             above_zero(interval, "interval")
-        if grace:
-            above_zero(grace, "grace")
         self.objects = open_objects(where) if isinstance(where, str) else where
         self.failure = None
         self._behind: str | None = None
@@ -107,7 +105,7 @@ class SnapshotView(View):
         self._directions = tuple(directions)
         self._keys = table_keys(graph.schema, self._directions)
         self._compaction = Compaction() if compaction is None else compaction
-        self._grace = grace
+        self._grace = check_grace(grace)
         self._source = GraphRows(graph)
         self._chain = secrets.token_hex(8)
         self._manifest: Manifest | None = None
@@ -282,6 +280,7 @@ class SnapshotView(View):
 
     def _write_at_intervals(self) -> None:
         last = False
+        pause = None if self._interval is None else min(self._interval, threading.TIMEOUT_MAX)
         while not self._retired:
             try:
                 self.write()
@@ -289,7 +288,7 @@ class SnapshotView(View):
                 _logger.warning("no snapshot was written to %s: %s", self.objects.url, error)
             if last:
                 return
-            last = self._stop.wait(self._interval)
+            last = self._stop.wait(pause)
 
     def _write(self) -> bool:
         """Whether it published a snapshot."""
