@@ -82,6 +82,39 @@ def test_arrays_are_written(tmp_path: Path) -> None:
         snapshot.neighbors(None, np.array([0]), "out")
 
 
+@pytest.mark.parametrize(("parallel", "edges"), [("last", 2), ("sum", 2), ("keep", 3)])
+def test_arrays_with_parallel_edges_are_written(parallel: str, edges: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", src=[0, 0, 1], dst=[1, 1, 0], weight=[1.0, 2.0, 4.0])
+    with pytest.raises(InputError, match=r"parallel='last'.*\(on the command line: --parallel\)$"):
+        call("write", tmp_path / "g.npz", tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(InputError, match=r"parallel must be one of 'refuse', .* got 'first'"):
+        call("write", tmp_path / "g.npz", tmp_path / "s", "--parallel", "first")
+    assert call("write", tmp_path / "g.npz", tmp_path / "s", "--parallel", parallel)[0] == 0
+    found = open_snapshot(str(tmp_path / "s")).neighbors(None, np.array([0, 1]))
+    weights = {"last": [4.0, 2.0], "sum": [4.0, 3.0], "keep": [4.0, 1.0, 2.0]}[parallel]
+    assert found.weight is not None
+    assert (len(found.rows), found.weight.tolist()) == (edges, weights)
+
+
+def test_a_graph_that_was_made_has_its_parallel_edges_already(graph: Graph, tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "g.lgck", {"graph": graph.state()}, graph.seq)
+    for source, said in (
+        (tmp_path / "g.lgck", "with the checkpoint"),
+        ("d.toml", "with the deployment d.toml"),
+    ):
+        with pytest.raises(InputError, match=f"parallel is for arrays, got 'sum' {said}"):
+            call("write", source, tmp_path / "s", "--parallel", "sum")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_store_that_ends_with_the_command_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", src=[0], dst=[1])
+    for words in (["write", tmp_path / "g.npz"], ["inspect"], ["verify"]):
+        with pytest.raises(InputError, match=r"must outlive it, got 'memory://x'"):
+            call(*words, "memory://x")
+
+
 def test_a_deployment_is_written_beside_its_server(tmp_path: Path) -> None:
     file = write_deployment(tmp_path)
     runtime = Deployment.read(file).open()
