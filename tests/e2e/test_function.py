@@ -98,7 +98,11 @@ def test_it_listens_at_port_and_answers_as_the_server(tmp_path, words) -> None:
         assert refused(httpx.get(f"{container.address}/v1/models")) == (404, "UnknownPath")
         wrong = httpx.get(f"{container.address}/v1/predictions")
         assert (*refused(wrong), wrong.headers["allow"]) == (405, "UnknownMethod", "POST")
-        health = httpx.get(f"{container.address}/v1/health")
+        with_parameter = httpx.post(f"{container.address}/v1/predictions?foo=1", content=body(3))
+        assert refused(with_parameter) == (400, "InputError")
+        assert "takes no parameters, got 'foo'" in with_parameter.json()["error"]["message"]
+        assert refused(httpx.get(f"{container.address}/metrics?foo")) == (400, "InputError")
+        health = httpx.get(f"{container.address}/v1/health?")
         assert health.json()["stages"]["predict"]["idle"] == 1
         head = httpx.head(f"{container.address}/v1/health")
         assert (head.status_code, head.content) == (200, b"")

@@ -10,8 +10,9 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 import uvicorn
 
+from livegnn.errors import InputError
 from livegnn.server.listening import accepting
-from livegnn.serverless.bodies import LARGEST_BODY, Answer, answer_problem
+from livegnn.serverless.bodies import LARGEST_BODY, Answer, answer_error, answer_problem, refuse_parameters
 
 GRACE_SECONDS: Final = 10
 """Which requests have to be answered after SIGTERM: as many as Cloud Run gives."""
@@ -77,6 +78,10 @@ class Application:
             allowed = ", ".join(methods)
             message = f"{path} must be asked with {allowed}, got {method}"
             return answer_problem("UnknownMethod", message, 405), {"allow": allowed}
+        try:
+            refuse_parameters(scope["query_string"].decode("latin-1"))
+        except InputError as error:
+            return answer_error(error), {}
         media_type = _media_type(scope)
         if method == "POST" and media_type != "application/json":
             message = f"the body must come as application/json, got {media_type!r:.100}"

@@ -2,7 +2,9 @@
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
 
 from livegnn.arguments import check_lengths
 from livegnn.errors import (
@@ -53,7 +55,8 @@ class Answer(NamedTuple):
 def read_asked(body: bytes | str) -> Asked:
     """The body of a request. Raises InputError."""
     try:
-        content = json.loads(body, object_pairs_hook=_once, parse_constant=_refuse_constant)
+        text = body.decode() if isinstance(body, bytes) else body  # `loads` would read UTF-16 as well
+        content = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
@@ -70,6 +73,15 @@ def read_asked(body: bytes | str) -> Asked:
             f"timeout must be a number of seconds above 0, at most {LONGEST_WAIT:g}, got {_shown(timeout)}"
         )
     return Asked(_ids(content["ids"]), min_seq, float(timeout))
+
+
+def refuse_parameters(query: str | Iterable[str]) -> None:
+    """Raises InputError if an address has parameters, which none here takes. query: what stands after its
+    "?", or the names in it."""
+    if isinstance(query, str):
+        query = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
+    for name in query:
+        raise InputError(f"this address takes no parameters, got {_shown(name)}")
 
 
 def answer_error(error: Exception) -> Answer:
