@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from functions import ENVIRONMENT, FAIL, HANG, asked, body, expected, until
-from livegnn.errors import InputError
+from livegnn.errors import InputError, OverloadedError, StoreUnavailableError
 from livegnn.serverless import gateway
+from livegnn.serverless.bodies import Answer, answer_error
 from livegnn.serverless.gateway import Gateway, Spread
 
 
@@ -202,6 +203,38 @@ def test_a_node_that_does_not_answer_in_time_is_no_reason_to_ask_another(monkeyp
         await through.close()
         server.close()
         await server.wait_closed()
+
+    asyncio.run(work())
+
+
+def test_a_store_that_is_away_is_no_reason_to_ask_another_node() -> None:
+    """It answers 503 with `retry-after`, as a node that has too much to do, which is passed over."""
+
+    def answering(found: Answer) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            headers = {**found.headers(), "connection": "close", "content-length": len(found.body)}
+            lines = [f"HTTP/1.1 {found.status} No", *(f"{name}: {value}" for name, value in headers.items())]
+            writer.write("\r\n".join([*lines, "", ""]).encode() + found.body)
+            writer.close()
+
+        return answer
+
+    async def work() -> None:
+        refusals = [answer_error(error) for error in (OverloadedError("full"), StoreUnavailableError("away"))]
+        servers = [
+            await asyncio.start_server(answering(one), "127.0.0.1", 0, family=socket.AF_INET)
+            for one in (*refusals, refusals[1])
+        ]
+        addresses = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
+        through = Gateway(addresses)
+        assert await through.predict(body(1)) == refusals[1]
+        text = (await through.report_metrics()).body.decode()
+        assert [int(line[-1]) for line in text.splitlines() if "sent_total{" in line] == [1, 1, 0]
+        assert [int(line[-1]) for line in text.splitlines() if "refused_total{" in line] == [1, 0, 0]
+        await through.close()
+        for server in servers:
+            server.close()
 
     asyncio.run(work())
 

@@ -1,7 +1,8 @@
 """A gateway: spreads requests over the schedulers of several nodes.
 
 Each request goes to one node, and to the next one in these cases alone: the node cannot be reached or breaks
-the connection; or it refuses with 503, because too many requests are there or it stops. Predictions change
+the connection; or it refuses with 503 and `retry-after`, because too many requests are there or it stops. A
+store that is away is away for all nodes, so this 503 is passed on. Predictions change
 nothing, so a request may be asked twice. Each node is asked once; if all refuse, so does the gateway, with
 the shortest `retry-after`. Every other answer, errors among them, is passed on as it is: another node would
 answer the same. A node that cannot be reached is left out for a pause, which doubles as long as it fails,
@@ -17,7 +18,14 @@ from typing import Final, Literal, TypeAlias
 import httpx
 
 from livegnn.errors import InputError, TimeoutExpired
-from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem, read_asked
+from livegnn.serverless.bodies import (
+    Answer,
+    answer_error,
+    answer_json,
+    answer_problem,
+    read_asked,
+    says_store_away,
+)
 
 Policy: TypeAlias = Literal["round-robin", "least-loaded"]
 
@@ -107,7 +115,8 @@ class Gateway:
                 self._note_failure(node)
                 continue
             self._spread.reached(node)
-            if found.status != httpx.codes.SERVICE_UNAVAILABLE or found.retry_after is None:
+            refuses = found.status == httpx.codes.SERVICE_UNAVAILABLE and found.retry_after is not None
+            if not refuses or says_store_away(found):
                 return found
             self._refused[node] += 1
             refusals.append(found)

@@ -32,6 +32,7 @@ GAP = 4 << 10
 _AT_ONCE = 10  # ranges that `obstore` has under way at once
 _RANGES_A_CALL = 40  # at most; a call that fails is repeated whole
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_LONGEST_TIMEOUT = 86_400.0  # seconds
 _jitter = random.SystemRandom()
 
 
@@ -47,10 +48,12 @@ def open_objects(url: str, *, patience: float = 30.0, timeout: float = 10.0, **o
     """The objects of a store: `s3://`, `gs://`, `az://`, `file://`, `memory://` or the path of a folder.
 
     patience: seconds until an operation that goes on failing raises `StoreUnavailableError`. timeout: seconds
-    for one request. options: as in `open_store`. Raises `InputError` for a wrong URL or option.
+    for one request, and never more than `patience`: a network that swallows packets would make one attempt as
+    long as the other is short. options: as in `open_store`. Raises `InputError` for a wrong URL or option.
     """
-    store = open_store(url, timeout=above_zero(timeout, "timeout"), **options)
-    return Objects(store, patience=above_zero(patience, "patience"))
+    above_zero(patience, "patience")
+    timeout = min(above_zero(timeout, "timeout"), patience, _LONGEST_TIMEOUT)
+    return Objects(open_store(url, timeout=timeout, **options), patience=patience)
 
 
 class Objects:
