@@ -32,6 +32,30 @@ def test_what_is_written_next(base: int | None, deltas: list[int], merged: int, 
     assert Compaction().choose(base, deltas, merged) == step
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"most_deltas": -1}, "most_deltas must be an integer of at least 0, got -1"),
+        ({"most_deltas": 1.5}, "most_deltas must be an integer"),
+        ({"most_deltas": None}, "most_deltas must be an integer"),
+        ({"largest_share": float("nan")}, "largest_share must be a number of at least 0, got nan"),
+        ({"largest_share": -0.1}, "largest_share must be"),
+        ({"largest_share": "0.5"}, "largest_share must be"),
+    ],
+)
+def test_wrong_limits_are_refused(given: dict[str, float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Compaction(**given)  # type: ignore[arg-type]
+
+
+def test_a_store_is_collected_by_its_url_too(tmp_path: Path) -> None:
+    graph = Graph.from_edges([0], [1])
+    for _ in range(2):
+        newest = write_snapshot(graph, str(tmp_path))
+    assert collect(str(tmp_path), grace=0) > 1
+    assert [one.path for one in open_objects(str(tmp_path)).list("manifests")] == [newest.path]
+
+
 def set_age(folder: Path, path: str, seconds: float) -> None:
     """Lets a file look as old."""
     newest = max(one.stat().st_mtime for one in (folder / "manifests").iterdir())

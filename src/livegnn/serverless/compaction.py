@@ -2,25 +2,32 @@
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from livegnn.arguments import not_negative
+from livegnn.arguments import not_negative, whole
 from livegnn.errors import FileFormatError, InputError, ObjectMissingError
 from livegnn.serverless.manifest import Manifest
-from livegnn.serverless.objects import Objects
+from livegnn.serverless.objects import Objects, as_objects
 from livegnn.serverless.snapshot import list_manifests
 from livegnn.serverless.writer import DATA
 
 Step: TypeAlias = Literal["delta", "merge", "base"]
 
 
-class Compaction(NamedTuple):
+@dataclass(frozen=True)
+class Compaction:
     """most_deltas: how many layers a reader has to look through at most, besides the base. largest_share: how
-    large one delta of all changes since the base may be, as a share of the base, before a base is due.
+    large one delta of all changes since the base may be, as a share of the base, before a base is due. Raises
+    `InputError`.
     """
 
     most_deltas: int = 8
     largest_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        whole(self.most_deltas, "most_deltas", 0)
+        not_negative(self.largest_share, "largest_share")
 
     def choose(self, base: int | None, deltas: Sequence[int], merged: int) -> Step:
         """What to write next. base, deltas: bytes of the layers that there are; None: there is no base.
@@ -41,15 +48,17 @@ def check_grace(grace: object) -> float:
     return seconds
 
 
-def collect(objects: Objects, grace: float) -> int:
+def collect(where: str | Objects, grace: float) -> int:
     """Removes manifests that were replaced at least `grace` seconds ago, and objects of layers that no
     manifest names and that are older than that. Returns how many objects went.
 
     Only the process that writes the snapshots may call it, between two of them: what it has not named yet
-    would look like what nobody names. Time is that of the store's clock, from manifest to manifest. Raises
-    `InputError` for a grace that is negative or not finite.
+    would look like what nobody names. Time is that of the store's clock, from manifest to manifest.
+    where: the URL of a store, or an opened one. Raises `InputError` for what is neither, and for a grace that
+    is negative or not finite.
     """
     check_grace(grace)
+    objects = as_objects(where)
     found = list_manifests(objects)
     if not found:
         return 0

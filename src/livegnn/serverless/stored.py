@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float32, Int64, Shaped
     from numpy.typing import NDArray
 
+_COLUMNS = ("weight", "time", "edge_attr", "key")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -157,8 +159,9 @@ class StoredSnapshot:
         columns: Collection[str] | None = None,
     ) -> Neighbors:
         """The lists of neighbours of nodes. columns: which of `weight`, `time`, `edge_attr` and `key` to
-        read; by default all that the edge type has.
+        read; by default all that the edge type has, and never one that it has not.
         """
+        _check_columns(columns)
         rows = _rows(rows)
         key, edges = self._lists(edge_type, direction)
         index, places = self._index(key, edges, rows)
@@ -241,6 +244,14 @@ class StoredSnapshot:
                 f"the snapshot {self.manifest.generation} in {self.objects.url} was replaced by a newer one, "
                 "and collected: begin again with the newest"
             ) from error
+
+
+def _check_columns(columns: object) -> None:
+    listed = isinstance(columns, Collection) and not isinstance(columns, str)
+    if columns is not None and not (
+        listed and all(one in _COLUMNS for one in cast("Collection[str]", columns))
+    ):
+        raise InputError(f"columns must be some of {', '.join(map(repr, _COLUMNS))}, got {columns!r}")
 
 
 def _rows(rows: "Int64[IntArray, 'rows']") -> IntArray:
