@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -205,6 +206,42 @@ def test_a_node_that_does_not_answer_in_time_is_no_reason_to_ask_another(monkeyp
         await server.wait_closed()
 
     asyncio.run(work())
+
+
+def test_nodes_have_the_time_of_a_request_together() -> None:
+    """One answers for ever; another one breaks the connection when time is over, and no third is asked."""
+    now = [0.0]
+
+    async def go_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"1\r\n[\r\n")
+                await writer.drain()
+                await asyncio.sleep(0)
+
+    async def break_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        now[0] += 10.0
+        writer.close()
+
+    async def work(serve: Callable[..., Awaitable[None]], timeout: float) -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, family=socket.AF_INET)
+        port = server.sockets[0].getsockname()[1]
+        through = Gateway([f"http://127.0.0.1:{port}", f"http://localhost:{port}"], clock=lambda: now[0])
+        async with asyncio.timeout(60):
+            answer = await through.predict(body(1, timeout=timeout))
+        error = json.loads(answer.body)["error"]
+        assert (answer.status, error["type"]) == (503, "TimeoutExpired")
+        assert f"answered within {timeout:g} seconds" in error["message"]
+        text = (await through.report_metrics()).body.decode()
+        assert [int(line[-1]) for line in text.splitlines() if "sent_total{" in line] == [1, 0]
+        await through.close()
+        server.close()
+
+    asyncio.run(work(go_on, 0.05))
+    asyncio.run(work(break_late, 10.0))
 
 
 def test_a_store_that_is_away_is_no_reason_to_ask_another_node() -> None:

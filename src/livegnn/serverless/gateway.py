@@ -2,11 +2,12 @@
 
 Each request goes to one node, and to the next one in these cases alone: the node cannot be reached or breaks
 the connection; or it refuses with 503 and `retry-after`, because too many requests are there or it stops. A
-store that is away is away for all nodes, so this 503 is passed on. Predictions change
-nothing, so a request may be asked twice. Each node is asked once; if all refuse, so does the gateway, with
-the shortest `retry-after`. Every other answer, errors among them, is passed on as it is: another node would
-answer the same. A node that cannot be reached is left out for a pause, which doubles as long as it fails,
-from a second to half a minute; while all nodes are left out, all are asked.
+store that is away is away for all nodes, so this 503 is passed on. Predictions change nothing, so a request
+may be asked twice. Each node is asked once; if all refuse, so does the gateway, with the shortest
+`retry-after`. All of them together have the time of the request. Every other answer, errors among them, is
+passed on as it is: another node would answer the same. A node that cannot be reached is left out for a pause,
+which doubles as long as it fails, from a second to half a minute; while all nodes are left out, all are
+asked.
 """
 
 import asyncio
@@ -30,7 +31,9 @@ from livegnn.serverless.bodies import (
 Policy: TypeAlias = Literal["round-robin", "least-loaded"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-_BEYOND: Final = 5.0  # seconds for an answer, beyond those that the request gives the node
+_BEYOND: Final = 1.0  # seconds for the way of an answer, so that a node can say itself that time is over
+_CONNECT_SECONDS: Final = 2.0
+_HEALTH_SECONDS: Final = 5.0
 
 
 class Spread:
@@ -102,15 +105,17 @@ class Gateway:
             return answer_error(error)
         if self._closing:
             return answer_problem("GatewayStops", "the gateway stops: send the request again", 503, 1.0)
+        began = self._clock()
         refusals: list[Answer] = []
-        for node in self._spread.order(self._clock()):
+        for node in self._spread.order(began):
+            left = asked.timeout - (self._clock() - began)
+            if left <= 0:
+                return _too_late(f"no node of {', '.join(self._nodes)} has", asked.timeout)
             try:
-                found = await self._ask(node, body, asked.timeout + _BEYOND)
-            except httpx.ReadTimeout:
+                found = await self._ask(node, body, left + _BEYOND)
+            except TimeoutError:
                 self._note_failure(node)
-                return answer_error(
-                    TimeoutExpired(f"{self._nodes[node]} has not answered within {asked.timeout:g} seconds")
-                )
+                return _too_late(f"{self._nodes[node]} has not", asked.timeout)
             except httpx.TransportError:
                 self._note_failure(node)
                 continue
@@ -152,15 +157,17 @@ class Gateway:
         await self._client.aclose()
 
     async def _ask(self, node: int, body: bytes, timeout: float) -> Answer:
+        """The answer of one node. Raises TimeoutError, and httpx.TransportError if it cannot be reached."""
         self._sent[node] += 1
         self._spread.load[node] += 1
         try:
-            found = await self._client.post(
-                f"{self._nodes[node]}/v1/predictions",
-                content=body,
-                headers={"content-type": "application/json"},
-                timeout=timeout,
-            )
+            async with asyncio.timeout(timeout):
+                found = await self._client.post(
+                    f"{self._nodes[node]}/v1/predictions",
+                    content=body,
+                    headers={"content-type": "application/json"},
+                    timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),  # those of HTTPX are for each part
+                )
         finally:
             self._spread.load[node] -= 1
         retry_after = found.headers.get("retry-after", "")
@@ -168,7 +175,7 @@ class Gateway:
 
     async def _health_of(self, node: str) -> str:
         try:
-            found = await self._client.get(f"{node}/v1/health", timeout=_BEYOND)
+            found = await self._client.get(f"{node}/v1/health", timeout=_HEALTH_SECONDS)
         except httpx.TransportError as error:
             return f"cannot be reached: {error!r}"
         return "ok" if found.status_code == httpx.codes.OK else f"answers {found.status_code}"
@@ -176,3 +183,7 @@ class Gateway:
     def _note_failure(self, node: int) -> None:
         self._unreached[node] += 1
         self._spread.failed(node, self._clock())
+
+
+def _too_late(who: str, seconds: float) -> Answer:
+    return answer_error(TimeoutExpired(f"{who} answered within {seconds:g} seconds"))
