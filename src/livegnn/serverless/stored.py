@@ -159,7 +159,7 @@ class StoredSnapshot:
         columns: Collection[str] | None = None,
     ) -> Neighbors:
         """The lists of neighbours of nodes. columns: which of `weight`, `time`, `edge_attr` and `key` to
-        read; by default all that the edge type has, and never one that it has not.
+        read; by default all that the edge type has.
         """
         _check_columns(columns)
         rows = _rows(rows)
