@@ -27,7 +27,7 @@ from livegnn.serverless.compaction import Compaction, Step, check_grace, collect
 from livegnn.serverless.manifest import Layer, Manifest, TableKey, path_of
 from livegnn.serverless.objects import Objects, as_objects
 from livegnn.serverless.rows import GraphRows
-from livegnn.serverless.snapshot import read_newest_manifest
+from livegnn.serverless.snapshot import read_past_damage
 from livegnn.serverless.writer import (
     ONCE,
     Direction,
@@ -308,7 +308,7 @@ class SnapshotView(View):
 
     def _write(self) -> bool:
         """Whether it published a snapshot."""
-        newest = read_newest_manifest(self.objects)
+        newest, damaged = read_past_damage(self.objects)
         behind, self._behind = self._behind, None
         if newest is not None and newest.seq > self.graph.seq:
             self._behind = (
@@ -319,11 +319,14 @@ class SnapshotView(View):
             if behind is None:
                 _logger.warning("%s", self._behind)
             return False
-        before = self._continue(newest)
+        if damaged:
+            self._pass_over(damaged)
+        before = None if damaged else self._continue(newest)
         if before is not None and before.seq == self.graph.seq:
             return False
         # Readers look for a number above theirs, also in a store that was emptied under them.
-        generation = 1 + max(0 if one is None else one.generation for one in (newest, self._manifest))
+        there = [0 if one is None else one.generation for one in (newest, self._manifest)]
+        generation = 1 + max(damaged, *there)
         step = self._choose(before)
         kept: tuple[Layer, ...] = ()
         if before is not None and step != "base":
@@ -371,8 +374,21 @@ class SnapshotView(View):
                 "is empty" if newest is None else f"has a snapshot by another hand, {newest.path}",
             )
             return None
-        raise SnapshotError(
-            f"expected {before.path} to be the newest snapshot in {self.objects.url}, got {newest.path}: "
+        raise self._not_newest(before, newest.path)
+
+    def _pass_over(self, damaged: int) -> None:
+        """The newest manifest, of this generation, cannot be read: the next snapshot is a whole one."""
+        own = [self._manifest, None if self._attempted is None else self._attempted.manifest]
+        if self._manifest is not None and damaged not in [one.generation for one in own if one is not None]:
+            raise self._not_newest(self._manifest, f"{path_of(damaged)}, which is damaged")
+        _logger.warning(
+            "%s in %s is damaged: the next snapshot is a whole one", path_of(damaged), self.objects.url
+        )
+        self._continues, self._chain = None, secrets.token_hex(8)
+
+    def _not_newest(self, before: Manifest, newest: str) -> SnapshotError:
+        return SnapshotError(
+            f"expected {before.path} to be the newest snapshot in {self.objects.url}, got {newest}: "
             "does another process write to the same place? Give each its own, and start this one again"
         )
 

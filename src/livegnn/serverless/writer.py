@@ -26,6 +26,7 @@ from livegnn.serverless.manifest import (
     Section,
     Table,
     TableKey,
+    generation_of,
 )
 from livegnn.serverless.objects import Objects, as_objects
 from livegnn.serverless.rows import DataRows, GraphRows, RowSource
@@ -107,7 +108,7 @@ def publish(objects: Objects, manifest: Manifest) -> None:
 def newest_generation(objects: Objects) -> int:
     """The number of the newest manifest; 0 if there is none."""
     found = list_manifests(objects)
-    return int(found[-1].path.rpartition("/")[2]) if found else 0
+    return generation_of(found[-1].path) if found else 0
 
 
 def counts_of(source: RowSource) -> tuple[tuple[int, int], ...]:
