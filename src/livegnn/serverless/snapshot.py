@@ -3,7 +3,6 @@
 `livegnn.serverless.source` opens one of a store.
 """
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
@@ -114,8 +113,10 @@ def read_past_damage(objects: Objects) -> tuple[Manifest | None, int]:
     except FileFormatError:
         found = list_manifests(objects)
     for one in reversed(found):
-        with suppress(FileFormatError, ObjectMissingError):
+        try:
             manifest = Manifest.from_bytes(objects.get(one.path), one.path)
-            if manifest.path == one.path:
-                return manifest, 0 if one is found[-1] else generation_of(found[-1].path)
+        except (FileFormatError, ObjectMissingError):
+            continue
+        if manifest.path == one.path:
+            return manifest, 0 if one is found[-1] else generation_of(found[-1].path)
     return None, generation_of(found[-1].path) if found else 0
