@@ -54,6 +54,15 @@ def test_a_node_that_cannot_be_reached_is_left_out_for_a_while() -> None:
     assert spread.order(2000.1) == [1]
 
 
+def test_a_node_may_be_away_for_days() -> None:
+    spread, now = Spread(2, "round-robin"), 0.0
+    for _ in range(3000):
+        spread.failed(0, now)
+        assert spread.order(now + 0.5) == [1]
+        now += 30.0
+        assert sorted(spread.order(now)) == [0, 1]
+
+
 @pytest.mark.parametrize("policy", ["round-robin", "least-loaded"])
 def test_every_order_begins_with_each_node_in_turn(policy) -> None:
     spread = Spread(5, policy)

@@ -96,6 +96,21 @@ def test_starts_that_fail_pause_and_then_requests_fail() -> None:
     assert scheduler.arrive(6, 1.0) == [Launch(4)], "the pause is over"
 
 
+@pytest.mark.parametrize("hopeless", [False, True])
+def test_starts_may_fail_for_days(hopeless) -> None:
+    scheduler, now, longest = Scheduler(Limits(1)), 0.0, 0.0
+    assert scheduler.arrive(0, now) == [Launch(0)]
+    for worker in range(3000):
+        failed = scheduler.died(worker, now, hopeless=hopeless)
+        if failed:
+            scheduler.arrive(worker + 1, now)
+        due = scheduler.next_tick()
+        assert due is not None
+        longest, now = max(longest, due - now), due
+        assert scheduler.tick(now) == [Launch(worker + 1)]
+    assert longest == pytest.approx(2.0 if hopeless else 30.0)
+
+
 def test_a_start_that_was_patient_fails_who_waits() -> None:
     """No other start is waited for, and the pause before it stays short."""
     scheduler, now = Scheduler(Limits(2)), 0.0

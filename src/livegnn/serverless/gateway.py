@@ -31,6 +31,7 @@ from livegnn.serverless.bodies import (
 Policy: TypeAlias = Literal["round-robin", "least-loaded"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_DOUBLINGS = 20  # after which a pause is long enough; a power of two past 1,023 is no number
 _BEYOND: Final = 1.0  # seconds for the way of an answer, so that a node can say itself that time is over
 _CONNECT_SECONDS: Final = 2.0
 _HEALTH_SECONDS: Final = 5.0
@@ -62,7 +63,7 @@ class Spread:
 
     def failed(self, node: int, now: float) -> None:
         """A node could not be reached."""
-        pause = min(_FIRST_PAUSE * 2.0 ** self._failures[node], _LONGEST_PAUSE)
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures[node], _DOUBLINGS), _LONGEST_PAUSE)
         if self._left_out_until[node] <= now:  # requests that fail together are one failure
             self._failures[node] += 1
             self._left_out_until[node] = now + pause

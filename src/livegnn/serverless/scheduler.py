@@ -31,9 +31,8 @@ FAILED_STARTS: Final = 3
 """After so many in a row, and with no worker warm, requests fail that would wait for another start."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # seconds between a failed start and the next; they double
-_PATIENT_PAUSE = (
-    2.0  # at most, where the start itself went on trying: who waits ten seconds should be told why
-)
+_PATIENT_PAUSE = 2.0  # at most, where the start itself went on trying: who waits should be told why
+_DOUBLINGS = 20  # after which a pause is long enough; a power of two past 1,023 is no number
 
 
 class Policy(Enum):
@@ -197,7 +196,7 @@ class Scheduler:
             bound = self._starting.pop(worker)
             self._give_back(() if bound is None else (bound,))
             longest = _PATIENT_PAUSE if hopeless else _LONGEST_PAUSE
-            pause = min(_FIRST_PAUSE * 2.0**self._failed_starts, longest)
+            pause = min(_FIRST_PAUSE * 2.0 ** min(self._failed_starts, _DOUBLINGS), longest)
             self._failed_starts, self._pause_ends = self._failed_starts + 1, now + pause
             if hopeless or self._failed_starts >= FAILED_STARTS:
                 decisions += self._fail_waiting()
