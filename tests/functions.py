@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
+from livegnn.errors import InputError, SnapshotReplacedError, StoreUnavailableError, UnknownNodeError
 from livegnn.inference import Degrees, Engine, SampledForward
 from livegnn.sampling import Subgraph, sample_subgraph
 from livegnn.serverless.function import Function
@@ -121,6 +121,14 @@ def refuse(directory: str) -> GraphPredictor:
     (Path(directory) / f"try-{time.monotonic_ns()}").touch()
     if not (Path(directory) / "open").exists():
         raise InputError("expected a snapshot, there is none")
+    return GraphPredictor(directory)
+
+
+def find_no_store(directory: str) -> GraphPredictor:
+    """A predictor whose store does not answer until a file is there; it notes each try."""
+    (Path(directory) / f"try-{time.monotonic_ns()}").touch()
+    if not (Path(directory) / "open").exists():
+        raise StoreUnavailableError("the store does not answer")
     return GraphPredictor(directory)
 
 

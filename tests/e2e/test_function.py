@@ -98,7 +98,11 @@ def test_it_listens_at_port_and_answers_as_the_server(tmp_path, words) -> None:
         assert refused(httpx.get(f"{container.address}/v1/models")) == (404, "UnknownPath")
         wrong = httpx.get(f"{container.address}/v1/predictions")
         assert (*refused(wrong), wrong.headers["allow"]) == (405, "UnknownMethod", "POST")
-        health = httpx.get(f"{container.address}/v1/health")
+        with_parameter = httpx.post(f"{container.address}/v1/predictions?foo=1", content=body(3))
+        assert refused(with_parameter) == (400, "InputError")
+        assert "takes no parameters, got 'foo'" in with_parameter.json()["error"]["message"]
+        assert refused(httpx.get(f"{container.address}/metrics?foo")) == (400, "InputError")
+        health = httpx.get(f"{container.address}/v1/health?")
         assert health.json()["stages"]["predict"]["idle"] == 1
         head = httpx.head(f"{container.address}/v1/health")
         assert (head.status_code, head.content) == (200, b"")
@@ -171,6 +175,35 @@ def test_sigterm_answers_what_is_here_and_leaves_nothing(tmp_path) -> None:
         assert found[0].status_code == 200
         assert container.process.wait(60) == 0
         assert not [worker for worker in workers if runs(worker)]
+
+
+def test_sigterm_refuses_what_does_not_come_or_end_in_time(tmp_path, capfd) -> None:
+    """Bodies that are sent by half, and a request that is never answered: each client reads why."""
+
+    def begin(address: httpx.URL) -> socket.socket:
+        half = socket.create_connection((address.host, address.port), timeout=60)
+        lines = ("POST /v1/predictions HTTP/1.1", "host: x", "expect: 100-continue", "content-length: 1000")
+        half.sendall("\r\n".join([*lines, "", ""]).encode() + b'{"ids":')
+        assert half.recv(100).startswith(b"HTTP/1.1 100"), "its body is being read"
+        return half
+
+    with Container(tmp_path, "--workers", "1") as container:
+        thread, found = in_background(lambda: container.post(body(HANG)))
+        container.until(lambda: asked(tmp_path, HANG))
+        halves = [begin(httpx.URL(container.address)) for _ in range(3)]
+        container.process.send_signal(signal.SIGTERM)
+        for half in halves:
+            with half, half.makefile("rb") as answer:
+                head, _, content = answer.read().partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 503"), head
+            assert b"\r\nretry-after: 1\r\n" in head + b"\r\n"
+            assert json.loads(content)["error"]["type"] == "OverloadedError"
+        thread.join()
+        assert (found[0].status_code, found[0].headers["retry-after"]) == (503, "1")
+        assert found[0].json()["error"]["type"] == "OverloadedError"
+        assert container.process.wait(60) == 0
+        assert not [worker for worker in asked(tmp_path, HANG) if runs(worker)]
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_workers_end_with_a_node_that_is_killed(tmp_path) -> None:

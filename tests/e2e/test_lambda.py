@@ -194,6 +194,10 @@ def test_what_is_wrong_is_an_answer_over_http(tmp_path, make) -> None:
         assert refused(make("POST", path, body(3, min_seq=9).decode())) == (503, "TimeoutExpired")
         assert refused(make("POST", path, body(FAIL).decode())) == (500, "RuntimeError")
         assert refused(make("GET", path, None)) == (405, "UnknownMethod")
+        parameters = {"rawQueryString": "foo=1", "queryStringParameters": {"foo": "1"}}
+        for method, at in (("POST", path), ("GET", "/v1/health")):
+            asked_for = make(method, at, body(3).decode(), **parameters)
+            assert refused(asked_for) == (400, "InputError")
         assert refused(make("GET", "/v1/models", None)) == (404, "UnknownPath")
         assert refused({"ids": [3]}) == (400, "InputError")
         assert refused([3]) == (400, "InputError")

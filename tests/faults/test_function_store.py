@@ -9,17 +9,18 @@ from pathlib import Path
 import httpx
 import numpy as np
 
+from bad_network import Proxy, free_port
 from functions import ENVIRONMENT, body, expected
 from livegnn.serverless.writer import write_snapshot
-from s3_server import KEYS, S3Server, needs_server
+from s3_server import KEYS, S3Server, needs_proxy, needs_server
 from streams import make_graph, make_model
 
 
-def variables_of(server: S3Server, model: Path) -> dict[str, str]:
+def variables_of(server: S3Server, model: Path, port: int | None = None) -> dict[str, str]:
     return {
         "LIVEGNN_SNAPSHOT": "s3://graph/some/place",
         "LIVEGNN_MODEL": str(model),
-        "AWS_ENDPOINT": f"http://127.0.0.1:{server.port}",
+        "AWS_ENDPOINT": f"http://127.0.0.1:{port or server.port}",
         "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "false",
         **{f"AWS_{name.upper()}": value for name, value in KEYS.items()},
     }
@@ -92,4 +93,46 @@ def test_a_node_without_warm_workers_says_that_the_store_is_away(tmp_path) -> No
             node.kill()
             node.communicate()
     finally:
+        server.close()
+
+
+@needs_proxy
+def test_who_waits_reads_in_time_that_the_network_swallows_what_is_sent(tmp_path) -> None:
+    """While no worker is warm, and while one is: within the time of the request."""
+    server, port = S3Server(), free_port()
+    proxy = Proxy(server.port, port)
+    try:
+        write_snapshot(make_graph(), server.open(), seq=5)
+        make_model().save(tmp_path / "model.lgnn")
+        node = subprocess.Popen(
+            [sys.executable, "-m", "livegnn.cli", "function", "serve", "--workers", "1", "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **ENVIRONMENT, **variables_of(server, tmp_path / "model.lgnn", port)},
+        )
+        try:
+            assert node.stdout is not None
+            url = f"{node.stdout.readline().split()[-1]}/v1/predictions"
+
+            def ask(*ids: int, timeout: float) -> httpx.Response:
+                headers = {"content-type": "application/json"}
+                return httpx.post(url, content=body(*ids, timeout=timeout), headers=headers, timeout=100)
+
+            for ids, seconds in (([3], 25), ([17, 21], 19)):
+                proxy.toxic("timeout", timeout=0)
+                answer = ask(*ids, timeout=seconds)
+                error = answer.json()["error"]
+                assert (answer.status_code, error["type"]) == (503, "StoreUnavailableError"), error
+                assert answer.headers["retry-after"] == "1"
+                proxy.heal()
+                answer = ask(*ids, timeout=90)
+                assert np.allclose(answer.json()["predictions"], expected(*ids), atol=1e-5)
+        finally:
+            node.kill()
+            _, logged = node.communicate()
+        assert "Traceback" not in logged
+        assert len(logged.splitlines()) == 2, logged
+    finally:
+        proxy.close()
         server.close()

@@ -65,6 +65,14 @@ def test_what_a_newer_snapshot_replaces_goes_after_its_time(graph: Graph, tmp_pa
     check_shows(open_snapshot(str(url)), graph, {"node": {0, 1, 2, 9}})
 
 
+@pytest.mark.parametrize("grace", ["nan", "-1", "inf", "-inf"])
+def test_a_wrong_grace_is_said_before_anything_is_written(grace: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", src=[0], dst=[1])
+    with pytest.raises(InputError, match="grace, in seconds, must be"):
+        call("write", tmp_path / "g.npz", tmp_path / "s", "--grace", grace)
+    assert not (tmp_path / "s").exists()
+
+
 def test_arrays_are_written(tmp_path: Path) -> None:
     np.savez(tmp_path / "g.npz", src=[0, 1], dst=[1, 0], x=np.ones((2, 5)))
     assert call("write", tmp_path / "g.npz", tmp_path / "s", "--direction", "in")[0] == 0
@@ -72,6 +80,39 @@ def test_arrays_are_written(tmp_path: Path) -> None:
     assert snapshot.neighbors(None, np.array([0])).rows.tolist() == [1]
     with pytest.raises(InputError, match="no lists"):
         snapshot.neighbors(None, np.array([0]), "out")
+
+
+@pytest.mark.parametrize(("parallel", "edges"), [("last", 2), ("sum", 2), ("keep", 3)])
+def test_arrays_with_parallel_edges_are_written(parallel: str, edges: int, tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", src=[0, 0, 1], dst=[1, 1, 0], weight=[1.0, 2.0, 4.0])
+    with pytest.raises(InputError, match=r"parallel='last'.*\(on the command line: --parallel\)$"):
+        call("write", tmp_path / "g.npz", tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(InputError, match=r"parallel must be one of 'refuse', .* got 'first'"):
+        call("write", tmp_path / "g.npz", tmp_path / "s", "--parallel", "first")
+    assert call("write", tmp_path / "g.npz", tmp_path / "s", "--parallel", parallel)[0] == 0
+    found = open_snapshot(str(tmp_path / "s")).neighbors(None, np.array([0, 1]))
+    weights = {"last": [4.0, 2.0], "sum": [4.0, 3.0], "keep": [4.0, 1.0, 2.0]}[parallel]
+    assert found.weight is not None
+    assert (len(found.rows), found.weight.tolist()) == (edges, weights)
+
+
+def test_a_graph_that_was_made_has_its_parallel_edges_already(graph: Graph, tmp_path: Path) -> None:
+    checkpoint.write(tmp_path / "g.lgck", {"graph": graph.state()}, graph.seq)
+    for source, said in (
+        (tmp_path / "g.lgck", "with the checkpoint"),
+        ("d.toml", "with the deployment d.toml"),
+    ):
+        with pytest.raises(InputError, match=f"parallel is for arrays, got 'sum' {said}"):
+            call("write", source, tmp_path / "s", "--parallel", "sum")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_store_that_ends_with_the_command_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "g.npz", src=[0], dst=[1])
+    for words in (["write", tmp_path / "g.npz"], ["inspect"], ["verify"]):
+        with pytest.raises(InputError, match=r"must outlive it, got 'memory://x'"):
+            call(*words, "memory://x")
 
 
 def test_a_deployment_is_written_beside_its_server(tmp_path: Path) -> None:
@@ -200,6 +241,8 @@ def test_a_deployment_that_is_only_opened_writes_nothing(tmp_path: Path) -> None
         ({"url": ""}, "url must be that of a store, or the path of a folder, got an empty one"),
         ({"url": "s", "interval": 0.0}, "interval must be seconds above 0"),
         ({"url": "s", "grace": -1.0}, "grace must be seconds above 0"),
+        ({"url": "s", "grace": float("inf")}, "grace must be seconds above 0, and finite, got inf"),
+        ({"url": "s", "interval": float("nan")}, "interval must be seconds above 0"),
         ({"url": "s", "directions": "up"}, "directions must be 'in', 'out' or 'both'"),
     ],
 )

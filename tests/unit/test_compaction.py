@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from livegnn import Events, Graph
+from livegnn.errors import InputError
 from livegnn.serverless.compaction import Compaction, collect
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.source import open_snapshot
+from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import write_snapshot
 
 
@@ -28,6 +30,30 @@ from livegnn.serverless.writer import write_snapshot
 )
 def test_what_is_written_next(base: int | None, deltas: list[int], merged: int, step: str) -> None:
     assert Compaction().choose(base, deltas, merged) == step
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"most_deltas": -1}, "most_deltas must be an integer of at least 0, got -1"),
+        ({"most_deltas": 1.5}, "most_deltas must be an integer"),
+        ({"most_deltas": None}, "most_deltas must be an integer"),
+        ({"largest_share": float("nan")}, "largest_share must be a number of at least 0, got nan"),
+        ({"largest_share": -0.1}, "largest_share must be"),
+        ({"largest_share": "0.5"}, "largest_share must be"),
+    ],
+)
+def test_wrong_limits_are_refused(given: dict[str, float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Compaction(**given)  # type: ignore[arg-type]
+
+
+def test_a_store_is_collected_by_its_url_too(tmp_path: Path) -> None:
+    graph = Graph.from_edges([0], [1])
+    for _ in range(2):
+        newest = write_snapshot(graph, str(tmp_path))
+    assert collect(str(tmp_path), grace=0) > 1
+    assert [one.path for one in open_objects(str(tmp_path)).list("manifests")] == [newest.path]
 
 
 def set_age(folder: Path, path: str, seconds: float) -> None:
@@ -71,6 +97,19 @@ def test_strays_go_after_the_grace(tmp_path: Path, objects: Objects) -> None:
     set_age(tmp_path, "data/young/x", 50)
     assert collect(objects, grace=80) == 1
     assert {one.path for one in objects.list("data")} == before | {"data/young/x"}
+
+
+@pytest.mark.parametrize("grace", [-1, float("nan"), float("inf"), "600", None])
+def test_a_wrong_grace_removes_nothing(grace: object, objects: Objects) -> None:
+    graph = Graph.from_edges([0], [1])
+    for _ in range(2):
+        write_snapshot(graph, objects)
+    with pytest.raises(InputError, match="grace, in seconds, must be"):
+        collect(objects, grace)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="grace, in seconds, must be"):
+        SnapshotView(graph, objects, interval=None, grace=grace)  # type: ignore[arg-type]
+    assert len(objects.list("manifests")) == 2
+    assert collect(objects, grace=1e300) == 0
 
 
 def test_what_lies_beside_manifests_is_none(tmp_path: Path, objects: Objects) -> None:

@@ -10,10 +10,13 @@ import functions
 from functions import GraphPredictor, body, expected
 from livegnn import Events, Graph
 from livegnn.errors import InputError, OverloadedError, StoreUnavailableError, TimeoutExpired
-from livegnn.serverless.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked
+from livegnn.serverless.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked, with_retry
+from livegnn.serverless.faults import FaultyStore
 from livegnn.serverless.function import Function, answer
+from livegnn.serverless.objects import Objects
 from livegnn.serverless.predictor import SnapshotPredictor
 from livegnn.serverless.source import SnapshotSource
+from livegnn.serverless.stores import open_store
 from livegnn.serverless.view import SnapshotView
 from streams import WIDTH, make_model
 
@@ -37,6 +40,10 @@ def test_what_is_asked_is_read(text: bytes, asked: Asked) -> None:
         (b"", "must be JSON"),
         (b"\xff\xfe", "must be JSON"),
         (b"[" * 100_000, "must be JSON"),
+        ('{"ids": [1]}'.encode("utf-16"), "must be JSON"),
+        ('{"ids": [1]}'.encode("utf-32-le"), "must be JSON"),
+        ('{"ids": [1]}'.encode("utf-8-sig"), "must be JSON"),
+        ('{"ids": ["n\u00e9"]}'.encode("latin-1"), "must be JSON"),
         (b'{"ids": NaN}', "must be JSON, got NaN"),
         (b"[1]", "field 'ids'"),
         (b"{}", "field 'ids'"),
@@ -66,7 +73,9 @@ def test_errors_have_the_status_of_the_server() -> None:
     assert answer_error(OverloadedError("full", retry_after=2.1)).headers()["retry-after"] == "3"
     assert answer_error(OverloadedError("full")).status == 503
     assert answer_error(TimeoutExpired("late")).status == 503
-    assert answer_error(StoreUnavailableError("down")).status == 503
+    down = answer_error(StoreUnavailableError("down"))
+    assert (down.status, down.headers()["retry-after"]) == (503, "1")
+    assert "retry-after" not in answer_error(TimeoutExpired("late")).headers()
     assert answer_error(InputError("wrong")).status == 400
     broken = answer_error(RuntimeError("x" * 10_000))
     assert broken.status == 500
@@ -100,6 +109,48 @@ def test_errors_are_answers(tmp_path, stage) -> None:
     assert ask(body(1, min_seq=8)) == (503, "TimeoutExpired")
     assert ask(body(functions.FAIL)) == (500, "RuntimeError")
     assert answer(predictor, stage, body(1, min_seq=7)).status == 200
+
+
+class Away:
+    """A predictor whose store does not answer, as the chain of errors of a real one."""
+
+    def predict(self, ids: np.ndarray, *, memory_limit: int | None) -> np.ndarray:
+        objects = Objects(FaultyStore(open_store("memory://away"), lambda *_: "error"), patience=0.01)
+        objects.get("it")
+        raise AssertionError
+
+    sample = predict
+
+    def describe(self) -> dict[str, object]:
+        return {"seq": 1}
+
+
+def test_what_is_expected_is_logged_in_one_line(tmp_path, caplog) -> None:
+    found = answer(Away(), "predict", body(1))
+    assert (found.status, found.headers()["retry-after"]) == (503, "1")
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "does not answer for it in memory://away" in record.getMessage()
+    assert "\n" not in record.getMessage()
+    caplog.clear()
+    answer(GraphPredictor(str(tmp_path)), "predict", body(functions.FAIL))
+    (record,) = caplog.records
+    assert record.exc_info is not None
+
+
+def test_an_answer_of_a_worker_has_what_it_says_of_asking_again() -> None:
+    """Of a worker that is a process, status and body come."""
+    down = answer_error(StoreUnavailableError("down"))
+    assert with_retry(Answer(down.status, down.body)) == down
+    for other in (
+        answer_error(TimeoutExpired("late")),
+        answer_error(RuntimeError("StoreUnavailableError")),
+        Answer(503, b"nonsense"),
+        Answer(503, b'{"error": "StoreUnavailableError"}'),
+        Answer(503, b"[" * 100_000),
+        Answer(200, down.body),
+    ):
+        assert with_retry(other) == other
 
 
 def test_a_function_is_data() -> None:

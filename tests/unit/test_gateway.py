@@ -6,7 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 from functions import ENVIRONMENT, FAIL, HANG, asked, body, expected, until
-from livegnn.errors import InputError
+from livegnn.errors import InputError, OverloadedError, StoreUnavailableError
 from livegnn.serverless import gateway
+from livegnn.serverless.bodies import Answer, answer_error
 from livegnn.serverless.gateway import Gateway, Spread
 
 
@@ -50,6 +52,15 @@ def test_a_node_that_cannot_be_reached_is_left_out_for_a_while() -> None:
     assert sorted(spread.order(2000.1)) == [0, 1], "if all are left out, all are asked"
     spread.reached(1)
     assert spread.order(2000.1) == [1]
+
+
+def test_a_node_may_be_away_for_days() -> None:
+    spread, now = Spread(2, "round-robin"), 0.0
+    for _ in range(3000):
+        spread.failed(0, now)
+        assert spread.order(now + 0.5) == [1]
+        now += 30.0
+        assert sorted(spread.order(now)) == [0, 1]
 
 
 @pytest.mark.parametrize("policy", ["round-robin", "least-loaded"])
@@ -202,6 +213,74 @@ def test_a_node_that_does_not_answer_in_time_is_no_reason_to_ask_another(monkeyp
         await through.close()
         server.close()
         await server.wait_closed()
+
+    asyncio.run(work())
+
+
+def test_nodes_have_the_time_of_a_request_together() -> None:
+    """One answers for ever; another one breaks the connection when time is over, and no third is asked."""
+    now = [0.0]
+
+    async def go_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b"1\r\n[\r\n")
+                await writer.drain()
+                await asyncio.sleep(0)
+
+    async def break_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        now[0] += 10.0
+        writer.close()
+
+    async def work(serve: Callable[..., Awaitable[None]], timeout: float) -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, family=socket.AF_INET)
+        port = server.sockets[0].getsockname()[1]
+        through = Gateway([f"http://127.0.0.1:{port}", f"http://localhost:{port}"], clock=lambda: now[0])
+        async with asyncio.timeout(60):
+            answer = await through.predict(body(1, timeout=timeout))
+        error = json.loads(answer.body)["error"]
+        assert (answer.status, error["type"]) == (503, "TimeoutExpired")
+        assert f"answered within {timeout:g} seconds" in error["message"]
+        text = (await through.report_metrics()).body.decode()
+        assert [int(line[-1]) for line in text.splitlines() if "sent_total{" in line] == [1, 0]
+        await through.close()
+        server.close()
+
+    asyncio.run(work(go_on, 0.05))
+    asyncio.run(work(break_late, 10.0))
+
+
+def test_a_store_that_is_away_is_no_reason_to_ask_another_node() -> None:
+    """It answers 503 with `retry-after`, as a node that has too much to do, which is passed over."""
+
+    def answering(found: Answer) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            headers = {**found.headers(), "connection": "close", "content-length": len(found.body)}
+            lines = [f"HTTP/1.1 {found.status} No", *(f"{name}: {value}" for name, value in headers.items())]
+            writer.write("\r\n".join([*lines, "", ""]).encode() + found.body)
+            writer.close()
+
+        return answer
+
+    async def work() -> None:
+        refusals = [answer_error(error) for error in (OverloadedError("full"), StoreUnavailableError("away"))]
+        servers = [
+            await asyncio.start_server(answering(one), "127.0.0.1", 0, family=socket.AF_INET)
+            for one in (*refusals, refusals[1])
+        ]
+        addresses = [f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers]
+        through = Gateway(addresses)
+        assert await through.predict(body(1)) == refusals[1]
+        text = (await through.report_metrics()).body.decode()
+        assert [int(line[-1]) for line in text.splitlines() if "sent_total{" in line] == [1, 1, 0]
+        assert [int(line[-1]) for line in text.splitlines() if "refused_total{" in line] == [1, 0, 0]
+        await through.close()
+        for server in servers:
+            server.close()
 
     asyncio.run(work())
 

@@ -17,7 +17,7 @@ from livegnn.errors import (
 )
 from livegnn.serverless.faults import FaultyStore
 from livegnn.serverless.objects import Objects, Ranges, open_objects
-from livegnn.serverless.stores import PART, open_store
+from livegnn.serverless.stores import PART, ObstoreStore, open_store
 from livegnn.serverless.throttle import ThrottledStore
 
 
@@ -168,6 +168,33 @@ def test_patience_ends() -> None:
         objects.put_new("it", b"")
     with pytest.raises(StoreUnavailableError):
         objects.list("it")
+
+
+@pytest.mark.parametrize(
+    ("given", "longest"),
+    [
+        ({}, "10s"),
+        ({"patience": 3.0}, "3s"),
+        ({"patience": 0.25, "timeout": 5.0}, "250ms"),
+        ({"patience": float("inf"), "timeout": 2.0}, "2s"),
+        ({"patience": float("inf"), "timeout": float("inf")}, "1day"),
+    ],
+)
+def test_no_attempt_takes_longer_than_patience(given: dict[str, float], longest: str) -> None:
+    """A network that swallows packets ends an attempt by its time alone."""
+    store = open_objects("s3://bucket/place", skip_signature="true", **given).store  # type: ignore[arg-type]
+    assert isinstance(store, ObstoreStore)
+    options = store._reads.client_options  # type: ignore[union-attr]
+    assert options is not None
+    for name in ("timeout", "connect_timeout"):
+        assert options[name] == longest  # type: ignore[literal-required]
+
+
+@pytest.mark.parametrize("name", ["patience", "timeout"])
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), "3", None])
+def test_wrong_times_are_refused(name: str, wrong: object) -> None:
+    with pytest.raises(InputError, match=f"{name} must be a number above 0, got"):
+        open_objects("s3://bucket/place", **{name: wrong})  # type: ignore[arg-type]
 
 
 def test_a_put_whose_answer_is_lost_is_not_another_writers() -> None:

@@ -96,6 +96,45 @@ def test_starts_that_fail_pause_and_then_requests_fail() -> None:
     assert scheduler.arrive(6, 1.0) == [Launch(4)], "the pause is over"
 
 
+@pytest.mark.parametrize("hopeless", [False, True])
+def test_starts_may_fail_for_days(hopeless) -> None:
+    scheduler, now, longest = Scheduler(Limits(1)), 0.0, 0.0
+    assert scheduler.arrive(0, now) == [Launch(0)]
+    for worker in range(3000):
+        failed = scheduler.died(worker, now, hopeless=hopeless)
+        if failed:
+            scheduler.arrive(worker + 1, now)
+        due = scheduler.next_tick()
+        assert due is not None
+        longest, now = max(longest, due - now), due
+        assert scheduler.tick(now) == [Launch(worker + 1)]
+    assert longest == pytest.approx(2.0 if hopeless else 30.0)
+
+
+def test_a_start_that_was_patient_fails_who_waits() -> None:
+    """No other start is waited for, and the pause before it stays short."""
+    scheduler, now = Scheduler(Limits(2)), 0.0
+    assert [scheduler.arrive(number, now) for number in range(3)] == [[Launch(0)], [Launch(1)], []]
+    assert scheduler.died(0, now, hopeless=True) == [], "another one still starts"
+    assert scheduler.died(1, now, hopeless=True) == [Fail(0), Fail(1), Fail(2)]
+    for number in range(3, 20):
+        assert scheduler.arrive(number, now) == []
+        due = scheduler.next_tick()
+        assert due is not None
+        assert due <= now + 2.0
+        now = due + 3.0
+        ((worker,),) = scheduler.tick(due)
+        assert scheduler.died(worker, now, hopeless=True) == [Fail(number)]
+    scheduler.arrive(20, now)
+    due = scheduler.next_tick()
+    assert due is not None
+    ((worker,),) = scheduler.tick(due)
+    assert scheduler.started(worker, due) == [Assign(worker, 20)]
+    assert scheduler.arrive(21, due) == [Launch(worker + 1)]
+    assert scheduler.died(worker + 1, due, hopeless=True) == [], "a worker is warm"
+    assert scheduler.finished(worker, due) == [Assign(worker, 21)]
+
+
 def test_naive_policies_launch_where_nobody_is_idle() -> None:
     eager, bound = Scheduler(Limits(8), Policy.EAGER), Scheduler(Limits(8), Policy.BOUND)
     for scheduler in (eager, bound):

@@ -14,7 +14,7 @@ from livegnn.errors import FileFormatError, InputError, SnapshotError, StoreUnav
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.serverless import view as view_module
-from livegnn.serverless.compaction import Compaction
+from livegnn.serverless.compaction import Compaction, collect
 from livegnn.serverless.faults import FaultyStore
 from livegnn.serverless.manifest import Manifest
 from livegnn.serverless.objects import Objects, open_objects
@@ -203,6 +203,86 @@ def test_what_a_failed_attempt_took_comes_with_the_next(rng: np.random.Generator
         if request % 4 == 0:
             check_shows(open_snapshot(Objects(inner)), stream.graph, stream.used)
     assert failed > 10
+
+
+@pytest.mark.parametrize("where", [None, 5, b"folder", Path("folder"), ["folder"]], ids=repr)
+def test_what_is_no_store_is_refused(where: object) -> None:
+    graph = Graph.from_edges([0], [1])
+    for use in (
+        lambda: SnapshotView(graph, where),  # type: ignore[arg-type]
+        lambda: write_snapshot(graph, where),  # type: ignore[arg-type]
+        lambda: collect(where, 600.0),  # type: ignore[arg-type]
+        lambda: open_snapshot(where),  # type: ignore[arg-type]
+        lambda: SnapshotSource(where),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(
+            InputError, match="a store must be given by its URL, the path of a folder as text"
+        ):
+            use()
+    assert graph.apply(Events().add_edges(1, 0)).seq == 1, "no view follows it"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"graph": None}, "graph must be a Graph, got NoneType"),
+        ({"graph": "graph"}, "graph must be a Graph, got str"),
+        ({"compaction": (8, 0.5)}, r"compaction must be a Compaction or None, got \(8, 0.5\)"),
+        ({"directions": None}, "directions must be a list of 'in', 'out' or both, got None"),
+        ({"directions": "in"}, "directions must be a list of 'in', 'out' or both, got 'in'"),
+        ({"directions": ()}, "directions must be a list"),
+        ({"directions": ("in", ["out"])}, "directions must be a list"),
+        ({"interval": float("nan")}, "interval must be a number above 0, got nan"),
+        ({"interval": "60"}, "interval must be a number above 0, got '60'"),
+    ],
+)
+def test_wrong_settings_of_a_view_are_refused(given: dict[str, object], said: str, tmp_path: Path) -> None:
+    graph = Graph.from_edges([0], [1])
+    with pytest.raises(InputError, match=said):
+        SnapshotView(**{"graph": graph, "where": str(tmp_path / "store"), **given})  # type: ignore[arg-type]
+    assert graph.apply(Events().add_edges(1, 0)).seq == 1
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"source": None}, "expected PyG's Data or HeteroData, got NoneType"),
+        ({"directions": 7}, "directions must be a list of 'in', 'out' or both, got 7"),
+        ({"seq": -1}, "seq must be an integer from 0 to"),
+        ({"seq": 1.5}, "seq must be an integer from 0 to"),
+        ({"seq": 2**63}, "seq must be an integer from 0 to"),
+    ],
+)
+def test_wrong_arguments_write_no_snapshot(given: dict[str, object], said: str, tmp_path: Path) -> None:
+    right = {"source": Graph.from_edges([0], [1]), "where": str(tmp_path / "store")}
+    with pytest.raises(InputError, match=said):
+        write_snapshot(**{**right, **given})  # type: ignore[arg-type]
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("interval", [None, 1e9, float("inf")])
+def test_a_closed_view_writes_no_more(interval: float | None, tmp_path: Path) -> None:
+    graph = Graph.from_edges([0], [1])
+    view = SnapshotView(graph, str(tmp_path), interval=interval)
+    view.write()
+    view.close()
+    seq = graph.apply(Events().add_edges(1, 0)).seq
+    with pytest.raises(InputError, match="must be written before the view is closed"):
+        view.write()
+    assert open_snapshot(str(tmp_path)).seq < seq
+    view.close()
+
+
+@pytest.mark.parametrize("columns", [("foo",), ("weight", "neighbors"), "weight", 7, (["weight"],)], ids=repr)
+def test_unknown_columns_are_refused(columns: object, tmp_path: Path) -> None:
+    write_snapshot(Graph.from_edges([0], [1], weight=[2.0]), str(tmp_path))
+    snapshot, rows = open_snapshot(str(tmp_path)), np.array([0])
+    with pytest.raises(InputError, match="columns must be some of 'weight', 'time', 'edge_attr', 'key', got"):
+        snapshot.neighbors(None, rows, "out", columns=columns)  # type: ignore[arg-type]
+    found = snapshot.neighbors(None, rows, "out", columns=("weight", "time"))
+    assert (found.weight, found.time) == (np.array([2.0]), None)
+    assert snapshot.neighbors(None, rows, "out", columns=()).weight is None
 
 
 def test_another_writer_is_seen(tmp_path: Path) -> None:

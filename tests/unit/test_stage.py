@@ -200,6 +200,28 @@ def test_workers_that_do_not_start_are_tried_again_and_requests_fail(tmp_path) -
     run(work)
 
 
+@pytest.mark.parametrize("place", ["processes", "threads"])
+def test_workers_that_find_no_store_are_not_waited_for(place, tmp_path, caplog, capfd) -> None:
+    async def work() -> None:
+        opened = Function("functions:find_no_store", {"directory": str(tmp_path)})
+        host = ThreadHost(opened) if place == "threads" else ProcessHost(opened, environment=ENVIRONMENT)
+        node = Node({"predict": Stage(host, Limits(1))}, concurrency=2)
+        found = await node.predict(body(1))
+        error = json.loads(found.body)["error"]
+        assert (found.status, error["type"]) == (503, "StoreUnavailableError"), error
+        assert "the store does not answer" in error["message"]
+        assert found.headers()["retry-after"] == "1"
+        assert len(list(tmp_path.glob("try-*"))) == 1, "the start has asked long enough"
+        (record,) = caplog.records
+        assert "the store does not answer" in record.getMessage()
+        assert "Traceback" not in capfd.readouterr().err
+        (tmp_path / "open").touch()
+        assert (await node.predict(body(2))).status == 200
+        await node.close()
+
+    run(work)
+
+
 def test_a_command_that_is_not_there_fails() -> None:
     async def work() -> None:
         with pytest.raises(InputError, match="seconds"):

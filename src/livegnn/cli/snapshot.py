@@ -45,18 +45,27 @@ def write(
         list[str] | None,
         typer.Option(metavar="in|out", help="which lists of directed edges to write; by default both"),
     ] = None,
+    parallel: Annotated[
+        str | None,
+        typer.Option(
+            metavar="refuse|last|sum|keep",
+            help="what parallel edges of an .npz file become, as in \\[graph] of a deployment; by default "
+            "they are refused",
+        ),
+    ] = None,
     grace: Annotated[
         float, typer.Option(metavar="SECONDS", help="after which a snapshot that was replaced is removed")
     ] = 600.0,
     option: Options = None,
 ) -> None:
     r"""Write a whole graph as the newest snapshot of a store. Of a server that runs, \[snapshots] does."""
-    from livegnn.serverless.compaction import collect
+    from livegnn.serverless.compaction import check_grace, collect
     from livegnn.serverless.writer import write_snapshot
 
+    check_grace(grace)
     objects = _open(url, option)
     wanted = direction or ["in", "out"]
-    manifest = write_snapshot(_read_graph(source), objects, directions=wanted)  # type: ignore[arg-type]
+    manifest = write_snapshot(_read_graph(source, parallel), objects, directions=wanted)  # type: ignore[arg-type]
     collect(objects, grace)
     typer.echo(_as_text(manifest))
 
@@ -96,6 +105,11 @@ def verify(url: Url, option: Options = None) -> None:
 def _open(url: str, options: list[str] | None) -> "Objects":
     from livegnn.serverless.objects import open_objects
 
+    if url.startswith("memory://"):
+        raise InputError(
+            f"the store of a command must outlive it, got {url!r}, which is gone when the command ends: name "
+            "a folder, file://, s3://, gs:// or az://"
+        )
     settings: dict[str, str | float] = {}
     for one in options or ():
         name, equals, value = one.partition("=")
@@ -121,11 +135,21 @@ def _newest(objects: "Objects", url: str) -> "Manifest":
     return manifest
 
 
-def _read_graph(source: Path) -> "Graph":
+def _read_graph(source: Path, parallel: str | None) -> "Graph":
     from livegnn.deployment import Deployment, read_graph
 
     if source.suffix != ".toml":
-        return read_graph(source)
+        try:
+            return read_graph(source, parallel)
+        except InputError as error:
+            if "parallel=" not in str(error):
+                raise
+            raise InputError(f"{error} (on the command line: --parallel)") from error
+    if parallel is not None:
+        raise InputError(
+            f"--parallel is for arrays, got {parallel!r} with the deployment {source}: write it into "
+            "its [graph]"
+        )
     from livegnn.log.reader import SqliteReader
     from livegnn.runtime import replay, restore
 

@@ -339,15 +339,22 @@ def read_schema(path: Path | str) -> Schema:
     )
 
 
-def read_graph(path: Path | str) -> Graph:
+def read_graph(path: Path | str, parallel: str | None = None) -> Graph:
     """The graph of a checkpoint, at its event, or that of the arrays in an .npz file, as in `[graph]`.
 
-    Raises `FileFormatError` or `InputError` if it is neither, `OSError` if it cannot be read.
+    parallel: of arrays, as there; by default parallel edges are refused. Raises `FileFormatError` or
+    `InputError` if it is neither, `InputError` if `parallel` does not fit, `OSError` if it cannot be read.
     """
     path = as_path(path, "path")
-    if _is_checkpoint(path):
-        return _load_checkpoint(path, None)
-    return Deployment(GraphSection(path), LogSection(path)).load_graph()
+    if not _is_checkpoint(path):
+        section = GraphSection(path, parallel="refuse" if parallel is None else parallel)
+        return Deployment(section, LogSection(path)).load_graph()
+    if parallel is not None:
+        raise InputError(
+            f"parallel is for arrays, got {parallel!r} with the checkpoint {path}, whose graph was made "
+            "with it"
+        )
+    return _load_checkpoint(path, None)
 
 
 def _load_checkpoint(path: Path, features_dir: Path | None) -> Graph:

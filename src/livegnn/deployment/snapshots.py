@@ -1,5 +1,6 @@
 """`[snapshots]`: a snapshot of the graph in object storage, which follows it (see docs/snapshots.md)."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -28,8 +29,8 @@ class SnapshotsSection:
         if not self.url:
             raise InputError("url must be that of a store, or the path of a folder, got an empty one")
         for name in ("interval", "grace"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be seconds above 0, got {getattr(self, name)!r}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be seconds above 0, and finite, got {getattr(self, name)!r}")
         if self.directions not in ("in", "out", "both"):
             raise InputError(f"directions must be 'in', 'out' or 'both', got {self.directions!r}")
 

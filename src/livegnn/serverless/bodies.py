@@ -2,7 +2,9 @@
 
 import json
 import math
+from collections.abc import Iterable
 from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
 
 from livegnn.arguments import check_lengths
 from livegnn.errors import (
@@ -21,6 +23,8 @@ LONGEST_WAIT: Final = 300.0
 
 _FIELDS = ("ids", "min_seq", "timeout")
 _LARGEST_INTEGER = 2**63 - 1
+_STORE_AWAY = StoreUnavailableError.__name__
+_STORE_RETRY = 1.0  # seconds after which a store is asked again that was away
 
 
 class Asked(NamedTuple):
@@ -53,7 +57,8 @@ class Answer(NamedTuple):
 def read_asked(body: bytes | str) -> Asked:
     """The body of a request. Raises InputError."""
     try:
-        content = json.loads(body, object_pairs_hook=_once, parse_constant=_refuse_constant)
+        text = body.decode() if isinstance(body, bytes) else body  # `loads` would read UTF-16 as well
+        content = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
@@ -72,6 +77,15 @@ def read_asked(body: bytes | str) -> Asked:
     return Asked(_ids(content["ids"]), min_seq, float(timeout))
 
 
+def refuse_parameters(query: str | Iterable[str]) -> None:
+    """Raises InputError if an address has parameters, which none here takes. query: what stands after its
+    "?", or the names in it."""
+    if isinstance(query, str):
+        query = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
+    for name in query:
+        raise InputError(f"this address takes no parameters, got {_shown(name)}")
+
+
 def answer_error(error: Exception) -> Answer:
     """The answer for an error: as the server's, `{"error": {"type": ..., "message": ...}}`."""
     retry_after = None
@@ -83,7 +97,8 @@ def answer_error(error: Exception) -> Answer:
         status = 409
     elif isinstance(error, OverloadedError | TimeoutExpired | StoreUnavailableError):
         status = 503
-        retry_after = error.retry_after if isinstance(error, OverloadedError) else None
+        if not isinstance(error, TimeoutExpired):
+            retry_after = error.retry_after if isinstance(error, OverloadedError) else _STORE_RETRY
     else:
         status = 500
     kind, message = type(error).__name__, str(error)
@@ -93,6 +108,19 @@ def answer_error(error: Exception) -> Answer:
     elif not isinstance(error, LiveGNNError):
         message = f"the function failed, its log says where: {message}"
     return answer_problem(kind, message, status, retry_after)
+
+
+def says_store_away(found: Answer) -> bool:
+    """Whether an answer is that the store does not answer."""
+    try:
+        return found.status == 503 and json.loads(found.body)["error"]["type"] == _STORE_AWAY
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return False
+
+
+def with_retry(found: Answer) -> Answer:
+    """What a worker has answered, of which its status and its body came, with its `retry_after`."""
+    return found._replace(retry_after=_STORE_RETRY) if says_store_away(found) else found
 
 
 def answer_problem(kind: str, message: str, status: int, retry_after: float | None = None) -> Answer:

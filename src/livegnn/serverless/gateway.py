@@ -1,11 +1,13 @@
 """A gateway: spreads requests over the schedulers of several nodes.
 
 Each request goes to one node, and to the next one in these cases alone: the node cannot be reached or breaks
-the connection; or it refuses with 503, because too many requests are there or it stops. Predictions change
-nothing, so a request may be asked twice. Each node is asked once; if all refuse, so does the gateway, with
-the shortest `retry-after`. Every other answer, errors among them, is passed on as it is: another node would
-answer the same. A node that cannot be reached is left out for a pause, which doubles as long as it fails,
-from a second to half a minute; while all nodes are left out, all are asked.
+the connection; or it refuses with 503 and `retry-after`, because too many requests are there or it stops. A
+store that is away is away for all nodes, so this 503 is passed on. Predictions change nothing, so a request
+may be asked twice. Each node is asked once; if all refuse, so does the gateway, with the shortest
+`retry-after`. All of them together have the time of the request. Every other answer, errors among them, is
+passed on as it is: another node would answer the same. A node that cannot be reached is left out for a pause,
+which doubles as long as it fails, from a second to half a minute; while all nodes are left out, all are
+asked.
 """
 
 import asyncio
@@ -17,12 +19,22 @@ from typing import Final, Literal, TypeAlias
 import httpx
 
 from livegnn.errors import InputError, TimeoutExpired
-from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem, read_asked
+from livegnn.serverless.bodies import (
+    Answer,
+    answer_error,
+    answer_json,
+    answer_problem,
+    read_asked,
+    says_store_away,
+)
 
 Policy: TypeAlias = Literal["round-robin", "least-loaded"]
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-_BEYOND: Final = 5.0  # seconds for an answer, beyond those that the request gives the node
+_DOUBLINGS = 20  # after which a pause is long enough; a power of two past 1,023 is no number
+_BEYOND: Final = 1.0  # seconds for the way of an answer, so that a node can say itself that time is over
+_CONNECT_SECONDS: Final = 2.0
+_HEALTH_SECONDS: Final = 5.0
 
 
 class Spread:
@@ -51,7 +63,7 @@ class Spread:
 
     def failed(self, node: int, now: float) -> None:
         """A node could not be reached."""
-        pause = min(_FIRST_PAUSE * 2.0 ** self._failures[node], _LONGEST_PAUSE)
+        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures[node], _DOUBLINGS), _LONGEST_PAUSE)
         if self._left_out_until[node] <= now:  # requests that fail together are one failure
             self._failures[node] += 1
             self._left_out_until[node] = now + pause
@@ -94,20 +106,23 @@ class Gateway:
             return answer_error(error)
         if self._closing:
             return answer_problem("GatewayStops", "the gateway stops: send the request again", 503, 1.0)
+        began = self._clock()
         refusals: list[Answer] = []
-        for node in self._spread.order(self._clock()):
+        for node in self._spread.order(began):
+            left = asked.timeout - (self._clock() - began)
+            if left <= 0:
+                return _too_late(f"no node of {', '.join(self._nodes)} has", asked.timeout)
             try:
-                found = await self._ask(node, body, asked.timeout + _BEYOND)
-            except httpx.ReadTimeout:
+                found = await self._ask(node, body, left + _BEYOND)
+            except TimeoutError:
                 self._note_failure(node)
-                return answer_error(
-                    TimeoutExpired(f"{self._nodes[node]} has not answered within {asked.timeout:g} seconds")
-                )
+                return _too_late(f"{self._nodes[node]} has not", asked.timeout)
             except httpx.TransportError:
                 self._note_failure(node)
                 continue
             self._spread.reached(node)
-            if found.status != httpx.codes.SERVICE_UNAVAILABLE or found.retry_after is None:
+            refuses = found.status == httpx.codes.SERVICE_UNAVAILABLE and found.retry_after is not None
+            if not refuses or says_store_away(found):
                 return found
             self._refused[node] += 1
             refusals.append(found)
@@ -143,15 +158,17 @@ class Gateway:
         await self._client.aclose()
 
     async def _ask(self, node: int, body: bytes, timeout: float) -> Answer:
+        """The answer of one node. Raises TimeoutError, and httpx.TransportError if it cannot be reached."""
         self._sent[node] += 1
         self._spread.load[node] += 1
         try:
-            found = await self._client.post(
-                f"{self._nodes[node]}/v1/predictions",
-                content=body,
-                headers={"content-type": "application/json"},
-                timeout=timeout,
-            )
+            async with asyncio.timeout(timeout):
+                found = await self._client.post(
+                    f"{self._nodes[node]}/v1/predictions",
+                    content=body,
+                    headers={"content-type": "application/json"},
+                    timeout=httpx.Timeout(None, connect=_CONNECT_SECONDS),  # those of HTTPX are for each part
+                )
         finally:
             self._spread.load[node] -= 1
         retry_after = found.headers.get("retry-after", "")
@@ -159,7 +176,7 @@ class Gateway:
 
     async def _health_of(self, node: str) -> str:
         try:
-            found = await self._client.get(f"{node}/v1/health", timeout=_BEYOND)
+            found = await self._client.get(f"{node}/v1/health", timeout=_HEALTH_SECONDS)
         except httpx.TransportError as error:
             return f"cannot be reached: {error!r}"
         return "ok" if found.status_code == httpx.codes.OK else f"answers {found.status_code}"
@@ -167,3 +184,7 @@ class Gateway:
     def _note_failure(self, node: int) -> None:
         self._unreached[node] += 1
         self._spread.failed(node, self._clock())
+
+
+def _too_late(who: str, seconds: float) -> Answer:
+    return answer_error(TimeoutExpired(f"{who} answered within {seconds:g} seconds"))

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TypedDict, cast
 
 from livegnn.errors import InputError
-from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem
+from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem, refuse_parameters
 from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer
 from livegnn.serverless.worker import memory_left
 
@@ -69,6 +69,7 @@ def _route(predictor: Predictor, method: str, path: str, event: Event, room: int
     # A stage of a gateway stands before the path: /prod/v1/predictions.
     if path.endswith("/v1/health"):
         if method in ("GET", "HEAD"):
+            refuse_parameters(_query_of(event))
             return answer_json({"status": "ok", **predictor.describe()})
         return answer_problem("UnknownMethod", f"{path} must be asked with GET, got {method}", 405)
     if not path.endswith("/v1/predictions"):
@@ -77,6 +78,7 @@ def _route(predictor: Predictor, method: str, path: str, event: Event, room: int
         )
     if method != "POST":
         return answer_problem("UnknownMethod", f"{path} must be asked with POST, got {method}", 405)
+    refuse_parameters(_query_of(event))
     return answer(predictor, "predict", _read_body(event), room)
 
 
@@ -92,6 +94,17 @@ def _read_target(event: Event) -> tuple[str, str]:
         "the event must be one of an API gateway (payload format 1.0 or 2.0), of a function URL or of a load "
         f"balancer, got one with the fields {', '.join(event) or 'none'}"
     )
+
+
+def _query_of(event: Event) -> str | list[str]:
+    """What stands after the "?" of the address, or the names of parameters in it."""
+    if isinstance(query := event.get("rawQueryString"), str):  # payload format 2.0, function URLs
+        return query
+    names: list[str] = []
+    for field in ("queryStringParameters", "multiValueQueryStringParameters"):
+        if isinstance(given := event.get(field), dict):
+            names += map(str, given)
+    return names
 
 
 def _read_body(event: Event) -> bytes:

@@ -128,15 +128,15 @@ class Manifest:
         head, _, body = data.partition(b"\n")
         words = head.split(b" ")
         if len(words) != 4 or words[0] != _MAGIC:
-            raise FileFormatError(f"{name} must be the manifest of a snapshot, got {data[:40]!r}")
+            raise FileFormatError(f"{name} must be the manifest of a snapshot, got {data[:40]!r}: {_ANEW}")
         if words[1] != b"%d" % FORMAT:
             raise FileFormatError(
                 f"{name} is of version {words[1].decode(errors='replace')}, this program reads {FORMAT}: "
-                "read it with the version of LiveGNN that wrote it"
+                f"read it with the version of LiveGNN that wrote it, or {_ANEW}"
             )
         if words[2:] != [b"%08x" % zlib.crc32(body), b"%d" % len(body)]:
             raise FileFormatError(
-                f"{name} is damaged: its {len(body):,} bytes have another checksum or length"
+                f"{name} is damaged: its {len(body):,} bytes have another checksum or length: {_ANEW}"
             )
         try:
             content = json.loads(body)
@@ -149,12 +149,22 @@ class Manifest:
                 tuple(map(_to_layer, content["layers"])),
             )
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise FileFormatError(f"{name} must have the fields of a manifest: {error!r}") from error
+            raise FileFormatError(
+                f"{name} must have the fields of a manifest, got {error!r}: {_ANEW}"
+            ) from error
+
+
+_ANEW = "write the snapshot anew, with `livegnn snapshot write` or a view"
 
 
 def path_of(generation: int) -> str:
     """Where the manifest of this generation lies: the order of the paths is that of the generations."""
     return f"{FOLDER}/{generation:012d}"
+
+
+def generation_of(path: str) -> int:
+    """The inverse of `path_of`."""
+    return int(path.rpartition("/")[2])
 
 
 def is_path(path: str) -> bool:

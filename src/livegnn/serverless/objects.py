@@ -15,8 +15,15 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.arguments import above_zero
-from livegnn.errors import ObjectDamagedError, ObjectExistsError, SnapshotError, StoreUnavailableError
+from livegnn.errors import (
+    InputError,
+    ObjectDamagedError,
+    ObjectExistsError,
+    SnapshotError,
+    StoreUnavailableError,
+)
 from livegnn.serverless.stores import PART, Buffer, ObjectInfo, Store, Upload, open_store
+from livegnn.wording import shown
 
 if TYPE_CHECKING:
     from jaxtyping import Int64, UInt8
@@ -32,6 +39,7 @@ GAP = 4 << 10
 _AT_ONCE = 10  # ranges that `obstore` has under way at once
 _RANGES_A_CALL = 40  # at most; a call that fails is repeated whole
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_LONGEST_TIMEOUT = 86_400.0  # seconds
 _jitter = random.SystemRandom()
 
 
@@ -47,10 +55,24 @@ def open_objects(url: str, *, patience: float = 30.0, timeout: float = 10.0, **o
     """The objects of a store: `s3://`, `gs://`, `az://`, `file://`, `memory://` or the path of a folder.
 
     patience: seconds until an operation that goes on failing raises `StoreUnavailableError`. timeout: seconds
-    for one request. options: as in `open_store`. Raises `InputError` for a wrong URL or option.
+    for one request, and never more than `patience`: a network that swallows packets would make one attempt as
+    long as the other is short. options: as in `open_store`. Raises `InputError` for a wrong URL or option.
     """
-    store = open_store(url, timeout=above_zero(timeout, "timeout"), **options)
-    return Objects(store, patience=above_zero(patience, "patience"))
+    above_zero(patience, "patience")
+    timeout = min(above_zero(timeout, "timeout"), patience, _LONGEST_TIMEOUT)
+    return Objects(open_store(url, timeout=timeout, **options), patience=patience)
+
+
+def as_objects(where: object) -> "Objects":
+    """`where`, if it is `Objects`; those of a store, if it is the URL. Raises `InputError`."""
+    if isinstance(where, Objects):
+        return where
+    if isinstance(where, str):
+        return open_objects(where)
+    raise InputError(
+        "a store must be given by its URL, the path of a folder as text, or what open_objects returned, got "
+        f"{shown(where)}"
+    )
 
 
 class Objects:
@@ -277,4 +299,4 @@ def _join(starts: "IntArray", lengths: "IntArray", gap: int) -> "tuple[IntArray,
     return froms[kept], sizes[kept], None if as_they_are and int(lengths.sum()) == sizes.sum() else places
 
 
-__all__ = ["GAP", "ObjectInfo", "Objects", "Ranges", "SnapshotError", "Upload", "open_objects"]
+__all__ = ["GAP", "ObjectInfo", "Objects", "Ranges", "SnapshotError", "Upload", "as_objects", "open_objects"]

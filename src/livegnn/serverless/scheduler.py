@@ -31,6 +31,8 @@ FAILED_STARTS: Final = 3
 """After so many in a row, and with no worker warm, requests fail that would wait for another start."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # seconds between a failed start and the next; they double
+_PATIENT_PAUSE = 2.0  # at most, where the start itself went on trying: who waits should be told why
+_DOUBLINGS = 20  # after which a pause is long enough; a power of two past 1,023 is no number
 
 
 class Policy(Enum):
@@ -184,15 +186,20 @@ class Scheduler:
         del self._requests[self._running.pop(worker)]
         return self._take(worker, now)
 
-    def died(self, worker: int, now: float) -> list[Decision]:
-        """A worker has ended by itself, or could not be started. Others get its requests."""
+    def died(self, worker: int, now: float, *, hopeless: bool = False) -> list[Decision]:
+        """A worker has ended by itself, or could not be started. Others get its requests.
+
+        hopeless: of a start that went on trying as long as it should, so that nobody waits for another one.
+        """
         decisions: list[Decision] = []
         if worker in self._starting:
             bound = self._starting.pop(worker)
             self._give_back(() if bound is None else (bound,))
-            pause = min(_FIRST_PAUSE * 2.0**self._failed_starts, _LONGEST_PAUSE)
+            longest = _PATIENT_PAUSE if hopeless else _LONGEST_PAUSE
+            pause = min(_FIRST_PAUSE * 2.0 ** min(self._failed_starts, _DOUBLINGS), longest)
             self._failed_starts, self._pause_ends = self._failed_starts + 1, now + pause
-            decisions += self._fail_hopeless()
+            if hopeless or self._failed_starts >= FAILED_STARTS:
+                decisions += self._fail_waiting()
         elif worker in self._running:
             lost = self._running.pop(worker)
             waiting = self._queues.remove(worker)
@@ -288,8 +295,9 @@ class Scheduler:
             both = [*self._unplaced, *requests]
             self._unplaced = deque(sorted(both, key=lambda request: self._requests[request].arrival))
 
-    def _fail_hopeless(self) -> list[Decision]:
-        if self._failed_starts < FAILED_STARTS or self._running or self._idle or self._starting:
+    def _fail_waiting(self) -> list[Decision]:
+        """Fails what waits for a start, unless some worker is there or comes."""
+        if self._running or self._idle or self._starting:
             return []
         failed, self._unplaced = self._unplaced, deque()
         for request in failed:

@@ -10,7 +10,7 @@ import numpy as np
 
 from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
 from livegnn.graph import Schema
-from livegnn.serverless.manifest import FOLDER, Manifest, is_path, path_of
+from livegnn.serverless.manifest import FOLDER, Manifest, generation_of, is_path, path_of
 from livegnn.serverless.objects import Objects
 from livegnn.serverless.stores import ObjectInfo
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
@@ -154,3 +154,21 @@ def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
             )
         return manifest
     raise SnapshotError(f"the manifests of {objects.url} vanish faster than they can be read: try again")
+
+
+def read_past_damage(objects: Objects) -> tuple[Manifest | None, int]:
+    """The newest manifest that can be read, None if none can; and the generation of the newest one if that
+    cannot, else 0.
+    """
+    try:
+        return read_newest_manifest(objects), 0
+    except FileFormatError:
+        found = list_manifests(objects)
+    for one in reversed(found):
+        try:
+            manifest = Manifest.from_bytes(objects.get(one.path), one.path)
+        except (FileFormatError, ObjectMissingError):
+            continue
+        if manifest.path == one.path:
+            return manifest, 0 if one is found[-1] else generation_of(found[-1].path)
+    return None, generation_of(found[-1].path) if found else 0

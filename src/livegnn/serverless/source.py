@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from livegnn.errors import ObjectMissingError, SnapshotError, SnapshotReplacedError
-from livegnn.serverless.objects import Objects, open_objects
+from livegnn.serverless.objects import Objects, as_objects
 from livegnn.serverless.snapshot import read_newest_manifest
 from livegnn.serverless.stored import StoredSnapshot
 
@@ -29,7 +29,7 @@ class SnapshotSource:
     """
 
     def __init__(self, where: str | Objects) -> None:
-        self.objects = open_objects(where) if isinstance(where, str) else where
+        self.objects = as_objects(where)
         self._current: StoredSnapshot | None = None
         self._opening = threading.Lock()
 

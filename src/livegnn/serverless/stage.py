@@ -13,7 +13,7 @@ from collections.abc import Coroutine
 from livegnn.arguments import above_zero
 from livegnn.errors import InputError, LiveGNNError, OverloadedError, StoreUnavailableError, TimeoutExpired
 from livegnn.histogram import SECONDS, Histogram
-from livegnn.serverless.bodies import Answer
+from livegnn.serverless.bodies import Answer, with_retry
 from livegnn.serverless.hosts import Worker, WorkerDied, WorkerHost
 from livegnn.serverless.scheduler import (
     Assign,
@@ -160,7 +160,7 @@ class Stage:
             del self._launches[worker]
             away = getattr(error, "error_type", None) == StoreUnavailableError.__name__
             self._failure = StoreUnavailableError if away else WorkersFailed
-            self._note_death(worker, str(error))
+            self._note_death(worker, str(error), hopeless=away)  # it has asked as long as it has patience
         except asyncio.CancelledError:
             self._launches.pop(worker, None)
             raise
@@ -180,7 +180,7 @@ class Stage:
         self.figures.waiting_seconds.record(began - call.arrived)
         try:
             async with asyncio.timeout(None if self._seconds == math.inf else self._seconds):
-                answer = await running.call(call.body)
+                answer = with_retry(await running.call(call.body))
         except TimeoutError:
             self._fail(
                 request, TimeoutExpired(f"expected an answer of a worker within {self._seconds:g} seconds")
@@ -209,11 +209,11 @@ class Stage:
         if self._workers.pop(worker, None) is not None:
             self._note_death(worker, reason)
 
-    def _note_death(self, worker: int, reason: str) -> None:
+    def _note_death(self, worker: int, reason: str, *, hopeless: bool = False) -> None:
         self.figures.died += 1
         self._reason = reason
         _log.warning("worker %d: %s", worker, reason)
-        self._obey(self.scheduler.died(worker, self._now()))
+        self._obey(self.scheduler.died(worker, self._now(), hopeless=hopeless))
 
     def _stop(self, worker: int) -> None:
         self.figures.stopped += 1

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float32, Int64, Shaped
     from numpy.typing import NDArray
 
+_COLUMNS = ("weight", "time", "edge_attr", "key")
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -172,6 +174,7 @@ class StoredSnapshot:
         read; by default all that the edge type has. index: what `index` returned for these rows; None: it is
         read.
         """
+        _check_columns(columns)
         rows = _rows(rows)
         key, edges = self._lists(edge_type, direction)
         places = self._places(key, rows)
@@ -256,6 +259,14 @@ class StoredSnapshot:
                 f"the snapshot {self.manifest.generation} in {self.objects.url} was replaced by a newer one, "
                 "and collected: begin again with the newest"
             ) from error
+
+
+def _check_columns(columns: object) -> None:
+    listed = isinstance(columns, Collection) and not isinstance(columns, str)
+    if columns is not None and not (
+        listed and all(one in _COLUMNS for one in cast("Collection[str]", columns))
+    ):
+        raise InputError(f"columns must be some of {', '.join(map(repr, _COLUMNS))}, got {columns!r}")
 
 
 def _rows(rows: "Int64[IntArray, 'rows']") -> IntArray:

@@ -29,7 +29,8 @@ class ThreadHost:
         except BaseException as error:
             thread.shutdown(wait=False)
             if isinstance(error, Exception):
-                raise WorkerDied(f"expected a worker to be ready, got {error}") from error
+                reason = f"expected a worker to be ready, got {error}"
+                raise WorkerDied(reason, type(error).__name__) from error
             raise
         return ThreadWorker(thread, self._function, opened, leave)
 

@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from livegnn.arguments import above_zero
-from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
+from livegnn.errors import FileFormatError, InputError, ObjectMissingError, SnapshotError
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.serverless import records
 from livegnn.serverless.changed_rows import ChangedRows
-from livegnn.serverless.compaction import Compaction, Step, collect
+from livegnn.serverless.compaction import Compaction, Step, check_grace, collect
 from livegnn.serverless.manifest import Layer, Manifest, TableKey, path_of
-from livegnn.serverless.objects import Objects, open_objects
+from livegnn.serverless.objects import Objects, as_objects
 from livegnn.serverless.rows import GraphRows
-from livegnn.serverless.snapshot import read_newest_manifest
+from livegnn.serverless.snapshot import read_past_damage
 from livegnn.serverless.writer import (
     ONCE,
     Direction,
+    checked_directions,
     counts_of,
     publish,
     read_changes,
@@ -40,6 +41,7 @@ from livegnn.serverless.writer import (
     write_changes,
 )
 from livegnn.types import JSON, Array, State
+from livegnn.wording import kind_of, shown
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -95,19 +97,21 @@ class SnapshotView(View):
         state: State | None = None,
         start: bool = True,
     ) -> None:
+        if not isinstance(graph, Graph):
+            raise InputError(f"graph must be a Graph, got {kind_of(graph)}")
+        if not (compaction is None or isinstance(compaction, Compaction)):
+            raise InputError(f"compaction must be a Compaction or None, got {shown(compaction)}")
         super().__init__(graph)
         if interval is not None:
             above_zero(interval, "interval")
-        if grace:
-            above_zero(grace, "grace")
-        self.objects = open_objects(where) if isinstance(where, str) else where
+        self._grace = check_grace(grace)
+        self._directions = checked_directions(directions)
+        self._keys = table_keys(graph.schema, self._directions)
+        self.objects = as_objects(where)
         self.failure = None
         self._behind: str | None = None
         self._interval = interval
-        self._directions = tuple(directions)
-        self._keys = table_keys(graph.schema, self._directions)
         self._compaction = Compaction() if compaction is None else compaction
-        self._grace = grace
         self._source = GraphRows(graph)
         self._chain = secrets.token_hex(8)
         self._manifest: Manifest | None = None
@@ -118,7 +122,7 @@ class SnapshotView(View):
         self._since_base = ChangedRows(self._keys)
         self._in_flight = ChangedRows(self._keys)
         self._followed = graph.seq
-        self._retired = False
+        self._retired = self._closed = False
         self._writing = threading.Lock()
         self._stop = threading.Event()
         with graph.writer:
@@ -239,6 +243,7 @@ class SnapshotView(View):
 
     def close(self) -> None:
         """Ends the thread, which writes the last events first. If that takes long, they stay unpublished."""
+        self._closed = True
         self._stop.set()
         if self._thread is not None:
             self._thread.join(_LAST_WORDS)
@@ -259,8 +264,17 @@ class SnapshotView(View):
         so.
 
         Raises `SnapshotError` if the store cannot be written, or if another process writes to it; the next
-        call writes what this one did not.
+        call writes what this one did not. Raises `InputError` after `close`.
         """
+        if self._closed:
+            raise InputError(
+                f"snapshots must be written before the view is closed, {self.objects.url} gets no more of "
+                "this one: make another view"
+            )
+        return self._publish()
+
+    def _publish(self) -> Manifest | None:
+        """Implements `write`; a last time when the view closes."""
         with self._writing:
             try:
                 published = self._write()
@@ -282,18 +296,19 @@ class SnapshotView(View):
 
     def _write_at_intervals(self) -> None:
         last = False
+        pause = None if self._interval is None else min(self._interval, threading.TIMEOUT_MAX)
         while not self._retired:
             try:
-                self.write()
+                self._publish()
             except Exception as error:  # the loop needs no snapshots, and the next attempt may do better
                 _logger.warning("no snapshot was written to %s: %s", self.objects.url, error)
             if last:
                 return
-            last = self._stop.wait(self._interval)
+            last = self._stop.wait(pause)
 
     def _write(self) -> bool:
         """Whether it published a snapshot."""
-        newest = read_newest_manifest(self.objects)
+        newest, damaged = read_past_damage(self.objects)
         behind, self._behind = self._behind, None
         if newest is not None and newest.seq > self.graph.seq:
             self._behind = (
@@ -304,11 +319,14 @@ class SnapshotView(View):
             if behind is None:
                 _logger.warning("%s", self._behind)
             return False
-        before = self._continue(newest)
+        if damaged:
+            self._pass_over(damaged)
+        before = None if damaged else self._continue(newest)
         if before is not None and before.seq == self.graph.seq:
             return False
         # Readers look for a number above theirs, also in a store that was emptied under them.
-        generation = 1 + max(0 if one is None else one.generation for one in (newest, self._manifest))
+        there = [0 if one is None else one.generation for one in (newest, self._manifest)]
+        generation = 1 + max(damaged, *there)
         step = self._choose(before)
         kept: tuple[Layer, ...] = ()
         if before is not None and step != "base":
@@ -356,8 +374,21 @@ class SnapshotView(View):
                 "is empty" if newest is None else f"has a snapshot by another hand, {newest.path}",
             )
             return None
-        raise SnapshotError(
-            f"expected {before.path} to be the newest snapshot in {self.objects.url}, got {newest.path}: "
+        raise self._not_newest(before, newest.path)
+
+    def _pass_over(self, damaged: int) -> None:
+        """The newest manifest, of this generation, cannot be read: the next snapshot is a whole one."""
+        own = [self._manifest, None if self._attempted is None else self._attempted.manifest]
+        if self._manifest is not None and damaged not in [one.generation for one in own if one is not None]:
+            raise self._not_newest(self._manifest, f"{path_of(damaged)}, which is damaged")
+        _logger.warning(
+            "%s in %s is damaged: the next snapshot is a whole one", path_of(damaged), self.objects.url
+        )
+        self._continues, self._chain = None, secrets.token_hex(8)
+
+    def _not_newest(self, before: Manifest, newest: str) -> SnapshotError:
+        return SnapshotError(
+            f"expected {before.path} to be the newest snapshot in {self.objects.url}, got {newest}: "
             "does another process write to the same place? Give each its own, and start this one again"
         )
 

@@ -17,7 +17,7 @@ import struct
 import sys
 from typing import BinaryIO, Final
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, StoreUnavailableError
 from livegnn.serverless.bodies import Answer, answer_error, answer_json
 from livegnn.serverless.function import Function, answer, join_memory
 
@@ -42,6 +42,8 @@ def main(given: list[str]) -> None:
         room = None if function.memory is None else limit_memory(function.memory)
     except Exception as error:
         _write(output, answer_error(error)._replace(status=500))
+        if isinstance(error, StoreUnavailableError):
+            sys.exit(1)  # the node says why
         raise
     _write(output, answer_json(dict(predictor.describe())))
     while (body := _read(source, ending)) is not None:

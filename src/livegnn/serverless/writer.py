@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 from livegnn import _core
+from livegnn.arguments import whole
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.serverless import records
@@ -25,11 +26,13 @@ from livegnn.serverless.manifest import (
     Section,
     Table,
     TableKey,
+    generation_of,
 )
-from livegnn.serverless.objects import Objects, open_objects
+from livegnn.serverless.objects import Objects, as_objects
 from livegnn.serverless.rows import DataRows, GraphRows, RowSource
 from livegnn.serverless.snapshot import list_manifests
 from livegnn.serverless.stores import Upload
+from livegnn.wording import shown
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -69,9 +72,13 @@ def write_snapshot(
     where: the URL of a store, or an opened one. seq: the event up to which it shows everything; that of the
     graph by default. directions: which lists of directed edge types it has. Batches of a graph wait
     meanwhile: of a graph that goes on, a `SnapshotView` writes them.
-    Raises `SnapshotError` if the store refuses, or if another writer published meanwhile.
+    Raises `InputError` for wrong arguments, `SnapshotError` if the store refuses, or if another writer
+    published meanwhile.
     """
-    objects = open_objects(where) if isinstance(where, str) else where
+    if seq is not None:
+        whole(seq, "seq", 0, 2**63 - 1)
+    directions = checked_directions(directions)
+    objects = as_objects(where)
     with ExitStack() as held:
         if isinstance(source, Graph):
             held.enter_context(source.writer)
@@ -101,7 +108,7 @@ def publish(objects: Objects, manifest: Manifest) -> None:
 def newest_generation(objects: Objects) -> int:
     """The number of the newest manifest; 0 if there is none."""
     found = list_manifests(objects)
-    return int(found[-1].path.rpartition("/")[2]) if found else 0
+    return generation_of(found[-1].path) if found else 0
 
 
 def counts_of(source: RowSource) -> tuple[tuple[int, int], ...]:
@@ -109,11 +116,20 @@ def counts_of(source: RowSource) -> tuple[tuple[int, int], ...]:
     return tuple((source.rows(i), source.count(i)) for i in range(len(source.schema.node_types)))
 
 
+def checked_directions(directions: Iterable[Direction]) -> tuple[Direction, ...]:
+    """`directions`, if they are 'in', 'out' or both, in a list or another iterable. Raises `InputError`."""
+    listed = isinstance(directions, Iterable) and not isinstance(directions, str)
+    wanted = tuple(directions) if listed else ()
+    if not wanted or any(one not in ("in", "out") for one in wanted):
+        raise InputError(
+            f"directions must be a list of 'in', 'out' or both, got {shown(wanted if listed else directions)}"
+        )
+    return wanted
+
+
 def table_keys(schema: Schema, directions: Iterable[Direction] = ("in", "out")) -> list[TableKey]:
     """The tables that a base of this schema has. Raises `InputError` for a wrong direction."""
-    wanted = set(directions)
-    if not wanted or wanted - {"in", "out"}:
-        raise InputError(f"directions must be 'in', 'out' or both, got {sorted(wanted)}")
+    wanted = checked_directions(directions)
     keys = [TableKey("ids", i) for i in range(len(schema.node_types))]
     keys += [TableKey("features", i) for i, width in enumerate(schema.node_types.values()) if width]
     for i, edges in enumerate(schema.edge_types.values()):

@@ -39,8 +39,10 @@ class WorkerPlan:
     of edges, fan-outs above 1,024; and what `Query.check` raises.
 
     schema: of the graph whose events the log has. seed: of the random numbers. keep_edges: whether sampling
-    workers keep whole lists of neighbours, so that samples are exact after removals too; without, memory
-    grows with samples alone, and the place of a removed neighbour stays empty until another comes.
+    workers keep whole lists of neighbours, so that samples are exact whatever becomes of edges; without,
+    memory grows with samples alone, and samples are exact only while no edge is removed or added again: the
+    place of a removed neighbour stays empty until another comes, and so does that of one whose weight is no
+    more positive; one with a lower weight keeps its place; an edge that comes late counts as a new one.
     replicas: how many serving workers may serve the same seeds. moved: seeds that another serving worker has
     than the one that their ids say, and its number: a few that are asked for very often. placement: which
     sampling workers take an edge: those of its "source", its "target", or of "both" ends where the query
