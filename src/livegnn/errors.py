@@ -103,6 +103,10 @@ class TimeoutExpired(LiveGNNError):
     """A sequence number was not reached within the time that the caller waited."""
 
 
+class WorkerUnavailableError(LiveGNNError):
+    """No replica of a serving worker answers. It works again when one of them does."""
+
+
 class OverloadedError(LiveGNNError):
     """More events wait than may. Nothing was stored; it works again when some of them are applied.
 

@@ -167,7 +167,10 @@ def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None
         threading.Thread(target=accept, args=(stranger,), daemon=True).start()
         address = f"http://127.0.0.1:{stranger.getsockname()[1]}"
         with serving_front([[address], setting.addresses[1:]]) as front:
-            assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
+            refused = ask(front, ids=list(range(NODES)))
+            assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
+            assert refused.json()["error"]["type"] == "WorkerUnavailableError"
+            assert refused.headers["retry-after"] == "1"
         if odd is not ODD[-1]:  # which is the answer to one worker's ids, for all that the front end knows
             with serving_front([[address, setting.addresses[0]], setting.addresses[1:]]) as front:
                 for _ in range(3):

@@ -20,6 +20,7 @@ from livegnn.errors import (
     TimeoutExpired,
     UnknownNodeError,
     ViewMissingError,
+    WorkerUnavailableError,
     shortened,
 )
 from livegnn.server.appends import LoopEnded
@@ -35,6 +36,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     TimeoutExpired: 503,
     LoopEnded: 503,
     ViewMissingError: 503,
+    WorkerUnavailableError: 503,
     DiskFullError: 503,
     OverloadedError: 429,
     LiveGNNError: 500,
@@ -55,7 +57,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """The answer for an error of LiveGNN's."""
     status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
     headers = None
-    if isinstance(error, DiskFullError):
+    if isinstance(error, (DiskFullError, WorkerUnavailableError)):
         headers = {"retry-after": "1"}
     elif isinstance(error, OverloadedError):
         headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}

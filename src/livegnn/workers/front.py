@@ -22,7 +22,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
-from livegnn.errors import InputError, TimeoutExpired
+from livegnn.errors import InputError, WorkerUnavailableError
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
 from livegnn.types import IntArray
@@ -186,12 +186,12 @@ class _Front:
         try:
             return to_json(_joined(ids, [places[worker].tolist() for worker in asked], answers))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TimeoutExpired(
+            raise WorkerUnavailableError(
                 f"expected serving workers at {self._workers}, got an answer of something else: {error!r}"
             ) from error
 
     async def _ask(self, worker: int, path: str, wanted: dict[str, object], timeout: float) -> _Answer:
-        """The answer of a replica. Raises TimeoutExpired if none answers."""
+        """The answer of a replica. Raises WorkerUnavailableError if none answers."""
         ends = time.monotonic() + timeout
         while True:
             asked, several = time.monotonic(), self._workers[worker]
@@ -200,7 +200,7 @@ class _Front:
                 return answer
             if self._find is None or time.monotonic() >= ends:
                 known = ", ".join(several) or "an address"
-                raise TimeoutExpired(f"expected serving worker {worker} at {known}, got {failure}")
+                raise WorkerUnavailableError(f"expected serving worker {worker} at {known}, got {failure}")
             await self._refresh(asked)
             if self._workers[worker] == several:
                 await asyncio.sleep(_RETRY_SECONDS)
