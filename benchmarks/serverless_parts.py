@@ -8,7 +8,7 @@ held in memory; worker processes start. From these, `Costs` says what any reques
   missing rows over all rows, and their bytes likewise;
 - fetching features takes a + b ranges + c bytes + d rows, fitted to the measured requests (least squares of
   the relative error); ranges and bytes are those that the reader asks for, gaps between near rows included.
-  It is fitted for workers with a cache by itself: these fetch records of the index at the same time;
+  Workers with a cache fetch records of the index at the same time, which takes them e + f rows more;
 - operations of the cache take a + b rows + c rows fetched + d entries.
 
 `Costs.error` says how far the sum is from measured requests that were not used.
@@ -233,7 +233,7 @@ class Costs:
         self._width = parts.shape.features
         self._near = _Near(kept_plain)
         self._whole = _Near(parts.whole)
-        self._fetch = {cache: _fit_fetch(some) for cache, some in ((False, kept_plain), (True, kept_cached))}
+        self._fetch = _fit_fetch(kept_plain, kept_cached)
         used = [one for one in kept_cached if one.cache > 0]
         self._cache = _fit(
             np.array([[1, one.nodes, one.fetched, one.entries] for one in used]),
@@ -309,12 +309,21 @@ def _warm_lists(cached: Sequence[Request], near: _Near) -> tuple[NDArray[np.floa
     return lists, size
 
 
-def _fit_fetch(requests: Sequence[Request]) -> Float64:
-    fetched = [one for one in requests if one.fetched]
-    return _fit(
-        np.array([[1, one.ranges, one.range_bytes, one.fetched] for one in fetched]),
-        np.array([one.fetch for one in fetched]),
+def _fit_fetch(plain: Sequence[Request], cached: Sequence[Request]) -> dict[bool, Float64]:
+    """Without and with a cache: what ranges and bytes take is the same, and fitted together."""
+    both = [(one, False) for one in plain if one.fetched] + [(one, True) for one in cached if one.fetched]
+    given = np.array(
+        [[1, one.ranges, one.range_bytes, one.fetched, cache, cache * one.fetched] for one, cache in both]
     )
+    wanted = np.array([one.fetch for one, _ in both])
+    found = _fit(given, wanted)
+    fitted = {}
+    for cache in (False, True):
+        here = np.array([each == cache for _, each in both])
+        # Each by itself is right in sum, too.
+        scale = wanted[here].sum() / (given[here] @ found).sum() if here.any() else 1.0
+        fitted[cache] = scale * (found[:4] + cache * np.array([found[4], 0, 0, found[5]]))
+    return fitted
 
 
 class _Near:
