@@ -5,6 +5,11 @@
 //   features        ─► rows ──────────────────────────┐              │        └─► subscriptions, here or elsewhere
 //   blocks of other sampling workers ─► subscriptions ┴──────────────┴─► samples and features ─► serving workers
 //
+// What is asked of a node together lies together: `NodeTable` has one row for it on each side (an edge type, seen from
+// one end), with the words of the cells of all queries there and of the counts of who needs them.
+//
+//   row | id | cell of query 0 | cell of query 1 | who needs it | who needs its features |
+//
 // A node belongs to one sampling worker, and a seed to one serving worker, by hashes of its id; while seeds are moved,
 // to its old and its new one. A serving worker needs the samples of all its seeds, for the queries of the first hop,
 // and their features; this follows from the id, and takes no table. Of what else a node has, it needs what the samples

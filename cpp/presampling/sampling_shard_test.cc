@@ -61,32 +61,6 @@ TEST(without_lists_caches_follow_the_cells) {
   }
 }
 
-// An edge that is late beside another of its own call, which may be published with it or not.
-TEST(an_edge_that_comes_late_in_its_call_changes_nothing) {
-  Random random;
-  const QueryPlan plan(0, 3, testing::kMarketTypes,
-                       std::vector<OneHopRequest>{{0, false, 3, SampleBy::kUniform, {kSeeds}, false, true}});
-  for (const bool keep_edges : {false, true}) {
-    SamplingShard shard(plan, {0, 1, 1, 5, keep_edges, testing::kMarketWidths});
-    testing::PlainEdges edges;
-    std::map<std::pair<uint64_t, uint64_t>, double> latest;
-    for (int i = 0; i < 2'000; ++i) {
-      const uint64_t source = random.below(100), target = random.below(3);
-      const auto time = static_cast<double>(random.below(1000));
-      edges.add(source, target, {1, time});
-      double& known = latest.try_emplace({source, target}, time).first->second;
-      known = std::max(known, time);
-    }
-    shard.add_edges(0, edges.batch());
-    for (const auto& [edge, time] : latest) {
-      const CellView cell = shard.cells(0).find(edge.first);
-      const auto at = std::find(cell.ids, cell.ids + cell.size, edge.second) - cell.ids;
-      CHECK(at < cell.size);
-      CHECK_EQ(cell.times[at], time);
-    }
-  }
-}
-
 // While edges are only added, and no edge again with other values, a cell is that of the list, kept or not.
 TEST(appended_edges_need_no_lists) {
   Random random;
