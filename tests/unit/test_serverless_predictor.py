@@ -10,7 +10,7 @@ import pytest
 from memory_snapshot import MemorySnapshot, MemorySource
 from model_examples import EDGES, make_sage
 from test_sampled_forward import MODELS, steps_of, typed_graph, typed_model
-from test_serverless_subgraph import make_graph
+from test_serverless_subgraph import is_exact, make_graph
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, ModelError, Query, Schema, UnknownNodeError
 from livegnn.errors import FileFormatError, SnapshotReplacedError
@@ -56,7 +56,7 @@ def test_it_says_what_the_engine_says_however_little_memory_there_is(
     predictor, _ = make_predictor(graph, MODELS[name], memory_limit=limit)
     for _ in range(30):
         ids = rng.choice(graph.ids(), int(rng.integers(0, 4)))
-        assert judge(predictor.predict(ids), engine.predict(ids)).ok
+        assert is_exact(predictor.predict(ids), engine, ids)
         if limit is not None:
             assert predictor.describe()["cache_bytes"] <= limit
 
@@ -118,13 +118,13 @@ def test_a_prediction_that_is_too_low_drops_the_cache_and_runs_again(rng: np.ran
     full = predictor.describe()["cache_bytes"]
     snapshot.rows.clear()
     rows = predictor.predict(ids[:1], memory_limit=full)
-    assert judge(rows, engine.predict(ids[:1])).ok
+    assert is_exact(rows, engine, ids[:1])
     assert predictor.describe()["predicted_too_low"] == 1
     assert len(snapshot.rows) > 1  # it fetched what the cache had
     assert predictor.describe()["cache_entries"] <= len(snapshot.rows)
     limited, _ = make_predictor(graph, model, memory_limit=8000, memory_model=always(1, model))
     for id_ in ids[:40]:
-        assert judge(limited.predict([id_]), engine.predict([id_])).ok
+        assert is_exact(limited.predict([id_]), engine, [id_])
         assert limited.describe()["cache_bytes"] + limited.describe()["working_bytes"] <= 8000
     assert 0 < limited.describe()["predicted_too_low"] < 40
     right, _ = make_predictor(graph, model, memory_limit=10**8, memory_model=always(10**6, model))

@@ -15,7 +15,7 @@ from test_feature_cache import NOTES, WIDTHS, Oracle, features_of, notes_of
 from test_feature_cache import step as own_step
 from test_sampled_forward import MODELS
 from test_serverless_predictor import always
-from test_serverless_subgraph import make_graph
+from test_serverless_subgraph import is_exact, make_graph
 
 import sharing_workers
 from livegnn import Engine, Events
@@ -228,7 +228,7 @@ def test_what_takes_more_than_predicted_takes_it_from_its_own_room(file: MemoryF
     )
     for id_ in graph.ids().tolist():
         right.predict([id_], memory_limit=12_000)
-        assert judge(wrong.predict([id_], memory_limit=12_000), engine.predict([id_])).ok
+        assert is_exact(wrong.predict([id_], memory_limit=12_000), engine, [id_])
         assert wrong.describe()["cache_bytes"] <= 24_000
     assert wrong.describe()["predicted_too_low"] > 0
 
