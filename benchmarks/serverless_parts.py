@@ -25,6 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from livegnn import EdgeSchema
+from livegnn.model.hops import reads_of
 from livegnn.model.model import Model
 from livegnn.serverless import records
 from livegnn.serverless.feature_cache import FeatureCache
@@ -45,13 +47,16 @@ NODE_BYTES, EDGE_BYTES = 48, 16
 
 @dataclass(frozen=True)
 class Request:
-    """One measured request: what it read, and seconds. `ranges`, `range_bytes`: of features alone."""
+    """One measured request: what it read, and seconds. `ranges`, `range_bytes`: of features alone.
+    `index_bytes`: of the index, which a cache wants of the rows that it fetches, where the model does not
+    read it anyway."""
 
     nodes: int
     edges: int
     fetched: int
     ranges: int
     range_bytes: int
+    index_bytes: int
     store_bytes: int
     entries: int
     sample: float
@@ -153,9 +158,23 @@ def median_start(found: Sequence[Start]) -> Start:
 
 def ranges_of(rows: Int64, width: int) -> tuple[int, int]:
     """Requests for features of these rows, which are sorted, and their bytes, as `Objects` joins them."""
+    return _joined(rows, 4 * width + records.SEAL)
+
+
+def index_bytes_of(rows: Int64) -> int:
+    """Bytes of the index records of these rows, which are sorted."""
+    return _joined(rows, records.index_type(EdgeSchema()).itemsize)[1]
+
+
+def reads_no_degrees(model: Model) -> bool:
+    """Whether a cache reads records of the index that a request without one does not read."""
+    return not reads_of(model.steps, model.output).degrees
+
+
+def _joined(rows: Int64, size: int) -> tuple[int, int]:
+    """Requests for records of so many bytes, and their bytes."""
     if not len(rows):
         return 0, 0
-    size = 4 * width + records.SEAL
     breaks = np.flatnonzero((np.diff(rows) - 1) * size > GAP)
     first = rows[np.append(0, breaks + 1)]
     last = rows[np.append(breaks, len(rows) - 1)]
@@ -177,6 +196,7 @@ def run(
     predictor.predict([nodes[0]])
     if cache:
         predictor._drop()
+    more = cache and reads_no_degrees(predictor.model)
     objects: Objects = predictor._source.objects  # type: ignore[attr-defined]
     for node in nodes:
         rows = around[node].rows
@@ -198,6 +218,7 @@ def run(
                 len(missing),
                 ranges,
                 bytes_,
+                index_bytes_of(missing) if more else 0,
                 objects.bytes_read - read,
                 entries,
                 took["sample_seconds"],
@@ -225,8 +246,8 @@ class Costs:
     """What requests take, by what was measured. `held_out`: every so manieth request is used for `error`
     alone."""
 
-    def __init__(self, parts: Parts, held_out: int = 5) -> None:
-        self.parts = parts
+    def __init__(self, parts: Parts, model: Model, held_out: int = 5) -> None:
+        self.parts, self._more = parts, reads_no_degrees(model)
         plain, cached = list(parts.plain), list(parts.cached)
         kept_plain = [one for i, one in enumerate(plain) if i % held_out]
         kept_cached = [one for i, one in enumerate(cached) if i % held_out]
@@ -277,6 +298,7 @@ class Costs:
             others[1] = 0.0  # its operations
         share = float(self._warm[1] @ [1, len(missing) / max(len(around.rows), 1)]) if cache else 1.0
         size = int(max(near.store_bytes - near.range_bytes, 0) * share) + bytes_
+        size += index_bytes_of(missing) if cache and self._more else 0
         return Cost(sample + fetch + sum(others), sample, fetch, size)
 
     def _parts_of(self, one: Request, *, cache: bool) -> tuple[float, ...]:
@@ -297,7 +319,8 @@ def _warm_lists(cached: Sequence[Request], near: _Near) -> tuple[NDArray[np.floa
     seconds = np.array([one.sample / other.sample for one, other in zip(cached, alike, strict=True)])
     bytes_ = np.array(
         [
-            (one.store_bytes - one.range_bytes) / max(other.store_bytes - other.range_bytes, 1)
+            max(one.store_bytes - one.range_bytes - one.index_bytes, 0)
+            / max(other.store_bytes - other.range_bytes, 1)
             for one, other in zip(cached, alike, strict=True)
         ]
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from livegnn.model.model import Model
 from serverless_contestants import BANDWIDTH, LATENCY
 from serverless_parts import Costs, Parts, measure, memoised, read_lists
 from serverless_replay import (
@@ -83,7 +84,7 @@ def study(task: Task) -> Findings:
     hops = int(task.model.split("-")[1])
     sequence = make_sequence(task.shape, lists, max(task.most, 10_000))
     parts = measure(task.folder, task.shape, task.model, hops, sequence, task.counts)
-    costs = Costs(parts)
+    costs = Costs(parts, Model.load(task.folder / f"{task.model}.lgnn"))
     found = Findings(task, parts, costs.error, costs.error_each)
     around, degree = memoised(lists, hops), lists.degrees
     # What a node can just handle: its cores, and its part of the store.
