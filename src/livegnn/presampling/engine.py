@@ -67,8 +67,9 @@ class SampledEngine(SamplesView):
         self.output_type_name: NodeType = model.node_type(model.output)
         self.outputs = Outputs(model)
         self._forward = SampledForward(model)
-        self.name = name
-        super().__init__(graph, model.query, seed=options.sample_seed, threads=options.threads, state=state)
+        super().__init__(
+            graph, model.query, seed=options.sample_seed, threads=options.threads, state=state, name=name
+        )
         edges = graph.schema.edge_types
         self._places = self._forward.places_of(
             graph.schema.node_types, {name: edges[name].edge_dim for name in self._edge_types}

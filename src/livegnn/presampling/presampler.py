@@ -23,9 +23,8 @@ _MOST_NEIGHBORS = 1024
 
 
 class SamplesView(View):
-    """What `Presampler` is, for views of other names as well; its arguments are those of `Presampler`."""
+    """What `Presampler` and engines on samples are; its arguments are those of `Presampler`."""
 
-    name = "presampling"
     native: _core.Presampling
 
     def __init__(
@@ -36,7 +35,11 @@ class SamplesView(View):
         seed: int | None = None,
         state: State | None = None,
         threads: int | None = None,
+        name: str = "presampling",
     ) -> None:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"name must be the text that names the view, got {name!r}")
+        self.name = name
         check_graph(graph)
         super().__init__(graph)
         check_query(graph, query)
@@ -133,21 +136,6 @@ class Presampler(SamplesView):
     Thread safety: any number of threads may call `sample` while batches are applied.
     Raises what `Query.check` raises, and `InputError`; `FileFormatError` for a state that does not fit.
     """
-
-    def __init__(
-        self,
-        graph: Graph,
-        query: Query,
-        *,
-        seed: int | None = None,
-        state: State | None = None,
-        threads: int | None = None,
-        name: str = "presampling",
-    ) -> None:
-        if not isinstance(name, str) or not name:
-            raise InputError(f"name must be the text that names the view, got {name!r}")
-        self.name = name
-        super().__init__(graph, query, seed=seed, state=state, threads=threads)
 
     @staticmethod
     def factory(
