@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -277,6 +278,22 @@ def test_errors_are_shown_without_a_traceback(tmp_path: Path) -> None:
     result = call("verify", str(tmp_path / "missing.toml"))
     assert result.returncode == 1
     assert "No such file" in result.stderr
+
+
+def test_an_address_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        deployment.write_text(deployment.read_text().replace("port = 0", f"port = {port}"))
+        ended = call_here("serve", str(deployment), directory=tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"error: cannot listen at 127.0.0.1 port {port}, ")
+    assert line.endswith("Stop it, or choose another host or port; port 0 is any free one")
+    ended = call_here("demo", "--host", "192.0.2.1", "--no-browser", directory=tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: cannot listen at 192.0.2.1 port 8080, ")
 
 
 def test_a_log_that_was_swapped_is_refused(tmp_path: Path) -> None:

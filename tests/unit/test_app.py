@@ -501,10 +501,6 @@ def test_an_address_that_is_taken_is_refused() -> None:
         said = f"cannot listen at 127.0.0.1 port {port}, .* in use: another program .* or choose another host"
         with pytest.raises(OSError, match=said):
             listen("127.0.0.1", port)
-    with pytest.raises(
-        OSError, match=r"cannot listen at 192\.0\.2\.1 port 80, .*: choose another host or port"
-    ):
-        listen("192.0.2.1", 80)
 
 
 @pytest.mark.parametrize(

@@ -238,8 +238,10 @@ def main() -> None:
     """The command `livegnn`: errors that a user can act on are shown without a traceback."""
     try:
         app()
-    except (LiveGNNError, OSError) as error:
+    except LiveGNNError as error:
         _fail(str(error))
+    except OSError as error:  # one that names a file says which; otherwise its number says nothing more
+        _fail(error.strerror if error.strerror and error.filename is None else str(error))
 
 
 _COLUMNS = ("x", "edge_index", "edge_weight", "edge_attr", "edge_type")

@@ -1,9 +1,10 @@
 """One run of the demo: the graph at the cut-off, the log, the runtime, the server, and the replay."""
 
+import errno
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.resources import as_file, files
 from pathlib import Path
 from threading import Thread
@@ -153,7 +154,9 @@ def open_session(
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket at `host`:`port`, or at a free port if that is taken."""
-    for wanted in (port, 0):
-        with suppress(OSError):
-            return listen(host, wanted)
-    raise OSError(f"no port of {host} could be had, neither {port} nor any other")
+    try:
+        return listen(host, port)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+    return listen(host, 0)

@@ -2,9 +2,11 @@
 
 import errno
 import socket
+from contextlib import ExitStack
 from typing import Final
 
 from livegnn.arguments import whole
+from livegnn.errors import InputError
 
 _AT_ONCE: Final = 16
 
@@ -12,28 +14,42 @@ _AT_ONCE: Final = 16
 def listen(host: str, port: int) -> socket.socket:
     """A socket that accepts connections at `host`:`port`; port 0 is any free one.
 
-    Raises OSError that names the address; InputError for a port that cannot be.
+    Raises OSError that names the address and what to do; InputError for a port that cannot be.
     """
     whole(port, "port", 0, 65535)
     # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(2048)
-    except OSError as error:
-        listener.close()
-        taken = "another program listens there, perhaps this server runs already. Stop it, or "
-        raise OSError(
-            error.errno,
-            f"cannot listen at {host} port {port}, {error.strerror}: "
-            f"{taken if error.errno == errno.EADDRINUSE else ''}choose another host or port",
-        ) from error
-    except BaseException:
-        listener.close()
-        raise
+    with ExitStack() as unless_it_listens:
+        try:
+            listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+            unless_it_listens.callback(listener.close)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(2048)
+        except TypeError as error:  # a name with letters that no name has
+            raise InputError(f"host must be a name or an address, got {host!r}: {error}") from error
+        except OSError as error:
+            raise _refusal(error, host, port) from error
+        unless_it_listens.pop_all()
     return listener
+
+
+def _refusal(error: OSError, host: str, port: int) -> OSError:
+    if error.errno == errno.EADDRINUSE:
+        advice = (
+            "another program listens there, perhaps this server runs already. Stop it, or choose another "
+            "host or port; port 0 is any free one"
+        )
+    elif error.errno == errno.EACCES:
+        advice = (
+            "the system keeps that port for the superuser. Choose one from 1024 on; port 0 is any free one"
+        )
+    else:
+        advice = (
+            "choose another host, an address of this machine: 127.0.0.1 answers programs here alone, "
+            "0.0.0.0 other machines too"
+        )
+    return OSError(error.errno, f"cannot listen at {host} port {port}, {error.strerror}: {advice}")
 
 
 def accepting(listener: socket.socket) -> list[socket.socket]:
