@@ -1,0 +1,31 @@
+# What the machine lacks, in one line each, before anything is built. Included after project(... LANGUAGES NONE), which
+# needs no compiler, and before the standard is set. A message that begins with a blank is not broken into lines.
+
+set(compiler_need " livegnn needs a compiler for C++20 (GCC 11, Clang 14, or newer)")
+
+include(CheckLanguage)
+check_language(CXX)
+if(NOT CMAKE_CXX_COMPILER)
+  if(DEFINED ENV{CXX})
+    message(FATAL_ERROR "${compiler_need}, CXX names $ENV{CXX}, which does not compile: name another, or leave CXX unset")
+  endif()
+  message(FATAL_ERROR "${compiler_need}, found none: install one (on Debian and Ubuntu the package g++), or name it with CXX=...")
+endif()
+enable_language(CXX)
+
+# The compiler itself says whether it is new enough: toolchain/machine.py asks it the same.
+include(CheckCXXSourceCompiles)
+file(READ ${CMAKE_CURRENT_LIST_DIR}/cxx20.cc cxx20)
+set(CMAKE_REQUIRED_FLAGS -std=c++20)
+check_cxx_source_compiles("${cxx20}" LIVEGNN_CXX20)
+unset(CMAKE_REQUIRED_FLAGS)
+if(NOT LIVEGNN_CXX20)
+  message(FATAL_ERROR "${compiler_need}, found ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}: install a newer one, or name it with CXX=...")
+endif()
+
+# After find_package(Python), for the module alone: nanobind would name a target that is not there.
+function(require_python_headers)
+  if(NOT Python_Development.Module_FOUND)
+    message(FATAL_ERROR " livegnn needs the headers of Python ${Python_VERSION}, found none for ${Python_EXECUTABLE}: install them (on Debian and Ubuntu the package python${Python_VERSION_MAJOR}.${Python_VERSION_MINOR}-dev)")
+  endif()
+endfunction()
