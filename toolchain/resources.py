@@ -12,12 +12,12 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 COMPILER_BYTES = 10**9
 """What the largest compiler takes: 0.74 GB for tests under the sanitizers, eight files compiled as one."""
 
-ENVIRONMENT_BYTES = {"demo": 2 * 10**8, "test": 2 * 10**9}
-"""What `.venv` takes once it is installed, at least: with the PyTorch for processors, the smallest one."""
+ENVIRONMENT_BYTES = {"demo": 170 * 10**6, "test": 1900 * 10**6}
+"""What `.venv` takes at least once it is installed: with the PyTorch for processors, the smallest one."""
 
-BUILD_BYTES = {"demo": 5 * 10**7, "test": 6 * 10**8}
-TEMPORARY_BYTES = {"demo": 10**8, "test": 10**9}
-"""What pip downloads and unpacks, and what the compilers write meanwhile."""
+BUILD_BYTES = {"demo": 20 * 10**6, "test": 550 * 10**6}
+TEMPORARY_BYTES = {"demo": 60 * 10**6, "test": 500 * 10**6}
+"""The packages that pip downloads, before it unpacks them into `.venv`."""
 
 
 class Memory(NamedTuple):
@@ -69,24 +69,24 @@ def count_cores() -> int:
 
 def missing_room(aim: str, root: Path) -> List[str]:
     """One line for each file system without the room for `make demo` or `make test` (`aim`)."""
-    # What is installed already takes its room already; a test environment is all the demo needs.
-    stamps = ["installed-test"] if aim == "test" else ["installed-demo", "installed-test"]
-    installed = any((root / ".venv" / stamp).exists() for stamp in stamps)
-    needs = [(root, (0 if installed else ENVIRONMENT_BYTES[aim]) + BUILD_BYTES[aim])]
     try:
-        needs.append((Path(tempfile.gettempdir()), 0 if installed else TEMPORARY_BYTES[aim]))
+        needs = list_needs(aim, root, Path(tempfile.gettempdir()))
     except FileNotFoundError as error:
-        return [f"livegnn needs a folder for temporary files: {error.strerror}: name one with TMPDIR=..."]
+        return [f"livegnn needs a folder for temporary files, {error.strerror}: name one with TMPDIR=..."]
     systems: Dict[int, List[Tuple[Path, int]]] = {}
     for folder, size in needs:
         systems.setdefault(folder.stat().st_dev, []).append((folder, size))
-    lines = []
-    for folders in systems.values():
-        free = shutil.disk_usage(str(folders[0][0])).free
-        line = short_of_room(folders, free)
-        if line:
-            lines.append(line)
-    return lines
+    lines = [short_of_room(one, shutil.disk_usage(str(one[0][0])).free) for one in systems.values()]
+    return [line for line in lines if line]
+
+
+def list_needs(aim: str, root: Path, temporary: Path) -> List[Tuple[Path, int]]:
+    """Folders, and the bytes that will be written there."""
+    # What is installed takes its room already; the environment of the tests is more than the demo's.
+    stamps = ["installed-test"] if aim == "test" else ["installed-demo", "installed-test"]
+    if any((root / ".venv" / stamp).exists() for stamp in stamps):
+        return [(root, BUILD_BYTES[aim])]
+    return [(root, ENVIRONMENT_BYTES[aim] + BUILD_BYTES[aim]), (temporary, TEMPORARY_BYTES[aim])]
 
 
 def short_of_room(folders: List[Tuple[Path, int]], free: int) -> Optional[str]:
@@ -94,7 +94,7 @@ def short_of_room(folders: List[Tuple[Path, int]], free: int) -> Optional[str]:
     needed = sum(size for _, size in folders)
     if free >= needed:
         return None
-    where = " and ".join(str(folder) for folder, size in folders if size)
+    where = " and ".join(str(folder) for folder, _ in folders)
     return (
         f"livegnn needs {shown(needed)} of room on the disk in {where}, found {shown(free)}: free some, "
         "or use another disk (TMPDIR=... names another folder for temporary files)"
