@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import resources
-from failures import find_reason
+from failures import find_reason, reason
 
 
 class Step(NamedTuple):
@@ -181,6 +181,10 @@ class Child:
         status = self._process.wait()
         return status if status >= 0 else 128 - status
 
+    def end(self) -> None:
+        self._stop(signal.SIGKILL)
+        self.wait()
+
     def _stop(self, number: int, frame: object = None) -> None:
         again, self.stopped_by = self.stopped_by and frame is not None, number
         if self._process is not None and self._process.poll() is None:
@@ -197,6 +201,7 @@ def run(log: Path, title: str, command: Sequence[str]) -> int:
         environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(at_once)
     screen.show(Step("start", f"its whole output is in {log}"))
     steps = Steps()
+    child = None
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w", encoding="utf-8", errors="replace") as kept:
@@ -219,9 +224,11 @@ def run(log: Path, title: str, command: Sequence[str]) -> int:
                     )
                 screen.show(step)
             status = child.wait()
-    except OSError as error:
-        screen.say(f"failed: {error}")
-        return 127
+    except OSError as error:  # the command is not there, or what it writes cannot be kept
+        if child is not None:
+            child.end()
+        screen.say(f"failed: {reason([str(error)])}")
+        return 127 if child is None else 1
     if child.stopped_by:
         screen.say("stopped")
         return 128 + child.stopped_by

@@ -2,12 +2,14 @@
 
 import ast
 import os
+import platform
 import pty
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -527,6 +529,13 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
+def test_an_output_that_cannot_be_kept_ends_the_command() -> None:
+    script = "import signal; print('one', flush=True); signal.pause()"
+    status, said = run_steps(Path("/dev/full"), sys.executable, "-c", script)
+    assert status == 1
+    assert said[-1].startswith("build: failed: no room on the disk (No space left on device): free some")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_whoever_ends_it_ends_all_that_it_started(number: int, tmp_path: Path) -> None:
     # The compiler's place is taken by a second Python: what a shell starts in the background ignores SIGINT.
@@ -576,14 +585,14 @@ def test_little_memory_means_few_compilers(tmp_path: Path) -> None:
 # -- by hand, with CMake -------------------------------------------------------------------------------------
 
 
-def configure(build: Path, **environment: str) -> str:
-    """What CMake says of why it stops."""
+def configure(build: Path, *before: str, **environment: str) -> str:
+    """What CMake says of why it stops. before: a command that runs it."""
     tools = [
         shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
         for name in ("cmake", "ninja")
     ]
     done = subprocess.run(
-        [tools[0], "-S", ROOT, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools[1]}",
+        [*before, tools[0], "-S", ROOT, "-B", build, "-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={tools[1]}",
          f"-DPython_EXECUTABLE={sys.executable}"],
         env={**os.environ, **environment}, capture_output=True, text=True,
     )  # fmt: skip
@@ -604,3 +613,13 @@ def test_cmake_with_an_old_compiler(tmp_path: Path, old_compiler: str) -> None:
     said = configure(tmp_path / "build", CXX=old_compiler)
     assert said.startswith(f"{NEED}found ")
     assert said.endswith(": install a newer one, or name it with CXX=...")
+
+
+@needs_namespaces
+def test_cmake_without_the_headers_of_python(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    hidden = f'mount --bind {tmp_path}/empty {sysconfig.get_path("include")}; exec "$@"'
+    said = configure(tmp_path / "build", "unshare", "-rm", "sh", "-ec", hidden, "sh")
+    assert said.startswith(
+        f"livegnn needs the headers of Python {platform.python_version()}, found none for "
+    )
