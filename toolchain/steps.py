@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -187,8 +188,9 @@ class Child:
 
     def _stop(self, number: int, frame: object = None) -> None:
         again, self.stopped_by = self.stopped_by and frame is not None, number
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL if again else number)
+        if self._process is not None:
+            with suppress(ProcessLookupError):  # all have ended
+                os.killpg(self._process.pid, signal.SIGKILL if again else number)
 
 
 def run(log: Path, title: str, command: Sequence[str]) -> int:
