@@ -53,7 +53,8 @@ class Steps:
             self._download = f"downloading {_package(found[1])}" + (f" ({found[2]})" if found[2] else "")
             return Step("download", self._download)
         if found := re.match(r"Installing collected packages: (.+)", line):
-            return Step("install", f"installing {len(found[1].split(', '))} packages")
+            names = found[1].split(", ")
+            return Step("install", f"installing {f'{len(names)} packages' if names[1:] else names[0]}")
         if found := re.match(r"Building wheel for (\S+) .*: started", line):
             return Step("build", f"building {found[1]}")
         if line.startswith(("*** Configuring CMake", "-- The CXX compiler")):
