@@ -51,7 +51,7 @@ uint32_t counts_of(const Engine& engine, size_t propagation) {
 
 // The amount of work to predict this many nodes. It may take long if rows must be computed from neighbours, by
 // functions of the user or by a lazy engine, or be read from a disk.
-size_t size_of(const Engine& engine, size_t count, size_t output) {
+size_t prediction_work(const Engine& engine, size_t count, size_t output) {
   const Program& program = engine.program();
   const uint32_t type = engine.program().output_type(output);
   const auto [kept, position] = engine.program().output_at(output);
@@ -71,7 +71,7 @@ nb::object predict(const Engine& engine, const GivenIds& ids, size_t output) {
   auto out = rows<float>(count, engine.output_width(output));
   bool retired = false;
   const size_t known = read(
-      engine.graph(), [&] { return size_of(engine, count, output); },
+      engine.graph(), [&] { return prediction_work(engine, count, output); },
       [&] {
         retired = engine.retired();
         if (retired) return size_t{0};
@@ -88,7 +88,7 @@ nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t out
   const size_t count = count_of(ids);
   auto out = rows<float>(count, engine.output_width(output));
   const bool done = try_read(engine.graph(), [&] {
-    if (engine.retired() || size_of(engine, count, output) > kQuick) return false;
+    if (engine.retired() || prediction_work(engine, count, output) > kQuick) return false;
     const auto [nodes, known] = indices_of(engine.graph(), engine.program().output_type(output), ids);
     if (known == count) engine.predict(nodes, out.data(), output);
     return known == count;

@@ -48,10 +48,10 @@ SampledGraph sample_of(const std::vector<NodesTuple>& nodes, const std::vector<s
   return sample;
 }
 
-nb::list predict(const Forward& self, const std::vector<NodesTuple>& nodes,
-                 const std::vector<std::optional<EdgesTuple>>& edges,
-                 const std::vector<std::optional<DegreesTuple>>& degrees,
-                 const std::vector<std::pair<size_t, In<int64_t>>>& asked) {
+nb::list predict_forward(const Forward& self, const std::vector<NodesTuple>& nodes,
+                         const std::vector<std::optional<EdgesTuple>>& edges,
+                         const std::vector<std::optional<DegreesTuple>>& degrees,
+                         const std::vector<std::pair<size_t, In<int64_t>>>& asked) {
   const SampledGraph sample = sample_of(nodes, edges, degrees);
   std::vector<Forward::Asked> each;
   // Copies: the caller's other threads may write theirs after they were checked.
@@ -94,7 +94,7 @@ void bind_forward(nb::module_& module) {
              for (const auto& [source, target, keyed] : edge_types) types.push_back({source, target, keyed});
              new (self) Forward(std::move(program), std::move(types));
            })
-      .def("predict", &predict, nb::arg(), nb::arg(), nb::arg(), nb::arg())
+      .def("predict", &predict_forward, nb::arg(), nb::arg(), nb::arg(), nb::arg())
       .def_prop_ro("last_bytes", &Forward::last_bytes)
       .def_prop_ro("held_bytes", &Forward::held_bytes)
       .def("release", &Forward::release);

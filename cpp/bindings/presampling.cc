@@ -21,7 +21,7 @@ void make(HeldPresampling* self, const Graph& graph, uint32_t seed_type, const s
 }
 
 // The amount of work of a sample for each of so many seeds.
-size_t size_of(const HeldPresampling& self, size_t seeds) {
+size_t sample_work(const HeldPresampling& self, size_t seeds) {
   const uint64_t most = self.plan().max_feature_lookups();
   return most > kQuick ? SIZE_MAX : seeds * static_cast<size_t>(most);
 }
@@ -30,7 +30,7 @@ nb::tuple sample(HeldPresampling& self, const GivenIds& ids, bool attributes, bo
   const Graph& graph = self.graph();
   Subgraph out;
   std::vector<DrawnIds> drawn;
-  read(graph, size_of(self, count_of(ids)), [&] {
+  read(graph, sample_work(self, count_of(ids)), [&] {
     std::vector<int64_t> numbers(count_of(ids));
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(graph, ids, i);
     out = self.take()->sample(numbers, attributes);
@@ -44,7 +44,7 @@ nb::list samples(HeldPresampling& self, const GivenIds& ids, bool attributes, bo
   const Graph& graph = self.graph();
   std::vector<Subgraph> all(count_of(ids));
   std::vector<std::vector<DrawnIds>> drawn(all.size());
-  read(graph, size_of(self, all.size()), [&] {
+  read(graph, sample_work(self, all.size()), [&] {
     const auto assembly = self.take();
     for (size_t i = 0; i < all.size(); ++i) {
       const int64_t number = number_of(graph, ids, i);
@@ -64,14 +64,14 @@ nb::list samples(HeldPresampling& self, const GivenIds& ids, bool attributes, bo
 
 // The prediction of each node on its own sample, all of one moment; and how many there are, or the position of the
 // first node that is not in the graph, or else of the first whose sample cannot be computed.
-nb::tuple predict(HeldPresampling& self, const Forward& forward, size_t output, std::vector<uint32_t> node_types,
-                  std::vector<uint32_t> edge_types, const GivenIds& ids) {
+nb::tuple predict_presampled(HeldPresampling& self, const Forward& forward, size_t output,
+                             std::vector<uint32_t> node_types, std::vector<uint32_t> edge_types, const GivenIds& ids) {
   const Graph& graph = self.graph();
   const size_t count = count_of(ids);
   SampledPredictions predictions(forward, output, {std::move(node_types), std::move(edge_types)});
   auto out = rows<float>(count, predictions.width());
   size_t done = 0;
-  read(graph, predictions.work(size_of(self, count)), [&] {
+  read(graph, predictions.work(sample_work(self, count)), [&] {
     std::vector<int64_t> numbers(count);
     for (; done < count; ++done) {
       numbers[done] = number_of(graph, ids, done);
@@ -103,7 +103,7 @@ void bind_presampling(nb::module_& module) {
       .def("__init__", &make, nb::keep_alive<1, 2>())
       .def("sample", &sample)
       .def("samples", &samples)
-      .def("predict", &predict)
+      .def("predict", &predict_presampled)
       .def("sample_each", &sample_each)
       .def("num_redraws", &PresamplingView::num_redraws)
       .def("check", [](const HeldPresampling& self) { as_writer([&] { self.check(); }); });

@@ -5,7 +5,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::crc32_test {
 namespace {
 
 using testing::Random;
@@ -40,4 +40,4 @@ TEST(crc32_of_any_length_and_in_parts) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::crc32_test

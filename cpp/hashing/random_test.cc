@@ -9,7 +9,7 @@
 #include "testing/chi_square.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::random_test {
 
 using namespace testing;
 
@@ -67,4 +67,4 @@ TEST(random_stream_is_uniform) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::random_test

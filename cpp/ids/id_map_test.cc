@@ -7,7 +7,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::id_map_test {
 namespace {
 
 using testing::Random;
@@ -174,4 +174,4 @@ TEST(id_map_is_restored) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::id_map_test

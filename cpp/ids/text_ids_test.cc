@@ -10,7 +10,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::text_ids_test {
 namespace {
 
 using testing::Random;
@@ -197,4 +197,4 @@ TEST(text_ids_are_read_beside_a_batch) {
   CHECK_EQ(wrong.load(), 0);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::text_ids_test

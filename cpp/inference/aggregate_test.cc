@@ -10,7 +10,7 @@
 #include "inference/plain_steps_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::aggregate_test {
 
 using namespace testing;
 
@@ -90,4 +90,4 @@ TEST(pulled_rows_are_those_of_neighbours_in_order) {
   });
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::aggregate_test

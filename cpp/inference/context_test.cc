@@ -7,7 +7,7 @@
 #include "inference/plain_steps_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::context_test {
 
 using namespace testing;
 
@@ -124,4 +124,4 @@ TEST(contexts_do_not_keep_what_a_large_weight_rounded_off) {
   apply(3, std::nullopt);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::context_test

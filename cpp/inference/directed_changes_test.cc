@@ -10,7 +10,7 @@
 #include "store/graph_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::directed_changes_test {
 
 using namespace testing;
 
@@ -153,4 +153,4 @@ TEST(directed_changes_scan_the_messages_of_a_step) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::directed_changes_test

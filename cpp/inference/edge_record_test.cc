@@ -8,7 +8,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::edge_record_test {
 
 using namespace testing;
 
@@ -95,4 +95,4 @@ TEST(edge_record_needs_no_memory_once_it_is_prepared) {
   CHECK(record.bytes() >= 3000 * sizeof(DirectedChange));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::edge_record_test

@@ -7,7 +7,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::edge_view_test {
 namespace {
 
 using testing::Random;
@@ -79,4 +79,4 @@ TEST(edge_view_needs_both_lists) {
     CHECK_THROWS(EdgeView(store, reversed), std::logic_error, "no lists of in-neighbours");
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::edge_view_test

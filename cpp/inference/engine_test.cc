@@ -9,7 +9,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::engine_test {
 
 using namespace testing;
 
@@ -139,4 +139,4 @@ TEST(engine_is_as_it_was_after_any_allocation_that_fails) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::engine_test

@@ -10,7 +10,7 @@
 #include "testing/testing.h"
 #include "views/commit.h"
 
-namespace livegnn {
+namespace livegnn::engine_view_test {
 
 using namespace testing;
 
@@ -112,4 +112,4 @@ TEST(engine_view_refuses_what_is_not_finite) {
   CHECK(!(Kept(&engine) == before));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::engine_view_test

@@ -4,7 +4,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::error_bounds_test {
 
 using namespace testing;
 
@@ -41,4 +41,4 @@ TEST(error_bounds_come_back_as_they_were) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::error_bounds_test

@@ -8,7 +8,7 @@
 #include "inference/sampled_graph_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::forward_pass_test {
 
 using namespace testing;
 
@@ -78,4 +78,4 @@ TEST(given_degrees_take_the_place_of_those_in_the_sample) {
   CHECK(!same_floats(other, expected));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::forward_pass_test

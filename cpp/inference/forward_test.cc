@@ -8,7 +8,7 @@
 #include "inference/sampled_graph_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::forward_test {
 
 using namespace testing;
 
@@ -130,4 +130,4 @@ TEST(wrong_samples_are_refused_and_the_next_pass_is_right) {
   CHECK_EQ(kind_of({0}), BadSampledGraph::kParallelLoops);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::forward_test

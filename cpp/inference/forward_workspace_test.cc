@@ -3,7 +3,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::forward_workspace_test {
 
 using namespace testing;
 
@@ -31,4 +31,4 @@ TEST(a_large_pass_leaves_no_memory_behind) {
   CHECK(lease->peak() >= kLarge * sizeof(float));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::forward_workspace_test

@@ -12,9 +12,10 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::lazy_query_test {
 
-using namespace testing;
+using testing::fail_each_allocation;
+using testing::Random;
 using namespace testing::lazy;
 
 TEST(lazy_engine_gives_the_same_bits_whoever_asks_and_on_any_number_of_threads) {
@@ -124,4 +125,4 @@ TEST(lazy_engine_is_asked_while_batches_are_applied) {
   check_near(ask(engine, nodes_of(graph)), ask(fresh, nodes_of(graph)));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::lazy_query_test

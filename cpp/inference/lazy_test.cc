@@ -9,9 +9,10 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::lazy_test {
 
-using namespace testing;
+using testing::fail_each_allocation;
+using testing::Random;
 using namespace testing::lazy;
 
 TEST(lazy_engine_answers_as_a_fresh_one) {
@@ -137,4 +138,4 @@ TEST(lazy_engine_says_when_it_is_outgrown) {
   CHECK(!engine.outgrown_by(stream.next(1)));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::lazy_test

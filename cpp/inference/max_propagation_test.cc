@@ -7,7 +7,7 @@
 #include "inference/plain_steps_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::max_propagation_test {
 
 using namespace testing;
 
@@ -34,4 +34,4 @@ TEST(maxima_are_those_of_all_in_edges) {
   });
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::max_propagation_test

@@ -8,7 +8,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::measurement_test {
 
 using namespace testing;
 
@@ -83,4 +83,4 @@ TEST(a_channel_that_has_had_messages_is_looked_for_further) {
   CHECK_EQ(measurement.scales(known)[1], 8.0f);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::measurement_test

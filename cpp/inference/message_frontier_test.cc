@@ -12,7 +12,7 @@
 #include "testing/testing.h"
 #include "threads/parallel.h"
 
-namespace livegnn {
+namespace livegnn::message_frontier_test {
 
 using namespace testing;
 
@@ -100,4 +100,4 @@ TEST(message_frontier_finds_whoever_gets_another_message) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::message_frontier_test

@@ -6,7 +6,7 @@
 #include "inference/plain_steps_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::message_propagation_test {
 
 using namespace testing;
 
@@ -125,4 +125,4 @@ TEST(messages_are_summed_whichever_logit_is_the_largest) {
   CHECK(added > 100);  // not all of them were computed from all in-edges
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::message_propagation_test

@@ -8,7 +8,7 @@
 #include "inference/plain_steps_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::message_sums_test {
 
 using namespace testing;
 
@@ -114,4 +114,4 @@ TEST(message_sums_belong_to_a_state) {
   CHECK(last != nullptr);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::message_sums_test

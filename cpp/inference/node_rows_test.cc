@@ -6,7 +6,7 @@
 #include "inference/plain_steps_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::node_rows_test {
 
 using namespace testing;
 
@@ -29,4 +29,4 @@ TEST(rows_are_those_of_plain_operations) {
   });
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::node_rows_test

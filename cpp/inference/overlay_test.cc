@@ -7,7 +7,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::overlay_test {
 
 using namespace testing;
 
@@ -116,4 +116,4 @@ TEST(overlay_rows_stay_where_they_are) {
   CHECK(!overlay.covers(7));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::overlay_test

@@ -7,7 +7,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::preparation_test {
 
 using namespace testing;
 
@@ -86,4 +86,4 @@ TEST(a_row_is_lost_if_it_was_finite) {
   CHECK_EQ(prepared.lost_step, size_t{2});
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::preparation_test

@@ -8,7 +8,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::propagation_test {
 
 using namespace testing;
 
@@ -96,4 +96,4 @@ TEST(scrub_finds_what_is_wrong_where_it_is) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::propagation_test

@@ -5,7 +5,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::residents_test {
 
 using namespace testing;
 
@@ -49,4 +49,4 @@ TEST(residents_alone_keep_what_all_would) {
   CHECK(came > 0);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::residents_test

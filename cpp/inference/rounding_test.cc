@@ -6,7 +6,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::rounding_test {
 namespace {
 
 Bounds packed_and_unpacked(const Bounds& bounds) {
@@ -60,4 +60,4 @@ TEST(small_steps_add_up) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::rounding_test

@@ -8,7 +8,7 @@
 #include "inference/plain_steps_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::row_evaluation_test {
 
 using namespace testing;
 
@@ -86,4 +86,4 @@ TEST(a_source_may_be_a_sink) {
   CHECK(std::equal(out.begin(), out.end(), b.begin()));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::row_evaluation_test

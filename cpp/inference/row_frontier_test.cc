@@ -10,7 +10,7 @@
 #include "testing/testing.h"
 #include "threads/parallel.h"
 
-namespace livegnn {
+namespace livegnn::row_frontier_test {
 
 using namespace testing;
 
@@ -95,4 +95,4 @@ TEST(frontier_adds_what_a_batch_changes) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::row_frontier_test

@@ -4,7 +4,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::row_propagation_test {
 
 using namespace testing;
 
@@ -31,4 +31,4 @@ TEST(initializing_gives_what_batches_give) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::row_propagation_test

@@ -6,7 +6,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sampled_edges_test {
 
 using namespace testing;
 
@@ -100,4 +100,4 @@ TEST(ends_that_are_no_nodes_are_named) {
   CHECK_EQ(kind_of({{0, 3}, {1, -1}, {1, 1}}, true, 2, 4), BadSampledGraph::kTarget);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::sampled_edges_test

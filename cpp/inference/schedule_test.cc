@@ -10,7 +10,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::schedule_test {
 
 using namespace testing;
 
@@ -182,4 +182,4 @@ TEST(an_exchange_that_fails_leaves_the_engine_as_it_was) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::schedule_test

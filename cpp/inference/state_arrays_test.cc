@@ -10,7 +10,7 @@
 #include "testing/testing.h"
 #include "views/arrays.h"
 
-namespace livegnn {
+namespace livegnn::state_arrays_test {
 
 using namespace testing;
 
@@ -121,4 +121,4 @@ TEST(engine_refuses_rows_of_another_shape) {
   CHECK(Kept(&engine) == before);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::state_arrays_test

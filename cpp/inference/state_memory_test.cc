@@ -6,7 +6,7 @@
 #include "memory/recent_needs.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::state_memory_test {
 
 using namespace testing;
 
@@ -57,4 +57,4 @@ TEST(engine_gives_back_what_a_large_batch_needed) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::state_memory_test

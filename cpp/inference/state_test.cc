@@ -7,7 +7,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::state_test {
 
 using namespace testing;
 
@@ -105,4 +105,4 @@ TEST(states_have_serials_of_their_own) {
   for (int i = 0; i < 10; ++i) CHECK(seen.insert(State(graph, gcn(false, Random()), "", 0).serial).second);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::state_test

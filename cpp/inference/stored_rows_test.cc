@@ -6,7 +6,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::stored_rows_test {
 
 using namespace testing;
 
@@ -61,4 +61,4 @@ TEST(stored_rows_are_the_same_whatever_is_kept) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::stored_rows_test

@@ -8,7 +8,7 @@
 #include "inference/rounding.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sum_propagation_test {
 
 using namespace testing;
 
@@ -65,4 +65,4 @@ TEST(sums_are_touched_where_a_batch_reaches) {
   commit(delta, &graph, {{&engine, &prepared}});
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::sum_propagation_test

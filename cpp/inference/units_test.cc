@@ -6,7 +6,7 @@
 #include "inference/engine_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::units_test {
 
 using namespace testing;
 
@@ -124,4 +124,4 @@ TEST(scales_stay_while_messages_vary) {
   CHECK(std::equal(before.begin(), before.begin() + kFeatures, scales.begin()));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::units_test

@@ -7,7 +7,7 @@
 #include "inference/plain_steps_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::wide_rows_test {
 
 using namespace testing;
 
@@ -63,4 +63,4 @@ TEST(rows_are_finite_where_they_can_be) {
   CHECK(overflowing > 1000);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::wide_rows_test

@@ -8,7 +8,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::workspace_test {
 
 using namespace testing;
 
@@ -115,4 +115,4 @@ TEST(workspace_gives_back_what_a_large_batch_needed) {
   CHECK(all.bytes() >= (1 << 20) * sizeof(uint32_t));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::workspace_test

@@ -6,7 +6,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::block_heap_test {
 namespace {
 
 using testing::Random;
@@ -130,4 +130,4 @@ TEST(block_heap_lanes_allocate_at_once) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::block_heap_test

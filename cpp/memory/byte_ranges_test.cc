@@ -7,7 +7,7 @@
 #include "hashing/crc32.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::byte_ranges_test {
 namespace {
 
 using testing::Random;
@@ -54,4 +54,4 @@ TEST(byte_ranges_beyond_the_block_are_seen) {
   CHECK(!within(10, 5, kLargest));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::byte_ranges_test

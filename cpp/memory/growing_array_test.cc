@@ -6,7 +6,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::growing_array_test {
 
 using namespace testing;
 
@@ -73,4 +73,4 @@ TEST(growing_array_that_cannot_grow_stays_as_it_was) {
   CHECK((array.values() == std::vector{1, 2, 3}));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::growing_array_test

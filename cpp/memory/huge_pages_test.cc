@@ -10,7 +10,7 @@
 #include "memory/table.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::huge_pages_test {
 namespace {
 
 constexpr size_t kRows = 1 << 18, kWidth = 16, kPage = 4096;  // 16 MiB
@@ -46,4 +46,4 @@ TEST(huge_pages_that_a_fork_has_left_in_pieces_are_joined) {
   for (size_t row = 0; row < kRows; row += kPage / (kWidth * sizeof(float))) CHECK_EQ(table.row(row)[1], 1.0f);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::huge_pages_test

@@ -6,7 +6,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::leases_test {
 namespace {
 
 struct Leased {
@@ -79,4 +79,4 @@ TEST(threads_take_different_ones) {
   CHECK_EQ(all.bytes(), static_cast<size_t>(Leased::alive.load()) * 10 + 80'000);  // no addition is lost
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::leases_test

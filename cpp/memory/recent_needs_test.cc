@@ -4,7 +4,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::recent_needs_test {
 using testing::Random;
 
 TEST(recent_needs_give_back_what_stands_alone_and_keep_what_comes_again) {
@@ -39,4 +39,4 @@ TEST(recent_needs_are_bounded) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::recent_needs_test

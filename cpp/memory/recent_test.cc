@@ -4,7 +4,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::recent_test {
 namespace {
 
 using testing::Random;
@@ -54,4 +54,4 @@ TEST(recent_forgets_what_was_used_longest_ago) {
   CHECK_EQ(Counted::alive, 0);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::recent_test

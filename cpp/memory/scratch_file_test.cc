@@ -8,7 +8,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::scratch_file_test {
 
 using namespace testing;
 
@@ -50,4 +50,4 @@ TEST(scratch_file_that_cannot_be_made_or_grow_says_so) {
   CHECK_EQ(file.data()[999], 7.0f);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::scratch_file_test

@@ -8,7 +8,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::table_test {
 namespace {
 
 using testing::Random;
@@ -106,4 +106,4 @@ TEST(table_without_columns_takes_no_memory) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::table_test

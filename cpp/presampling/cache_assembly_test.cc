@@ -8,7 +8,7 @@
 #include "sampling/sampling_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::cache_assembly_test {
 namespace {
 
 using testing::PlainGraph;
@@ -192,4 +192,4 @@ TEST(a_sample_takes_as_many_look_ups_as_the_plan_tells) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::cache_assembly_test

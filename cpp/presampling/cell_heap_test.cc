@@ -6,7 +6,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::cell_heap_test {
 namespace {
 
 using testing::best_of;
@@ -150,4 +150,4 @@ TEST(a_heap_of_cells_gives_memory_back) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::cell_heap_test

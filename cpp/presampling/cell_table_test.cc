@@ -8,7 +8,7 @@
 #include "testing/chi_square.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::cell_table_test {
 namespace {
 
 using testing::best_of;
@@ -296,4 +296,4 @@ TEST(a_cell_table_without_memory_stays_as_it_is) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::cell_table_test

@@ -2,7 +2,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::evicted_filter_test {
 
 using testing::Random;
 
@@ -22,4 +22,4 @@ TEST(a_filter_finds_what_was_added_and_little_else) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::evicted_filter_test

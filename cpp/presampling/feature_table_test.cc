@@ -5,7 +5,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::feature_table_test {
 namespace {
 
 using testing::Random;
@@ -82,4 +82,4 @@ TEST(a_feature_table_without_memory_stays_as_it_is) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::feature_table_test

@@ -6,7 +6,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::neighbor_lists_test {
 namespace {
 
 using testing::CellList;
@@ -103,4 +103,4 @@ TEST(lists_without_memory_stay_as_they_are) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::neighbor_lists_test

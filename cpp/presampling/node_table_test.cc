@@ -6,7 +6,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::node_table_test {
 namespace {
 
 using testing::Random;
@@ -126,4 +126,4 @@ TEST(a_node_table_without_memory_stays_as_it_is) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::node_table_test

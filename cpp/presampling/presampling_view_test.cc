@@ -13,7 +13,7 @@
 #include "testing/testing.h"
 #include "views/commit.h"
 
-namespace livegnn {
+namespace livegnn::presampling_view_test {
 namespace {
 
 constexpr uint32_t kNodes = 40;
@@ -312,4 +312,4 @@ TEST(presampling_gives_back_what_goes) {
   view.check();
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::presampling_view_test

@@ -7,7 +7,7 @@
 #include "testing/chi_square.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::priority_test {
 namespace {
 
 using testing::Random;
@@ -91,4 +91,4 @@ TEST(heavier_neighbours_come_first) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::priority_test

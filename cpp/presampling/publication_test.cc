@@ -4,7 +4,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::publication_test {
 namespace {
 
 using testing::Random;
@@ -189,4 +189,4 @@ TEST(a_writer_without_memory_stays_as_it_is) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::publication_test

@@ -2,7 +2,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::query_plan_test {
 namespace {
 
 using testing::Random;
@@ -73,4 +73,4 @@ TEST(what_is_no_query_is_refused) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::query_plan_test

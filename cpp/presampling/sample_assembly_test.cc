@@ -5,7 +5,7 @@
 #include "sampling/sampling_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sample_assembly_test {
 
 using namespace testing;
 
@@ -90,4 +90,4 @@ TEST(an_unknown_seed_is_refused_and_leaves_the_assembly_usable) {
   CHECK_EQ(assembly.sample(std::vector<int64_t>{10, 20}, true).nodes[0].num_sampled[0], 2);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::sample_assembly_test

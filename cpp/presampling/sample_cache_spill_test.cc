@@ -12,7 +12,7 @@
 #include "testing/testing.h"
 #include "threads/fair_lock.h"
 
-namespace livegnn {
+namespace livegnn::sample_cache_spill_test {
 namespace {
 
 using testing::PlainGraph;
@@ -195,4 +195,4 @@ TEST(readers_share_a_cache_that_spills) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sample_cache_spill_test

@@ -5,7 +5,7 @@
 #include "presampling/cell_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sample_cache_test {
 namespace {
 
 using testing::Random;
@@ -139,4 +139,4 @@ TEST(a_cache_refuses_what_is_not_for_it) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sample_cache_test

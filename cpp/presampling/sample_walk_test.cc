@@ -4,7 +4,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sample_walk_test {
 namespace {
 
 using testing::Random;
@@ -39,4 +39,4 @@ TEST(ids_of_every_magnitude_have_numbers) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sample_walk_test

@@ -11,7 +11,7 @@
 #include "presampling/worker_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sampled_predictions_test {
 
 using namespace testing;
 
@@ -130,4 +130,4 @@ TEST(predictions_on_samples_of_a_cache_are_those_of_the_two_steps) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::sampled_predictions_test

@@ -5,7 +5,7 @@
 #include "presampling/worker_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sampling_shard_edges_test {
 namespace {
 
 using testing::Random;
@@ -99,4 +99,4 @@ TEST(an_edge_that_comes_late_in_its_call_changes_nothing) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sampling_shard_edges_test

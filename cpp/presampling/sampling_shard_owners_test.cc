@@ -5,7 +5,7 @@
 #include "presampling/worker_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sampling_shard_owners_test {
 namespace {
 
 using testing::PlainGraph;
@@ -84,4 +84,4 @@ TEST(one_move_at_a_time) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sampling_shard_owners_test

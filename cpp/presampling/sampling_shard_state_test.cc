@@ -2,7 +2,7 @@
 #include "presampling/worker_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sampling_shard_state_test {
 namespace {
 
 using testing::PlainGraph;
@@ -105,4 +105,4 @@ TEST(a_worker_that_is_loaded_makes_the_same_blocks) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sampling_shard_state_test

@@ -5,7 +5,7 @@
 #include "presampling/worker_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sampling_shard_sweeps_test {
 namespace {
 
 using testing::PlainGraph;
@@ -82,4 +82,4 @@ TEST(edges_expire_from_lists_and_cells) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sampling_shard_sweeps_test

@@ -6,7 +6,7 @@
 #include "presampling/worker_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sampling_shard_test {
 namespace {
 
 using testing::CellEdge;
@@ -152,4 +152,4 @@ TEST(blocks_for_others_are_refused) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sampling_shard_test

@@ -2,7 +2,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::seed_owners_test {
 namespace {
 
 TEST(seeds_go_to_a_new_worker_alone) {
@@ -35,4 +35,4 @@ TEST(seeds_that_were_moved_are_where_they_are_said_to_be) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::seed_owners_test

@@ -5,7 +5,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::subscription_table_test {
 namespace {
 
 using testing::Random;
@@ -111,4 +111,4 @@ TEST(a_subscription_table_without_memory_stays_as_it_is) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::subscription_table_test

@@ -8,7 +8,7 @@
 #include "program/row_sum.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::combine_test {
 
 using namespace testing;
 
@@ -112,4 +112,4 @@ TEST(combine_takes_wide_sums_for_what_they_are) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::combine_test

@@ -6,7 +6,7 @@
 #include "program/kernels_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::kernels_product_test {
 
 using namespace testing;
 
@@ -141,4 +141,4 @@ TEST(kernels_multiply_nothing) {
   for (const Kernels* k : all_kernels()) CHECK(product.multiply(*k, 0, 0, true).empty());
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::kernels_product_test

@@ -10,7 +10,7 @@
 #include "program/kernels_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::kernels_test {
 
 using namespace testing;
 
@@ -375,4 +375,4 @@ TEST(kernels_normalize) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::kernels_test

@@ -11,7 +11,7 @@
 #include "program/kernels.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::row_operators_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -185,4 +185,4 @@ TEST(products_say_what_they_cost) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::row_operators_test

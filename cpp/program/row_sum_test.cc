@@ -7,7 +7,7 @@
 #include "memory/table.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::row_sum_test {
 namespace {
 
 using testing::Random;
@@ -148,4 +148,4 @@ TEST(row_sum_widely) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::row_sum_test

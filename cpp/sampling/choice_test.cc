@@ -8,7 +8,7 @@
 #include "testing/chi_square.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::choice_test {
 namespace {
 
 using testing::chi_square_limit;
@@ -166,4 +166,4 @@ TEST(choice_of_the_latest_sorts) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::choice_test

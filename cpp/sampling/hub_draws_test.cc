@@ -10,7 +10,7 @@
 #include "sampling/neighbor_draws.h"
 #include "sampling/neighbor_draws_model.h"
 
-namespace livegnn {
+namespace livegnn::hub_draws_test {
 namespace {
 
 using namespace draws_model;
@@ -160,4 +160,4 @@ TEST_OF_LISTS(draws_from_a_hub_look_at_few_leaves) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::hub_draws_test

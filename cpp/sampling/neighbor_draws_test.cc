@@ -7,7 +7,7 @@
 
 #include "sampling/neighbor_draws_model.h"
 
-namespace livegnn {
+namespace livegnn::neighbor_draws_test {
 namespace {
 
 using namespace draws_model;
@@ -246,4 +246,4 @@ TEST_OF_LISTS(draws_by_weights_that_are_all_zero_are_empty) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::neighbor_draws_test

@@ -4,7 +4,7 @@
 #include "sampling/sampling_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::one_hops_test {
 
 using namespace testing;
 
@@ -46,4 +46,4 @@ TEST(one_hop_queries_that_fit_nothing_are_refused) {
   CHECK_THROWS(plan({{kAlike, false, kThree, {-1}}}, true), SampleError, "no times");
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::one_hops_test

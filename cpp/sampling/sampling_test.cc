@@ -13,7 +13,7 @@
 #include "testing/chi_square.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::sampling_test {
 
 using namespace testing;
 
@@ -243,4 +243,4 @@ TEST(a_sample_is_from_before_a_batch_or_after_it) {
 }
 
 }  // namespace
-}  // namespace livegnn
+}  // namespace livegnn::sampling_test

@@ -9,7 +9,7 @@
 #include "sampling/sampling_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::subgraph_test {
 
 using namespace testing;
 
@@ -216,4 +216,4 @@ TEST(nodes_of_some_parents_alone_are_drawn_for) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::subgraph_test

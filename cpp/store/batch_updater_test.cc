@@ -7,7 +7,7 @@
 #include "testing/testing.h"
 #include "threads/parallel.h"
 
-namespace livegnn {
+namespace livegnn::batch_updater_test {
 namespace {
 
 using testing::check_against;
@@ -243,4 +243,4 @@ TEST(batch_that_was_abandoned_leaves_no_memory_behind) {
   check_against(store, model);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::batch_updater_test

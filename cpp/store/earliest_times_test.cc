@@ -5,7 +5,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::earliest_times_test {
 
 using namespace testing;
 
@@ -49,4 +49,4 @@ TEST(earliest_times_are_bounds_of_what_there_is) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::earliest_times_test

@@ -11,7 +11,7 @@
 #include "testing/allocations.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::edge_features_test {
 
 using namespace testing;
 
@@ -118,4 +118,4 @@ TEST(edge_features_refuse_rows_without_an_owner_or_with_two) {
   CHECK_EQ(features.next_row(1), 3u);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::edge_features_test

@@ -6,7 +6,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::fs_table_test {
 namespace {
 
 using testing::Random;
@@ -112,4 +112,4 @@ TEST(fs_table_draws_nothing_from_zeros) {
   CHECK_EQ(FSTable::find(w.weights.data(), 100, w.table.data(), 1.0), 3u);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::fs_table_test

@@ -9,7 +9,7 @@
 #include "testing/testing.h"
 #include "threads/parallel.h"
 
-namespace livegnn {
+namespace livegnn::graph_store_test {
 namespace {
 
 using testing::check_against;
@@ -329,4 +329,4 @@ TEST(recent_needs_of_batches_are_given_back) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::graph_store_test

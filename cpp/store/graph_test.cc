@@ -13,7 +13,7 @@
 #include "store/graph_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::graph_test {
 
 using namespace testing;
 
@@ -236,4 +236,4 @@ TEST(graph_gives_out_indices_again) {
   CHECK_EQ(small.store().degree_in(4), 0u);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::graph_test

@@ -7,7 +7,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::id_codec_test {
 namespace {
 
 using testing::Random;
@@ -98,4 +98,4 @@ TEST(id_codec_keeps_ids_in_full_when_told) {
   CHECK((IdCodec<uint64_t>::choose(ids.data(), 3, false).fits(UINT64_MAX)));
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::id_codec_test

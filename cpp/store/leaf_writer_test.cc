@@ -9,7 +9,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::leaf_writer_test {
 namespace {
 
 using testing::Random;
@@ -189,4 +189,4 @@ TEST(leaf_writer_appends_in_place) {
   CHECK(moves < 70);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::leaf_writer_test

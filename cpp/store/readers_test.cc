@@ -14,7 +14,7 @@
 #include "threads/fair_lock.h"
 #include "threads/parallel.h"
 
-namespace livegnn {
+namespace livegnn::readers_test {
 namespace {
 
 using testing::Random;
@@ -217,4 +217,4 @@ TEST(readers_see_a_graph_before_a_batch_or_after_it) {
   graph.edges[0].store->check();
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::readers_test

@@ -4,7 +4,7 @@
 #include "store/samtree_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::samtree_compaction_test {
 
 using namespace testing;
 
@@ -58,4 +58,4 @@ TEST(samtree_pays_for_no_column_that_it_lacks) {
   CHECK(bytes({false, false, true}) > plain + 4);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::samtree_compaction_test

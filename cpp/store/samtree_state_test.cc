@@ -7,7 +7,7 @@
 #include "store/samtree_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::samtree_state_test {
 
 using namespace testing;
 
@@ -174,4 +174,4 @@ TEST(samtree_refuses_columns_that_do_not_fit) {
   CHECK_THROWS(trees.load(bad), std::runtime_error, "empty list");
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::samtree_state_test

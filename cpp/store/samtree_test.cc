@@ -9,7 +9,7 @@
 #include "store/samtree_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::samtree_test {
 
 using namespace testing;
 
@@ -232,4 +232,4 @@ TEST(samtree_order_depends_on_the_history_alone) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::samtree_test

@@ -10,7 +10,7 @@
 #include "store/graph_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::stage_test {
 
 using namespace testing;
 
@@ -247,4 +247,4 @@ TEST(stage_refuses_bad_events_and_stays_as_it_is) {
   refused(BadEvent::kNegativeId, -1, [](Stage& stage) { add_node(stage, -1); });
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::stage_test

@@ -96,45 +96,45 @@ BlockRef TimeOrder<Id>::load(std::span<const Entry> entries, std::span<const uin
 
 namespace {
 
-[[noreturn]] void broken(const std::string& what) { throw std::logic_error("order by time: " + what); }
+[[noreturn]] void broken_order(const std::string& what) { throw std::logic_error("order by time: " + what); }
 
 }  // namespace
 
 template <class Id>
 void TimeOrder<Id>::check_below(BlockRef ref, uint32_t count, const Entry* low, const Entry* high, double* sum) const {
   *sum = 0;
-  if (count == 0) broken("an empty node");
+  if (count == 0) broken_order("an empty node");
   if (header(ref)->height == 0) {
     const Leaf from = leaf(ref);
-    if (count > from.room || count > kLeaf) broken("a leaf over its capacity");
+    if (count > from.room || count > kLeaf) broken_order("a leaf over its capacity");
     for (uint32_t i = 0; i < count; ++i) {
       const Entry one = entry(from, i);
-      if (i > 0 && !entry(from, i - 1).before(one)) broken("entries out of order");
+      if (i > 0 && !entry(from, i - 1).before(one)) broken_order("entries out of order");
       if ((low != nullptr && one.before(*low)) || (high != nullptr && !one.before(*high)))
-        broken("an entry outside its keys");
+        broken_order("an entry outside its keys");
       *sum += std::max(0.0f, one.weight);
     }
     return;
   }
   const Inner from = inner(ref);
-  if (from.size > kInner) broken("an inner node over its capacity");
+  if (from.size > kInner) broken_order("an inner node over its capacity");
   uint32_t counted = 0;
   for (uint32_t i = 0; i < from.size; ++i) {
     const Entry begin{from.times[i], from.ids[i], 0};
     const Entry end = i + 1 < from.size ? Entry{from.times[i + 1], from.ids[i + 1], 0} : Entry{};
-    if (header(from.children[i])->height + 1u != from.height) broken("leaves on two levels");
+    if (header(from.children[i])->height + 1u != from.height) broken_order("leaves on two levels");
     double below = 0;
     check_below(from.children[i], from.counts[i], i == 0 ? low : &begin, i + 1 < from.size ? &end : high, &below);
-    if (weighted_ && below != from.sums[i]) broken("a sum that is not its child's");
+    if (weighted_ && below != from.sums[i]) broken_order("a sum that is not its child's");
     counted += from.counts[i];
     *sum += below;
   }
-  if (counted != count) broken("counts that are not the node's own");
+  if (counted != count) broken_order("counts that are not the node's own");
 }
 
 template <class Id>
 void TimeOrder<Id>::check(Tree from) const {
-  if ((from.root == 0) != (from.count == 0)) broken("a root without entries, or entries without a root");
+  if ((from.root == 0) != (from.count == 0)) broken_order("a root without entries, or entries without a root");
   double sum = 0;
   if (from.root != 0) check_below(from.root, from.count, nullptr, nullptr, &sum);
 }

@@ -8,7 +8,7 @@
 #include "store/time_order_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::time_order_state_test {
 
 using namespace testing;
 
@@ -86,4 +86,4 @@ TEST(time_order_refuses_words_that_do_not_fit) {
   refused([](auto* words, auto*) { (*words)[1] = ~uint64_t{0}; }, "keys out of order");
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::time_order_state_test

@@ -5,7 +5,7 @@
 #include "store/time_order_model.h"
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::time_order_test {
 
 using namespace testing;
 
@@ -48,4 +48,4 @@ TEST(time_order_of_a_stream_fills_its_leaves) {
   CHECK(ordered.heap.live_bytes() < 100'000 * 12.5);
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::time_order_test

@@ -12,7 +12,7 @@
 #include "testing/testing.h"
 #include "threads/waiting.h"
 
-namespace livegnn {
+namespace livegnn::fair_lock_test {
 
 using testing::Random;
 using testing::Readers;
@@ -123,4 +123,4 @@ TEST(readers_and_writers_say_that_they_are_about_to_wait) {
   before_waiting = nullptr;
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::fair_lock_test

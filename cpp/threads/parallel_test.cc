@@ -9,7 +9,7 @@
 
 #include "testing/testing.h"
 
-namespace livegnn {
+namespace livegnn::parallel_test {
 namespace {
 
 constexpr double kMuchWork = 1e9;  // worth waking everybody for
@@ -132,4 +132,4 @@ TEST(thread_pool_that_cannot_start_its_threads_says_so) {
 }
 #endif
 
-}  // namespace livegnn
+}  // namespace livegnn::parallel_test

@@ -8,7 +8,7 @@
 #include "testing/testing.h"
 #include "views/view.h"
 
-namespace livegnn {
+namespace livegnn::commit_test {
 
 using namespace testing;
 
@@ -62,4 +62,4 @@ TEST(commit_shows_graph_and_views_under_one_lock) {
   }
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::commit_test

@@ -11,7 +11,7 @@
 #include "views/commit.h"
 #include "views/degree_histogram.h"
 
-namespace livegnn {
+namespace livegnn::view_test {
 namespace {
 
 constexpr uint32_t kNodes = 40;
@@ -192,4 +192,4 @@ TEST(arrays_that_do_not_fit_are_named) {
   CHECK_THROWS(views.of_size<float>("a", 7, 3), std::runtime_error, "holds 6 numbers, expected 7");
 }
 
-}  // namespace livegnn
+}  // namespace livegnn::view_test
