@@ -4,7 +4,6 @@ The modules beside this file, such as `streams`, and those of benchmarks/ can be
 """
 
 import os
-import random
 import sys
 import tempfile
 import zlib
@@ -15,38 +14,48 @@ import numpy as np
 import pytest
 from jaxtyping import install_import_hook
 
-# Before anything imports livegnn: the oracle's arrays are checked at each call. Of other rooms see shapes.py.
+# Before anything imports livegnn: the oracle's arrays are checked at each call. Of other rooms see
+# shapes.py.
 install_import_hook("livegnn.oracle.reference", "beartype.beartype")
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import shapes  # noqa: E402
+from gate import EXPLORING, SEED_VARIABLE, ignore_local_constants, seed_of_run  # noqa: E402
 from livegnn import _core  # noqa: E402
 
 shapes.install()
 
-SEED_VARIABLE = "LIVEGNN_TEST_SEED"
-
-# No deadline: the first call into torch takes seconds, and shared machines stall.
-hypothesis.settings.register_profile("dev", deadline=None, print_blob=True)
-# CI says quickly that something fails, and how to see it again; to find the smallest example is the
-# developer's.
+# No deadline, and none of Hypothesis' opinions on how fast a test draws: shared machines stall, and the
+# first call into torch takes seconds.
+_ANYWHERE = {
+    "deadline": None,
+    "print_blob": True,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
+# A find is remembered, and made as small as it can be.
+hypothesis.settings.register_profile("explore", **_ANYWHERE)
+# The same cases everywhere: none that an earlier run has left behind. To find the smallest example is
+# for whoever explores.
 hypothesis.settings.register_profile(
-    "ci",
-    deadline=None,
-    print_blob=True,
+    "gate",
+    **_ANYWHERE,
     max_examples=15,
-    phases=(hypothesis.Phase.explicit, hypothesis.Phase.reuse, hypothesis.Phase.generate),
+    database=None,
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
 )
+PROFILE = "explore" if EXPLORING else "gate"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """One seed rules all randomness of a run; pytest-xdist's workers inherit it with the environment."""
-    os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+    os.environ[SEED_VARIABLE] = str(seed_of_run())
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED_VARIABLE]
-    hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "dev")
+    hypothesis.settings.load_profile(PROFILE)
+    if not EXPLORING:
+        ignore_local_constants()
     if not hasattr(config, "workerinput"):  # what `modules.import_once` keeps
         models = tempfile.TemporaryDirectory(prefix="livegnn-models-")
         os.environ["LIVEGNN_TEST_MODELS"] = models.name
@@ -54,8 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    seed, profile = os.environ[SEED_VARIABLE], "ci" if os.environ.get("CI") else "dev"
-    return f"livegnn: seed {seed} (set {SEED_VARIABLE} to run the same again), hypothesis profile {profile}"
+    return f"livegnn: {PROFILE}, seed {os.environ[SEED_VARIABLE]} (set {SEED_VARIABLE} to draw from another)"
 
 
 @pytest.fixture(scope="session", autouse=True)

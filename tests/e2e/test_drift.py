@@ -1,6 +1,5 @@
 """However long the stream, rounding stays within the promised bound."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +7,13 @@ import pytest
 from torch import nn
 from torch_geometric import nn as pyg
 
+from gate import draws
 from livegnn import Engine, Events, Graph, Model
 from mirror import judge_layers
 from modules import EDGE_FEATURES, EDGE_WIDTH, Design, make
 
 TOLOKERS = Path(__file__).parents[1] / "data" / "tolokers.npz"
-EVENTS, BATCH = 40_000 if os.environ.get("CI") else 200_000, 500
+EVENTS, BATCH = draws(40_000, 200_000), 500
 
 
 def load(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,6 @@ way.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
@@ -20,12 +19,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from gate import draws
 from livegnn import Engine, Events, Graph, UnknownNodeError
 from livegnn.graph import EdgeSchema
 from mirror import Mirror, assert_as_pyg, assert_close, assert_exact, assert_graph_equals, frozen, predictions
 from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, designs_of, make
 
-SEQUENCES = 10 if os.environ.get("CI") else 200
+SEQUENCES = draws(10, 200)
 """How many random sequences each convolution goes through."""
 
 RANDOM_ROWS = np.random.default_rng(7).standard_normal((12, WIDTH))

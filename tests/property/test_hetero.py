@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -22,13 +21,14 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import HeteroData
 
+from gate import draws
 from livegnn import Engine, Events, Graph, Model
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.types import EdgeType
 from mirror import assert_close, assert_exact, frozen
 from modules import fill
 
-SEQUENCES = 8 if os.environ.get("CI") else 80
+SEQUENCES = draws(8, 80)
 """How many random sequences each kind of model goes through."""
 
 WIDTHS = {"user": 3, "item": 2, "shop": 4}

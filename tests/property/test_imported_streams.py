@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 
 import numpy as np
@@ -17,6 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from gate import draws
 from imported_mirror import KINDS, Mirror
 from imported_modules import CASES, fresh, imported
 from livegnn import Engine, Graph, UnknownNodeError
@@ -49,7 +49,7 @@ CLASSES = (
 )
 """A module of each class of propagations."""
 
-SEQUENCES = 6 if os.environ.get("CI") else 40
+SEQUENCES = draws(6, 40)
 
 seeds = st.integers(0, 2**32 - 1)
 kinds = st.sets(st.sampled_from(KINDS), min_size=1)

@@ -1,13 +1,12 @@
 """Any batches with any questions between them: a lazy engine answers as the oracle and as an eager engine do,
 and what was asked leaves no trace in later answers."""
 
-import os
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gate import draws
 from livegnn import Engine, Events, Graph
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.oracle import reference
@@ -15,7 +14,7 @@ from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from mirror import assert_close, assert_exact
 from modules import CONVOLUTIONS, EDGE_WIDTH, EDGE_WISE, WIDTH, Design, designs_of, make
 
-SEQUENCES = 8 if os.environ.get("CI") else 60
+SEQUENCES = draws(8, 60)
 """How many random sequences each convolution goes through."""
 
 RANDOM_ROWS = np.random.default_rng(7).standard_normal((10, WIDTH))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from test_engine import LiveGraph
 
+from gate import draws
 from livegnn import Engine, Graph
 from mirror import assert_close, predictions
 from modules import CONVOLUTIONS
 
-SEQUENCES = 7 if os.environ.get("CI") else 40
+SEQUENCES = draws(7, 40)
 """How many random sequences each convolution goes through with each setting."""
 
 

@@ -1,0 +1,43 @@
+"""What the gate draws, and what a run that explores draws instead.
+
+The gate, `make test`, draws the same cases on every machine: all of them follow from `GATE_SEED`. A run
+with LIVEGNN_EXPLORE=1 draws new cases, and more of them, from a seed that it prints; `explore.py` repeats
+such runs for as long as it is asked to. A case that exploring finds becomes a named case of its test.
+"""
+
+import os
+import random
+
+from hypothesis.internal.conjecture import providers
+
+SEED_VARIABLE = "LIVEGNN_TEST_SEED"
+EXPLORE_VARIABLE = "LIVEGNN_EXPLORE"
+
+GATE_SEED = 20261125
+"""Another seed draws other cases."""
+
+EXPLORING = os.environ.get(EXPLORE_VARIABLE, "0") != "0"
+
+
+def seed_of_run() -> int:
+    """The seed that LIVEGNN_TEST_SEED names; else the gate's, or a new one for a run that explores."""
+    given = os.environ.get(SEED_VARIABLE)
+    if given is not None:
+        return int(given)
+    return random.SystemRandom().randrange(2**32) if EXPLORING else GATE_SEED
+
+
+def draws(gate: int, explored: int) -> int:
+    """How many cases a test draws: `gate` in each run of the gate, `explored` in a run that explores."""
+    return explored if EXPLORING else gate
+
+
+def ignore_local_constants() -> None:
+    """Hypothesis draws no constant of a module of this checkout.
+
+    By default it draws from the constants of those that are loaded, so that a test's cases would depend on
+    the tests that ran before it in the same process. Hypothesis has no setting for this, and is pinned for it.
+    """
+    nothing = providers.Constants()
+    assert callable(providers._get_local_constants)
+    providers._get_local_constants = lambda: nothing
