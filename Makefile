@@ -9,7 +9,10 @@ THREADS_BUILD := build/cpp-threads
 FUZZ_BUILD := build/fuzz
 FUZZ_SECONDS ?= 60
 WILD_CASES ?= 100000
-CPP_FILES = $(shell git ls-files --cached --others --exclude-standard 'cpp/*.h' 'cpp/*.cc' 'cpp/*.cpp' 'benchmarks/native/*')
+CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*.cc' -o -name '*.cpp')
+
+# A step that failed is taken again.
+.DELETE_ON_ERROR:
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
   hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine docs-check clean
@@ -30,20 +33,33 @@ check: $(VENV)/installed-test  ## style, types and layers
 # The demo needs the base install alone; the tests need torch as well. Both install the wheel that users get, again
 # whenever a source has changed.
 
-SOURCES = pyproject.toml CMakeLists.txt $(shell git ls-files 'src/*' 'cpp/*')
+SOURCES = pyproject.toml CMakeLists.txt toolchain/machine.cmake toolchain/nanobind.cmake toolchain/cxx20.cc \
+  $(shell find src cpp -type f ! -name '*.so' ! -path '*/__pycache__/*')
+
+# What the machine lacks is said in a line each, before anything is installed or compiled; an environment that is
+# there already is asked with the Python that it has.
+MACHINE = @python=$$(command -v $(BIN)/python || command -v $(PYTHON)) || \
+  { echo "livegnn needs Python 3.11 or newer, found no $(PYTHON): install it, or name another with PYTHON=..." >&2; exit 1; }; \
+  "$$python" toolchain/machine.py
+# Then, the steps that are taken. What they write in full is in build/.
+STEPS = @$(BIN)/python toolchain/steps.py
+PIP_INSTALL = $(BIN)/pip install -v --progress-bar raw
 
 $(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
-	printf '*\n' > $(VENV)/.gitignore
-	$(BIN)/pip install --quiet --upgrade "pip>=24"
+	$(MACHINE) demo
+	@$(PYTHON) toolchain/steps.py build/environment.log "making $(VENV)" $(PYTHON) -m venv $(VENV)
+	@printf '*\n' > $(VENV)/.gitignore
+	$(STEPS) build/environment.log "updating pip" $(BIN)/pip install --upgrade "pip>=24.1"
 
 $(VENV)/installed-demo: $(BIN)/python $(SOURCES)
-	$(BIN)/pip install --quiet .
-	touch $@
+	$(MACHINE) demo
+	$(STEPS) build/install.log "installing livegnn" $(PIP_INSTALL) .
+	@touch $@
 
 $(VENV)/installed-test: $(BIN)/python $(SOURCES)
-	$(BIN)/pip install --quiet ".[torch,arrow,test,check,bench]"
-	touch $@ $(VENV)/installed-demo
+	$(MACHINE) test
+	$(STEPS) build/install.log "installing livegnn and what its tests need" $(PIP_INSTALL) ".[torch,arrow,test,check,bench]"
+	@touch $@ $(VENV)/installed-demo
 
 install: $(VENV)/installed-test
 
@@ -57,7 +73,7 @@ test-contestants: $(VENV)/installed-test  ## what the store is measured beside h
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/unit/test_benchmark_store.py
 
 $(CPP_BUILD)/build.ninja: $(VENV)/installed-test
-	$(BIN)/cmake -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
+	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(BIN)/cmake -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 # Sanitizers need lines and no more: with less optimisation and less to debug, a build takes half the time. Without
@@ -65,44 +81,44 @@ $(CPP_BUILD)/build.ninja: $(VENV)/installed-test
 SANITIZED_FLAGS = -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 
 $(SANITIZED_BUILD)/build.ninja: $(VENV)/installed-test
-	$(BIN)/cmake -S . -B $(SANITIZED_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
+	$(STEPS) $(SANITIZED_BUILD).log "configuring the C++ tests under ASan and UBSan" $(BIN)/cmake -S . -B $(SANITIZED_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
 	  -DLIVEGNN_SANITIZE=address,undefined \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 $(THREADS_BUILD)/build.ninja: $(VENV)/installed-test
-	$(BIN)/cmake -S . -B $(THREADS_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
+	$(STEPS) $(THREADS_BUILD).log "configuring the C++ tests under TSan" $(BIN)/cmake -S . -B $(THREADS_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
 	  -DLIVEGNN_SANITIZE=thread \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 $(FUZZ_BUILD)/build.ninja: $(VENV)/installed-test
-	$(BIN)/cmake -S . -B $(FUZZ_BUILD) -G Ninja -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	$(STEPS) $(FUZZ_BUILD).log "configuring the fuzz targets" $(BIN)/cmake -S . -B $(FUZZ_BUILD) -G Ninja -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DLIVEGNN_SANITIZE=address,undefined \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
 test-cpp: $(CPP_BUILD)/build.ninja
-	$(BIN)/ninja -C $(CPP_BUILD) livegnn_tests
+	$(STEPS) $(CPP_BUILD).log "compiling the C++ tests" $(BIN)/cmake --build $(CPP_BUILD) --target livegnn_tests
 	$(CPP_BUILD)/livegnn_tests
 
 test-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
-	$(BIN)/ninja -C $(SANITIZED_BUILD) livegnn_tests
+	$(STEPS) $(SANITIZED_BUILD).log "compiling the C++ tests under ASan and UBSan" $(BIN)/cmake --build $(SANITIZED_BUILD) --target livegnn_tests
 	$(SANITIZED_BUILD)/livegnn_tests --part=1/2 & first=$$!; $(SANITIZED_BUILD)/livegnn_tests --part=2/2 && wait $$first
 
 THREADED = readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read
 
 test-cpp-threads: $(THREADS_BUILD)/build.ninja
-	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_thread_tests
+	$(STEPS) $(THREADS_BUILD).log "compiling the C++ tests under TSan" $(BIN)/cmake --build $(THREADS_BUILD) --target livegnn_thread_tests
 	$(THREADS_BUILD)/livegnn_thread_tests --part=1/2 $(THREADED) & first=$$!; \
 	  $(THREADS_BUILD)/livegnn_thread_tests --part=2/2 $(THREADED) && wait $$first
 
 # The engine's part: a minute or more of compiling.
 test-cpp-threads-engine: $(THREADS_BUILD)/build.ninja
-	$(BIN)/ninja -C $(THREADS_BUILD) livegnn_engine_thread_tests
+	$(STEPS) $(THREADS_BUILD).log "compiling the engine's tests under TSan" $(BIN)/cmake --build $(THREADS_BUILD) --target livegnn_engine_thread_tests
 	$(THREADS_BUILD)/livegnn_engine_thread_tests asked_while prepared_at_once workspace first_lost
 
 # -- by hand ------------------------------------------------------------------------------------------------------
 
 fuzz: $(FUZZ_BUILD)/build.ninja  ## each structure of the store against a model, on inputs nobody thought of
-	$(BIN)/ninja -C $(FUZZ_BUILD) livegnn_fuzz
+	$(STEPS) $(FUZZ_BUILD).log "compiling the fuzz targets" $(BIN)/cmake --build $(FUZZ_BUILD) --target livegnn_fuzz
 	cd $(FUZZ_BUILD) && for target in *_fuzz; do ./$$target -max_total_time=$(FUZZ_SECONDS) || exit 1; done
 
 imports: $(VENV)/installed-test  ## the importer on every module of tests/imported_modules.py, and on many random ones
@@ -111,8 +127,10 @@ imports: $(VENV)/installed-test  ## the importer on every module of tests/import
 OLDEST := build/oldest-torch
 
 imports-oldest:  ## the same modules with the oldest PyTorch that imports them, in an environment of its own
-	$(PYTHON) -m venv $(OLDEST)
-	$(OLDEST)/bin/pip install --quiet "torch==2.6.*" ".[torch,test]"
+	$(MACHINE) test
+	@$(PYTHON) toolchain/steps.py $(OLDEST).log "making $(OLDEST)" $(PYTHON) -m venv $(OLDEST)
+	@$(PYTHON) toolchain/steps.py $(OLDEST).log "updating pip" $(OLDEST)/bin/pip install --upgrade "pip>=24.1"
+	@$(PYTHON) toolchain/steps.py $(OLDEST).log "installing the oldest PyTorch" $(OLDEST)/bin/pip install -v --progress-bar raw "torch==2.6.*" ".[torch,test]"
 	LIVEGNN_ALL_MODULES=1 $(OLDEST)/bin/pytest -p no:cacheprovider tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
