@@ -93,7 +93,7 @@ def explore_cpp(seed: int) -> str:
         return "C++ tests: not built (make test-cpp-sanitized)"
     ran = subprocess.run(
         [program],
-        env=os.environ | {"LIVEGNN_SEED": str(seed)},
+        env=os.environ | {"LIVEGNN_SEED": str(seed), "LIVEGNN_EXPLORE": "1"},
         stderr=subprocess.PIPE,
         text=True,
         check=False,

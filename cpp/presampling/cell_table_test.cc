@@ -159,7 +159,8 @@ void enumerate(const std::vector<double>& weights, size_t count, std::vector<uin
 // The cells of many nodes, after ten million changes: neighbours come, go, come again and change their weights. In the
 // end all nodes have the same neighbours, and these are drawn as if nothing else had ever been.
 void check_distribution(SampleBy by, const std::vector<double>& weights) {
-  constexpr size_t kNodes = 40'000, kUpdates = 10'000'000;
+  constexpr size_t kNodes = 40'000;
+  const size_t updates = testing::draws(2'000'000, 10'000'000);
   const auto ids = static_cast<uint64_t>(weights.size()) + 3;
   CellTable table({by, 2, false, false, 11, 0});
   std::vector<uint32_t> present(kNodes);          // a bit for each neighbour
@@ -176,7 +177,7 @@ void check_distribution(SampleBy by, const std::vector<double>& weights) {
     };
     table.redraw(node, scan, [](uint64_t) {}, [](uint64_t) {});
   };
-  for (uint64_t i = 0; i < kUpdates; ++i) {
+  for (uint64_t i = 0; i < updates; ++i) {
     const uint64_t random = MixHash{}(i);
     const uint64_t node = random % kNodes, id = (random >> 20) % ids;
     change(node, id, (random >> 40) % 8 < 5, static_cast<float>(1 + (random >> 50)) / 1000);

@@ -87,11 +87,11 @@ TEST_OF_LISTS(draws_from_hubs_have_their_law_where_rejection_would_take_long) {
           const bool by_time = until < kForEver;
           const Classes classes = list.classes(by == SampleBy::kWeight, until, by_time);
           if (strategy.replace && by == SampleBy::kUniform && until > 5) continue;  // no other way than above
-          constexpr size_t kRepeats = 1'500;
-          const std::vector<uint32_t> nodes(kRepeats, 0);
+          const size_t repeats = testing::draws(300, 1'500);
+          const std::vector<uint32_t> nodes(repeats, 0);
           const auto out = draw(list.trees, strategy, nodes, std::vector<double>(until < kForEver ? 1 : 0, until), 77);
           if (classes.of.size() < 8 && !replace) continue;
-          CHECK_EQ(out.ids.size(), kRepeats * 8);
+          CHECK_EQ(out.ids.size(), repeats * 8);
           std::vector<std::vector<size_t>> seen(8, std::vector<size_t>(classes.probabilities.size()));
           for (size_t i = 0; i < out.ids.size(); ++i) {
             ++seen[i % 8][classes.of.at(out.ids[i])];
@@ -105,7 +105,7 @@ TEST_OF_LISTS(draws_from_hubs_have_their_law_where_rejection_would_take_long) {
                          .size(),
                      8u);
           }
-          check_alike(seen, successive_draws(list.oracle, classes, strategy, until, kRepeats));
+          check_alike(seen, successive_draws(list.oracle, classes, strategy, until, repeats));
         }
       }
     }

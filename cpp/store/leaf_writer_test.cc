@@ -118,7 +118,8 @@ Id random_id(Random* random, uint64_t spread) {
 template <class Id>
 void change_at_random(EdgeColumns columns, SamtreeOptions options, Random* random) {
   Leaves<Id> leaves(columns, options);
-  for (int turn = 0; turn < 300; ++turn) {
+  const size_t turns = testing::draws(100, 300);
+  for (size_t turn = 0; turn < turns; ++turn) {
     if (leaves.leaves.size() > 1 && random->chance(0.2)) {
       leaves.join(random->index(leaves.leaves.size() - 1));
     } else {

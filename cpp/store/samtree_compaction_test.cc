@@ -10,16 +10,17 @@ using namespace testing;
 
 TEST(samtree_memory_follows_the_edges) {
   Random random;
+  const auto nodes = static_cast<uint32_t>(testing::draws(1000, 3000));
   Samtrees<uint32_t> trees({true, false, false}, {});
-  trees.resize(3000);
-  std::vector<NeighborModel<uint32_t>> models(3000);
-  for (uint32_t i = 0; i < 900'000; ++i) {
-    const uint32_t node = random.index(3000), id = random.index(1 << 20);
+  trees.resize(nodes);
+  std::vector<NeighborModel<uint32_t>> models(nodes);
+  for (uint32_t i = 0; i < 300 * nodes; ++i) {
+    const uint32_t node = random.index(nodes), id = random.index(1 << 20);
     trees.upsert(node, id, {1.0f});
     models[node][id] = {1.0f};
   }
   size_t entries = 0;
-  for (uint32_t node = 0; node < 3000; ++node) {
+  for (uint32_t node = 0; node < nodes; ++node) {
     if (node % 3 != 0) {
       while (trees.degree(node) > 0) {
         uint32_t some = 0;
@@ -33,10 +34,10 @@ TEST(samtree_memory_follows_the_edges) {
   const size_t before = trees.bytes();
   CHECK(trees.wants_compaction());
   compact(&trees, [&] {
-    for (size_t node = 0; node < 3000; ++node) check_against(trees, node, models[node]);
+    for (size_t node = 0; node < nodes; ++node) check_against(trees, node, models[node]);
   });
   trees.check();
-  for (size_t node = 0; node < 3000; ++node) check_against(trees, node, models[node]);
+  for (size_t node = 0; node < nodes; ++node) check_against(trees, node, models[node]);
   CHECK(trees.bytes() < before / 2);
   CHECK(!trees.wants_compaction());
   // What compaction cannot help: a slab that is not full, for each size of a block.

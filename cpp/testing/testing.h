@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <sstream>
 #include <string>
@@ -19,6 +20,15 @@ struct Test {
 
 inline std::vector<Test> tests;
 inline uint64_t seed = 0;  // of the test that runs
+
+// How much a test draws: `gate` in each run of `make test`, `explored` with LIVEGNN_EXPLORE=1 (tests/gate.py).
+inline size_t draws(size_t gate, size_t explored) {
+  static const bool exploring = [] {
+    const char* given = std::getenv("LIVEGNN_EXPLORE");
+    return given != nullptr && std::string(given) != "0";
+  }();
+  return exploring ? explored : gate;
+}
 
 struct Registration {
   explicit Registration(Test test) { tests.push_back(test); }
