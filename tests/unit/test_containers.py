@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 import livegnn
-from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function, runs, until
+from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function
 from livegnn.serverless.containers import ContainerHost
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.scheduler import Limits
 from livegnn.serverless.settings import NodeSettings
 from livegnn.serverless.stage import Stage
+from processes import runs
+from waiting import PATIENCE, until
 
 ENGINE = '''#!{python}
 """Takes the command line of `docker run` and `docker kill`, and runs what a container would run."""
@@ -154,7 +156,7 @@ def _real_host(folder: Path) -> ContainerHost | None:
 def _succeeds(*command: str) -> bool:
     if shutil.which(command[0]) is None:
         return False
-    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
 
 
 def test_a_real_engine_runs_workers(tmp_path) -> None:
