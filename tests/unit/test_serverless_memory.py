@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
 from livegnn.serverless.profiling import profile
 from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.writer import write_snapshot
+from processes import ONE_THREAD
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -112,7 +114,10 @@ predictor.predict(ids)
 seen = status("VmHWM") - before
 print("RESULT", seen, predictor.measure(ids)[1])
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = {**os.environ, **ONE_THREAD}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     seen, measured = map(int, re.findall(r"RESULT (\d+) (\d+)", result.stdout)[0])
     print(f"seen {seen / 1e6:.1f} MB, measured {measured / 1e6:.1f} MB")
     assert measured == pytest.approx(seen, rel=0.1)
