@@ -8,6 +8,7 @@ import random
 import sys
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -62,6 +63,15 @@ def pytest_report_header(config: pytest.Config) -> str:
 def _check_waiting() -> None:
     """Whoever is about to wait for a native lock with the interpreter's is told so, wherever it happens."""
     _core.check_waiting(True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_proxies() -> Iterator[None]:
+    """Tests, and the processes that they start, talk to servers of this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+            patch.delenv(name)
+        yield
 
 
 @pytest.fixture
