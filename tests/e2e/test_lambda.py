@@ -17,6 +17,7 @@ from functions import ENVIRONMENT, FAIL, ROOM, asked, body, expected
 from livegnn.serverless.function import PREDICTOR
 from livegnn.serverless.writer import write_snapshot
 from streams import make_graph, make_model
+from waiting import PATIENCE
 
 HANDLER = "livegnn.serverless.lambda_handler.handler"
 
@@ -86,7 +87,7 @@ class Instance:
 
     def invoke(self, event: object) -> dict:
         self.api.events.put(event)
-        path, answer = self.api.answers.get(timeout=120)
+        path, answer = self.api.answers.get(timeout=PATIENCE)
         assert path.endswith("/response"), (path, answer)
         return answer
 
@@ -214,7 +215,7 @@ def test_a_request_may_take_what_the_instance_has_left(tmp_path) -> None:
 
 def test_a_function_that_cannot_begin_says_why(tmp_path) -> None:
     with Instance(tmp_path, LIVEGNN_FUNCTION="functions:nothing") as instance:
-        path, answer = instance.api.answers.get(timeout=120)
+        path, answer = instance.api.answers.get(timeout=PATIENCE)
         assert path == "init/error"
         assert "nothing" in answer["errorMessage"]
-        assert instance.process.wait(60) != 0
+        assert instance.process.wait(PATIENCE) != 0

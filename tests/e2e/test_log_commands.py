@@ -11,9 +11,9 @@ from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
 import pytest
 
+import loopback
 from livegnn import Events, checkpoint
 from livegnn.cli import main
 from livegnn.deployment import Deployment
@@ -24,6 +24,7 @@ from livegnn.log.tail import SqliteTail
 from livegnn.runtime import Runtime, list_checkpoints
 from serving import Server, write_deployment
 from streams import make_stream
+from waiting import PATIENCE, REQUEST_SECONDS
 
 BAD = Events().remove_edges(10**6, 3)
 
@@ -316,8 +317,9 @@ def test_bind_accepts_a_change(deployment: Path) -> None:
 def test_what_only_reads_runs_beside_a_server(deployment: Path) -> None:
     """And what writes does not."""
     with Server(deployment) as server:
-        answer = httpx.post(
-            f"{server.address}/v1/events?wait=true", json={"events": [{"event": "add_node", "id": 10**7}]}
+        answer = loopback.post(
+            f"{server.address}/v1/events?wait=true&timeout={REQUEST_SECONDS}",
+            json={"events": [{"event": "add_node", "id": 10**7}]},
         )
         assert answer.status_code == 200, answer.text
         seq = answer.json()["seq"]
@@ -328,8 +330,8 @@ def test_what_only_reads_runs_beside_a_server(deployment: Path) -> None:
         for command in (("retry", deployment, 5), ("trim", deployment), ("bind", deployment)):
             assert f"process {server.process.pid} runs on it" in refusal(*command)
         tail = SqliteTail(log_of(deployment), "mirror", after=seq)
-        httpx.post(f"{server.address}/v1/events", json={"events": [{"event": "remove_node", "id": 10**7}]})
-        assert tail.wait(60)
+        loopback.post(f"{server.address}/v1/events", json={"events": [{"event": "remove_node", "id": 10**7}]})
+        assert tail.wait(PATIENCE)
         assert tail.entries()[0].events == Events().remove_nodes(10**7)
         tail.close()
 

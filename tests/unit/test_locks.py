@@ -26,8 +26,8 @@ from livegnn.model import Convolution, Model
 from livegnn.query import Query
 from livegnn.runtime import Runtime
 from livegnn.training import LiveSampler
+from waiting import PATIENCE
 
-PATIENCE = 120  # seconds after which a pair counts as stuck: all threads are dumped and the process ends
 MOST_CALLS = 30  # beside one batch
 WIDTH = 2
 STAY, OUT, BACK = np.arange(8), np.arange(100, 106), np.arange(200, 206)

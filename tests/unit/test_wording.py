@@ -12,6 +12,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 import livegnn as lg
 from livegnn.wording import count, shown, size
+from waiting import PATIENCE
 
 
 def papers(**kwargs: object) -> lg.Graph:
@@ -147,7 +148,7 @@ def test_showing_waits_for_no_batch() -> None:
     with graph.writer:
         reader = threading.Thread(target=lambda: shown.extend([repr(graph), repr(engine)]))
         reader.start()
-        reader.join(30)
+        reader.join(PATIENCE)
     assert len(shown) == 2
 
 
