@@ -49,7 +49,7 @@ class Held(View):
         """Once in each forked process, while `open` is false."""
         if os.getpid() != self.process and not self.open:
             self.open = True
-            (self.pipe.parent / "pid").write_text(str(os.getpid()))
+            (self.pipe.parent / "pid").write_text(str(os.getpid()), encoding="utf-8")
             self.pipe.read_bytes()  # waits for who writes, and until that ends
 
     @contextmanager
@@ -57,7 +57,7 @@ class Held(View):
         """The number of the process that waits, which goes on when the block ends."""
         pipe = self._enter()
         try:
-            yield int((self.pipe.parent / "pid").read_text())
+            yield int((self.pipe.parent / "pid").read_text(encoding="utf-8"))
         finally:
             os.close(pipe)
 

@@ -79,7 +79,9 @@ class Broker:
                     return
             except Exception:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError((self.folder / "said").read_text(errors="replace")[-2000:]) from None
+                    raise RuntimeError(
+                        (self.folder / "said").read_text(errors="replace", encoding="utf-8")[-2000:]
+                    ) from None
 
     def kill(self) -> None:
         """Ends it as `kill -9` does."""

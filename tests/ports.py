@@ -42,7 +42,9 @@ def closed_port() -> int:
 def _ports_of_the_system() -> range:
     """From which the system draws where a program binds port 0."""
     try:
-        first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+        first, last = map(
+            int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="utf-8").split()
+        )
     except (OSError, ValueError):
         return range(32_768, 61_000)
     drawn = range(first, last + 1)

@@ -37,6 +37,6 @@ def kill(process: int) -> bool:
 def _stat(path: Path) -> list[str]:
     """State, parent and more of a process; nothing of one that is gone."""
     try:
-        return (path / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return (path / "stat").read_text(errors="replace", encoding="utf-8").rpartition(")")[2].split()
     except OSError:
         return []

@@ -132,7 +132,7 @@ class Driver:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise AssertionError(f"the driver has ended: {self._said.read_text()[-3000:]}")
+            raise AssertionError(f"the driver has ended: {self._said.read_text(encoding='utf-8')[-3000:]}")
         answer = json.loads(line)
         assert "error" not in answer, answer["error"]
         return answer["value"]

@@ -37,7 +37,9 @@ def test_a_second_server_ends_at_once_and_touches_nothing(tmp_path: Path, same_p
         assert client.post(APPEND, json=ADD).json() == {"seq": 1, "status": "applied"}
         port = server.address.rpartition(":")[2]
         if same_port:
-            deployment.write_text(deployment.read_text().replace("port = 0", f"port = {port}"))
+            deployment.write_text(
+                deployment.read_text(encoding="utf-8").replace("port = 0", f"port = {port}"), encoding="utf-8"
+            )
         before = {path.name: path.read_bytes() for path in tmp_path.glob("events.db*")}
         second = start_second(deployment)
         assert second.returncode == 1
@@ -67,7 +69,7 @@ def test_a_server_whose_loop_fails_ends_with_an_error(tmp_path: Path) -> None:
 
 def test_a_server_may_wait_after_its_loop_has_failed(tmp_path: Path) -> None:
     deployment = write_deployment(tmp_path)
-    deployment.write_text(deployment.read_text() + 'when_failed = "wait"\n')
+    deployment.write_text(deployment.read_text(encoding="utf-8") + 'when_failed = "wait"\n', encoding="utf-8")
     with Server(deployment) as server, loopback.Client(base_url=server.address) as client:
         answer = client.get("/v1/predictions?ids=1")
         assert "stale" not in answer.json()

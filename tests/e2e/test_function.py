@@ -226,7 +226,7 @@ def test_a_worker_that_dies_costs_one_request(tmp_path) -> None:
         assert container.post(body(3)).status_code == 200
         text = loopback.get(f"{container.address}/metrics").text
         assert 'livegnn_function_dead_workers_total{stage="predict"} 2\n' in text
-        page = (ROOT / "docs" / "functions.md").read_text()
+        page = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")
         shown = set(re.findall(r"^\| `(livegnn_function_\w+)`", page, re.MULTILINE))
         assert shown == set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
 

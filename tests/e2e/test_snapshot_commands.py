@@ -25,7 +25,10 @@ def wait_for(source: SnapshotSource, seq: int) -> None:
 def test_a_server_keeps_a_snapshot(tmp_path: Path) -> None:
     """From its start on, and after a kill."""
     file = write_deployment(tmp_path)
-    file.write_text(file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.05\n')
+    file.write_text(
+        file.read_text(encoding="utf-8") + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.05\n',
+        encoding="utf-8",
+    )
     source = SnapshotSource(str(tmp_path / "snapshots"))
     for turn in range(2):
         server = Server(file)

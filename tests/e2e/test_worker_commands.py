@@ -72,14 +72,16 @@ def write_deployment(folder: Path) -> Path:
     graph = Graph(Schema({"node": WIDTH}))
     checkpoint.write(folder / "graph.checkpoint", {"graph": graph.state()}, 0)
     path = folder / "deployment.toml"
-    path.write_text(DEPLOYMENT)
+    path.write_text(DEPLOYMENT, encoding="utf-8")
     return path
 
 
 def test_a_log_is_kept_for_workers_that_were_never_started(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
     kept = '[checkpoint]\ndirectory = "kept"\nevery_events = 1\n'
-    path.write_text(DEPLOYMENT.replace('"events.db"', '"events.db"\nkeep = "since_checkpoint"') + kept)
+    path.write_text(
+        DEPLOYMENT.replace('"events.db"', '"events.db"\nkeep = "since_checkpoint"') + kept, encoding="utf-8"
+    )
     deployment = Deployment.read(path)
     for turn in range(4):
         runtime = deployment.open()
@@ -154,7 +156,10 @@ def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
 def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
     """All workers from one command, which end with a checkpoint. What dies: test_cluster_kills."""
     path = write_deployment(tmp_path)
-    path.write_text(path.read_text().replace("sampling = 2\nserving = 2", "sampling = 1\nserving = 1"))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("sampling = 2\nserving = 2", "sampling = 1\nserving = 1"),
+        encoding="utf-8",
+    )
     with ray_processes() as processes, Server(path) as server:
         running = Process("cluster", path, "--port", 0, environment=processes.environment)
         front = running.line.split()[-1]
@@ -173,7 +178,7 @@ def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
 def change_numbers(path: Path, sampling: int, serving: int, *options: str) -> str:
     """Calls `livegnn worker resize` with these numbers in the file; returns what it says."""
     text = DEPLOYMENT.replace("sampling = 2", f"sampling = {sampling}")
-    path.write_text(text.replace("serving = 2", f"serving = {serving}"))
+    path.write_text(text.replace("serving = 2", f"serving = {serving}"), encoding="utf-8")
     result = CliRunner().invoke(app, ["worker", "resize", str(path), "--timeout", str(PATIENCE), *options])
     assert result.exit_code == 0, result.output or result.exception
     return result.output
@@ -213,7 +218,7 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
             seq = append(events.add_edges(*rng.integers(0, NODES, (2, 100))))
             old = begin_front(2)
             check(old, seq)
-            path.write_text(DEPLOYMENT.replace("serving = 2", "serving = 3"))
+            path.write_text(DEPLOYMENT.replace("serving = 2", "serving = 3"), encoding="utf-8")
             running["serve 2"] = Process("serve", path, 2)
             assert "call again with --finish" in change_numbers(path, 2, 3)
             new = begin_front(3)
@@ -232,7 +237,7 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
-    path.write_text(DEPLOYMENT.partition("[workers]")[0])
+    path.write_text(DEPLOYMENT.partition("[workers]")[0], encoding="utf-8")
     assert_refused(path, InputError, r"workers need a section \[workers\]")
     write_deployment(tmp_path)
     make_model().save(tmp_path / "model.lgnn")

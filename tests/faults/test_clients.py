@@ -33,7 +33,10 @@ def deployment(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(deployment: Path, tmp_path: Path) -> Iterator[Server]:
-    with open(tmp_path / "stderr", "w") as file, Server(deployment, stderr=file.fileno()) as server:
+    with (
+        open(tmp_path / "stderr", "w", encoding="utf-8") as file,
+        Server(deployment, stderr=file.fileno()) as server,
+    ):
         yield server
 
 
@@ -178,5 +181,5 @@ def test_no_descriptors_for_a_while(server: Server, deployment: Path, tmp_path: 
         while list_checkpoints(tmp_path / "checkpoints") in (before, []):
             append(client, history, str(number), stream[number], wait="true")
             number += 1
-    assert "Too many open files" in (tmp_path / "stderr").read_text()
+    assert "Too many open files" in (tmp_path / "stderr").read_text(encoding="utf-8")
     check_after_kill(server, deployment, history)

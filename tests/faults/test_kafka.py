@@ -264,16 +264,20 @@ def test_properties_are_kept_and_others_refused(broker: Broker, topic: str) -> N
 
 def test_a_change_that_is_meant_is_accepted_by_the_command(broker: Broker, tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     topic = next(TOPICS)
-    path.write_text(text.replace('path = "events.db"', f'kafka = "{broker.servers}"\ntopic = "{topic}"'))
+    path.write_text(
+        text.replace('path = "events.db"', f'kafka = "{broker.servers}"\ntopic = "{topic}"'), encoding="utf-8"
+    )
     for given in ("-3", "0"):
         refused = CliRunner().invoke(app, ["log", "create", str(path), "--partitions", given])
         assert isinstance(refused.exception, InputError)
     assert CliRunner().invoke(app, ["log", "create", str(path)]).exit_code == 0
     runtime = Deployment.read(path).open()
     runtime.log.close()
-    path.write_text(path.read_text().replace("[graph]", '[graph]\nparallel = "last"'))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("[graph]", '[graph]\nparallel = "last"'), encoding="utf-8"
+    )
     with pytest.raises(LogError, match="livegnn log bind"):
         Deployment.read(path).open()
     result = CliRunner().invoke(app, ["log", "bind", str(path)])
@@ -470,7 +474,7 @@ class Writer:
         )
 
     def lines(self) -> list[str]:
-        return self.answers.read_text().splitlines() if self.answers.exists() else []
+        return self.answers.read_text(encoding="utf-8").splitlines() if self.answers.exists() else []
 
     def wait_for(self, count: int) -> None:
         while len(self.lines()) < count:
@@ -507,9 +511,9 @@ def test_a_server_on_kafka_that_is_killed(broker: Broker, tmp_path: Path) -> Non
     """What it acknowledged is there, and predictions are what a replay of the log makes of it."""
     deployment = write_deployment(tmp_path, every_events=100)
     name = next(TOPICS)
-    text = deployment.read_text()
+    text = deployment.read_text(encoding="utf-8")
     in_kafka = f'kafka = "{broker.servers}"\ntopic = "{name}"'
-    deployment.write_text(text.replace('[log]\npath = "events.db"', f"[log]\n{in_kafka}"))
+    deployment.write_text(text.replace('[log]\npath = "events.db"', f"[log]\n{in_kafka}"), encoding="utf-8")
     with pytest.raises(LogError, match=f"got no '{name}'"):
         Deployment.read(deployment).open()
     made = CliRunner().invoke(app, ["log", "create", str(deployment), "--partitions", "2"])

@@ -641,11 +641,11 @@ def test_a_source_ends_with_its_runtime(broker: Broker, tmp_path: Path) -> None:
 
 
 def with_source(deployment: Path, broker: Broker, topic: str, log: Sequence[str] = ()) -> None:
-    text = deployment.read_text()
+    text = deployment.read_text(encoding="utf-8")
     if log:
         text = text.replace('[log]\npath = "events.db"', "\n".join(["[log]", *log]))
     source = f'[sources.orders]\nkafka = "{broker.servers}"\ntopic = "{topic}"\n'
-    deployment.write_text(text + source)
+    deployment.write_text(text + source, encoding="utf-8")
 
 
 def predictions(engine: Engine) -> bytes:
@@ -765,7 +765,10 @@ def test_an_operator_lets_a_source_go_on_without_what_was_deleted(broker: Broker
         assert message in str(failed.exception)
     read_up_to(6)
     away = deployment.with_name("away.toml")
-    away.write_text(deployment.read_text().replace(broker.servers, f"127.0.0.1:{closed_port()}"))
+    away.write_text(
+        deployment.read_text(encoding="utf-8").replace(broker.servers, f"127.0.0.1:{closed_port()}"),
+        encoding="utf-8",
+    )
     said = CliRunner().invoke(app, ["log", "skip", str(away), "orders", "0", "11"])
     assert "was not asked: cannot reach the topic" in said.output
     assert said.output.endswith("orders goes on at 11 in partition 0, without 1 messages\n")

@@ -49,7 +49,7 @@ def ask(
 
 def test_a_dashboard_is_served_below_the_api(tmp_path: Path, runtime: Runtime) -> None:
     (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "index.html").write_text("<h1>risk</h1>")
+    (tmp_path / "page" / "index.html").write_text("<h1>risk</h1>", encoding="utf-8")
     app = create_app(runtime, dashboard=tmp_path / "page")
     assert ask(app, "GET", "/").text == "<h1>risk</h1>"
     assert ask(app, "GET", "/metrics").text.startswith("# HELP livegnn_up")
@@ -57,7 +57,7 @@ def test_a_dashboard_is_served_below_the_api(tmp_path: Path, runtime: Runtime) -
 
 
 def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:
-    (tmp_path / "index.html").write_text("<h1>risk</h1>")
+    (tmp_path / "index.html").write_text("<h1>risk</h1>", encoding="utf-8")
     for app in (create_app(runtime), create_app(runtime, dashboard=tmp_path)):
         for method, path, status, kind, message in [
             (

@@ -348,7 +348,8 @@ def test_the_process_keeps_no_file_of_its_parent(log: TellingLog, tmp_path: Path
     def look() -> None:
         targets = {os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")}
         seen.write_text(
-            "\n".join(target for target in targets if str(tmp_path) in target or "socket" in target)
+            "\n".join(target for target in targets if str(tmp_path) in target or "socket" in target),
+            encoding="utf-8",
         )
 
     graph = make_graph()
@@ -362,7 +363,7 @@ def test_the_process_keeps_no_file_of_its_parent(log: TellingLog, tmp_path: Path
     runtime.wait(runtime.append(value_of(1)), PATIENCE)
     assert log.ended.acquire(timeout=PATIENCE)
     runtime.stop()
-    assert seen.read_text() == ""
+    assert seen.read_text(encoding="utf-8") == ""
 
 
 def test_a_checkpoint_is_named_when_the_log_is_synced(

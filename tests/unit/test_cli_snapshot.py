@@ -201,8 +201,8 @@ def test_a_place_without_a_snapshot_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_deployment_keeps_a_snapshot(tmp_path: Path) -> None:
     """It follows from the first batch on, and goes on after a restart from a checkpoint."""
     file = write_deployment(tmp_path)
-    text = file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n'
-    file.write_text(text)
+    text = file.read_text(encoding="utf-8") + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n'
+    file.write_text(text, encoding="utf-8")
 
     def follow(ids: list[int]) -> list[str]:
         runtime = Deployment.read(file).open()
@@ -227,7 +227,10 @@ def test_a_deployment_keeps_a_snapshot(tmp_path: Path) -> None:
 
 def test_a_deployment_that_is_only_opened_writes_nothing(tmp_path: Path) -> None:
     file = write_deployment(tmp_path)
-    file.write_text(file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n')
+    file.write_text(
+        file.read_text(encoding="utf-8") + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n',
+        encoding="utf-8",
+    )
     runtime = Deployment.read(file).open()
     runtime.log.close()
     with pytest.raises(SnapshotError, match="found none"):

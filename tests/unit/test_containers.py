@@ -46,13 +46,15 @@ def engine(tmp_path, monkeypatch) -> Path:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     path = tmp_path / "docker"
-    path.write_text(ENGINE.format(python=sys.executable, folder=str(tmp_path)))
+    path.write_text(ENGINE.format(python=sys.executable, folder=str(tmp_path)), encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
 
 def commands(engine: Path) -> list[list[str]]:
-    return [json.loads(line) for line in (engine.parent / "commands").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (engine.parent / "commands").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def test_the_scheduler_drives_containers(tmp_path, engine) -> None:

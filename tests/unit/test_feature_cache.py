@@ -136,7 +136,7 @@ def test_of_equal_degrees_those_that_were_there_stay() -> None:
 def test_what_is_evicted_goes_back_to_the_system() -> None:
     def taken() -> int:
         """Memory of this process, wherever it is; no pages of files, which the system takes when it likes."""
-        lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+        lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8").splitlines()
         return sum(int(line.split()[1]) << 10 for line in lines if line.startswith(("Anonymous:", "Swap:")))
 
     cache, count, width = FeatureCache({"node": 256}), 40_000, 256

@@ -73,7 +73,7 @@ def stream(batches: int) -> list[Events]:
 
 def mapped_files() -> int:
     """Files without a name that this process has mapped."""
-    return Path("/proc/self/maps").read_text().count("/livegnn-")
+    return Path("/proc/self/maps").read_text(encoding="utf-8").count("/livegnn-")
 
 
 KINDS = ["gcn", "sage mean", "sage max", "graph add"]

@@ -397,7 +397,7 @@ def test_checkpoints_are_written_when_they_are_due_and_two_are_kept(tmp_path: Pa
 def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(
     tmp_path: Path, log: SqliteLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("this is no directory")
+    (tmp_path / "file").write_text("this is no directory", encoding="utf-8")
     policy = CheckpointPolicy(tmp_path / "file", every_events=1)
     runtime = make_runtime(log, checkpoints=policy)
     runtime.append(Events().add_nodes(100))

@@ -373,7 +373,8 @@ def test_a_deployment_switches_by_its_mode(tmp_path: Path) -> None:
     for mode in ("eager", "presampled"):
         (tmp_path / "d.toml").write_text(
             f'[model]\npath = "model.lgnn"\n[graph]\npath = "graph.npz"\n[log]\npath = "{mode}.db"\n'
-            f'[engine]\nmode = "{mode}"\nsample_seed = 4\n'
+            f'[engine]\nmode = "{mode}"\nsample_seed = 4\n',
+            encoding="utf-8",
         )
         runtime = Deployment.read(tmp_path / "d.toml").open()
         answers.append(runtime.predict(runtime.graph.ids()).values)

@@ -162,7 +162,7 @@ def test_a_file_says_the_same_and_damage_is_found(tmp_path: Path, rng: np.random
             MemoryModel.load(path)
     other = json.loads(whole)
     other["livegnn.memory"]["version"] = 2
-    path.write_text(json.dumps(other))
+    path.write_text(json.dumps(other), encoding="utf-8")
     with pytest.raises(FileFormatError, match="version 1, got 2"):
         MemoryModel.load(path)
 

@@ -143,7 +143,7 @@ def test_a_request_that_needs_more_than_a_worker_has_is_refused_beside_a_full_ca
 
 def _own_bytes(process: int) -> int:
     """Resident, without what it shares."""
-    status = Path(f"/proc/{process}/status").read_text()
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     found = dict(re.findall(r"(Rss\w+):\s+(\d+)", status))
     return 1024 * (int(found["RssAnon"]) + int(found["RssFile"]))
 

@@ -252,12 +252,12 @@ def test_an_old_directory_is_emptied(rng: np.random.Generator, tmp_path: Path) -
 
 def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    file.write_text("mine")
+    file.write_text("mine", encoding="utf-8")
     with pytest.raises(LogError, match="file, cannot be used"):
         SpilledCache(make_cache(), file, LEAST)
     with pytest.raises(InputError, match="it holds other files"):
         SpilledCache(make_cache(), tmp_path, LEAST)
-    assert file.read_text() == "mine"
+    assert file.read_text(encoding="utf-8") == "mine"
     with pytest.raises(InputError, match="at least 1,048,576, got 1000"):
         SpilledCache(make_cache(), tmp_path / "new", 1000)
 

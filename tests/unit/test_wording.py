@@ -181,7 +181,7 @@ def test_a_file_of_torch_is_named(tmp_path: Path) -> None:
             lg.FileFormatError, match=r"x\.pt: .*torch\.save.*load_state_dict.*Model\.from_pyg"
         ):
             lg.Model.load(tmp_path / "x.pt")
-    (tmp_path / "x.txt").write_text("12345678 something else")
+    (tmp_path / "x.txt").write_text("12345678 something else", encoding="utf-8")
     with pytest.raises(lg.FileFormatError):
         lg.Model.load(tmp_path / "x.txt")
 
