@@ -66,11 +66,14 @@ def _check_waiting() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_proxies() -> Iterator[None]:
-    """Tests, and the processes that they start, talk to servers of this machine."""
+def _environment() -> Iterator[None]:
+    """Tests, and the processes that they start, talk to servers of this machine, and read what is printed."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
             patch.delenv(name)
+        for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # each has the command line print colours
+            patch.delenv(name, raising=False)
+        patch.setenv("COLUMNS", "120")
         yield
 
 

@@ -281,6 +281,17 @@ def test_errors_are_shown_without_a_traceback(tmp_path: Path) -> None:
     assert "No such file" in result.stderr
 
 
+def test_letters_that_the_terminal_has_not_are_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / os.fsdecode("łąka.lgck".encode())
+    checkpoint.write(path, {"graph": lg.Graph.from_edges([0], [1]).state()}, 0)
+    monkeypatch.setenv("PYTHONUTF8", "1")
+    monkeypatch.setenv("PYTHONIOENCODING", "iso8859-1")
+    result = call("checkpoint", "verify", str(path))
+    assert result.stdout.endswith("\\u0142\\u0105ka.lgck: whole, event 0\n"), result.stderr
+
+
 def test_a_log_that_was_swapped_is_refused(tmp_path: Path) -> None:
     deployment = write_deployment(tmp_path)
     runtime = Deployment.read(deployment).open()
