@@ -21,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from io import TextIOWrapper
 from pathlib import Path
 
 from rich.console import Console
@@ -70,6 +71,8 @@ class Report:
         self._sections: list[tuple[int, str]] = []
         self._notes: list[str] = []
         self._not_run: list[tuple[str, str]] = []
+        if isinstance(sys.stdout, TextIOWrapper):  # in a locale without µ and ≤
+            sys.stdout.reconfigure(errors="replace")
         # A pipe has no width: there the table takes what it needs.
         self.console = Console() if sys.stdout.isatty() else Console(width=160)
 

@@ -239,7 +239,7 @@ def main() -> None:
     """The command `livegnn`: errors that a user can act on are shown without a traceback, and letters that
     the terminal has not as escapes.
     """
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does
     try:
         app()
