@@ -22,7 +22,8 @@ from livegnn.serverless.stage import Stage
 from processes import runs
 from waiting import PATIENCE, until
 
-ENGINE = '''#!{python}
+ENGINE = '''#!/bin/sh
+"exec" "{python}" "$0" "$@"
 """Takes the command line of `docker run` and `docker kill`, and runs what a container would run."""
 import json, os, pathlib, signal, sys
 
