@@ -6,9 +6,10 @@ import asyncio
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -235,6 +236,18 @@ def test_a_private_cache_shares_nothing(folder: Path) -> None:
         settings(folder, place="ray", cache="shared")
 
 
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Each worker in this process takes two; most users have 1,024 unless they ask for more."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * MOST_WORKERS if most == resource.RLIM_INFINITY else min(most, 4 * MOST_WORKERS)
+    if before != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before, wanted), most))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+
+@pytest.mark.usefixtures("many_descriptors")
 def test_there_is_space_for_so_many_workers() -> None:
     file = MemoryFile(1 << 20)
     memories = [SharedMemory(file.fd) for _ in range(MOST_WORKERS)]
