@@ -43,7 +43,7 @@ GROWTH_AIM = 0.02
 
 def resident() -> int:
     """Bytes of memory that the process has."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def make_model() -> lg.Model:

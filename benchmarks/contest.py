@@ -112,7 +112,7 @@ class Course:
 
 def resident() -> int:
     """Bytes of this process that are in memory."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * resource.getpagesize()
 
 
 def rate(seconds: np.ndarray, count: int) -> float:

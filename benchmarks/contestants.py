@@ -162,7 +162,7 @@ class StoreBench(Protocol):
 def build(directory: Path = BUILD) -> Path:
     """Bring the module up to date; returns its file."""
     directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / "lock", "w") as lock:
+    with open(directory / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two tests may want it at once
         if not (directory / "build.ninja").exists():
             _run(

@@ -422,7 +422,7 @@ def main() -> None:
     report_courses(report, found, full, options.quick)
     report.finish(options.json)
     if options.svg is not None:
-        options.svg.write_text(draw(found, full))
+        options.svg.write_text(draw(found, full), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def process(command: list[str]) -> Iterator[str]:
 
 def posts_a_second(address: str, folder: Path, seconds: int) -> float:
     script = folder / "post.lua"
-    script.write_text(POST)
+    script.write_text(POST, encoding="utf-8")
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}", "-s", str(script), f"{address}/v1/events"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     if "Non-2xx" in said or "Socket errors" in said:
@@ -133,12 +133,12 @@ def measure_http(report: Report, folder: Path, rounds: int, seconds: int) -> Non
     if shutil.which("wrk") is None:
         report.could_not_run("posts over HTTP", "wrk is not installed")
         return
-    (folder / "bare.py").write_text(BARE)
+    (folder / "bare.py").write_text(BARE, encoding="utf-8")
     model().save(folder / "model.lgnn")
     edges = np.random.default_rng(0).integers(0, NODES, (2, 10 * NODES))
     src, dst = np.unique(edges, axis=1)
     np.savez(folder / "graph.npz", src=src, dst=dst, x=np.ones((NODES, 2), np.float32))
-    (folder / "deployment.toml").write_text(DEPLOYMENT)
+    (folder / "deployment.toml").write_text(DEPLOYMENT, encoding="utf-8")
     ours, bare = [], []
     for _ in range(rounds):
         with process(
@@ -197,7 +197,7 @@ def measure_appends(report: Report, folder: Path, rounds: int, count: int) -> No
 
 def measure_tail(report: Report, folder: Path, rounds: int, count: int) -> None:
     """One thread that appends, beside a process that follows the log, and without it, in turns."""
-    (folder / "follow.py").write_text(FOLLOW)
+    (folder / "follow.py").write_text(FOLLOW, encoding="utf-8")
     path = folder / "followed.db"
     log = SqliteLog(path)
 

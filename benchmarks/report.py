@@ -21,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from io import TextIOWrapper
 from pathlib import Path
 
 from rich.console import Console
@@ -70,6 +71,8 @@ class Report:
         self._sections: list[tuple[int, str]] = []
         self._notes: list[str] = []
         self._not_run: list[tuple[str, str]] = []
+        if isinstance(sys.stdout, TextIOWrapper):  # in a locale without µ and ≤
+            sys.stdout.reconfigure(errors="replace")
         # A pipe has no width: there the table takes what it needs.
         self.console = Console() if sys.stdout.isatty() else Console(width=160)
 
@@ -123,7 +126,7 @@ class Report:
     def write(self, path: Path) -> None:
         """Write the rows that there are."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n")
+        path.write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n", encoding="utf-8")
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
@@ -186,7 +189,7 @@ def memory_gib() -> float:
 def _processor() -> str:
     """The model as the kernel names it; where it does not, what Python knows."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     facts = dict(line.replace("\t", "").split(":", 1) for line in reversed(lines) if ":" in line)
@@ -200,7 +203,9 @@ def _caches() -> str:
     found = []
     for cache in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         try:
-            level, kind, size = ((cache / field).read_text().strip() for field in ("level", "type", "size"))
+            level, kind, size = (
+                (cache / field).read_text(encoding="utf-8").strip() for field in ("level", "type", "size")
+            )
         except OSError:
             continue
         found.append(f"L{level}{'' if kind == 'Unified' else kind[0].lower()} {size}")
@@ -212,7 +217,7 @@ def render(folder: Path) -> str:
     lines = ["# Results", "", *machine(), ""]
     for path in sorted(folder.glob("*.json")):
         lines += [f"## {path.stem}", "", _line(HEADINGS), _line(["---"] * len(HEADINGS))]
-        lines += [_line(cells(Row(**row))) for row in json.loads(path.read_text())]
+        lines += [_line(cells(Row(**row))) for row in json.loads(path.read_text(encoding="utf-8"))]
         lines.append("")
     return "\n".join(lines)
 
@@ -225,7 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Render a folder of results to its results.md.")
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args().folder
-    (folder / "results.md").write_text(render(folder))
+    (folder / "results.md").write_text(render(folder), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -180,5 +180,5 @@ def _read(process: subprocess.Popen[bytes]) -> None:
 
 
 def _status(pid: int, name: str) -> int:
-    text = Path(f"/proc/{pid}/status").read_text()
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     return 1024 * int(next(line.split()[1] for line in text.splitlines() if line.startswith(name)))

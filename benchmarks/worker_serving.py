@@ -128,7 +128,7 @@ def listening(kind: str, path: Path, other: str) -> Iterator[str]:
 def load(url: str, nodes: int, each: int, seconds: int, folder: Path) -> tuple[float, float, float]:
     """Requests a second, and the median and the 99th percentile of how long one takes, in ms."""
     script = folder / "requests.lua"
-    script.write_text(WRK.format(each=each, nodes=nodes))
+    script.write_text(WRK.format(each=each, nodes=nodes), encoding="utf-8")
     words = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "20s", "-s", str(script), url]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     rate, median, slowest, errors = said.rpartition("found ")[2].split()

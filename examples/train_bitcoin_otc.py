@@ -295,7 +295,7 @@ def main() -> None:
         "test": {"ratings": len(negative), "negative_share": round(float(negative.mean()), 4)},
         "figures": figures,
     }
-    (output / "bitcoin_otc.json").write_text(json.dumps(report, indent=2) + "\n")
+    (output / "bitcoin_otc.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     print(f"On the {len(negative):,} ratings after the cut-off, {negative.mean():.1%} of them negative:")
     print(f"  {'ROC AUC':>60}  average precision")
     for row in figures:

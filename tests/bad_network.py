@@ -5,19 +5,15 @@ It needs LIVEGNN_TOXIPROXY_HOME, a folder with `toxiproxy-server` (tests/README.
 
 import json
 import os
-import socket
 import subprocess
 import time
 import urllib.request
 from pathlib import Path
 
+from ports import free_port
+from waiting import PATIENCE
+
 PROXY_HOME = os.environ.get("LIVEGNN_TOXIPROXY_HOME")
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Proxy:
@@ -31,7 +27,7 @@ class Proxy:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 self._post(
@@ -62,7 +58,7 @@ class Proxy:
             json.dumps(body).encode(),
             {"content-type": "application/json"},
         )
-        urllib.request.urlopen(request, timeout=60).close()  # what it holds back runs out first
+        urllib.request.urlopen(request, timeout=PATIENCE).close()  # what it holds back runs out first
 
     def close(self) -> None:
         self._process.kill()

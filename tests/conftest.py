@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -70,6 +71,18 @@ def pytest_report_header(config: pytest.Config) -> str:
 def _check_waiting() -> None:
     """Whoever is about to wait for a native lock with the interpreter's is told so, wherever it happens."""
     _core.check_waiting(True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _environment() -> Iterator[None]:
+    """Tests, and the processes that they start, talk to servers of this machine, and read what is printed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+            patch.delenv(name)
+        for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # each has the command line print colours
+            patch.delenv(name, raising=False)
+        patch.setenv("COLUMNS", "120")
+        yield
 
 
 @pytest.fixture

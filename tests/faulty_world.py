@@ -14,6 +14,7 @@ from livegnn import Engine, Events
 from livegnn.log import Batch, Log, ReadableLog
 from livegnn.types import State
 from streams import make_graph, make_model
+from waiting import PATIENCE
 
 FIRST_SEED = int(os.environ.get("LIVEGNN_SEED", "0"))
 YEAR = 365 * 86_400.0
@@ -80,13 +81,13 @@ class History:
             self.failures.append(error)
             self.told_more.notify_all()
 
-    def wait_for(self, count: int, seconds: float = 120) -> None:
+    def wait_for(self, count: int) -> None:
         """Returns when so many entries were acknowledged. Raises what a client has failed with."""
         with self.told_more:
-            enough = self.told_more.wait_for(lambda: self.failures or len(self.told) >= count, seconds)
+            enough = self.told_more.wait_for(lambda: self.failures or len(self.told) >= count, PATIENCE)
         if self.failures:
             raise self.failures[0]
-        assert enough, f"{len(self.told)} entries were acknowledged within {seconds} s, {count} are wanted"
+        assert enough, f"{len(self.told)} entries were acknowledged within {PATIENCE} s, {count} are wanted"
 
     def last(self) -> int:
         """The largest number that anybody was told."""

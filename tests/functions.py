@@ -1,13 +1,11 @@
 """Predictors that tests give to workers of functions, and what they answer."""
 
-import asyncio
 import io
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from livegnn.inference import Degrees, Engine, SampledForward
 from livegnn.sampling import Subgraph, sample_subgraph
 from livegnn.serverless.function import Function
 from streams import make_arrays, make_graph, make_model
+from waiting import REQUEST_SECONDS
 
 HERE = Path(__file__).parent
 ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])}
@@ -138,7 +137,7 @@ def function(directory: Path, stage: str = "predict", **settings: object) -> Fun
 
 def body(*ids: int | str, **fields: object) -> bytes:
     """A request that has time to start a worker on a busy machine."""
-    return json.dumps({"ids": list(ids), "timeout": 90, **fields}).encode()
+    return json.dumps({"ids": list(ids), "timeout": REQUEST_SECONDS, **fields}).encode()
 
 
 def expected(*ids: int) -> np.ndarray:
@@ -165,17 +164,3 @@ class WholePredictor:
 def open_snapshot(snapshot_url: str, model_path: str) -> GraphPredictor:
     """What `livegnn function serve --opener` takes; the snapshot is the directory."""
     return GraphPredictor(snapshot_url)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    """Returns when `holds` does."""
-    while not holds():  # noqa: ASYNC110 - of another process
-        await asyncio.sleep(0.005)
-
-
-def runs(process: int | str) -> bool:
-    """Whether a process runs; one that nobody has waited for does not."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False

@@ -2,9 +2,8 @@
 
 import os
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +11,7 @@ import numpy as np
 from livegnn.graph import Graph, View
 from livegnn.log.sqlite import SqliteLog
 from livegnn.types import State
-
-PATIENCE = 60
-"""Seconds until a test gives up."""
+from waiting import wait_until
 
 
 class TellingLog(SqliteLog):
@@ -52,7 +49,7 @@ class Held(View):
         """Once in each forked process, while `open` is false."""
         if os.getpid() != self.process and not self.open:
             self.open = True
-            (self.pipe.parent / "pid").write_text(str(os.getpid()))
+            (self.pipe.parent / "pid").write_text(str(os.getpid()), encoding="utf-8")
             self.pipe.read_bytes()  # waits for who writes, and until that ends
 
     @contextmanager
@@ -60,15 +57,17 @@ class Held(View):
         """The number of the process that waits, which goes on when the block ends."""
         pipe = self._enter()
         try:
-            yield int((self.pipe.parent / "pid").read_text())
+            yield int((self.pipe.parent / "pid").read_text(encoding="utf-8"))
         finally:
             os.close(pipe)
 
     def _enter(self) -> int:
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:  # nobody waits yet
-                assert time.monotonic() < end
-                time.sleep(0.001)
+        opened: list[int] = []
+
+        def waits() -> list[int]:
+            with suppress(OSError):  # nobody waits yet
+                opened.append(os.open(self.pipe, os.O_WRONLY | os.O_NONBLOCK))
+            return opened
+
+        wait_until(waits, "the process that writes a checkpoint")
+        return opened[0]

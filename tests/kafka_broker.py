@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from bad_network import PROXY_HOME, Proxy, free_port
+from bad_network import PROXY_HOME, Proxy
+from ports import free_port
+from waiting import PATIENCE
 
 HOME = os.environ.get("LIVEGNN_KAFKA_HOME")
 
@@ -70,14 +72,16 @@ class Broker:
         admin = AdminClient(
             {"bootstrap.servers": self.servers, "log_level": 2, "reconnect.backoff.max.ms": 200}
         )
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 if admin.list_topics(timeout=2).brokers:
                     return
             except Exception:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError((self.folder / "said").read_text(errors="replace")[-2000:]) from None
+                    raise RuntimeError(
+                        (self.folder / "said").read_text(errors="replace", encoding="utf-8")[-2000:]
+                    ) from None
 
     def kill(self) -> None:
         """Ends it as `kill -9` does."""

@@ -164,15 +164,15 @@ def fails(row: Mapping[str, object]) -> bool:
 
 
 def write_page(results: Mapping[str, object]) -> None:
-    text = PAGE.read_text()
+    text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(before + page(results) + after)
+    PAGE.write_text(before + page(results) + after, encoding="utf-8")
 
 
 def merge(file: Path, found: Sequence[Found]) -> dict[str, object]:
     """What was found, with the rows of a file that were not asked for now, in the order of the groups."""
-    old = json.loads(file.read_text())["rows"] if file.exists() else []
+    old = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
     new = {(one.group, one.name): asdict(one) for one in found}
     rows = {(row["group"], row["name"]): row for row in old} | new
     order = list(TITLES)
@@ -213,7 +213,7 @@ def main() -> int:
             print(f"{took:5.1f} s  {found}", flush=True)
             if options.json:
                 results = merge(options.json, every)
-                options.json.write_text(json.dumps(results, indent=1) + "\n")
+                options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.page:
         write_page(results)
     return 0

@@ -4,6 +4,8 @@ They need root and `ip` of iproute2; tests are skipped where either is missing o
 """
 
 import os
+import random
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -16,7 +18,7 @@ def _why_not() -> str | None:
     """Why there can be no namespaces here."""
     if shutil.which("ip") is None:
         return "there is no command ip"
-    name = f"lgt{os.getpid()}"
+    name = f"lgt{secrets.token_hex(4)}"
     try:
         _ip("netns", "add", name)
         try:
@@ -30,19 +32,37 @@ def _why_not() -> str | None:
 
 
 def _ip(*words: str) -> str:
-    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+    environment = {**os.environ, "LC_ALL": "C"}
+    return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, env=environment).stdout
+
+
+def _bridge_of(number: int) -> str:
+    return f"lg{number}b"
+
+
+def _take_bridge() -> int:
+    """Makes a bridge that nobody has, and returns its number: what has the number in its name or address is
+    this test's own, because the system makes a bridge once.
+    """
+    for number in random.SystemRandom().sample(range(1, 255), 254):
+        try:
+            _ip("link", "add", _bridge_of(number), "type", "bridge")
+        except subprocess.CalledProcessError as error:
+            if "File exists" not in error.stderr:
+                raise
+        else:
+            return number
+    raise AssertionError("there must be a bridge that nobody has, got 254 of other tests")
 
 
 class Network:
     """Machines 0, 1, ... with addresses of their own; `host` is the address of the tests' own machine."""
 
     def __init__(self, machines: int) -> None:
-        self._name = f"lg{os.getpid() % 100_000}"
-        self._net = f"10.213.{os.getpid() % 250}"
+        self._number = _take_bridge()
         self._machines = machines
         self.host = f"{self._net}.1"
         try:
-            _ip("link", "add", self._bridge, "type", "bridge")
             _ip("addr", "add", f"{self.host}/24", "dev", self._bridge)
             _ip("link", "set", self._bridge, "up")
             for machine in range(machines):
@@ -52,8 +72,16 @@ class Network:
             raise
 
     @property
+    def _name(self) -> str:
+        return f"lg{self._number}"
+
+    @property
+    def _net(self) -> str:
+        return f"10.213.{self._number}"
+
+    @property
     def _bridge(self) -> str:
-        return f"{self._name}b"
+        return _bridge_of(self._number)
 
     def _add(self, machine: int) -> None:
         space, outside, inside = self._space(machine), self._link(machine), f"{self._link(machine)}i"

@@ -66,7 +66,7 @@ class Absent:
 def open_example(path: Path, given: Mapping[str, object]) -> Example:
     """Executes a file's imports, classes and constants. given: names that it finds, instead of its own."""
     example = Example("example")
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     example.tree, example.file = ast.parse(text), path.name
     linecache.cache[path.name] = (len(text), None, text.splitlines(keepends=True), path.name)
     vars(example).update({"device": "cpu", **given})

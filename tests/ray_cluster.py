@@ -11,12 +11,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from waiting import wait_until
 
 MARK = "LIVEGNN_RAY_TEST"
 
@@ -77,21 +78,21 @@ class Processes:
                     found.append(process)
         return found
 
+    def _kill_all(self) -> list[int]:
+        """Kills those that run, and returns them."""
+        left = self.running()
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        return left
+
     def at_end(self, call: Callable[[], object]) -> None:
         """Has `call` called when all of them are gone."""
         self._at_end.append(call)
 
     def end(self) -> None:
         """Kills all of them. Raises AssertionError if some are left."""
-        ends = time.monotonic() + 30
-        while left := self.running():
-            assert time.monotonic() < ends, f"processes {left} do not end"
-            for process in left:
-                try:
-                    os.kill(process, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            time.sleep(0.05)
+        wait_until(lambda: not self._kill_all(), "the end of a cluster's processes")
         while self._at_end:
             self._at_end.pop()()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -131,7 +132,7 @@ class Driver:
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
-            raise AssertionError(f"the driver has ended: {self._said.read_text()[-3000:]}")
+            raise AssertionError(f"the driver has ended: {self._said.read_text(encoding='utf-8')[-3000:]}")
         answer = json.loads(line)
         assert "error" not in answer, answer["error"]
         return answer["value"]
@@ -141,15 +142,19 @@ class Driver:
         assert isinstance(found, list)
         return [Worker(*one) for one in found]
 
-    def until(self, holds: Callable[[list[Worker]], object], seconds: float = 150) -> list[Worker]:
+    def until(self, holds: Callable[[list[Worker]], object]) -> list[Worker]:
         """Waits until something holds of the workers, and returns them."""
-        ends = time.monotonic() + seconds
-        while True:
-            workers = self.workers()
-            if holds(workers):
-                return workers
-            assert time.monotonic() < ends, f"{workers}\n{self.ask('said')}"[:3000]
-            time.sleep(0.05)
+        workers: list[Worker] = []
+
+        def hold() -> object:
+            workers[:] = self.workers()
+            return holds(workers)
+
+        try:
+            wait_until(hold)
+        except AssertionError as error:
+            raise AssertionError(f"{workers}\n{self.ask('said')}"[:3000]) from error
+        return workers
 
 
 def main() -> None:

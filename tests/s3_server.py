@@ -17,8 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from bad_network import PROXY_HOME, free_port
+from bad_network import PROXY_HOME
 from livegnn.serverless.objects import Objects, open_objects
+from ports import free_port
+from waiting import PATIENCE
 
 HOME = os.environ.get("LIVEGNN_S3_HOME")
 KEYS = {"access_key_id": "livegnn", "secret_access_key": "livegnn-secret", "region": "us-east-1"}
@@ -53,7 +55,7 @@ class S3Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5).close()

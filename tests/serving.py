@@ -48,7 +48,8 @@ def write_deployment(
     path.write_text(
         DEPLOYMENT.format(
             every_events=every_events, max_batch_events=max_batch_events, threads=threads, views=views
-        )
+        ),
+        encoding="utf-8",
     )
     return path
 

@@ -439,7 +439,7 @@ def main() -> int:
             "not imported": refused,
             "kinds": kinds,
         }
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     return 1 if failures else 0
 
 

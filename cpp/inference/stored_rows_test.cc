@@ -1,6 +1,7 @@
 // Rows that are kept in memory, in a file, or computed when they are read.
 #include "inference/stored_rows.h"
 
+#include <filesystem>
 #include <vector>
 
 #include "inference/engine_model.h"
@@ -40,7 +41,7 @@ TEST(stored_rows_are_the_same_whatever_is_kept) {
       commit(stream.begin(60, 250), &graph, {});
       Engine plain(graph, setting.make(), threads);
       Engine saver(graph, keeping_aggregates(setting.make()), threads);
-      Engine mapped(graph, setting.make(), threads, "/tmp");
+      Engine mapped(graph, setting.make(), threads, std::filesystem::temp_directory_path().string());
       for (Engine* engine : {&plain, &saver, &mapped}) engine->initialize();
       CHECK(mapped.state().mapped_bytes() > 0);
       Preparation prepared[3];

@@ -262,11 +262,15 @@ TEST(graph_store_keeps_edges_with_keys_apart) {
 namespace {
 
 size_t anonymous_memory() {
+  // Also what the system has moved elsewhere, because others need memory.
   std::ifstream status("/proc/self/status");
+  size_t bytes = 0;
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("RssAnon:")) return std::stoul(line.substr(8)) * 1024;
+    if (line.starts_with("RssAnon:")) bytes += std::stoul(line.substr(8)) * 1024;
+    if (line.starts_with("VmSwap:")) bytes += std::stoul(line.substr(7)) * 1024;
   }
-  testing::fail(__FILE__, __LINE__, "no RssAnon in /proc/self/status");
+  CHECK(bytes > 0);
+  return bytes;
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ TEST(a_forked_process_makes_the_lock_free) {
     while (!waits) std::this_thread::yield();
     const pid_t child = fork();
     if (child == 0) {
-      alarm(60);
+      alarm(300);  // for a child that waits for ever
       alone.release()->renew();
       for (int round = 0; round < 2; ++round) {
         std::unique_lock writer(lock);

@@ -120,7 +120,7 @@ def test_import_writes_a_model_and_says_what_it_understood(tmp_path: Path) -> No
     assert model.width(model.output) == 8
 
     narrow = Schema({"node": 3}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
-    (tmp_path / "schema.json").write_text(json.dumps(narrow.to_json()))
+    (tmp_path / "schema.json").write_text(json.dumps(narrow.to_json()), encoding="utf-8")
     for arguments, message in [
         (("ranks.pt2", "--schema", "schema.json"), "reads 4 channels of 'node'"),
         (("missing.pt2", "--schema", "ranks.pt2"), "must be a deployment file"),
@@ -224,7 +224,7 @@ def test_import_writes_over_nothing_that_it_reads(tmp_path: Path) -> None:
     (tmp_path / "other.lgnn").symlink_to("ranks.pt2")
     (tmp_path / "hard.lgnn").hardlink_to(tmp_path / "ranks.pt2")
     schema = Schema({"node": 4}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
-    (tmp_path / "schema.json").write_text(json.dumps(schema.to_json()))
+    (tmp_path / "schema.json").write_text(json.dumps(schema.to_json()), encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
     names = sorted(os.listdir(tmp_path))
     for to, message in [
@@ -249,7 +249,9 @@ def test_import_writes_over_nothing_that_it_reads(tmp_path: Path) -> None:
 
 
 def test_import_without_torch_says_what_to_install(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('no torch', name='torch')")
+    (tmp_path / "torch.py").write_text(
+        "raise ModuleNotFoundError('no torch', name='torch')", encoding="utf-8"
+    )
     result = subprocess.run(
         [
             sys.executable,
@@ -270,7 +272,7 @@ def test_import_without_torch_says_what_to_install(tmp_path: Path) -> None:
 
 def test_errors_are_shown_without_a_traceback(tmp_path: Path) -> None:
     deployment = write_deployment(tmp_path)
-    deployment.write_text(deployment.read_text().replace("[log]", "[logs]"))
+    deployment.write_text(deployment.read_text(encoding="utf-8").replace("[log]", "[logs]"), encoding="utf-8")
     result = call("serve", str(deployment))
     assert result.returncode == 1
     assert result.stderr.strip().endswith("unknown section 'logs': did you mean 'log'?")
@@ -294,6 +296,17 @@ def test_an_address_that_cannot_be_had_is_one_line(tmp_path: Path) -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()
     assert line.startswith("error: cannot listen at 192.0.2.1 port 8080, ")
+
+
+def test_letters_that_the_terminal_has_not_are_escaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / os.fsdecode("łąka.lgck".encode())
+    checkpoint.write(path, {"graph": lg.Graph.from_edges([0], [1]).state()}, 0)
+    monkeypatch.setenv("PYTHONUTF8", "1")
+    monkeypatch.setenv("PYTHONIOENCODING", "iso8859-1")
+    result = call("checkpoint", "verify", str(path))
+    assert result.stdout.endswith("\\u0142\\u0105ka.lgck: whole, event 0\n"), result.stderr
 
 
 def test_a_log_that_was_swapped_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from livegnn.demo.session import Session, open_session
 from livegnn.errors import InputError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.types import JSON, State
+from waiting import PATIENCE
 
 REPLAYED = 200
 
@@ -39,7 +40,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 def ask(demo: Session, path: str, change: JSON = None) -> tuple[int, str, bytes]:
     """Status, media type and body of the answer; `change` is put, if there is one."""
-    with closing(HTTPConnection(*demo.address, timeout=30)) as connection:
+    with closing(HTTPConnection(*demo.address, timeout=PATIENCE)) as connection:
         if change is None:
             connection.request("GET", path)
         else:
@@ -117,7 +118,7 @@ def test_the_state_has_the_figures(demo: Session) -> None:
 
 
 def test_the_feed_sends_the_state(demo: Session) -> None:
-    with closing(HTTPConnection(*demo.address, timeout=30)) as connection:
+    with closing(HTTPConnection(*demo.address, timeout=PATIENCE)) as connection:
         connection.request("GET", "/demo/feed")
         answer = connection.getresponse()
         assert answer.headers.get_content_type() == "text/event-stream"

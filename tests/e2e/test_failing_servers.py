@@ -9,8 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+import loopback
 from serving import Server, write_deployment
+from waiting import PATIENCE, REQUEST_SECONDS
 
+APPEND = f"/v1/events?wait=true&timeout={REQUEST_SECONDS}"
 ADD = {"events": [{"event": "add_node", "id": 900}]}
 
 
@@ -19,22 +22,24 @@ def fail_the_loop(directory: Path, client: httpx.Client) -> None:
     with sqlite3.connect(directory / "events.db") as connection:
         connection.execute("INSERT INTO batches VALUES (1, 0)")
     connection.close()
-    assert client.post("/v1/events?wait=true&timeout=60", json=ADD).status_code == 202
+    assert client.post(APPEND, json=ADD).status_code == 202
 
 
 def start_second(deployment: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "livegnn.cli", "serve", str(deployment)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("same_port", [False, True])
 def test_a_second_server_ends_at_once_and_touches_nothing(tmp_path: Path, same_port: bool) -> None:
     deployment = write_deployment(tmp_path)
-    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
-        assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 1, "status": "applied"}
+    with Server(deployment) as server, loopback.Client(base_url=server.address) as client:
+        assert client.post(APPEND, json=ADD).json() == {"seq": 1, "status": "applied"}
         port = server.address.rpartition(":")[2]
         if same_port:
-            deployment.write_text(deployment.read_text().replace("port = 0", f"port = {port}"))
+            deployment.write_text(
+                deployment.read_text(encoding="utf-8").replace("port = 0", f"port = {port}"), encoding="utf-8"
+            )
         before = {path.name: path.read_bytes() for path in tmp_path.glob("events.db*")}
         second = start_second(deployment)
         assert second.returncode == 1
@@ -46,26 +51,26 @@ def test_a_second_server_ends_at_once_and_touches_nothing(tmp_path: Path, same_p
         assert expected in second.stderr
         assert "Traceback" not in second.stderr
         assert {path.name: path.read_bytes() for path in tmp_path.glob("events.db*")} == before
-        assert client.post("/v1/events?wait=true", json=ADD).json() == {"seq": 2, "status": "applied"}
+        assert client.post(APPEND, json=ADD).json() == {"seq": 2, "status": "applied"}
         assert server.stop() == 0
     with Server(deployment) as server:
-        assert httpx.get(server.address + "/healthz").json() == {"status": "ok", "seq": 2, "log_seq": 2}
+        assert loopback.get(server.address + "/healthz").json() == {"status": "ok", "seq": 2, "log_seq": 2}
 
 
 def test_a_server_whose_loop_fails_ends_with_an_error(tmp_path: Path) -> None:
     deployment = write_deployment(tmp_path)
     with Server(deployment, stderr=subprocess.PIPE) as server:
-        with httpx.Client(base_url=server.address, timeout=60) as client:
+        with loopback.Client(base_url=server.address) as client:
             fail_the_loop(tmp_path, client)
-        _, said = server.process.communicate(timeout=60)
+        _, said = server.process.communicate(timeout=PATIENCE)
         assert server.process.returncode == 1
         assert "error: the runtime ended at event 0" in said.splitlines()[-1]
 
 
 def test_a_server_may_wait_after_its_loop_has_failed(tmp_path: Path) -> None:
     deployment = write_deployment(tmp_path)
-    deployment.write_text(deployment.read_text() + 'when_failed = "wait"\n')
-    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+    deployment.write_text(deployment.read_text(encoding="utf-8") + 'when_failed = "wait"\n', encoding="utf-8")
+    with Server(deployment) as server, loopback.Client(base_url=server.address) as client:
         answer = client.get("/v1/predictions?ids=1")
         assert "stale" not in answer.json()
         assert "livegnn-stale" not in answer.headers
@@ -89,7 +94,7 @@ def test_a_stop_while_a_body_comes_is_clean(tmp_path: Path, path: str) -> None:
     with socket.create_connection((host, int(port))) as client:
         head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
         client.sendall(head.encode() + b'content-length: 1000\r\n\r\n{"events": [')
-        httpx.get(f"{server.address}/healthz")  # it has been read
+        loopback.get(f"{server.address}/healthz")  # it has been read
         assert server.stop() == 0
         answer = client.recv(10_000)
     assert answer.startswith(b"HTTP/1.1 503 ")

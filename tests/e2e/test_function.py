@@ -8,16 +8,20 @@ import socket
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, runs
+import loopback
+from functions import ENVIRONMENT, HANG, KILL, asked, body, expected
 from livegnn.serverless.writer import write_snapshot
+from ports import free_port
+from processes import runs
 from streams import make_graph, make_model
+from waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
 JSON = {"content-type": "application/json"}
@@ -49,12 +53,14 @@ class Container:
 
     def post(self, content: bytes, **headers: str) -> httpx.Response:
         url = f"{self.address}/v1/predictions"
-        return httpx.post(url, content=content, headers=JSON | headers, timeout=100)
+        return loopback.post(url, content=content, headers=JSON | headers)
 
-    def until(self, holds: object) -> None:
-        while not holds():  # type: ignore[operator]
+    def until(self, holds: Callable[[], object]) -> None:
+        def goes_on() -> object:
             assert self.process.poll() is None
-            time.sleep(0.01)
+            return holds()
+
+        wait_until(goes_on)
 
     def __enter__(self) -> "Container":
         return self
@@ -73,9 +79,7 @@ def in_background(work: object) -> tuple[threading.Thread, list[httpx.Response]]
 
 @pytest.mark.parametrize("words", [("--workers", "1"), ("--place", "threads", "--workers", "1")], ids=len)
 def test_it_listens_at_port_and_answers_as_the_server(tmp_path, words) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with Container(tmp_path, *words, port=str(port)) as container:
         assert container.address == f"http://127.0.0.1:{port}"
         assert not list(tmp_path.glob("*-*")), "nothing is opened before a request comes"
@@ -95,16 +99,16 @@ def test_it_listens_at_port_and_answers_as_the_server(tmp_path, words) -> None:
             415,
             "UnknownMediaType",
         )
-        assert refused(httpx.get(f"{container.address}/v1/models")) == (404, "UnknownPath")
-        wrong = httpx.get(f"{container.address}/v1/predictions")
+        assert refused(loopback.get(f"{container.address}/v1/models")) == (404, "UnknownPath")
+        wrong = loopback.get(f"{container.address}/v1/predictions")
         assert (*refused(wrong), wrong.headers["allow"]) == (405, "UnknownMethod", "POST")
-        with_parameter = httpx.post(f"{container.address}/v1/predictions?foo=1", content=body(3))
+        with_parameter = loopback.post(f"{container.address}/v1/predictions?foo=1", content=body(3))
         assert refused(with_parameter) == (400, "InputError")
         assert "takes no parameters, got 'foo'" in with_parameter.json()["error"]["message"]
-        assert refused(httpx.get(f"{container.address}/metrics?foo")) == (400, "InputError")
-        health = httpx.get(f"{container.address}/v1/health?")
+        assert refused(loopback.get(f"{container.address}/metrics?foo")) == (400, "InputError")
+        health = loopback.get(f"{container.address}/v1/health?")
         assert health.json()["stages"]["predict"]["idle"] == 1
-        head = httpx.head(f"{container.address}/v1/health")
+        head = loopback.head(f"{container.address}/v1/health")
         assert (head.status_code, head.content) == (200, b"")
         assert int(head.headers["content-length"]) > 0
 
@@ -145,7 +149,7 @@ def test_more_requests_than_its_concurrency_are_refused(tmp_path) -> None:
         container.until(lambda: asked(tmp_path, HANG))
         second = in_background(lambda: container.post(body(5)))
         health = f"{container.address}/v1/health"
-        container.until(lambda: httpx.get(health).json()["requests"] == 2)
+        container.until(lambda: loopback.get(health).json()["requests"] == 2)
         refused = container.post(body(6))
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.json()["error"]["type"] == "OverloadedError"
@@ -173,7 +177,7 @@ def test_sigterm_answers_what_is_here_and_leaves_nothing(tmp_path) -> None:
         (tmp_path / "go on").touch()
         thread.join()
         assert found[0].status_code == 200
-        assert container.process.wait(60) == 0
+        assert container.process.wait(PATIENCE) == 0
         assert not [worker for worker in workers if runs(worker)]
 
 
@@ -181,7 +185,7 @@ def test_sigterm_refuses_what_does_not_come_or_end_in_time(tmp_path, capfd) -> N
     """Bodies that are sent by half, and a request that is never answered: each client reads why."""
 
     def begin(address: httpx.URL) -> socket.socket:
-        half = socket.create_connection((address.host, address.port), timeout=60)
+        half = socket.create_connection((address.host, address.port), timeout=PATIENCE)
         lines = ("POST /v1/predictions HTTP/1.1", "host: x", "expect: 100-continue", "content-length: 1000")
         half.sendall("\r\n".join([*lines, "", ""]).encode() + b'{"ids":')
         assert half.recv(100).startswith(b"HTTP/1.1 100"), "its body is being read"
@@ -201,7 +205,7 @@ def test_sigterm_refuses_what_does_not_come_or_end_in_time(tmp_path, capfd) -> N
         thread.join()
         assert (found[0].status_code, found[0].headers["retry-after"]) == (503, "1")
         assert found[0].json()["error"]["type"] == "OverloadedError"
-        assert container.process.wait(60) == 0
+        assert container.process.wait(PATIENCE) == 0
         assert not [worker for worker in asked(tmp_path, HANG) if runs(worker)]
     assert "Traceback" not in capfd.readouterr().err
 
@@ -212,8 +216,7 @@ def test_workers_end_with_a_node_that_is_killed(tmp_path) -> None:
         (worker,) = asked(tmp_path, 3)
         container.process.kill()
         container.process.wait()
-        while runs(worker):
-            time.sleep(0.01)
+        wait_until(lambda: not runs(worker), "the end of a worker")
 
 
 def test_a_worker_that_dies_costs_one_request(tmp_path) -> None:
@@ -221,9 +224,9 @@ def test_a_worker_that_dies_costs_one_request(tmp_path) -> None:
         failed = container.post(body(KILL))
         assert (failed.status_code, failed.json()["error"]["type"]) == (500, "WorkersFailed")
         assert container.post(body(3)).status_code == 200
-        text = httpx.get(f"{container.address}/metrics").text
+        text = loopback.get(f"{container.address}/metrics").text
         assert 'livegnn_function_dead_workers_total{stage="predict"} 2\n' in text
-        page = (ROOT / "docs" / "functions.md").read_text()
+        page = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")
         shown = set(re.findall(r"^\| `(livegnn_function_\w+)`", page, re.MULTILINE))
         assert shown == set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
 
@@ -247,7 +250,7 @@ def test_wrong_settings_are_told() -> None:
     ):
         command = ["function", "serve", "--snapshot", "x", "--model", "y", "--port", "0", *words]
         found = subprocess.run(
-            [sys.executable, "-m", "livegnn.cli", *command], capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "livegnn.cli", *command], capture_output=True, text=True, timeout=PATIENCE
         )
         assert found.returncode == 1
         assert said in found.stderr

@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from functions import ENVIRONMENT, FAIL, ROOM, asked, body, expected
 from livegnn.serverless.function import PREDICTOR
 from livegnn.serverless.writer import write_snapshot
 from streams import make_graph, make_model
+from waiting import PATIENCE, wait_until
 
 HANDLER = "livegnn.serverless.lambda_handler.handler"
 
@@ -29,7 +31,7 @@ class RuntimeApi(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Requests)
         self.events: queue.Queue[object] = queue.Queue()
-        self.answers: queue.Queue[tuple[str, object]] = queue.Queue()
+        self.answers: queue.Queue[tuple[str, dict]] = queue.Queue()
         threading.Thread(target=self.serve_forever).start()
 
 
@@ -47,7 +49,7 @@ class _Requests(BaseHTTPRequestHandler):
         self.send_response(200)
         for name, value in {
             "Lambda-Runtime-Aws-Request-Id": "8476a536-e9f4-11e8-9739-2dfe598c3fcd",
-            "Lambda-Runtime-Deadline-Ms": "1893456000000",
+            "Lambda-Runtime-Deadline-Ms": str(int(1000 * (time.time() + PATIENCE))),
             "Lambda-Runtime-Invoked-Function-Arn": "arn:aws:lambda:eu-west-1:123456789012:function:livegnn",
             "Content-Type": "application/json",
             "Content-Length": str(len(content)),
@@ -75,6 +77,7 @@ class Instance:
         environment = {
             **os.environ,
             **ENVIRONMENT,
+            "LC_ALL": "C.UTF-8",  # the client reads names of headers by the rules of the language
             "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{self.api.server_port}",
             "LIVEGNN_SNAPSHOT": str(folder),
             "LIVEGNN_MODEL": "none",
@@ -86,9 +89,16 @@ class Instance:
 
     def invoke(self, event: object) -> dict:
         self.api.events.put(event)
-        path, answer = self.api.answers.get(timeout=120)
+        path, answer = self.answer()
         assert path.endswith("/response"), (path, answer)
         return answer
+
+    def answer(self) -> tuple[str, dict]:
+        """What comes next. Raises AssertionError with what the instance has said when it ends."""
+        wait_until(lambda: not self.api.answers.empty() or self.process.poll() is not None)
+        if self.api.answers.empty():
+            raise AssertionError(self.process.communicate()[1].decode(errors="replace")[-3000:])
+        return self.api.answers.get()
 
     def __enter__(self) -> "Instance":
         return self
@@ -214,7 +224,7 @@ def test_a_request_may_take_what_the_instance_has_left(tmp_path) -> None:
 
 def test_a_function_that_cannot_begin_says_why(tmp_path) -> None:
     with Instance(tmp_path, LIVEGNN_FUNCTION="functions:nothing") as instance:
-        path, answer = instance.api.answers.get(timeout=120)
+        path, answer = instance.answer()
         assert path == "init/error"
         assert "nothing" in answer["errorMessage"]
-        assert instance.process.wait(60) != 0
+        assert instance.process.wait(PATIENCE) != 0

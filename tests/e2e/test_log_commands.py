@@ -11,9 +11,9 @@ from contextlib import closing, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
 import pytest
 
+import loopback
 from livegnn import Events, checkpoint
 from livegnn.cli import main
 from livegnn.deployment import Deployment
@@ -24,6 +24,7 @@ from livegnn.log.tail import SqliteTail
 from livegnn.runtime import Runtime, list_checkpoints
 from serving import Server, write_deployment
 from streams import make_stream
+from waiting import PATIENCE, REQUEST_SECONDS
 
 BAD = Events().remove_edges(10**6, 3)
 
@@ -134,7 +135,7 @@ def test_export_writes_what_the_log_holds(deployment: Path) -> None:
     after, to = entries[9].seq, entries[19].seq
     part = deployment.parent / "part.jsonl"
     assert said("export", log_of(deployment), "--after", after, "--to", to, "-o", part) == ""
-    assert [json.loads(line)["seq"] for line in part.read_text().splitlines()] == list(
+    assert [json.loads(line)["seq"] for line in part.read_text(encoding="utf-8").splitlines()] == list(
         range(after + 1, to + 1)
     )
     assert said("export", deployment, "--after", entries[-1].seq) == ""
@@ -209,7 +210,7 @@ def test_an_output_is_none_of_the_files_that_are_read(deployment: Path) -> None:
     """By its name, another way to it, a symbolic or a hard link; and free names beside the log."""
     folder = deployment.parent
     (folder / "models").mkdir()
-    (folder / "models" / "models.json").write_text("{}")
+    (folder / "models" / "models.json").write_text("{}", encoding="utf-8")
     SqliteTail(log_of(deployment), "reader").close()
     names = ["events.db", "events.db-mark", "events.db-lock", "events.db-consumers/reader"]
     of_deployment = ["deployment.toml", "graph.npz", "model.lgnn", "models/models.json"]
@@ -295,20 +296,20 @@ def test_trim_keeps_what_checkpoints_need(deployment: Path) -> None:
     assert first["seq"] == oldest + 1
     (deployment.parent / "checkpoints").rename(deployment.parent / "away")
     assert "must hold 2 checkpoints" in refusal("trim", deployment)
-    lines = re.sub(r"\[checkpoint\][^\[]*", "", deployment.read_text())
-    deployment.write_text(lines)
+    lines = re.sub(r"\[checkpoint\][^\[]*", "", deployment.read_text(encoding="utf-8"))
+    deployment.write_text(lines, encoding="utf-8")
     assert "must have a section [checkpoint]" in refusal("trim", deployment)
 
 
 def test_bind_accepts_a_change(deployment: Path) -> None:
     said_before = said("bind", deployment)
     assert said_before == f"{log_of(deployment)} is bound to {deployment}\n"
-    text = deployment.read_text()
-    deployment.write_text(text.replace('"graph.npz"', '"graph.npz"\nparallel = "last"'))
+    text = deployment.read_text(encoding="utf-8")
+    deployment.write_text(text.replace('"graph.npz"', '"graph.npz"\nparallel = "last"'), encoding="utf-8")
     assert 'graph/parallel must be "refuse", got "last"' in refusal("replay", deployment, "--to", 10)
     assert 'graph/parallel: "refuse" -> "last"' in said("bind", deployment)
     assert said("replay", deployment, "--to", 10).startswith("seq ")
-    deployment.write_text(text.replace("events.db", "other.db"))
+    deployment.write_text(text.replace("events.db", "other.db"), encoding="utf-8")
     assert "there must be a log at" in refusal("bind", deployment)
     assert not (deployment.parent / "other.db").exists()
 
@@ -316,8 +317,9 @@ def test_bind_accepts_a_change(deployment: Path) -> None:
 def test_what_only_reads_runs_beside_a_server(deployment: Path) -> None:
     """And what writes does not."""
     with Server(deployment) as server:
-        answer = httpx.post(
-            f"{server.address}/v1/events?wait=true", json={"events": [{"event": "add_node", "id": 10**7}]}
+        answer = loopback.post(
+            f"{server.address}/v1/events?wait=true&timeout={REQUEST_SECONDS}",
+            json={"events": [{"event": "add_node", "id": 10**7}]},
         )
         assert answer.status_code == 200, answer.text
         seq = answer.json()["seq"]
@@ -328,8 +330,8 @@ def test_what_only_reads_runs_beside_a_server(deployment: Path) -> None:
         for command in (("retry", deployment, 5), ("trim", deployment), ("bind", deployment)):
             assert f"process {server.process.pid} runs on it" in refusal(*command)
         tail = SqliteTail(log_of(deployment), "mirror", after=seq)
-        httpx.post(f"{server.address}/v1/events", json={"events": [{"event": "remove_node", "id": 10**7}]})
-        assert tail.wait(60)
+        loopback.post(f"{server.address}/v1/events", json={"events": [{"event": "remove_node", "id": 10**7}]})
+        assert tail.wait(PATIENCE)
         assert tail.entries()[0].events == Events().remove_nodes(10**7)
         tail.close()
 
@@ -339,7 +341,7 @@ def test_a_base_alone_is_replayed(tmp_path: Path) -> None:
     graph = Graph.from_edges([0, 1], [1, 2])
     checkpoint.write(tmp_path / "graph.lgck", {"graph": graph.state()}, 0)
     path = tmp_path / "deployment.toml"
-    path.write_text('[graph]\npath = "graph.lgck"\n[log]\npath = "events.db"\n')
+    path.write_text('[graph]\npath = "graph.lgck"\n[log]\npath = "events.db"\n', encoding="utf-8")
     assert "got no such file" in refusal("replay", path, "--to", 0)
     runtime = Deployment.read(path).open()
     runtime.append(Events().add_edges(2, 0))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import loopback
 from livegnn import Engine, Events, Graph, Query
 from livegnn.cli import app
 from livegnn.deployment import Deployment
@@ -17,6 +18,7 @@ from livegnn.errors import InputError, LiveGNNError
 from livegnn.model import Input, Model, Step
 from serving import Server, write_deployment
 from streams import WIDTH, make_model, make_stream
+from waiting import REQUEST_SECONDS
 
 IDS = ",".join(map(str, range(0, 40, 5)))
 
@@ -31,7 +33,7 @@ def call(server: Server, *arguments: object) -> str:
 
 
 def predictions(server: Server, **query: str) -> list[list[float]]:
-    answer = httpx.get(f"{server.address}/v1/predictions", params={"ids": IDS, **query})
+    answer = loopback.get(f"{server.address}/v1/predictions", params={"ids": IDS, **query})
     assert answer.status_code == 200, answer.text
     rows: list[list[float]] = answer.json()["predictions"]
     return rows
@@ -48,7 +50,7 @@ class Load:
             thread.start()
 
     def _post(self) -> None:
-        with httpx.Client(base_url=self.address) as client:
+        with loopback.Client(base_url=self.address) as client:
             for events in make_stream(5000, seed=5):
                 if self._stopping.is_set():
                     return
@@ -60,7 +62,7 @@ class Load:
                 self.posted = answer.json()["seq"]
 
     def _read(self) -> None:
-        with httpx.Client(base_url=self.address) as client:
+        with loopback.Client(base_url=self.address) as client:
             while not self._stopping.is_set():
                 self._check(client.get("/v1/predictions", params={"ids": "0"}), may_be_gone=True)
                 self.read += 1
@@ -95,7 +97,10 @@ def test_a_model_takes_over_under_load_and_stays_after_a_crash(tmp_path: Path) -
         assert load.wrong == []
         assert load.read > 0
         assert "better answers in the place of engine" in switched
-        httpx.get(f"{server.address}/v1/predictions", params={"ids": "0", "min_seq": str(load.posted)})
+        loopback.get(
+            f"{server.address}/v1/predictions",
+            params={"ids": "0", "min_seq": str(load.posted), "timeout": REQUEST_SECONDS},
+        )
         of_better = predictions(server)
         assert of_better == predictions(server, model="better") != predictions(server, model="engine")
         server.kill()
@@ -132,7 +137,7 @@ def test_a_model_on_samples_beside_an_exact_one(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="mode"):
             call(server, "deploy", tmp_path / "samples.lgnn", "--name", "other", "--mode", "presample")
     with Server(path) as server:
-        answer = httpx.post(f"{server.address}/v1/samples", json={"ids": [0], "model": "samples"})
+        answer = loopback.post(f"{server.address}/v1/samples", json={"ids": [0], "model": "samples"})
         assert answer.status_code == httpx.codes.OK, answer.text
         assert call(server, "compare", "samples") == found
 
@@ -143,14 +148,15 @@ def test_the_feed_tells_of_a_switch_once_and_in_order(tmp_path: Path) -> None:
     with Server(path) as server:
         call(server, "deploy", tmp_path / "better.lgnn", "--hold")
         told: list[tuple[str, dict[str, object]]] = []
-        with httpx.stream("GET", f"{server.address}/v1/changes", timeout=60) as feed:
+        with loopback.stream("GET", f"{server.address}/v1/changes") as feed:
             lines = feed.iter_lines()
             kind = next(lines).removeprefix("event: ")
             assert kind == "ready"
             for source in (1, 2):
                 content = Events().add_edges([source], [9], weight=[1.0]).to_json_lines()
                 headers = {"content-type": "application/x-ndjson"}
-                httpx.post(f"{server.address}/v1/events?wait=true", content=content, headers=headers)
+                append = f"{server.address}/v1/events?wait=true&timeout={REQUEST_SECONDS}"
+                loopback.post(append, content=content, headers=headers)
                 if source == 1:
                     call(server, "switch", "better")
             for line in lines:
@@ -163,7 +169,7 @@ def test_the_feed_tells_of_a_switch_once_and_in_order(tmp_path: Path) -> None:
         assert [kind for kind, _ in told] == ["change", "model", "change"]
         assert told[1][1] == {"seq": 1, "model": "better", "previous": "engine"}
         ids = ",".join(map(str, told[2][1]["ids"]))  # type: ignore[arg-type]
-        rows = httpx.get(f"{server.address}/v1/predictions", params={"ids": ids, "model": "better"})
+        rows = loopback.get(f"{server.address}/v1/predictions", params={"ids": ids, "model": "better"})
         assert rows.json()["predictions"] == told[2][1]["predictions"]
 
 
@@ -196,7 +202,7 @@ def test_what_the_server_refuses_is_said(tmp_path: Path) -> None:
         ):
             with pytest.raises(InputError, match=message):
                 call(server, *arguments)
-        answer = httpx.put(f"{server.address}/v1/models/good", content=good.read_bytes())
+        answer = loopback.put(f"{server.address}/v1/models/good", content=good.read_bytes())
         assert (answer.status_code, "octet-stream" in answer.text) == (400, True)
         call(server, "deploy", good)
         assert "follows the graph" in call(server, "deploy", good)  # again: nothing changes

@@ -6,7 +6,9 @@ from importlib.resources import files
 import pytest
 
 PAGE = files("livegnn.demo") / "page"
-HTML, SCRIPT, STYLE = ((PAGE / name).read_text() for name in ("index.html", "app.js", "style.css"))
+HTML, SCRIPT, STYLE = (
+    (PAGE / name).read_text(encoding="utf-8") for name in ("index.html", "app.js", "style.css")
+)
 
 
 def test_every_element_that_the_script_asks_for_is_on_the_page() -> None:

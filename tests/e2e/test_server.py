@@ -13,24 +13,28 @@ import httpx
 import numpy as np
 import pytest
 
+import loopback
 from livegnn import Engine, Events
 from serving import Server, write_deployment
 from streams import WIDTH, make_graph, make_model, make_overflow, make_stream
+from waiting import REQUEST_SECONDS
 
 DOCS = Path(__file__).parents[2] / "docs" / "server.md"
+APPEND = f"/v1/events?wait=true&timeout={REQUEST_SECONDS}"
 LINES = {"content-type": "application/x-ndjson"}
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     deployment = write_deployment(tmp_path_factory.mktemp("deployment"))
-    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+    with Server(deployment) as server, loopback.Client(base_url=server.address) as client:
         yield client
         assert server.stop() == 0
 
 
 def append(client: httpx.Client, events: Events, *, wait: bool = False) -> int:
-    answer = client.post("/v1/events", params={"wait": wait}, content=events.to_json_lines(), headers=LINES)
+    content, asked = events.to_json_lines(), {"wait": wait, "timeout": REQUEST_SECONDS}
+    answer = client.post("/v1/events", params=asked, content=content, headers=LINES)
     assert answer.status_code == 200, answer.text
     return int(answer.json()["seq"])
 
@@ -40,7 +44,9 @@ def test_a_caller_reads_its_own_writes(client: httpx.Client) -> None:
         features = [float(value)] * WIDTH
         body = {"events": [{"event": "set_features", "id": 1, "x": features}]}
         seq = client.post("/v1/events", json=body).json()["seq"]
-        answer = client.get("/v1/predictions", params={"ids": "1,2", "min_seq": seq}).json()
+        answer = client.get(
+            "/v1/predictions", params={"ids": "1,2", "min_seq": seq, "timeout": REQUEST_SECONDS}
+        ).json()
         assert answer["seq"] >= seq
         assert answer["ids"] == [1, 2]
         supposed = client.post("/v1/what-if", json={"events": body["events"], "ids": [1, 2]}).json()
@@ -53,7 +59,7 @@ def test_predictions_are_those_of_the_engine(tmp_path: Path) -> None:
     engine = Engine(make_graph(), make_model(), threads=1)
     with (
         Server(write_deployment(tmp_path)) as server,
-        httpx.Client(base_url=server.address, timeout=60) as client,
+        loopback.Client(base_url=server.address) as client,
     ):
         for events in stream:
             append(client, events, wait=True)  # one entry a batch, so that the bits are comparable
@@ -71,7 +77,7 @@ def test_what_if_says_what_would_happen(client: httpx.Client) -> None:
     assert 5 in supposed["changed"]
     assert supposed["predictions"] != before["predictions"]
     assert client.get("/v1/predictions?ids=5").json() == before
-    seq = client.post("/v1/events?wait=true", json={"events": [event]}).json()["seq"]
+    seq = client.post(APPEND, json={"events": [event]}).json()["seq"]
     after = client.get("/v1/predictions", params={"ids": 5}).json()
     assert after["seq"] == seq
     assert after["predictions"] == supposed["predictions"]
@@ -82,7 +88,9 @@ def test_neighbors(client: httpx.Client) -> None:
     seq = append(client, events, wait=True)
     incoming = client.get("/v1/nodes/7001/neighbors").json()
     assert incoming == {"seq": seq, "id": 7001, "ids": [7000], "weight": [0.5], "time": None, "key": None}
-    outgoing = client.get(f"/v1/nodes/7000/neighbors?direction=out&min_seq={seq}").json()
+    outgoing = client.get(
+        f"/v1/nodes/7000/neighbors?direction=out&min_seq={seq}&timeout={REQUEST_SECONDS}"
+    ).json()
     assert outgoing["ids"] == [7001]
     assert client.get("/v1/nodes/7000/neighbors?edge_type=node,to,node").json()["ids"] == []
 
@@ -117,7 +125,7 @@ def test_the_feed_tells_every_change(client: httpx.Client) -> None:
             assert {3, *ids} >= set(change["ids"]) & {3, *ids} != set()
             assert change["affected"] >= len(change["ids"])
             assert change["seconds"] > 0
-            wanted = {"ids": ",".join(map(str, change["ids"])), "min_seq": seq}
+            wanted = {"ids": ",".join(map(str, change["ids"])), "min_seq": seq, "timeout": REQUEST_SECONDS}
             answer = client.get("/v1/predictions", params=wanted).json()
             assert answer["predictions"] == change["predictions"]
 
@@ -125,7 +133,7 @@ def test_the_feed_tells_every_change(client: httpx.Client) -> None:
 def test_a_reader_waits_until_its_event_is_visible(client: httpx.Client) -> None:
     seq = client.get("/healthz").json()["seq"]
     answers: list[httpx.Response] = []
-    params = {"ids": 1, "min_seq": seq + 1}
+    params = {"ids": 1, "min_seq": seq + 1, "timeout": REQUEST_SECONDS}
     reader = threading.Thread(target=lambda: answers.append(client.get("/v1/predictions", params=params)))
     reader.start()
     append(client, Events().add_nodes(1))
@@ -397,11 +405,13 @@ def test_a_method_that_a_path_does_not_have_is_told_which_it_has(client: httpx.C
 def test_an_entry_that_is_refused_in_its_turn_is_reported(client: httpx.Client) -> None:
     events = Events().set_features(1, [3.0] * WIDTH).remove_nodes(998)
     before = client.get("/v1/predictions?ids=1").json()["predictions"]
-    answer = client.post("/v1/events?wait=true", content=events.to_json_lines(), headers=LINES)
+    answer = client.post(APPEND, content=events.to_json_lines(), headers=LINES)
     assert (answer.status_code, answer.json()["status"]) == (409, "refused")
     assert answer.json()["error"]["type"] == "UnknownNodeError"
     assert "998" in answer.json()["error"]["message"]
-    after = client.get("/v1/predictions", params={"ids": 1, "min_seq": answer.json()["seq"]}).json()
+    after = client.get(
+        "/v1/predictions", params={"ids": 1, "min_seq": answer.json()["seq"], "timeout": REQUEST_SECONDS}
+    ).json()
     assert after == {"seq": answer.json()["seq"], "ids": [1], "predictions": before}
 
 
@@ -415,14 +425,17 @@ def test_a_batch_after_which_a_value_would_not_be_finite_is_refused_with_the_nod
     refused = append(client, Events().set_features(7100, make_overflow()))
     following = append(client, Events().add_nodes(7101, fine))
     answer = client.post(
-        "/v1/events?wait=true",
+        APPEND,
         content=Events().set_features(7101, make_overflow()).to_json_lines(),
         headers=LINES,
     )
     assert answer.status_code == 409
     assert answer.json()["error"]["type"] == "InputError"
     assert "node 7101 of type 'node' would be infinite" in answer.json()["error"]["message"]
-    after = client.get("/v1/predictions", params={"ids": "7100,7101", "min_seq": answer.json()["seq"]}).json()
+    after = client.get(
+        "/v1/predictions",
+        params={"ids": "7100,7101", "min_seq": answer.json()["seq"], "timeout": REQUEST_SECONDS},
+    ).json()
     assert after["seq"] > following > refused
     assert after["predictions"] == before * 2
     append(client, Events().set_features(7100, [2.0] * WIDTH), wait=True)
@@ -434,7 +447,7 @@ def test_a_batch_after_which_a_value_would_not_be_finite_is_refused_with_the_nod
 
 def test_no_events_are_no_entry(client: httpx.Client) -> None:
     before = client.get("/healthz").json()["log_seq"]
-    assert client.post("/v1/events?wait=true", json={"events": []}).json() == {
+    assert client.post(APPEND, json={"events": []}).json() == {
         "seq": before,
         "status": "logged",
     }
@@ -490,8 +503,8 @@ def test_clients_that_go_in_the_middle_of_a_request_leave_no_traceback(tmp_path:
             with socket.create_connection((address.hostname, address.port)) as client:
                 client.sendall(request)
                 # Who is asked later is answered when what came before was taken in.
-                assert httpx.get(server.address + "/healthz").status_code == 200
-        assert httpx.get(server.address + "/healthz").status_code == 200
+                assert loopback.get(server.address + "/healthz").status_code == 200
+        assert loopback.get(server.address + "/healthz").status_code == 200
         server.process.terminate()
         _, log = server.process.communicate()
     assert log == ""
@@ -499,7 +512,7 @@ def test_clients_that_go_in_the_middle_of_a_request_leave_no_traceback(tmp_path:
 
 def test_a_clean_stop_ends_the_feeds_and_keeps_everything(tmp_path: Path) -> None:
     deployment = write_deployment(tmp_path)
-    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+    with Server(deployment) as server, loopback.Client(base_url=server.address) as client:
         append(client, Events().set_features(1, [2.0] * WIDTH), wait=True)
         before = client.get("/v1/predictions?ids=1,2,3").json()
         with client.stream("GET", "/v1/changes") as response:
@@ -509,4 +522,4 @@ def test_a_clean_stop_ends_the_feeds_and_keeps_everything(tmp_path: Path) -> Non
             assert [line for line in lines if line.startswith("event")] == []
     assert len(list((tmp_path / "checkpoints").iterdir())) == 1
     with Server(deployment) as server:
-        assert httpx.get(f"{server.address}/v1/predictions?ids=1,2,3").json() == before
+        assert loopback.get(f"{server.address}/v1/predictions?ids=1,2,3").json() == before

@@ -1,6 +1,5 @@
 """A server that keeps a snapshot, from the command line: another process reads the graph without it."""
 
-import time
 import urllib.request
 from pathlib import Path
 
@@ -10,24 +9,26 @@ from livegnn import Events
 from livegnn.errors import SnapshotError
 from livegnn.serverless.source import SnapshotSource
 from serving import Server, write_deployment
+from waiting import PATIENCE, REQUEST_SECONDS, wait_until
 
 
 def wait_for(source: SnapshotSource, seq: int) -> None:
-    deadline = time.monotonic() + 60
-    while True:
+    def shows() -> bool:
         try:
-            if source.newest().seq >= seq:
-                return
+            return source.newest().seq >= seq
         except SnapshotError:
-            pass
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+            return False
+
+    wait_until(shows, f"a snapshot at event {seq}")
 
 
 def test_a_server_keeps_a_snapshot(tmp_path: Path) -> None:
     """From its start on, and after a kill."""
     file = write_deployment(tmp_path)
-    file.write_text(file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.05\n')
+    file.write_text(
+        file.read_text(encoding="utf-8") + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.05\n',
+        encoding="utf-8",
+    )
     source = SnapshotSource(str(tmp_path / "snapshots"))
     for turn in range(2):
         server = Server(file)
@@ -35,11 +36,11 @@ def test_a_server_keeps_a_snapshot(tmp_path: Path) -> None:
             wait_for(source, turn)  # without an event of its own
             events = Events().add_nodes([900 + turn], [[turn, 1, 2, 3]])
             request = urllib.request.Request(
-                f"{server.address}/v1/events?wait=true",
+                f"{server.address}/v1/events?wait=true&timeout={REQUEST_SECONDS}",
                 events.to_json_lines().encode(),
                 {"content-type": "application/x-ndjson"},
             )
-            urllib.request.urlopen(request, timeout=30).close()
+            urllib.request.urlopen(request, timeout=PATIENCE).close()
             wait_for(source, turn + 1)
             snapshot = source.newest()
             rows = snapshot.rows_of(np.array([900 + turn]))

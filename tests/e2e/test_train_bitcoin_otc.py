@@ -13,7 +13,9 @@ from livegnn.demo.ratings import load
 from livegnn.demo.session import load_model
 
 ROOT = Path(__file__).parents[2]
-FIGURES = json.loads((files("livegnn.demo") / "data" / "bitcoin_otc.json").read_text())["figures"]
+FIGURES = json.loads((files("livegnn.demo") / "data" / "bitcoin_otc.json").read_text(encoding="utf-8"))[
+    "figures"
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +42,7 @@ def test_the_figures_are_those_of_the_shipped_model(example: dict[str, Any]) -> 
 
 
 def test_the_docs_quote_the_figures() -> None:
-    text = (ROOT / "docs" / "demo.md").read_text()
+    text = (ROOT / "docs" / "demo.md").read_text(encoding="utf-8")
     for figure in FIGURES:
         assert f"| {figure['name']} | {figure['roc_auc']:.3f} | {figure['average_precision']:.3f} |" in text
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import loopback
 from livegnn import Events, Graph, Query, Schema, checkpoint
 from livegnn.cli import app
 from livegnn.deployment import Deployment
@@ -20,6 +21,7 @@ from livegnn.workers import SqlitePlace
 from ray_cluster import ray_processes
 from serving import Server
 from streams import WIDTH, make_model
+from waiting import PATIENCE, REQUEST_SECONDS
 
 EDGE = ("node", "to", "node")
 QUERY = Query("node").hop(EDGE, 3, direction="in").hop(EDGE, 2, direction="in")
@@ -70,14 +72,16 @@ def write_deployment(folder: Path) -> Path:
     graph = Graph(Schema({"node": WIDTH}))
     checkpoint.write(folder / "graph.checkpoint", {"graph": graph.state()}, 0)
     path = folder / "deployment.toml"
-    path.write_text(DEPLOYMENT)
+    path.write_text(DEPLOYMENT, encoding="utf-8")
     return path
 
 
 def test_a_log_is_kept_for_workers_that_were_never_started(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
     kept = '[checkpoint]\ndirectory = "kept"\nevery_events = 1\n'
-    path.write_text(DEPLOYMENT.replace('"events.db"', '"events.db"\nkeep = "since_checkpoint"') + kept)
+    path.write_text(
+        DEPLOYMENT.replace('"events.db"', '"events.db"\nkeep = "since_checkpoint"') + kept, encoding="utf-8"
+    )
     deployment = Deployment.read(path)
     for turn in range(4):
         runtime = deployment.open()
@@ -106,11 +110,10 @@ def check_answers(server: str, front: str) -> int:
     events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
     lines = events.add_edges(*rng.integers(0, NODES, (2, 200))).to_json_lines()
     kind = {"content-type": "application/x-ndjson"}
-    seq = httpx.post(server + "/v1/events", content=lines, headers=kind).json()["seq"]
-    wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 240}
+    seq = loopback.post(server + "/v1/events", content=lines, headers=kind).json()["seq"]
+    wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": REQUEST_SECONDS}
     expected, found = (
-        httpx.post(address + "/v1/predictions", json=wanted, timeout=270).json()
-        for address in (server, front)
+        loopback.post(address + "/v1/predictions", json=wanted).json() for address in (server, front)
     )
     assert "predictions" in found, found
     assert (found["predictions"], found["seq"]) == (expected["predictions"], seq)
@@ -129,9 +132,9 @@ def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
             front = running[-1].line.split()[-1]
             seq = check_answers(server.address, front)
             with ThreadPoolExecutor() as pool:  # a request that waits ends with its worker
-                body = {"ids": [0], "min_seq": seq + 1, "timeout": 300}
+                body = {"ids": [0], "min_seq": seq + 1, "timeout": REQUEST_SECONDS}
                 url = addresses[plan_workers(Deployment.read(path))[0].serving_worker_of([0])[0]]
-                waiting = pool.submit(httpx.post, url + "/v1/predictions", json=body, timeout=300)
+                waiting = pool.submit(loopback.post, url + "/v1/predictions", json=body)
                 while not waiting.running():
                     pass
                 codes = [process.stop() for process in running]
@@ -153,18 +156,21 @@ def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
 def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
     """All workers from one command, which end with a checkpoint. What dies: test_cluster_kills."""
     path = write_deployment(tmp_path)
-    path.write_text(path.read_text().replace("sampling = 2\nserving = 2", "sampling = 1\nserving = 1"))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("sampling = 2\nserving = 2", "sampling = 1\nserving = 1"),
+        encoding="utf-8",
+    )
     with ray_processes() as processes, Server(path) as server:
         running = Process("cluster", path, "--port", 0, environment=processes.environment)
         front = running.line.split()[-1]
         seq = check_answers(server.address, front)
-        workers = httpx.get(front + "/v1/workers", timeout=60).json()["workers"]
+        workers = loopback.get(front + "/v1/workers").json()["workers"]
         assert sorted(worker["kind"] for worker in workers) == ["sampling", "serving"]
         more = {"serving_worker": 0, "replicas": 1}
-        assert httpx.post(front + "/v1/replicas", json=more, timeout=60).json() == more
-        answer = httpx.post(front + "/v1/replicas", json={"serving_worker": 0, "replicas": 2}, timeout=60)
+        assert loopback.post(front + "/v1/replicas", json=more).json() == more
+        answer = loopback.post(front + "/v1/replicas", json={"serving_worker": 0, "replicas": 2})
         assert (answer.status_code, "replicas" in answer.text) == (400, True)
-        assert httpx.post(front + "/v1/checkpoint", timeout=90).json() == {"seq": seq}
+        assert loopback.post(front + "/v1/checkpoint").json() == {"seq": seq}
         assert running.stop() == 0
     assert [one.name for one in (tmp_path / "workers").glob("*.checkpoint")] == ["sampling-0.checkpoint"]
 
@@ -172,8 +178,8 @@ def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
 def change_numbers(path: Path, sampling: int, serving: int, *options: str) -> str:
     """Calls `livegnn worker resize` with these numbers in the file; returns what it says."""
     text = DEPLOYMENT.replace("sampling = 2", f"sampling = {sampling}")
-    path.write_text(text.replace("serving = 2", f"serving = {serving}"))
-    result = CliRunner().invoke(app, ["worker", "resize", str(path), "--timeout", "120", *options])
+    path.write_text(text.replace("serving = 2", f"serving = {serving}"), encoding="utf-8")
+    result = CliRunner().invoke(app, ["worker", "resize", str(path), "--timeout", str(PATIENCE), *options])
     assert result.exit_code == 0, result.output or result.exception
     return result.output
 
@@ -187,7 +193,9 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
         def append(events: Events) -> int:
             kind = {"content-type": "application/x-ndjson"}
             lines = events.to_json_lines()
-            return int(httpx.post(server.address + "/v1/events", content=lines, headers=kind).json()["seq"])
+            return int(
+                loopback.post(server.address + "/v1/events", content=lines, headers=kind).json()["seq"]
+            )
 
         def begin_front(serving: int) -> str:
             addresses = [running[f"serve {number}"].line.split()[-1] for number in range(serving)]
@@ -195,9 +203,9 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
             return running[f"front {serving}"].line.split()[-1]
 
         def check(front: str, seq: int) -> None:
-            wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": 120}
+            wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": REQUEST_SECONDS}
             answers = [
-                httpx.post(address + "/v1/predictions", json=wanted, timeout=130).json()
+                loopback.post(address + "/v1/predictions", json=wanted).json()
                 for address in (server.address, front)
             ]
             assert answers[0]["predictions"] == answers[1]["predictions"]
@@ -210,7 +218,7 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
             seq = append(events.add_edges(*rng.integers(0, NODES, (2, 100))))
             old = begin_front(2)
             check(old, seq)
-            path.write_text(DEPLOYMENT.replace("serving = 2", "serving = 3"))
+            path.write_text(DEPLOYMENT.replace("serving = 2", "serving = 3"), encoding="utf-8")
             running["serve 2"] = Process("serve", path, 2)
             assert "call again with --finish" in change_numbers(path, 2, 3)
             new = begin_front(3)
@@ -219,7 +227,7 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
             check(new, seq)
             assert "in effect: 2 sampling and 3 serving workers" in change_numbers(path, 2, 3, "--finish")
             assert "in effect: 1 sampling and 3 serving workers" in change_numbers(path, 1, 3)
-            assert running["sample 1"].process.wait(60) == 0
+            assert running["sample 1"].process.wait(PATIENCE) == 0
             seq = append(Events().add_edges(*rng.integers(0, NODES, (2, 50))))
             check(new, seq)
         finally:
@@ -229,7 +237,7 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
-    path.write_text(DEPLOYMENT.partition("[workers]")[0])
+    path.write_text(DEPLOYMENT.partition("[workers]")[0], encoding="utf-8")
     assert_refused(path, InputError, r"workers need a section \[workers\]")
     write_deployment(tmp_path)
     make_model().save(tmp_path / "model.lgnn")

@@ -197,9 +197,9 @@ def run(mutant: Mutant, tree: Path) -> tuple[str, str]:
     no texts if it passed.
     """
     path = tree / "src" / "livegnn" / mutant.file
-    source = path.read_text()
+    source = path.read_text(encoding="utf-8")
     assert source.count(mutant.old) == 1, f"{mutant.file} must have this once: {mutant.old!r}"
-    path.write_text(source.replace(mutant.old, mutant.new))
+    path.write_text(source.replace(mutant.old, mutant.new), encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
     environment = os.environ | {"PYTHONPATH": str(tree / "src")}
     try:
@@ -215,7 +215,7 @@ def run(mutant: Mutant, tree: Path) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         return "it hangs", ""
     finally:
-        path.write_text(source)
+        path.write_text(source, encoding="utf-8")
     if done.returncode == 0:
         return ("not tried here", "needs a broker") if " passed" not in done.stdout else ("", "")
     assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]

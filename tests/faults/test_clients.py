@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 
+import loopback
 from faulty_world import History, check_bits, replay
 from livegnn import Engine, Events
 from livegnn.deployment import Deployment
@@ -22,6 +23,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Change, Runtime, list_checkpoints
 from serving import Server, write_deployment
 from streams import WIDTH, make_arrays, make_graph, make_model, make_stream
+from waiting import PATIENCE, REQUEST_SECONDS
 
 
 @pytest.fixture
@@ -31,7 +33,10 @@ def deployment(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(deployment: Path, tmp_path: Path) -> Iterator[Server]:
-    with open(tmp_path / "stderr", "w") as file, Server(deployment, stderr=file.fileno()) as server:
+    with (
+        open(tmp_path / "stderr", "w", encoding="utf-8") as file,
+        Server(deployment, stderr=file.fileno()) as server,
+    ):
         yield server
 
 
@@ -55,7 +60,9 @@ def append(client: httpx.Client, history: History, key: str, events: Events, **p
     history.send(key, events)
     headers = {"content-type": "application/x-ndjson", "idempotency-key": key}
     content = events.to_json_lines()
-    answer = client.post("/v1/events", content=content, headers=headers, params=parameters)
+    answer = client.post(
+        "/v1/events", content=content, headers=headers, params={"timeout": REQUEST_SECONDS, **parameters}
+    )
     assert answer.status_code == 200, answer.text
     history.tell(key, answer.json()["seq"])
 
@@ -82,7 +89,7 @@ def test_clients_of_the_feed_that_do_not_read_or_go(tmp_path: Path, rng: np.rand
     star = make_arrays(num_nodes=4000, num_edges=1)
     star |= {"src": np.zeros(3999, np.int64), "dst": np.arange(1, 4000), "weight": np.ones(3999, np.float32)}
     np.savez(tmp_path / "graph.npz", **star)
-    with Server(deployment) as server, httpx.Client(base_url=server.address, timeout=60) as client:
+    with Server(deployment) as server, loopback.Client(base_url=server.address) as client:
         slow, numbers = [follow(server) for _ in range(2)], itertools.count()
         while metric(client, "livegnn_feed_dropped_total") == 0:
             assert len(history.told) < 5000, "the slow ones must lose changes, and not hold them for ever"
@@ -109,7 +116,7 @@ def test_a_subscriber_that_blocks_or_raises_holds_up_no_append(tmp_path: Path) -
 
     def block(change: Change) -> None:
         blocked.set()
-        assert let_go.wait(60)
+        assert let_go.wait(PATIENCE)
 
     def fail(change: Change) -> None:
         raise ValueError("a subscriber that fails")
@@ -123,12 +130,12 @@ def test_a_subscriber_that_blocks_or_raises_holds_up_no_append(tmp_path: Path) -
         for number, events in enumerate(make_stream(60)):
             history.send(str(number), events)
             history.tell(str(number), runtime.append(events, key=str(number)))
-            assert blocked.wait(60)
+            assert blocked.wait(PATIENCE)
         with pytest.raises(TimeoutExpired):
             runtime.wait(history.last(), timeout=0)
         assert runtime.predict([1]).seq == runtime.seq < history.last()
         let_go.set()
-        runtime.wait(history.last(), 60)
+        runtime.wait(history.last(), PATIENCE)
         runtime.stop()
         ends = [batch.seq for batch in log.batches(0)]
         rejected = {one.seq for one in log.rejections()}
@@ -144,7 +151,7 @@ def test_no_descriptors_for_a_while(server: Server, deployment: Path, tmp_path: 
     history, stream = History(), make_stream(300)
     process = server.process.pid
     _, most = resource.prlimit(process, resource.RLIMIT_NOFILE)
-    with httpx.Client(base_url=server.address, timeout=60) as client:
+    with loopback.Client(base_url=server.address) as client:
         for number in range(20):
             append(client, history, str(number), stream[number], wait="true" if number == 19 else "false")
         used = max(int(one) for one in os.listdir(f"/proc/{process}/fd")) + 1
@@ -155,7 +162,7 @@ def test_no_descriptors_for_a_while(server: Server, deployment: Path, tmp_path: 
         coming = []
         for _ in range(20):
             one = socket.socket()
-            one.settimeout(60)
+            one.settimeout(PATIENCE)
             with suppress(OSError):
                 one.connect((host, int(port)))
             coming.append(one)
@@ -170,9 +177,9 @@ def test_no_descriptors_for_a_while(server: Server, deployment: Path, tmp_path: 
                 one.sendall(b"GET /healthz HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")
                 assert one.recv(12) in (b"HTTP/1.1 200", b"")  # it was closed when it came
             one.close()
-        assert httpx.get(f"{server.address}/healthz", timeout=60).json()["status"] == "ok"
+        assert loopback.get(f"{server.address}/healthz").json()["status"] == "ok"
         while list_checkpoints(tmp_path / "checkpoints") in (before, []):
             append(client, history, str(number), stream[number], wait="true")
             number += 1
-    assert "Too many open files" in (tmp_path / "stderr").read_text()
+    assert "Too many open files" in (tmp_path / "stderr").read_text(encoding="utf-8")
     check_after_kill(server, deployment, history)

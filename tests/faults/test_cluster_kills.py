@@ -6,15 +6,14 @@ import random
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
 import livegnn as lg
+import loopback
 from kafka_broker import Broker, needs_broker
 from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
@@ -24,6 +23,7 @@ from livegnn.workers import WorkerPlan
 from network import Network, needs_namespaces, network
 from network import run as begin
 from ray_cluster import Driver, Processes, Worker, ray_processes
+from waiting import REQUEST_SECONDS, wait_until
 
 EDGE = ("node", "to", "node")
 SCHEMA = lg.Schema({"node": 1}, {EDGE: lg.EdgeSchema(timed=True)})
@@ -53,10 +53,9 @@ class Stream:
         self._runtime.wait(self.seq)
         ids = np.arange(NODES)
         own = ids[plan.serving_worker_of(ids) == worker.number].tolist()
-        answer = httpx.post(
+        answer = loopback.post(
             f"{worker.address}/v1/samples",
-            json={"ids": own, "min_seq": self.seq, "timeout": 60},
-            timeout=90,
+            json={"ids": own, "min_seq": self.seq, "timeout": REQUEST_SECONDS},
             trust_env=False,
         ).json()
         assert answer.get("ids") == own, answer
@@ -258,8 +257,7 @@ def cut_and_mend(driver: Driver, processes: Processes, machines: Network, stream
     check()
     assert {worker.node for worker in driver.workers()} == {serving}
     placed = {worker.process for worker in driver.workers()}
-    ends = time.monotonic() + 60
-    while set(processes.named("SamplingActor")) - placed:  # those that were left there end
-        assert time.monotonic() < ends
-        time.sleep(0.1)
+    wait_until(
+        lambda: not set(processes.named("SamplingActor")) - placed, "the end of those that were left there"
+    )
     driver.ask("stop")

@@ -14,6 +14,7 @@ from livegnn.log import Appended, Origin
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from streams import make_graph, make_model, make_stream
+from waiting import PATIENCE
 
 PARTITIONS = 3
 MESSAGES = 60  # of a partition
@@ -36,7 +37,7 @@ def run_all(producers: list[threading.Thread], failures: list[BaseException]) ->
     for thread in producers:
         thread.start()
     for thread in producers:
-        thread.join(60)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert failures == []
 
@@ -72,7 +73,7 @@ def test_keys_in_any_order_from_several_producers(log: SqliteLog, seed: int) -> 
         run_all([threading.Thread(target=produce, args=(n,)) for n in range(4)], failures)
         assert len(history.told) == len(entries) == len(log.entries(0))
         history.check(log)
-        runtime.wait(log.last_seq(), 60)
+        runtime.wait(log.last_seq(), PATIENCE)
         check_bits(runtime.engine, replay(log))
         runtime.stop()
 
@@ -114,6 +115,6 @@ def test_messages_of_a_broker_that_are_delivered_again(log: SqliteLog, seed: int
         for stream in sent:
             rest = iter(stored)
             assert all(message in rest for message in stream), "the order of a partition was changed"
-        runtime.wait(log.last_seq(), 60)
+        runtime.wait(log.last_seq(), PATIENCE)
         check_bits(runtime.engine, replay(log))
         runtime.stop()

@@ -15,6 +15,7 @@ from livegnn.log.examination import examine
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from streams import make_graph, make_model, make_stream
+from waiting import PATIENCE
 
 READER = """
 import sqlite3, sys
@@ -77,14 +78,14 @@ def test_appends_batches_trims_and_checkpoints_go_on_beside_it(tmp_path: Path, s
                     assert now[1] == history.last(), "it sees what it saw first until it ends"
                     seen = None
             if draw.random() < 0.02:
-                runtime.wait(history.last(), 60)
+                runtime.wait(history.last(), PATIENCE)
                 log.sync()
             if draw.random() < 0.01:
                 reader.kill()
                 reader, seen = Reader(path), None
         if seen is None:
             seen = reader.ask("begin")
-        runtime.wait(history.last(), 60)
+        runtime.wait(history.last(), PATIENCE)
         runtime.stop()
         history.check(log)
         expected = replay(log)

@@ -13,6 +13,7 @@ from livegnn import DiskFullError, Engine, Events
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from streams import make_graph, make_model, make_stream
+from waiting import PATIENCE
 
 TIMES = 6  # that the disk is full
 WRITERS = 3
@@ -44,13 +45,13 @@ class Writers:
             except DiskFullError:
                 continue
             self.history.tell(key, seq)
-            self.runtime.wait(seq - 200 if seq > 200 else 0, 60)
+            self.runtime.wait(seq - 200 if seq > 200 else 0, PATIENCE)
             return
 
     def stop(self) -> None:
         self.stopping = True
         for thread in self.threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         assert self.history.failures == []
 
 
@@ -85,16 +86,16 @@ def test_what_was_acknowledged_stays_and_the_rest_is_sent_again(
                         while disk.refused.acquire(blocking=False):
                             pass
                         disk.room = draw.randrange(40)
-                        assert disk.refused.acquire(timeout=60), "somebody must write"
+                        assert disk.refused.acquire(timeout=PATIENCE), "somebody must write"
                     assert runtime.failure is None
                     disk.empty()
                     if draw.random() < 0.5:
-                        runtime.wait(history.last(), 60)
+                        runtime.wait(history.last(), PATIENCE)
             finally:
                 disk.empty()
                 writers.stop()
             assert history.told.keys() == history.sent.keys()
-            runtime.wait(history.last(), 60)
+            runtime.wait(history.last(), PATIENCE)
             history.check(log)
             check_bits(runtime.engine, replay(log))
             runtime.stop()

@@ -9,11 +9,14 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from bad_network import Proxy, free_port
+import loopback
+from bad_network import Proxy
 from functions import ENVIRONMENT, body, expected
 from livegnn.serverless.writer import write_snapshot
+from ports import free_port
 from s3_server import KEYS, S3Server, needs_proxy, needs_server
 from streams import make_graph, make_model
+from waiting import REQUEST_SECONDS
 
 
 def variables_of(server: S3Server, model: Path, port: int | None = None) -> dict[str, str]:
@@ -43,10 +46,10 @@ def test_it_answers_right_or_says_that_the_store_is_away(tmp_path) -> None:
             assert node.stdout is not None
             url = f"{node.stdout.readline().split()[-1]}/v1/predictions"
 
-            def ask(*ids: int, timeout: float = 90) -> tuple[int, dict]:
+            def ask(*ids: int, timeout: float = REQUEST_SECONDS) -> tuple[int, dict]:
                 headers = {"content-type": "application/json"}
                 content = body(*ids, timeout=timeout)
-                answer = httpx.post(url, content=content, headers=headers, timeout=100)
+                answer = loopback.post(url, content=content, headers=headers)
                 return answer.status_code, json.loads(answer.content)
 
             status, content = ask(3, 9)
@@ -83,11 +86,11 @@ def test_a_node_without_warm_workers_says_that_the_store_is_away(tmp_path) -> No
             assert node.stdout is not None
             url = f"{node.stdout.readline().split()[-1]}/v1/predictions"
             headers = {"content-type": "application/json"}
-            answer = httpx.post(url, content=body(3, timeout=90), headers=headers, timeout=100)
+            answer = loopback.post(url, content=body(3, timeout=REQUEST_SECONDS), headers=headers)
             error = answer.json()["error"]
             assert (answer.status_code, error["type"]) == (503, "StoreUnavailableError"), error
             server.start()
-            answer = httpx.post(url, content=body(3, timeout=90), headers=headers, timeout=100)
+            answer = loopback.post(url, content=body(3, timeout=REQUEST_SECONDS), headers=headers)
             assert np.allclose(answer.json()["predictions"], expected(3), atol=1e-5)
         finally:
             node.kill()
@@ -117,7 +120,7 @@ def test_who_waits_reads_in_time_that_the_network_swallows_what_is_sent(tmp_path
 
             def ask(*ids: int, timeout: float) -> httpx.Response:
                 headers = {"content-type": "application/json"}
-                return httpx.post(url, content=body(*ids, timeout=timeout), headers=headers, timeout=100)
+                return loopback.post(url, content=body(*ids, timeout=timeout), headers=headers)
 
             for ids, seconds in (([3], 25), ([17, 21], 19)):
                 proxy.toxic("timeout", timeout=0)
@@ -126,7 +129,7 @@ def test_who_waits_reads_in_time_that_the_network_swallows_what_is_sent(tmp_path
                 assert (answer.status_code, error["type"]) == (503, "StoreUnavailableError"), error
                 assert answer.headers["retry-after"] == "1"
                 proxy.heal()
-                answer = ask(*ids, timeout=90)
+                answer = ask(*ids, timeout=REQUEST_SECONDS)
                 assert np.allclose(answer.json()["predictions"], expected(*ids), atol=1e-5)
         finally:
             node.kill()

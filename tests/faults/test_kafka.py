@@ -12,13 +12,13 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from typer.testing import CliRunner
 
+import loopback
 from kafka_broker import Broker, Proxy, needs_broker, needs_proxy, proxied_broker
 from kafka_writer import edge
 from livegnn import Engine, Events
@@ -31,6 +31,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from serving import Server, write_deployment
 from streams import make_graph, make_model, make_stream
+from waiting import PATIENCE
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("topic{}".format, itertools.count())
@@ -161,7 +162,7 @@ def test_messages_of_other_processes_are_entries_and_others_are_listed(broker: B
     producer.flush()
     total = sum(len(edge(number)) + len(edge(number + 1)) for number in range(30))
     while log.last_seq() < total:
-        assert log.wait(log.last_seq(), 60)
+        assert log.wait(log.last_seq(), PATIENCE)
     read = sorted(events for _, events in contents(log))
     assert read == sorted(plain(edge(number + more)) for number in range(30) for more in (0, 1))
     log.append(edge(1))  # what came before it was taken
@@ -209,7 +210,7 @@ def test_topics_that_do_not_fit_are_named(
         admin = AdminClient({"bootstrap.servers": broker.servers})
         for one in (name, f"{name}.control"):
             admin.create_topics([NewTopic(one, 1, 1, config=settings)])[one].result()
-        while not {name, f"{name}.control"} <= set(admin.list_topics(timeout=60).topics):
+        while not {name, f"{name}.control"} <= set(admin.list_topics(timeout=PATIENCE).topics):
             pass  # it is acknowledged before all clients see it
     with pytest.raises(LogError, match=message):
         KafkaLog(broker.servers, name)
@@ -263,16 +264,20 @@ def test_properties_are_kept_and_others_refused(broker: Broker, topic: str) -> N
 
 def test_a_change_that_is_meant_is_accepted_by_the_command(broker: Broker, tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     topic = next(TOPICS)
-    path.write_text(text.replace('path = "events.db"', f'kafka = "{broker.servers}"\ntopic = "{topic}"'))
+    path.write_text(
+        text.replace('path = "events.db"', f'kafka = "{broker.servers}"\ntopic = "{topic}"'), encoding="utf-8"
+    )
     for given in ("-3", "0"):
         refused = CliRunner().invoke(app, ["log", "create", str(path), "--partitions", given])
         assert isinstance(refused.exception, InputError)
     assert CliRunner().invoke(app, ["log", "create", str(path)]).exit_code == 0
     runtime = Deployment.read(path).open()
     runtime.log.close()
-    path.write_text(path.read_text().replace("[graph]", '[graph]\nparallel = "last"'))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("[graph]", '[graph]\nparallel = "last"'), encoding="utf-8"
+    )
     with pytest.raises(LogError, match="livegnn log bind"):
         Deployment.read(path).open()
     result = CliRunner().invoke(app, ["log", "bind", str(path)])
@@ -298,7 +303,7 @@ def test_partitions_that_are_added_are_read_from_their_beginning(broker: Broker,
             producer.produce(topic, value, partition=partition)
         assert producer.flush() == 0
         count = sum(len(edge(number)) for number, _ in sent)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while log.last_seq() < before + count:
             assert time.monotonic() < deadline, "the new partitions are not read"
             log.wait(log.last_seq(), 1.0)
@@ -469,7 +474,7 @@ class Writer:
         )
 
     def lines(self) -> list[str]:
-        return self.answers.read_text().splitlines() if self.answers.exists() else []
+        return self.answers.read_text(encoding="utf-8").splitlines() if self.answers.exists() else []
 
     def wait_for(self, count: int) -> None:
         while len(self.lines()) < count:
@@ -506,9 +511,9 @@ def test_a_server_on_kafka_that_is_killed(broker: Broker, tmp_path: Path) -> Non
     """What it acknowledged is there, and predictions are what a replay of the log makes of it."""
     deployment = write_deployment(tmp_path, every_events=100)
     name = next(TOPICS)
-    text = deployment.read_text()
+    text = deployment.read_text(encoding="utf-8")
     in_kafka = f'kafka = "{broker.servers}"\ntopic = "{name}"'
-    deployment.write_text(text.replace('[log]\npath = "events.db"', f"[log]\n{in_kafka}"))
+    deployment.write_text(text.replace('[log]\npath = "events.db"', f"[log]\n{in_kafka}"), encoding="utf-8")
     with pytest.raises(LogError, match=f"got no '{name}'"):
         Deployment.read(deployment).open()
     made = CliRunner().invoke(app, ["log", "create", str(deployment), "--partitions", "2"])
@@ -517,11 +522,10 @@ def test_a_server_on_kafka_that_is_killed(broker: Broker, tmp_path: Path) -> Non
     for part in (stream[:60], stream[60:]):
         with Server(deployment) as server:
             for events in part:
-                answer = httpx.post(
+                answer = loopback.post(
                     f"{server.address}/v1/events",
                     content=events.to_json_lines(),
                     headers={"content-type": "application/x-ndjson"},
-                    timeout=60,
                 )
                 assert answer.status_code == 200, answer.text
             server.kill()

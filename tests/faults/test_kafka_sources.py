@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from typer.testing import CliRunner
 
+import loopback
 from faulty_disk import FaultyDisk
-from kafka_broker import Broker, free_port, needs_broker
+from kafka_broker import Broker, needs_broker
 from livegnn import Engine, Events, Graph
 from livegnn.cli import app
 from livegnn.connectors import kafka as connector
@@ -32,8 +32,10 @@ from livegnn.errors import DiskFullError, InputError, LiveGNNError, SourceError
 from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
+from ports import closed_port
 from serving import Server, write_deployment
 from streams import make_graph, make_model, make_stream
+from waiting import PATIENCE
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("stream{}".format, itertools.count())
@@ -43,7 +45,7 @@ AnyLog = SqliteLog | KafkaLog
 
 
 def wait_for(ready: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + PATIENCE
     while not ready():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -215,7 +217,7 @@ def test_every_message_is_one_entry_or_one_bad_message(
             one.source.start()
         wait_for(lambda: one.log.last_seq() == produced.events and not sum(one.source.lag.values()))
         wait_for(lambda: set(one.source.lag) == {0, 1, 2})
-        one.runtime.wait(produced.events, 60)
+        one.runtime.wait(produced.events, PATIENCE)
         assert one.runtime.graph.num_edges() == produced.events
         assert (one.source.stored, one.source.failure, one.source.waits) == (401, None, None)
         produced.check(one.log)
@@ -639,11 +641,11 @@ def test_a_source_ends_with_its_runtime(broker: Broker, tmp_path: Path) -> None:
 
 
 def with_source(deployment: Path, broker: Broker, topic: str, log: Sequence[str] = ()) -> None:
-    text = deployment.read_text()
+    text = deployment.read_text(encoding="utf-8")
     if log:
         text = text.replace('[log]\npath = "events.db"', "\n".join(["[log]", *log]))
     source = f'[sources.orders]\nkafka = "{broker.servers}"\ntopic = "{topic}"\n'
-    deployment.write_text(text + source)
+    deployment.write_text(text + source, encoding="utf-8")
 
 
 def predictions(engine: Engine) -> bytes:
@@ -671,14 +673,14 @@ def test_a_server_that_is_killed_while_it_reads(
         producer.flush()
         with Server(deployment) as server:
             enough = int(rng.integers(1, 75 * (kill + 1)))
-            while httpx.get(f"{server.address}/healthz").json()["log_seq"] < enough:
+            while loopback.get(f"{server.address}/healthz").json()["log_seq"] < enough:
                 pass
             server.kill()
     with Server(deployment) as server:
-        wait_for(lambda: httpx.get(f"{server.address}/healthz").json()["log_seq"] == events)
-        health = httpx.get(f"{server.address}/healthz").json()
+        wait_for(lambda: loopback.get(f"{server.address}/healthz").json()["log_seq"] == events)
+        health = loopback.get(f"{server.address}/healthz").json()
         assert health["sources"]["orders"]["status"] == "ok"
-        metrics = httpx.get(f"{server.address}/metrics").text.splitlines()
+        metrics = loopback.get(f"{server.address}/metrics").text.splitlines()
         assert 'livegnn_source_up{source="orders"} 1' in metrics
         assert 'livegnn_source_waits{source="orders"} 0' in metrics
         assert any(
@@ -686,11 +688,11 @@ def test_a_server_that_is_killed_while_it_reads(
         )
         wait_for(
             lambda: (
-                len(httpx.get(f"{server.address}/v1/rejections").json()["bad_messages"]) == 4
-                and httpx.get(f"{server.address}/healthz").json()["sources"]["orders"]["lag"] == 0
+                len(loopback.get(f"{server.address}/v1/rejections").json()["bad_messages"]) == 4
+                and loopback.get(f"{server.address}/healthz").json()["sources"]["orders"]["lag"] == 0
             )
         )
-        listed = httpx.get(f"{server.address}/v1/rejections?bad_after=1&limit=2").json()["bad_messages"]
+        listed = loopback.get(f"{server.address}/v1/rejections?bad_after=1&limit=2").json()["bad_messages"]
         assert [(one["number"], one["offset"], one["payload"]) for one in listed] == [
             (2, 151, "bad 1"),
             (3, 227, "bad 2"),
@@ -763,7 +765,10 @@ def test_an_operator_lets_a_source_go_on_without_what_was_deleted(broker: Broker
         assert message in str(failed.exception)
     read_up_to(6)
     away = deployment.with_name("away.toml")
-    away.write_text(deployment.read_text().replace(broker.servers, f"127.0.0.1:{free_port()}"))
+    away.write_text(
+        deployment.read_text(encoding="utf-8").replace(broker.servers, f"127.0.0.1:{closed_port()}"),
+        encoding="utf-8",
+    )
     said = CliRunner().invoke(app, ["log", "skip", str(away), "orders", "0", "11"])
     assert "was not asked: cannot reach the topic" in said.output
     assert said.output.endswith("orders goes on at 11 in partition 0, without 1 messages\n")

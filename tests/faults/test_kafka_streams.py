@@ -15,6 +15,7 @@ from livegnn.errors import InputError, LogError
 from livegnn.log import Origin
 from livegnn.log.streams import Record, RecordStream, StoredRecord
 from livegnn.log.streams.kafka import KafkaStream, KafkaStreamReader, create_stream
+from waiting import PATIENCE
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("streams{}".format, itertools.count())
@@ -103,7 +104,7 @@ def test_a_newer_writer_takes_over(broker: Broker, topic: str) -> None:
                 ):
                     old.append_all([number(2)])
             new.append_all([number(1), number(2)])
-            assert reader.wait(0, 20)
+            assert reader.wait(0, PATIENCE)
             assert plain(read_all(reader)) == [number(0), number(1), number(2)]
         with pytest.raises(LogError, match="it is closed"):
             new.append_all([number(3)])

@@ -26,6 +26,7 @@ from livegnn.log.kafka.history import encode
 from livegnn.log.kafka.tail import KafkaTail
 from livegnn.runtime import Runtime
 from streams import make_graph, make_stream
+from waiting import PATIENCE
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("tailed{}".format, itertools.count())
@@ -303,7 +304,7 @@ def test_a_partition_that_is_added_is_followed(broker: Broker, log: KafkaLog, tm
     assert producer.flush() == 0
     wanted = len(edge(0)) + sum(len(edge(number)) for number in range(40))
     while tail.position < wanted:
-        assert tail.wait(60)
+        assert tail.wait(PATIENCE)
         tail.commit(tail.entries()[-1].seq)
     tail.close()
     tail = KafkaTail(broker.servers, topic, "two", tmp_path)
@@ -476,7 +477,7 @@ def test_a_tail_leaves_nothing_at_the_broker(broker: Broker, log: KafkaLog, tmp_
 
     before = state()
     tail = KafkaTail(broker.servers, topic, "one", tmp_path)
-    assert tail.wait(60)
+    assert tail.wait(PATIENCE)
     assert len(tail.batches()) == 1
     tail.commit(tail.entries()[-1].seq)
     assert state() == before

@@ -3,30 +3,25 @@
 import os
 from pathlib import Path
 
-import httpx
 import pytest
 
-from held_checkpoints import PATIENCE, Held
+import loopback
+from held_checkpoints import Held
 from livegnn import Graph, checkpoint
 from livegnn.runtime import list_checkpoints
+from processes import runs
 from serving import Server, write_deployment
 from streams import make_graph, make_stream
+from waiting import REQUEST_SECONDS, wait_until
 
 
 def append(server: Server, first: int, count: int) -> int:
-    with httpx.Client(base_url=server.address, timeout=PATIENCE) as client:
+    with loopback.Client(base_url=server.address) as client:
         for events in make_stream(first + count)[first:]:
             headers = {"content-type": "application/x-ndjson"}
             seq = client.post("/v1/events", content=events.to_json_lines(), headers=headers).json()["seq"]
-        request = {"ids": [], "min_seq": seq}
+        request = {"ids": [], "min_seq": seq, "timeout": REQUEST_SECONDS}
         return int(client.post("/v1/predictions", json=request).json()["seq"])
-
-
-def is_running(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().split(") ")[1][0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def test_it_starts_at_once_and_finds_no_half_of_a_file(
@@ -45,11 +40,10 @@ def test_it_starts_at_once_and_finds_no_half_of_a_file(
         with held.hold() as process:  # the process that writes is in the middle of it
             server.kill()
             again = Server(deployment)  # raises, if the log is not free or a checkpoint is not whole
-            assert httpx.get(f"{again.address}/healthz").json()["seq"] >= seq
+            assert loopback.get(f"{again.address}/healthz").json()["seq"] >= seq
             assert list_checkpoints(tmp_path / "checkpoints") == []
             again.kill()
-        while is_running(process):
-            os.sched_yield()
+        wait_until(lambda process=process: not runs(process), "the end of the process that writes")
     with Server(deployment) as server:
         with held.hold():
             pass

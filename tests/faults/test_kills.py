@@ -13,12 +13,14 @@ from pathlib import Path
 
 import httpx
 
+import loopback
 from faulty_world import FIRST_SEED, History, check_bits, replay, seed_shown
 from livegnn import Events
 from livegnn.deployment import Deployment
 from livegnn.log.sqlite import SqliteLog
 from serving import Server, write_deployment
 from streams import make_stream
+from waiting import PATIENCE, REQUEST_SECONDS
 
 KILLS = int(os.environ.get("LIVEGNN_KILLS", "2"))
 WRITERS = 4
@@ -47,7 +49,7 @@ class Writers:
         """Lets each thread have its answer, and end."""
         self.stopping = True
         for thread in self.threads:
-            thread.join(120)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
         assert self.history.failures == []
 
@@ -59,7 +61,7 @@ class Writers:
     def _run(self, seed: int, number: int) -> None:
         draw = random.Random(f"{seed} {number}")
         try:
-            with httpx.Client(timeout=60) as client:
+            with loopback.Client() as client:
                 self._write(client, draw, seed, number)
         except BaseException as error:
             self.history.fail(error)
@@ -81,7 +83,7 @@ class Writers:
         content = events.to_json_lines()
         while True:
             with self.moved:
-                assert self.moved.wait_for(lambda: self.address is not None, 120)
+                assert self.moved.wait_for(lambda: self.address is not None, PATIENCE)
                 address = self.address
             try:
                 answer = client.post(f"{address}/v1/events", content=content, headers=headers)
@@ -108,7 +110,7 @@ def live_and_die(deployment: Path, draw: random.Random, writers: Writers) -> str
                 server.process.wait(draw.uniform(0, 3))
             return moment
         server.wait_until_ready()
-        health = httpx.get(f"{server.address}/healthz", timeout=60).json()
+        health = loopback.get(f"{server.address}/healthz").json()
         assert health["log_seq"] >= before, f"{before} was acknowledged, the server begins at {health}"
         writers.move(server.address)
         history.wait_for(len(history.told) + draw.choice([0, 1, *[draw.randrange(MOST_TOLD)] * 4]))
@@ -132,8 +134,8 @@ def test_no_kill_loses_or_repeats_what_was_acknowledged(tmp_path: Path) -> None:
             with Server(deployment) as server:
                 writers.move(server.address)
                 writers.stop()
-                request = {"ids": [], "min_seq": history.last()}
-                httpx.post(f"{server.address}/v1/predictions", json=request, timeout=60).raise_for_status()
+                request = {"ids": [], "min_seq": history.last(), "timeout": REQUEST_SECONDS}
+                loopback.post(f"{server.address}/v1/predictions", json=request).raise_for_status()
                 server.kill()
         finally:
             writers.abandon()

@@ -2,6 +2,7 @@
 refused, and everything is as it was. Each case runs in a process of its own, under a limit of the system's.
 """
 
+import resource
 import subprocess
 import sys
 import textwrap
@@ -27,11 +28,19 @@ def used(what):
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith(what + ":"))
 
 def limit(which, more, what):
-    resource.setrlimit(which, (used(what) + more, resource.RLIM_INFINITY))
+    resource.setrlimit(which, (used(what) + more, resource.getrlimit(which)[1]))
 
 def lift(which):
-    resource.setrlimit(which, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    most = resource.getrlimit(which)[1]
+    resource.setrlimit(which, (most, most))
 """
+
+
+def _set_stacks() -> None:
+    """Threads take as much address space as on most machines, whatever this user has set."""
+    _, most = resource.getrlimit(resource.RLIMIT_STACK)
+    stack = 8 << 20 if most == resource.RLIM_INFINITY else min(most, 8 << 20)
+    resource.setrlimit(resource.RLIMIT_STACK, (stack, most))
 
 
 def run(body: str) -> str:
@@ -41,6 +50,7 @@ def run(body: str) -> str:
         text=True,
         cwd=Path(__file__).parents[1],
         check=False,
+        preexec_fn=_set_stacks,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
@@ -99,7 +109,7 @@ def test_a_batch_for_which_there_is_no_space_in_files_changes_nothing(where: str
         ids = 1000 + np.arange(20_000)
         events = Events().add_nodes(ids, rng.standard_normal((len(ids), 4)).astype(np.float32))
         before = frozen(graph.state()), frozen(engine.state())
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         for turn in range(3):
             try:
                 engine.apply(events)

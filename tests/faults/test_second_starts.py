@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import httpx
 import pytest
 
+import loopback
 from faulty_world import FIRST_SEED, History, check_bits, replay, seed_shown
 from livegnn import Events
 from livegnn.deployment import Deployment
@@ -50,7 +50,7 @@ class Contender(Server):
 
 
 def append(server: Server, history: History, entries: list[Events]) -> None:
-    with httpx.Client(base_url=server.address, timeout=60) as client:
+    with loopback.Client(base_url=server.address) as client:
         for events in entries:
             key = str(len(history.sent))
             history.send(key, events)

@@ -4,18 +4,18 @@ import asyncio
 import json
 import os
 import random
-import signal
 from pathlib import Path
 
 import numpy as np
 
-from functions import runs, until
 from livegnn.serverless.predictor import open_predictor
 from livegnn.serverless.settings import NodeSettings
 from livegnn.serverless.shared_memory import MemoryFile
 from livegnn.serverless.writer import write_snapshot
+from processes import kill, runs
 from sharing_workers import Process, Sharer
 from streams import make_graph, make_model
+from waiting import REQUEST_SECONDS, until
 
 SEED = int(os.environ.get("LIVEGNN_SEED", "0"))
 KILLS = int(os.environ.get("LIVEGNN_KILLS", "12"))
@@ -27,7 +27,7 @@ def test_workers_are_killed_while_they_insert_and_evict() -> None:
     file = MemoryFile(64 << 20)
     watching = Sharer(file.fd, SEED)
     workers = [Process(file, SEED + number) for number in range(3)]
-    for kill in range(KILLS):
+    for number in range(KILLS):
         for worker in workers:
             worker.begin(10_000)
         for _ in range(choose.randrange(1, 60)):
@@ -37,7 +37,7 @@ def test_workers_are_killed_while_they_insert_and_evict() -> None:
         file.release_of_ended()
         assert watching.memory.left_by_others == 0
         assert not watching.wrong
-        workers = [Process(file, SEED + 100 * kill + number) for number in range(3)]
+        workers = [Process(file, SEED + 100 * number + place) for place in range(3)]
     for worker in workers:
         worker.begin(50)
         found = worker.end()
@@ -66,7 +66,7 @@ def test_a_node_whose_workers_are_killed_answers_right(tmp_path: Path) -> None:
             answered = 0
             while not done:
                 id_ = choose.randrange(40)
-                answer = await node.predict(json.dumps({"ids": [id_], "timeout": 90}).encode())
+                answer = await node.predict(json.dumps({"ids": [id_], "timeout": REQUEST_SECONDS}).encode())
                 if answer.status == 200:
                     rows = np.array(json.loads(answer.body)["predictions"], np.float32)
                     assert rows.tobytes() == expected[id_]
@@ -77,13 +77,17 @@ def test_a_node_whose_workers_are_killed_answers_right(tmp_path: Path) -> None:
 
         asking = [asyncio.create_task(ask()) for _ in range(4)]
         stage = node.stages["predict"]
-        for kill in range(KILLS):
+
+        def kill_one() -> bool:
+            """A worker that has started; False if there is none, or the one chosen has just ended itself."""
+            workers = list(stage._workers.values())
+            return bool(workers) and kill(choose.choice(workers).pid)
+
+        for number in range(KILLS):
             enough = stage.figures.answered + choose.randrange(1, 40)
             await until(lambda enough=enough: stage.figures.answered >= enough)
-            workers = list(stage._workers.values())
-            if workers:
-                os.kill(choose.choice(workers).pid, signal.SIGKILL)
-            assert not any(task.done() for task in asking), kill
+            await until(kill_one)
+            assert not any(task.done() for task in asking), number
         done = True
         assert sum(await asyncio.gather(*asking)) > KILLS
         assert stage.figures.died > 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bad_network import Proxy, free_port
+from bad_network import Proxy
 from livegnn import Graph
 from livegnn.errors import (
     ObjectDamagedError,
@@ -23,6 +23,7 @@ from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.source import SnapshotSource, open_snapshot
 from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import write_snapshot
+from ports import free_port
 from s3_server import HOME, KEYS, S3Server, needs_endpoint, needs_proxy, needs_server, open_elsewhere
 from snapshots import Stream, check_shows, make_schema
 

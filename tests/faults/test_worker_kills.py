@@ -18,6 +18,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
 from livegnn.workers import KafkaPlace, Place, SqlitePlace, WorkerPlan, finish, resize
+from waiting import PATIENCE
 
 WORKER = """
 import json, sys, time
@@ -57,7 +58,7 @@ else:
     print("ready", flush=True)
     for line in sys.stdin:
         seq, ids = json.loads(line)
-        worker.wait(seq, 120)
+        worker.wait(seq, 300)
         for id in ids:
             sample = worker.sample([id])
             nodes, times = sample.node["node"].tolist(), sample.time[edge].tolist()
@@ -169,11 +170,11 @@ def change(runtime: Runtime, view: Presampler, given: dict[str, str], folder: Pa
             running = [key for key, process in workers.running.items() if process.poll() is None]
             workers.kill(*rng.choice(running))
             plan = WorkerPlan(SCHEMA, QUERY, *numbers)
-            resize(place, plan, timeout=120)
-            finish(place, plan, timeout=120)
+            resize(place, plan, timeout=PATIENCE)
+            finish(place, plan, timeout=PATIENCE)
             for kind, number in [key for key in workers.running if key[1] >= numbers[key[0] == "serving"]]:
                 gone = workers.running.pop((kind, number))
-                gone.kill() if kind == "serving" else gone.wait(120)  # a sampling worker ends by itself
+                gone.kill() if kind == "serving" else gone.wait(PATIENCE)  # a sampling worker ends by itself
                 gone.communicate()
             runtime.wait(seq)
             for number in range(numbers[1]):

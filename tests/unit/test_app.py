@@ -25,6 +25,7 @@ from livegnn.runtime import AheadPolicy, Runtime
 from livegnn.server import create_app, listen
 from livegnn.types import State
 from streams import WIDTH, make_arrays, make_graph, make_model
+from waiting import PATIENCE
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def ask(
 
 def test_a_dashboard_is_served_below_the_api(tmp_path: Path, runtime: Runtime) -> None:
     (tmp_path / "page").mkdir()
-    (tmp_path / "page" / "index.html").write_text("<h1>risk</h1>")
+    (tmp_path / "page" / "index.html").write_text("<h1>risk</h1>", encoding="utf-8")
     app = create_app(runtime, dashboard=tmp_path / "page")
     assert ask(app, "GET", "/").text == "<h1>risk</h1>"
     assert ask(app, "GET", "/metrics").text.startswith("# HELP livegnn_up")
@@ -56,7 +57,7 @@ def test_a_dashboard_is_served_below_the_api(tmp_path: Path, runtime: Runtime) -
 
 
 def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:
-    (tmp_path / "index.html").write_text("<h1>risk</h1>")
+    (tmp_path / "index.html").write_text("<h1>risk</h1>", encoding="utf-8")
     for app in (create_app(runtime), create_app(runtime, dashboard=tmp_path)):
         for method, path, status, kind, message in [
             (
@@ -247,7 +248,7 @@ def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
     runtime.log.record_batch(Batch(0, seq))  # as another process would
     runtime.start()
     with pytest.raises(LiveGNNError):
-        runtime.wait(seq, 60)
+        runtime.wait(seq, PATIENCE)
     runtime.stop()
     answer = ask(app, "GET", "/healthz")
     assert answer.status_code == 503
@@ -317,7 +318,7 @@ def test_a_loop_that_has_ended_takes_no_events(runtime: Runtime, query: str) -> 
     runtime.log.record_batch(Batch(0, seq))
     runtime.start()
     with pytest.raises(LiveGNNError):
-        runtime.wait(seq, 60)
+        runtime.wait(seq, PATIENCE)
     answer = ask(app, "POST", f"/v1/events{query}", SET)
     assert answer.status_code == 503
     assert answer.json().keys() == {"error"}
@@ -336,7 +337,7 @@ def test_on_a_full_disk_events_are_refused_until_there_is_space(tmp_path: Path) 
     disk.full = True
     runtime.start()
     for _ in range(2):
-        assert disk.refused.acquire(timeout=60)
+        assert disk.refused.acquire(timeout=PATIENCE)
     answer = ask(app, "POST", "/v1/events", SET)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
     assert answer.json()["error"]["type"] == "DiskFullError"
@@ -344,7 +345,7 @@ def test_on_a_full_disk_events_are_refused_until_there_is_space(tmp_path: Path) 
     assert (answer.status_code, answer.json()["status"]) == (503, "paused")
     assert "is full" in answer.json()["reason"] or "no space" in answer.json()["reason"]
     disk.full = False
-    runtime.wait(seq, 60)
+    runtime.wait(seq, PATIENCE)
     assert ask(app, "POST", "/v1/events?wait=true", SET).json() == {"seq": seq + 1, "status": "applied"}
     assert ask(app, "GET", "/healthz").json() == {"status": "ok", "seq": seq + 1, "log_seq": seq + 1}
     runtime.stop()
@@ -451,7 +452,7 @@ def test_an_explanation_takes_no_longer_than_it_may(tmp_path: Path) -> None:
     def hold() -> None:
         with graph.writer:
             held.set()
-            assert let_go.wait(60)
+            assert let_go.wait(PATIENCE)
 
     async def ask_three() -> list[httpx.Response]:
         transport = httpx.ASGITransport(app)
@@ -515,7 +516,7 @@ def test_other_routes_answer_while_one_waits_for_a_batch_to_become_visible(
 
     def question() -> None:
         held.set()
-        in_time.append(let_go.wait(60))
+        in_time.append(let_go.wait(PATIENCE))
 
     holder = threading.Thread(target=runtime.read, args=(question,))
 
@@ -551,7 +552,7 @@ def test_other_routes_answer_while_one_computes_a_prediction(tmp_path: Path) -> 
     def update(h: np.ndarray, a: np.ndarray) -> np.ndarray:
         if slow:
             entered.set()
-            in_time.append(let_go.wait(60))
+            in_time.append(let_go.wait(PATIENCE))
         return h + a
 
     log = SqliteLog(tmp_path / "events.db")

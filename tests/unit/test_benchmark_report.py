@@ -43,7 +43,7 @@ def test_json_is_a_list_of_rows_with_null_where_there_is_none(
     report.could_not_run("reddit", "too large")
     path = tmp_path / "results" / "first.json"
     report.finish(path)
-    assert json.loads(path.read_text()) == [
+    assert json.loads(path.read_text(encoding="utf-8")) == [
         {
             "name": "time",
             "value": 2.0,
@@ -67,7 +67,7 @@ def test_numpy_scalars_are_written_as_numbers(tmp_path: Path) -> None:
     report = Report("numpy")
     report.add("time", np.float32(0.5), "ms", higher_is_better=np.bool_(True), aim=np.float64(1.0))  # type: ignore[arg-type]
     report.finish(tmp_path / "numpy.json")
-    (row,) = json.loads((tmp_path / "numpy.json").read_text())
+    (row,) = json.loads((tmp_path / "numpy.json").read_text(encoding="utf-8"))
     assert (row["value"], row["higher_is_better"], row["aim"]) == (0.5, True, 1.0)
 
 

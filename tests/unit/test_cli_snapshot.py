@@ -1,7 +1,6 @@
 """`livegnn snapshot`: written from each kind of graph, looked into, and checked; and of a deployment."""
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +16,10 @@ from livegnn.serverless.objects import open_objects
 from livegnn.serverless.source import open_snapshot
 from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import write_snapshot
+from ports import closed_port
 from serving import write_deployment
 from snapshots import check_shows
+from waiting import PATIENCE, wait_until
 
 RUNNER = CliRunner()
 
@@ -161,7 +162,7 @@ def test_wrong_calls_are_said(tmp_path: Path) -> None:
     assert call("inspect", tmp_path, "--option", "patience=long")[0] == 2
     away = [
         "--option",
-        "endpoint=http://127.0.0.1:9",
+        f"endpoint=http://127.0.0.1:{closed_port()}",
         "--option",
         "patience=0.1",
         "--option",
@@ -200,8 +201,8 @@ def test_a_place_without_a_snapshot_stays_as_it_is(tmp_path: Path) -> None:
 def test_a_deployment_keeps_a_snapshot(tmp_path: Path) -> None:
     """It follows from the first batch on, and goes on after a restart from a checkpoint."""
     file = write_deployment(tmp_path)
-    text = file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n'
-    file.write_text(text)
+    text = file.read_text(encoding="utf-8") + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n'
+    file.write_text(text, encoding="utf-8")
 
     def follow(ids: list[int]) -> list[str]:
         runtime = Deployment.read(file).open()
@@ -210,10 +211,9 @@ def test_a_deployment_keeps_a_snapshot(tmp_path: Path) -> None:
         runtime.start()
         start_snapshots(runtime)
         seq = runtime.append(Events().add_nodes(ids))
-        runtime.wait(seq, timeout=30)
-        while view.manifest is None or view.manifest.seq < seq:
-            assert view.failure is None
-            time.sleep(0.01)
+        runtime.wait(seq, timeout=PATIENCE)
+        wait_until(lambda: view.failure or (view.manifest is not None and view.manifest.seq >= seq))
+        assert view.failure is None
         check_shows(open_snapshot(str(tmp_path / "snapshots")), runtime.graph, {"node": set(ids)})
         runtime.stop()
         runtime.log.close()
@@ -227,7 +227,10 @@ def test_a_deployment_keeps_a_snapshot(tmp_path: Path) -> None:
 
 def test_a_deployment_that_is_only_opened_writes_nothing(tmp_path: Path) -> None:
     file = write_deployment(tmp_path)
-    file.write_text(file.read_text() + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n')
+    file.write_text(
+        file.read_text(encoding="utf-8") + '\n[snapshots]\nurl = "snapshots"\ninterval = 0.01\n',
+        encoding="utf-8",
+    )
     runtime = Deployment.read(file).open()
     runtime.log.close()
     with pytest.raises(SnapshotError, match="found none"):

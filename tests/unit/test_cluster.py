@@ -1,15 +1,13 @@
 """The parts of a cluster without Ray: what is registered, and what runs in a worker's process."""
 
 import dataclasses
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
 import livegnn as lg
+import loopback
 from livegnn.cluster import ClusterSpec
 from livegnn.cluster.actors import SamplingActor, ServingActor
 from livegnn.cluster.registration import PLAN, STREAM, Registration
@@ -19,6 +17,7 @@ from livegnn.log.streams import Record
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
 from livegnn.workers import KafkaPlace, SqlitePlace, WorkerPlan
+from waiting import PATIENCE, REQUEST_SECONDS, wait_until
 
 EDGE = ("node", "to", "node")
 SCHEMA = lg.Schema({"node": 1}, {EDGE: lg.EdgeSchema(timed=True)})
@@ -49,13 +48,6 @@ def append(runtime: Runtime, rng: np.random.Generator) -> int:
     seq = runtime.append(events.add_edges(*rng.integers(0, NODES, (2, 100)), time=rng.random(100)))
     runtime.wait(seq)
     return seq
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 def test_what_is_registered_stays(runtime: Runtime, tmp_path: Path) -> None:
@@ -151,24 +143,25 @@ def test_workers_in_their_processes(runtime: Runtime, tmp_path: Path, rng: np.ra
     plan = spec.plan_of(QUERY)
     seq = append(runtime, rng)
     serving = ServingActor(spec, plan, 1, 0, "127.0.0.1")
-    until(lambda: serving._worker is not None)
+    wait_until(lambda: serving._worker is not None)
     assert serving.report().address is None  # no sampling worker has answered it yet
     sampling = SamplingActor(spec, plan, 0, "127.0.0.1")
-    until(lambda: sampling.report().seq == seq)
-    assert sampling.save(60) == seq
+    wait_until(lambda: sampling.report().seq == seq)
+    assert sampling.save(PATIENCE) == seq
     assert (tmp_path / "workers" / "sampling-0.checkpoint").exists()
-    until(lambda: serving.report().address is not None)
+    wait_until(lambda: serving.report().address is not None)
     seeds = [id for id in range(NODES) if plan.serving_worker_of(np.array([id]))[0] == 1]
-    answer = httpx.post(
-        f"{serving.report().address}/v1/samples", json={"ids": seeds, "min_seq": seq}, timeout=30
+    answer = loopback.post(
+        f"{serving.report().address}/v1/samples",
+        json={"ids": seeds, "min_seq": seq, "timeout": REQUEST_SECONDS},
     )
     assert answer.json()["ids"] == seeds
     other = SamplingActor(spec, plan, 0, "127.0.0.1")  # the first one has the right to be this worker
-    until(lambda: other.report().failure is not None)
+    wait_until(lambda: other.report().failure is not None)
     with pytest.raises(LogError):
-        other.save(60)
+        other.save(PATIENCE)
     assert sampling.report().failure is None
-    assert sampling.report().stuck_seconds < 30
+    assert sampling.report().stuck_seconds < PATIENCE
     for actor in (serving, sampling, other):
         actor.stop()
     with pytest.raises(TimeoutExpired, match="expected a checkpoint"):

@@ -106,7 +106,7 @@ def functions_in_python(text: str) -> Iterator[Function]:
 
 
 def functions_in(path: Path) -> Iterator[Function]:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     return functions_in_python(text) if path.suffix == ".py" else functions_in_cpp(text)
 
 
@@ -119,7 +119,7 @@ def test_functions_and_files_are_short() -> None:
     long = {}
     for path in sources():
         name = path.relative_to(ROOT).as_posix()
-        if (lines := path.read_text().count("\n")) >= FILE_LINES:
+        if (lines := path.read_text(encoding="utf-8").count("\n")) >= FILE_LINES:
             long[name] = lines
         for function in functions_in(path):
             if function.lines > FUNCTION_LINES[path.suffix]:

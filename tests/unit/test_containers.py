@@ -13,14 +13,17 @@ import numpy as np
 import pytest
 
 import livegnn
-from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function, runs, until
+from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function
 from livegnn.serverless.containers import ContainerHost
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.scheduler import Limits
 from livegnn.serverless.settings import NodeSettings
 from livegnn.serverless.stage import Stage
+from processes import runs
+from waiting import PATIENCE, until
 
-ENGINE = '''#!{python}
+ENGINE = '''#!/bin/sh
+"exec" "{python}" "$0" "$@"
 """Takes the command line of `docker run` and `docker kill`, and runs what a container would run."""
 import json, os, pathlib, signal, sys
 
@@ -44,13 +47,15 @@ def engine(tmp_path, monkeypatch) -> Path:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
     path = tmp_path / "docker"
-    path.write_text(ENGINE.format(python=sys.executable, folder=str(tmp_path)))
+    path.write_text(ENGINE.format(python=sys.executable, folder=str(tmp_path)), encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
 
 def commands(engine: Path) -> list[list[str]]:
-    return [json.loads(line) for line in (engine.parent / "commands").read_text().splitlines()]
+    return [
+        json.loads(line) for line in (engine.parent / "commands").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
@@ -154,7 +159,7 @@ def _real_host(folder: Path) -> ContainerHost | None:
 def _succeeds(*command: str) -> bool:
     if shutil.which(command[0]) is None:
         return False
-    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
+    return subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode == 0
 
 
 def test_a_real_engine_runs_workers(tmp_path) -> None:

@@ -181,13 +181,13 @@ def test_what_is_wrong_is_named(content: dict[str, object], message: str) -> Non
 
 def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "deployment.toml"
-    path.write_text("[model\n")
+    path.write_text("[model\n", encoding="utf-8")
     with pytest.raises(InputError, match="must be a TOML file"):
         Deployment.read(path)
     path.write_bytes(b"\xff")
     with pytest.raises(InputError, match="must be a TOML file"):
         Deployment.read(path)
-    path.write_text("[model]\n")
+    path.write_text("[model]\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"deployment.toml: \[model\] must have a value for 'path'"):
         Deployment.read(path)
     with pytest.raises(FileNotFoundError):
@@ -368,14 +368,15 @@ def test_the_schema_of_whatever_describes_a_graph(tmp_path: Path) -> None:
     graph = Graph(schema)
     checkpoint.write(tmp_path / "graph.lgnnckpt", {"graph": graph.state()}, 0)
     checkpoint.write(tmp_path / "engine.lgnnckpt", {"engine": graph.state()}, 0)
-    (tmp_path / "schema.json").write_text(json.dumps(schema.to_json()))
+    (tmp_path / "schema.json").write_text(json.dumps(schema.to_json()), encoding="utf-8")
     (tmp_path / "deployment.toml").write_text(
-        '[model]\npath = "m"\n[graph]\npath = "graph.lgnnckpt"\n[log]\npath = "l"\n'
+        '[model]\npath = "m"\n[graph]\npath = "graph.lgnnckpt"\n[log]\npath = "l"\n',
+        encoding="utf-8",
     )
     for name in ("graph.lgnnckpt", "schema.json", "deployment.toml"):
         assert read_schema(tmp_path / name) == schema
-    (tmp_path / "list.json").write_text("[]")
-    (tmp_path / "text.json").write_text("schema")
+    (tmp_path / "list.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "text.json").write_text("schema", encoding="utf-8")
     for name in ("engine.lgnnckpt", "list.json", "text.json"):
         with pytest.raises(FileFormatError, match="must be"):
             read_schema(tmp_path / name)
@@ -428,11 +429,11 @@ def test_the_guards_of_a_deployment_are_at_work(tmp_path: Path) -> None:
 def test_what_decides_about_new_nodes_stays_as_it_was_for_a_log(tmp_path: Path) -> None:
     """Nodes that nobody announces may be allowed later; taken away or changed, a replay would be another."""
     path = write_deployment(tmp_path)
-    plain = re.sub(r"(?s)\[checkpoint\].*?(?=\[engine\])", "", path.read_text())
+    plain = re.sub(r"(?s)\[checkpoint\].*?(?=\[engine\])", "", path.read_text(encoding="utf-8"))
 
     def write(setting: str, *, checkpoints: bool = False) -> None:
         extra = '[checkpoint]\ndirectory = "checkpoints"\n' if checkpoints else ""
-        path.write_text(plain.replace("[log]", f"{setting}\n[log]") + extra)
+        path.write_text(plain.replace("[log]", f"{setting}\n[log]") + extra, encoding="utf-8")
 
     def run(*ids: int) -> list[bool]:
         """Which of the nodes are there after edges to them."""
@@ -465,10 +466,10 @@ def test_a_time_to_live_that_the_checkpoints_do_not_have_is_refused(tmp_path: Pa
     path = write_deployment(tmp_path)
     arrays = make_arrays()
     np.savez(tmp_path / "graph.npz", **arrays, time=np.arange(len(arrays["src"]), dtype=float))
-    plain = path.read_text()
+    plain = path.read_text(encoding="utf-8")
 
     def run(time_to_live: float) -> None:
-        path.write_text(plain.replace("[log]", f"time_to_live = {time_to_live}\n[log]"))
+        path.write_text(plain.replace("[log]", f"time_to_live = {time_to_live}\n[log]"), encoding="utf-8")
         runtime = Deployment.read(path).open()
         runtime.append(Events().add_nodes([1000 + runtime.seq]))
         while runtime.step():

@@ -185,7 +185,7 @@ def test_the_drift_tolerance_is_told() -> None:
 
 
 def test_the_guide_to_the_demo_quotes_the_figures_of_the_model() -> None:
-    worth = json.loads((files("livegnn.demo") / "data" / "bitcoin_otc.json").read_text())
+    worth = json.loads((files("livegnn.demo") / "data" / "bitcoin_otc.json").read_text(encoding="utf-8"))
     text = read("docs/demo.md")
     for figure in worth["figures"]:
         assert f"| {figure['name']} | {figure['roc_auc']:.3f} | {figure['average_precision']:.3f} |" in text

@@ -14,6 +14,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server.feed import Feed
 from streams import WIDTH, make_graph, make_model
+from waiting import PATIENCE
 
 
 @pytest.fixture
@@ -97,8 +98,8 @@ def test_closing_ends_the_streams(runtime: Runtime) -> None:
 def test_waiting_ends_when_the_event_is_visible(runtime: Runtime) -> None:
     async def wait() -> None:
         feed = Feed(runtime)
-        await feed.wait(0, 60)
-        waiters = [asyncio.create_task(feed.wait(seq, 60)) for seq in (1, 2, 2)]
+        await feed.wait(0, PATIENCE)
+        waiters = [asyncio.create_task(feed.wait(seq, PATIENCE)) for seq in (1, 2, 2)]
         await asyncio.sleep(0)
         change(runtime, 1)
         await waiters[0]
@@ -124,7 +125,7 @@ def test_an_event_may_become_visible_while_its_waiter_is_made_known(tmp_path: Pa
     runtime = Overtaking(log, graph, Engine(graph, make_model(), threads=1))
     feed = Feed(runtime)
     runtime.append(Events().add_nodes(100))
-    asyncio.run(feed.wait(1, 60))
+    asyncio.run(feed.wait(1, PATIENCE))
     log.close()
 
 
@@ -141,15 +142,15 @@ def test_closing_ends_the_waiting(runtime: Runtime) -> None:
 
     async def wait() -> None:
         feed = Feed(runtime)
-        waiting = asyncio.create_task(feed.wait(1, 60))
+        waiting = asyncio.create_task(feed.wait(1, PATIENCE))
         await asyncio.sleep(0)  # until it waits
         feed.close()
         with pytest.raises(TimeoutExpired, match="event 1 must be visible, got to 0: the server stops"):
             await waiting
         with pytest.raises(TimeoutExpired, match="the server stops"):
-            await feed.wait(1, 60)
+            await feed.wait(1, PATIENCE)
         change(runtime, 1)
-        await feed.wait(1, 60)
+        await feed.wait(1, PATIENCE)
 
     asyncio.run(wait())
 
@@ -165,16 +166,16 @@ def test_nobody_waits_for_a_loop_that_has_ended(runtime: Runtime) -> None:
     runtime.log.record_batch(Batch(0, 1))
     runtime.start()
     with pytest.raises(LiveGNNError):
-        runtime.wait(1, 60)
+        runtime.wait(1, PATIENCE)
     runtime.stop()
     with pytest.raises(LiveGNNError, match="event 1 will not be visible"):
-        asyncio.run(Feed(runtime).wait(1, 60))
+        asyncio.run(Feed(runtime).wait(1, PATIENCE))
 
 
 def test_waiting_ends_with_the_loop(runtime: Runtime) -> None:
     async def wait() -> None:
         feed = Feed(runtime)
-        waiter = asyncio.create_task(feed.wait(2, 300))
+        waiter = asyncio.create_task(feed.wait(2, PATIENCE))
         await asyncio.sleep(0)  # to the waiter
         runtime.log.append(Events().add_nodes(100))
         runtime.log.record_batch(Batch(0, 1))

@@ -14,11 +14,13 @@ import httpx
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, FAIL, HANG, asked, body, expected, until
+import loopback
+from functions import ENVIRONMENT, FAIL, HANG, asked, body, expected
 from livegnn.errors import InputError, OverloadedError, StoreUnavailableError
 from livegnn.serverless import gateway
 from livegnn.serverless.bodies import Answer, answer_error
 from livegnn.serverless.gateway import Gateway, Spread
+from waiting import PATIENCE, until
 
 
 def test_round_robin_takes_turns() -> None:
@@ -119,7 +121,7 @@ def started() -> Iterator[list[Process]]:
 
 def post(address: str, content: bytes) -> httpx.Response:
     headers = {"content-type": "application/json"}
-    return httpx.post(f"{address}/v1/predictions", content=content, headers=headers, timeout=100)
+    return loopback.post(f"{address}/v1/predictions", content=content, headers=headers)
 
 
 def test_real_nodes(tmp_path, started) -> None:
@@ -139,7 +141,7 @@ def test_real_nodes(tmp_path, started) -> None:
 
     async def refuse() -> None:
         """Nodes that take one request each: a fourth one is refused by all, after it was passed on."""
-        async with httpx.AsyncClient(timeout=100) as client:
+        async with httpx.AsyncClient(timeout=PATIENCE) as client:
 
             def ask(content: bytes) -> asyncio.Task[httpx.Response]:
                 headers = {"content-type": "application/json"}
@@ -176,11 +178,11 @@ def test_real_nodes(tmp_path, started) -> None:
     for _ in range(6):
         assert post(front.address, body(7)).status_code == 200
     assert counts(7)[1] == before[1]
-    health = httpx.get(f"{front.address}/v1/health")
+    health = loopback.get(f"{front.address}/v1/health")
     assert health.status_code == 200
     states = list(health.json()["nodes"].values())
     assert [state == "ok" for state in states] == [True, False, True]
-    text = httpx.get(f"{front.address}/metrics").text
+    text = loopback.get(f"{front.address}/metrics").text
     unreached = [line for line in text.splitlines() if line.startswith("livegnn_gateway_unreached_total")]
     assert [int(line.split()[-1]) > 0 for line in unreached] == [False, True, False]
 
@@ -188,7 +190,7 @@ def test_real_nodes(tmp_path, started) -> None:
         node.stop()
     lost = post(front.address, body(7))
     assert (lost.status_code, lost.json()["error"]["type"]) == (503, "NoNode")
-    assert httpx.get(f"{front.address}/v1/health").status_code == 503
+    assert loopback.get(f"{front.address}/v1/health").status_code == 503
 
 
 def test_a_node_that_does_not_answer_in_time_is_no_reason_to_ask_another(monkeypatch) -> None:
@@ -239,7 +241,7 @@ def test_nodes_have_the_time_of_a_request_together() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0, family=socket.AF_INET)
         port = server.sockets[0].getsockname()[1]
         through = Gateway([f"http://127.0.0.1:{port}", f"http://localhost:{port}"], clock=lambda: now[0])
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             answer = await through.predict(body(1, timeout=timeout))
         error = json.loads(answer.body)["error"]
         assert (answer.status, error["type"]) == (503, "TimeoutExpired")

@@ -26,8 +26,8 @@ from livegnn.model import Convolution, Model
 from livegnn.query import Query
 from livegnn.runtime import Runtime
 from livegnn.training import LiveSampler
+from waiting import PATIENCE
 
-PATIENCE = 120  # seconds after which a pair counts as stuck: all threads are dumped and the process ends
 MOST_CALLS = 30  # beside one batch
 WIDTH = 2
 STAY, OUT, BACK = np.arange(8), np.arange(100, 106), np.arange(200, 206)
@@ -442,7 +442,7 @@ def test_the_bindings_lock_in_one_place() -> None:
     """bindings/locks.h lets go of the interpreter's lock before it waits; nobody else may forget to."""
     bindings = Path(__file__).parents[2] / "cpp" / "bindings"
     ways = re.compile(r"\b(shared_lock|unique_lock|lock_guard|scoped_lock|gil_scoped_release|lock_shared)\b")
-    found = {path.name: ways.findall(path.read_text()) for path in sorted(bindings.iterdir())}
+    found = {path.name: ways.findall(path.read_text(encoding="utf-8")) for path in sorted(bindings.iterdir())}
     assert found.pop("locks.h")
     assert found.pop("module.cc") == ["shared_lock"], "what `wait_with_gil` does wrong, for a test"
     assert not any(found.values()), found

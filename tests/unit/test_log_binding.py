@@ -29,7 +29,7 @@ directory = "checkpoints"
 
 def write(directory: Path, settings: str = "", edges: int = 3) -> Deployment:
     np.savez(directory / "graph.npz", src=np.arange(edges), dst=np.arange(edges) + 1)
-    (directory / "deployment.toml").write_text(DEPLOYMENT.format(settings=settings))
+    (directory / "deployment.toml").write_text(DEPLOYMENT.format(settings=settings), encoding="utf-8")
     return Deployment.read(directory / "deployment.toml")
 
 

@@ -63,7 +63,7 @@ train()
 def test_of_an_example_only_its_model_is_executed(tmp_path: Path) -> None:
     reached = tmp_path / "reached"
     file = tmp_path / "example.py"
-    file.write_text(EXAMPLE.replace("REACHED", repr(str(reached))))
+    file.write_text(EXAMPLE.replace("REACHED", repr(str(reached))), encoding="utf-8")
     example = pyg_examples.open_example(file, pyg_examples.dataset(7, 2))
     model = example.made()
     assert model.lin.weight.shape == (5, 7)
@@ -76,7 +76,7 @@ def test_of_an_example_only_its_model_is_executed(tmp_path: Path) -> None:
 
 def test_rows_come_from_a_copy_of_the_repository(tmp_path: Path) -> None:
     (tmp_path / "examples").mkdir()
-    (tmp_path / "examples" / "new.py").write_text("")
+    (tmp_path / "examples" / "new.py").write_text("", encoding="utf-8")
     assert pyg_examples.unknown_files(tmp_path) == ["new.py"]
     assert set(pyg_examples.cases(tmp_path)) == set(pyg_examples.ROWS)
 
@@ -186,12 +186,12 @@ def test_a_graph_of_the_modules_own_is_refused() -> None:
 
 
 def test_the_page_is_what_was_found() -> None:
-    results = json.loads(models_table.RESULTS.read_text())
-    assert models_table.page(results) in models_table.PAGE.read_text()
+    results = json.loads(models_table.RESULTS.read_text(encoding="utf-8"))
+    assert models_table.page(results) in models_table.PAGE.read_text(encoding="utf-8")
 
 
 def test_every_row_was_tried_and_none_is_wrong() -> None:
-    rows = json.loads(models_table.RESULTS.read_text())["rows"]
+    rows = json.loads(models_table.RESULTS.read_text(encoding="utf-8"))["rows"]
     wanted = (
         {("convolutions", name) for name in pyg_convolutions.CONVOLUTIONS}
         | {("examples", name) for name in pyg_examples.ROWS}

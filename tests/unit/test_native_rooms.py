@@ -48,7 +48,7 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
 
 def read_sources() -> dict[str, str]:
     return {
-        path.relative_to(CPP).as_posix(): path.read_text()
+        path.relative_to(CPP).as_posix(): path.read_text(encoding="utf-8")
         for path in sorted(CPP.glob("*/*"))
         if path.suffix in (".h", ".cc", ".cpp")
     }
@@ -84,11 +84,11 @@ def test_an_include_upwards_is_found() -> None:
 
 def test_the_map_shows_the_layers() -> None:
     line = " → ".join("`" + " | ".join(rooms) + "`" for rooms in LAYERS)
-    assert line in (ROOT / "ARCHITECTURE.md").read_text()
+    assert line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 
 def test_every_room_is_built() -> None:
-    text = (ROOT / "CMakeLists.txt").read_text()
+    text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
     libraries = re.findall(r"^set\((?:store|core|presampling)_rooms (.*)\)$", text, re.MULTILINE)
     assert sorted(" ".join(libraries).split()) == sorted(set(HEIGHTS) - {"bindings", "fuzz"})
 

@@ -232,13 +232,15 @@ def test_a_deployment_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "import livegnn as lg\nfrom livegnn.presampling import Presampler\n"
         "query = lg.Query('node').hop(('node', 'to', 'node'), 3, direction='in')\n"
         "make = Presampler.factory(query, seed=7)\n"
-        "other = Presampler.factory(query.hop(('node', 'to', 'node'), 2), seed=8, name='two_hops')\n"
+        "other = Presampler.factory(query.hop(('node', 'to', 'node'), 2), seed=8, name='two_hops')\n",
+        encoding="utf-8",
     )
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "deployment.toml").write_text(
         '[log]\npath = "events.db"\n[graph]\npath = "graph.npz"\n[views]\n'
         'presampling = "my_samples:make"\ntwo_hops = "my_samples:other"\n[checkpoint]\ndirectory = "kept"\n'
-        "every_events = 1\n"
+        "every_events = 1\n",
+        encoding="utf-8",
     )
     runtime = Deployment.read(tmp_path / "deployment.toml").open()
     presampler = runtime.views["presampling"]

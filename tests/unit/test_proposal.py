@@ -12,6 +12,7 @@ import pytest
 from livegnn.errors import InputError, ModelError
 from livegnn.importers.proposal import ATTENTION_EXAMPLE, MEAN_EXAMPLE, PROMPT
 from livegnn.model import Convolution, ConvolutionRequest, Model, OpenAIProposer, propose
+from ports import closed_port
 
 WEIGHT = np.array([[0.5, -1.0], [1.0, 0.25], [0.0, 2.0]], np.float32)
 REQUEST = ConvolutionRequest(
@@ -213,7 +214,7 @@ def test_servers_that_fail(server):
         with pytest.raises(ModelError, match="must answer as /chat/completions does"):
             proposer(REQUEST, None)
     with pytest.raises(ModelError, match="cannot be reached within 2 s"):
-        OpenAIProposer("http://127.0.0.1:9/v1", "m", timeout=2)(REQUEST, None)
+        OpenAIProposer(f"http://127.0.0.1:{closed_port()}/v1", "m", timeout=2)(REQUEST, None)
     with pytest.raises(ModelError, match="must begin with http:// or https://, got 'file:///etc'"):
         OpenAIProposer("file:///etc", "m")
 

@@ -3,26 +3,33 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, KILL, asked, body, expected, function, until
+from functions import ENVIRONMENT, KILL, asked, body, expected, function
 from livegnn.serverless.function import Function
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.scheduler import Limits
 from livegnn.serverless.stage import Stage
+from waiting import until
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install ray")
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One of this test's own, whatever else runs on the machine; names of its sockets must be short."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
+    folder = tempfile.mkdtemp(prefix="lgray-", dir="/tmp")
     ray.init(
+        "local",
+        _temp_dir=folder,
         num_cpus=2,
         include_dashboard=False,
         object_store_memory=100 * 2**20,
@@ -31,8 +38,10 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     )
     yield
     ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore")
 def test_the_scheduler_drives_actors(tmp_path, cluster) -> None:
     from livegnn.serverless.ray_actors import RayHost

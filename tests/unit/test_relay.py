@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+import loopback
 from http_connections import JSON, MINE, answers, body, cut, cut_at, sized, some_requests
 from livegnn.workers import relay as relay_module
 from livegnn.workers.app import server_config, serving_config
@@ -175,7 +176,7 @@ def test_many_clients_while_a_replica_ends(setting: Setting) -> None:
     expected = setting.engine.predict(np.arange(NODES))
 
     def ask(number: int) -> None:
-        with httpx.Client(timeout=30) as client:
+        with loopback.Client() as client:
             for turn in range(40):
                 if (number, turn) == (0, 20):
                     replica.close()
@@ -202,5 +203,5 @@ def test_a_client_that_goes_leaves_nothing(setting: Setting) -> None:
             with socket.create_connection((host, int(port))) as gone:
                 gone.sendall(SMALL)
         for id in range(NODES):
-            answer = httpx.post(f"{front}/v1/predictions", content=json.dumps({"ids": [id]}))
+            answer = loopback.post(f"{front}/v1/predictions", content=json.dumps({"ids": [id]}))
             assert answer.json()["ids"] == [id]

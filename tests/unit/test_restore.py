@@ -196,8 +196,10 @@ def test_a_deployment_computes_after_so_many_events(
     expected, seq = runtime.engine.predict(runtime.graph.ids()), runtime.seq
     runtime.log.close()  # as a process that is killed
     corrupt(list_checkpoints(tmp_path / "checkpoints")[0], "engine")
-    text = path.read_text()
-    path.write_text(text.replace("[runtime]", f"[runtime]\nrecompute_after_events = {behind - more}"))
+    text = path.read_text(encoding="utf-8")
+    path.write_text(
+        text.replace("[runtime]", f"[runtime]\nrecompute_after_events = {behind - more}"), encoding="utf-8"
+    )
     runtime = Deployment.read(path).open()
     assert ("passing over the checkpoint" in caplog.text) == (not more)
     assert runtime.seq == seq

@@ -32,6 +32,7 @@ from livegnn.model import Input, Propagate, Step
 from livegnn.runtime import Change, CheckpointPolicy, Runtime, list_checkpoints, restore
 from livegnn.types import State
 from streams import WIDTH, make_graph, make_model, make_stream
+from waiting import PATIENCE
 
 DOCS = Path(__file__).parents[2] / "docs" / "runtime.md"
 MODEL = make_model()
@@ -260,7 +261,7 @@ def test_the_loop_applies_what_is_appended_and_waiters_see_it(log: SqliteLog) ->
     assert runtime.running
     for value in range(20):
         seq = runtime.append(Events().set_features(0, np.full(WIDTH, value)))
-        assert runtime.wait(seq, timeout=60) >= seq
+        assert runtime.wait(seq, timeout=PATIENCE) >= seq
         assert runtime.graph.features([0]).tolist() == [[value] * WIDTH]
         assert runtime.predict([0]).seq >= seq
     runtime.stop()
@@ -286,7 +287,7 @@ def test_a_loop_that_fails_tells_those_who_wait(log: SqliteLog) -> None:
     log.record_batch(Batch(0, 1))
     runtime.start()
     with pytest.raises(LiveGNNError, match="will not be visible"):
-        runtime.wait(1, timeout=60)
+        runtime.wait(1, timeout=PATIENCE)
     assert isinstance(runtime.failure, LogError)
     runtime.stop()
 
@@ -299,14 +300,14 @@ def test_a_full_disk_pauses_the_loop_until_there_is_space(tmp_path: Path) -> Non
     disk.full = True
     runtime.start()
     for _ in range(2):  # at the second one the first has been noticed
-        assert disk.refused.acquire(timeout=60)
+        assert disk.refused.acquire(timeout=PATIENCE)
     assert isinstance(runtime.paused, DiskFullError)
     assert (runtime.running, runtime.failure, runtime.seq) == (True, None, 0)
     with pytest.raises(DiskFullError, match="cannot append"):
         runtime.append(Events().add_nodes(901))
     disk.full = False
-    assert runtime.wait(seq, timeout=60) == seq
-    assert runtime.wait(runtime.append(Events().add_nodes(902)), timeout=60) == 2
+    assert runtime.wait(seq, timeout=PATIENCE) == seq
+    assert runtime.wait(runtime.append(Events().add_nodes(902)), timeout=PATIENCE) == 2
     assert graph.contains([900, 901, 902]).tolist() == [True, False, True]
     runtime.stop()
     assert runtime.paused is None
@@ -320,7 +321,7 @@ def test_a_paused_loop_can_be_stopped(tmp_path: Path) -> None:
     runtime.append(Events().add_nodes(900))
     disk.full = True
     runtime.start()
-    assert disk.refused.acquire(timeout=60)
+    assert disk.refused.acquire(timeout=PATIENCE)
     runtime.stop()
     disk.full = False
     runtime.log.close()
@@ -340,11 +341,11 @@ def test_answers_carry_the_sequence_number_that_they_reflect(log: SqliteLog) -> 
 
     reader = threading.Thread(target=read)
     reader.start()
-    assert reading.wait(60)
+    assert reading.wait(PATIENCE)
     runtime.start()
     for value in range(100):
         seq = runtime.append(Events().set_features(0, np.full(WIDTH, value)))
-    runtime.wait(seq, timeout=60)
+    runtime.wait(seq, timeout=PATIENCE)
     done.set()
     reader.join()
     runtime.stop()
@@ -396,7 +397,7 @@ def test_checkpoints_are_written_when_they_are_due_and_two_are_kept(tmp_path: Pa
 def test_a_checkpoint_that_cannot_be_written_does_not_stop_the_loop(
     tmp_path: Path, log: SqliteLog, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").write_text("this is no directory")
+    (tmp_path / "file").write_text("this is no directory", encoding="utf-8")
     policy = CheckpointPolicy(tmp_path / "file", every_events=1)
     runtime = make_runtime(log, checkpoints=policy)
     runtime.append(Events().add_nodes(100))

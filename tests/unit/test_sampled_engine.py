@@ -20,6 +20,7 @@ from livegnn.presampling import SampledEngine, predictor_factory
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
 from livegnn.sampling import sample_query
 from livegnn.server import create_app
+from waiting import PATIENCE
 
 ALL = Query("node").hop(EDGES, 1000, direction="in").hop(EDGES, 1000, direction="in")
 FEW = Query("node").hop(EDGES, 3, direction="in").hop(EDGES, 2, direction="in")
@@ -159,7 +160,7 @@ def test_no_read_waits_for_the_graphs_writer(log: SqliteLog) -> None:
     reader = threading.Thread(target=read, daemon=True)
     with graph.writer:
         reader.start()
-        reader.join(60)
+        reader.join(PATIENCE)
         assert len(found) == 3
         assert found[0] == found[1] == found[2]
 
@@ -372,7 +373,8 @@ def test_a_deployment_switches_by_its_mode(tmp_path: Path) -> None:
     for mode in ("eager", "presampled"):
         (tmp_path / "d.toml").write_text(
             f'[model]\npath = "model.lgnn"\n[graph]\npath = "graph.npz"\n[log]\npath = "{mode}.db"\n'
-            f'[engine]\nmode = "{mode}"\nsample_seed = 4\n'
+            f'[engine]\nmode = "{mode}"\nsample_seed = 4\n',
+            encoding="utf-8",
         )
         runtime = Deployment.read(tmp_path / "d.toml").open()
         answers.append(runtime.predict(runtime.graph.ids()).values)

@@ -14,7 +14,7 @@ ROOT = FOLDER.parents[1]
 
 
 def command_of(name: str, word: str) -> list[str]:
-    (found,) = re.findall(rf"^{word} (\[.*\])$", (FOLDER / name).read_text(), re.MULTILINE)
+    (found,) = re.findall(rf"^{word} (\[.*\])$", (FOLDER / name).read_text(encoding="utf-8"), re.MULTILINE)
     return json.loads(found)
 
 
@@ -28,7 +28,7 @@ Loader.add_multi_constructor("!", lambda loader, tag, node: loader.construct_sca
 def test_the_container_runs_a_command_with_the_concurrency_of_the_service(monkeypatch) -> None:
     name, *words = command_of("Dockerfile", "CMD")
     assert name == "livegnn"
-    service = yaml.safe_load((FOLDER / "service.yaml").read_text())
+    service = yaml.safe_load((FOLDER / "service.yaml").read_text(encoding="utf-8"))
     spec = service["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     monkeypatch.setenv("LIVEGNN_MODEL", "/model.lgnn")
@@ -48,12 +48,14 @@ def test_the_template_of_lambda_names_what_the_handler_reads() -> None:
     assert command_of("Dockerfile.lambda", "ENTRYPOINT") == ["python", "-m", "awslambdaric"]
     (handler,) = command_of("Dockerfile.lambda", "CMD")
     module, _, name = handler.rpartition(".")
-    source = (ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text()
+    source = (ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text(encoding="utf-8")
     assert f"def {name}(event" in source
-    template = yaml.load((FOLDER / "template.yaml").read_text(), Loader)
+    template = yaml.load((FOLDER / "template.yaml").read_text(encoding="utf-8"), Loader)
     properties = template["Resources"]["Predictions"]["Properties"]
     variables = {*properties["Environment"]["Variables"]}
-    variables |= set(re.findall(r"^ENV (\w+)=", (FOLDER / "Dockerfile.lambda").read_text(), re.MULTILINE))
+    variables |= set(
+        re.findall(r"^ENV (\w+)=", (FOLDER / "Dockerfile.lambda").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     assert variables == {"LIVEGNN_SNAPSHOT", "LIVEGNN_MODEL"}
     assert all(f'"{variable}"' in source for variable in variables)
     assert (FOLDER / template["Resources"]["Predictions"]["Metadata"]["Dockerfile"]).exists()

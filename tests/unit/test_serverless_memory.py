@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
 from livegnn.serverless.profiling import profile
 from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.writer import write_snapshot
+from processes import ONE_THREAD
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -112,7 +114,10 @@ predictor.predict(ids)
 seen = status("VmHWM") - before
 print("RESULT", seen, predictor.measure(ids)[1])
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    environment = {**os.environ, **ONE_THREAD}
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     seen, measured = map(int, re.findall(r"RESULT (\d+) (\d+)", result.stdout)[0])
     print(f"seen {seen / 1e6:.1f} MB, measured {measured / 1e6:.1f} MB")
     assert measured == pytest.approx(seen, rel=0.1)
@@ -157,7 +162,7 @@ def test_a_file_says_the_same_and_damage_is_found(tmp_path: Path, rng: np.random
             MemoryModel.load(path)
     other = json.loads(whole)
     other["livegnn.memory"]["version"] = 2
-    path.write_text(json.dumps(other))
+    path.write_text(json.dumps(other), encoding="utf-8")
     with pytest.raises(FileFormatError, match="version 1, got 2"):
         MemoryModel.load(path)
 

@@ -115,7 +115,7 @@ def test_public_arrays_have_shapes() -> None:
         f"{path.relative_to(SOURCE)}: {name}: {said}"
         for path in files
         if path.exists()
-        for name, annotation in annotations_of(ast.parse(path.read_text()))
+        for name, annotation in annotations_of(ast.parse(path.read_text(encoding="utf-8")))
         if BARE.search((said := ast.unparse(annotation)).replace("npt.", "")) and "Callable" not in said
     ]
     assert bare == []

@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +21,6 @@ from test_sampled_forward import MODELS
 from test_serverless_memory import make_gcn
 from test_serverless_subgraph import make_graph
 
-from functions import runs, until
 from livegnn import Graph, InputError
 from livegnn.serverless.node import Node
 from livegnn.serverless.predictor import SnapshotPredictor
@@ -27,6 +28,8 @@ from livegnn.serverless.settings import NodeSettings
 from livegnn.serverless.shared_memory import MOST_WORKERS, MemoryFile, SharedMemory
 from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.writer import write_snapshot
+from processes import ONE_THREAD, children, runs
+from waiting import PATIENCE, REQUEST_SECONDS, until, wait_until
 
 MIB = 1 << 20
 NODES, WIDTH = 20_000, 64
@@ -54,12 +57,12 @@ def settings(folder: Path, **given: object) -> NodeSettings:
 
 
 def body(*ids: int) -> bytes:
-    return json.dumps({"ids": list(ids), "timeout": 90}).encode()
+    return json.dumps({"ids": list(ids), "timeout": REQUEST_SECONDS}).encode()
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             await work()
 
     asyncio.run(limited())
@@ -69,19 +72,6 @@ async def ask(node: Node, requests: list[list[int]]) -> list[bytes]:
     answers = await asyncio.gather(*(node.predict(body(*ids)) for ids in requests))
     assert {answer.status for answer in answers} == {200}, answers
     return [answer.body for answer in answers]
-
-
-def others(process: int) -> list[int]:
-    """The processes that one has started."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        if parent == process:
-            found.append(int(path.name))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -142,8 +132,9 @@ def test_a_request_that_needs_more_than_a_worker_has_is_refused_beside_a_full_ca
         answer = await node.predict(body(*range(NODES)))
         assert (answer.status, json.loads(answer.body)["error"]["type"]) == (500, "MemoryError")
         await ask(node, requests[:10])
-        workers = [worker for worker in others(os.getpid()) if _is_worker(worker)]
+        workers = [worker.pid for worker in node.stages["predict"]._workers.values()]
         assert 1 <= len(workers) <= 2
+        assert children() >= set(workers)
         assert all(_own_bytes(worker) < most for worker in workers)
         assert node.stages["predict"].figures.died == 0
         await node.close(1)
@@ -151,13 +142,9 @@ def test_a_request_that_needs_more_than_a_worker_has_is_refused_beside_a_full_ca
     run(work)
 
 
-def _is_worker(process: int) -> bool:
-    return b"livegnn.serverless.worker" in Path(f"/proc/{process}/cmdline").read_bytes()
-
-
 def _own_bytes(process: int) -> int:
     """Resident, without what it shares."""
-    status = Path(f"/proc/{process}/status").read_text()
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     found = dict(re.findall(r"(Rss\w+):\s+(\d+)", status))
     return 1024 * (int(found["RssAnon"]) + int(found["RssFile"]))
 
@@ -169,7 +156,7 @@ from livegnn.serverless.settings import NodeSettings
 async def main():
     node = NodeSettings(sys.argv[1], sys.argv[2], workers=2).open()
     for _ in range(3):
-        asked = [node.predict(json.dumps({"ids": [id], "timeout": 90}).encode()) for id in range(20)]
+        asked = [node.predict(json.dumps({"ids": [id], "timeout": 240}).encode()) for id in range(20)]
         assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
     print(node.memory.bytes if node.memory else 0, flush=True)
     await asyncio.Event().wait()
@@ -187,6 +174,7 @@ def start_node(folder: Path, limit: str = "") -> tuple[subprocess.Popen[str], in
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, **ONE_THREAD},  # or each core takes of the address space
     )
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -195,24 +183,36 @@ def start_node(folder: Path, limit: str = "") -> tuple[subprocess.Popen[str], in
 
 
 def test_nothing_is_left_of_a_node_that_is_killed(folder: Path) -> None:
-    named = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
     process, size = start_node(folder)
     assert size > 0
-    workers = others(process.pid)
+    workers = children(process.pid)
     assert workers
-    if named:
-        assert set(os.listdir("/dev/shm")) <= named, "the memory has no name"
+    shared = shared_files([process.pid])
+    (number,) = shared
+    (name,) = shared.values()
+    assert not Path(name).exists(), "the memory has no name"
+    assert shared_files([*workers]) == shared
     process.kill()
     process.communicate()
-    while any(runs(worker) for worker in workers):
-        pass
-    # The file was in these processes alone.
-    for path in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            target = os.readlink(path)
-        except OSError:
-            continue
-        assert "livegnn-features" not in target or int(path.parts[2]) not in [*workers, process.pid]
+    wait_until(lambda: not any(runs(worker) for worker in workers), "the end of all workers")
+    everybody = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    assert number not in shared_files(everybody)
+
+
+def shared_files(processes: list[int]) -> dict[tuple[int, int], str]:
+    """The files of features that processes have open: their numbers in the system, and how they are called.
+    Other nodes on the machine have some of their own."""
+    found = {}
+    for process in processes:
+        folder, names = f"/proc/{process}/fd", list[str]()
+        with suppress(OSError):  # it has ended, or is another user's
+            names = os.listdir(folder)
+        for name in names:
+            with suppress(OSError):  # it has been closed
+                if "livegnn-features" in (target := os.readlink(f"{folder}/{name}")):
+                    status = os.stat(f"{folder}/{name}")
+                    found[status.st_dev, status.st_ino] = target
+    return found
 
 
 @pytest.mark.parametrize("limit", ["FSIZE, (1 << 20, 1 << 20)", "AS, (4 << 30, 4 << 30)"])
@@ -236,6 +236,18 @@ def test_a_private_cache_shares_nothing(folder: Path) -> None:
         settings(folder, place="ray", cache="shared")
 
 
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """Each worker in this process takes two; most users have 1,024 unless they ask for more."""
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * MOST_WORKERS if most == resource.RLIM_INFINITY else min(most, 4 * MOST_WORKERS)
+    if before != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before, wanted), most))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+
+@pytest.mark.usefixtures("many_descriptors")
 def test_there_is_space_for_so_many_workers() -> None:
     file = MemoryFile(1 << 20)
     memories = [SharedMemory(file.fd) for _ in range(MOST_WORKERS)]

@@ -1,7 +1,6 @@
 """The view that keeps a snapshot of a live graph: base and deltas, merged, collected, beside batches."""
 
 import shutil
-import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import write_snapshot
 from livegnn.types import State
 from snapshots import Stream, check_shows, make_schema
+from waiting import wait_until
 
 SMALL = Compaction(most_deltas=3, largest_share=0.6)
 OFTEN = Compaction(most_deltas=3, largest_share=100.0)  # merges, and never a second base
@@ -160,9 +160,10 @@ def test_batches_go_on_while_snapshots_are_written(
             stream.step(15)
             shown[stream.graph.seq] = measure(stream.graph)
             assert view.failure is None
-        while view.manifest is None or view.manifest.seq != stream.graph.seq:
-            assert view.failure is None
-            time.sleep(0.01)
+        wait_until(
+            lambda: view.failure or (view.manifest is not None and view.manifest.seq == stream.graph.seq)
+        )
+        assert view.failure is None
     finally:
         view.close()
     check_shows(open_snapshot(str(tmp_path)), stream.graph, stream.used)
@@ -404,8 +405,7 @@ def test_states_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 def test_the_last_events_are_published_when_it_closes(tmp_path: Path) -> None:
     graph = Graph.from_edges([0], [1], x=np.zeros((2, 1)))
     view = SnapshotView(graph, str(tmp_path), interval=3600.0)
-    while view.manifest is None:
-        time.sleep(0.01)
+    wait_until(lambda: view.manifest is not None)
     graph.apply(Events().set_features([0], [[1.0]]))
     view.close()
     assert open_snapshot(str(tmp_path)).features(None, np.array([0])).tolist() == [[1]]

@@ -24,8 +24,6 @@ from functions import (
     body,
     expected,
     function,
-    runs,
-    until,
 )
 from livegnn.errors import InputError, OverloadedError, TimeoutExpired
 from livegnn.serverless.bodies import Answer
@@ -36,11 +34,13 @@ from livegnn.serverless.processes import ProcessHost
 from livegnn.serverless.scheduler import Limits, Policy
 from livegnn.serverless.stage import Stage, WorkersFailed
 from livegnn.serverless.threads import ThreadHost
+from processes import children, runs
+from waiting import PATIENCE, until
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE):
             await work()
 
     asyncio.run(limited())
@@ -128,11 +128,14 @@ def test_a_worker_that_dies_idle_is_missed(tmp_path) -> None:
 
 def test_a_worker_that_hangs_is_killed(tmp_path) -> None:
     async def work() -> None:
-        stage = Stage(processes(tmp_path), Limits(1), seconds=1.0)
+        stage = Stage(processes(tmp_path), Limits(1), seconds=PATIENCE)
+        assert (await stage.call(body(2))).status == 200  # it has begun, and loaded what it needs
+        stage._seconds = 2.0
         hanging = asyncio.create_task(stage.call(body(HANG)))
         other = asyncio.create_task(stage.call(body(1)))
-        with pytest.raises(TimeoutExpired, match="within 1 seconds"):
+        with pytest.raises(TimeoutExpired, match="within 2 seconds"):
             await hanging
+        stage._seconds = PATIENCE  # of a fresh worker
         assert (await other).status == 200
         assert len(asked(tmp_path, HANG)) == 1
         await stage.close()
@@ -267,7 +270,7 @@ def test_closing_answers_what_is_here_and_refuses_the_rest(tmp_path) -> None:
         stage = Stage(processes(tmp_path), Limits(1))
         calls = [asyncio.create_task(stage.call(body(id))) for id in range(3)]
         await asyncio.sleep(0)
-        closing = asyncio.create_task(stage.close(60))
+        closing = asyncio.create_task(stage.close(PATIENCE))
         await asyncio.sleep(0)
         with pytest.raises(OverloadedError):
             await stage.call(body(9))
@@ -285,12 +288,6 @@ def test_closing_answers_what_is_here_and_refuses_the_rest(tmp_path) -> None:
         assert not runs(process)
 
     run(work)
-
-
-def children() -> set[str]:
-    """The processes that this one has started and that run."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {child for text in lists for child in text.read_text().split() if runs(child)}
 
 
 def test_closing_while_a_worker_starts_leaves_no_process(tmp_path) -> None:

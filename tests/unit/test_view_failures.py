@@ -17,6 +17,7 @@ from livegnn.runtime.views import MOST_TRIES, SETTLED
 from livegnn.types import State
 from mirror import frozen
 from streams import make_graph, make_model, make_stream
+from waiting import PATIENCE
 
 MODEL = make_model()
 
@@ -165,7 +166,7 @@ def test_a_view_that_always_fails_ends_the_loop_after_some_tries(log: SqliteLog,
         runtime.append(events)
     runtime.start()
     with pytest.raises(lg.LiveGNNError, match="will not be visible"):
-        runtime.wait(log.last_seq(), timeout=60)
+        runtime.wait(log.last_seq(), timeout=PATIENCE)
     runtime.stop()
     assert str(runtime.failure).startswith(
         f"the view 'edges' failed again after it was built {MOST_TRIES} times: "
@@ -192,7 +193,7 @@ def test_by_default_the_loop_ends_and_names_the_view(log: SqliteLog) -> None:
     with pytest.raises(
         lg.LiveGNNError, match=r"will not be visible.*the view 'edges' failed: broken prepare 2"
     ):
-        runtime.wait(ends[-1], timeout=60)
+        runtime.wait(ends[-1], timeout=PATIENCE)
     runtime.stop()
     assert runtime.seq == ends[0]
     assert isinstance(runtime.failure, lg.LiveGNNError)

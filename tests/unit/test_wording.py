@@ -12,6 +12,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 import livegnn as lg
 from livegnn.wording import count, shown, size
+from waiting import PATIENCE
 
 
 def papers(**kwargs: object) -> lg.Graph:
@@ -147,7 +148,7 @@ def test_showing_waits_for_no_batch() -> None:
     with graph.writer:
         reader = threading.Thread(target=lambda: shown.extend([repr(graph), repr(engine)]))
         reader.start()
-        reader.join(30)
+        reader.join(PATIENCE)
     assert len(shown) == 2
 
 
@@ -180,7 +181,7 @@ def test_a_file_of_torch_is_named(tmp_path: Path) -> None:
             lg.FileFormatError, match=r"x\.pt: .*torch\.save.*load_state_dict.*Model\.from_pyg"
         ):
             lg.Model.load(tmp_path / "x.pt")
-    (tmp_path / "x.txt").write_text("12345678 something else")
+    (tmp_path / "x.txt").write_text("12345678 something else", encoding="utf-8")
     with pytest.raises(lg.FileFormatError):
         lg.Model.load(tmp_path / "x.txt")
 

@@ -10,6 +10,7 @@ import pytest
 from livegnn.errors import LogError
 from livegnn.log.streams import Record
 from livegnn.workers import SqlitePlace
+from waiting import PATIENCE
 
 WORKERS, ROUNDS = 4, 12
 STREAMS = {"worker-a": WORKERS, "worker-b": WORKERS, "worker-plan": 1}
@@ -19,7 +20,7 @@ def start(folder: Path, number: int, together: Barrier | threading.Barrier) -> N
     """What a worker does first: makes all streams, owns its own, and reads those of others."""
     for turn in range(ROUNDS):
         place = SqlitePlace(folder / f"{turn}.db")
-        together.wait(60)
+        together.wait(PATIENCE)
         place.create(STREAMS)
         own = [place.write(name, number) for name in ("worker-a", "worker-b")]
         for name in ("worker-a", "worker-b"):

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from contextlib import ExitStack
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -235,7 +236,11 @@ def show_version(
 
 
 def main() -> None:
-    """The command `livegnn`: errors that a user can act on are shown without a traceback."""
+    """The command `livegnn`: errors that a user can act on are shown without a traceback, and letters that
+    the terminal has not as escapes.
+    """
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as standard error does
     try:
         app()
     except LiveGNNError as error:

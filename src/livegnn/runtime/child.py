@@ -148,4 +148,4 @@ def _take_second_place() -> None:
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="utf-8")
