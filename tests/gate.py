@@ -36,7 +36,7 @@ def ignore_local_constants() -> None:
     """Hypothesis draws no constant of a module of this checkout.
 
     By default it draws from the constants of those that are loaded, so that a test's cases would depend on
-    the tests that ran before it in the same process. Hypothesis has no setting for this, and is pinned for it.
+    the tests that ran before it in the same process. Hypothesis has no setting for this: it is pinned.
     """
     nothing = providers.Constants()
     assert callable(providers._get_local_constants)

@@ -1,7 +1,8 @@
 // Converts the exact state of a graph to arrays, and back.
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/tuple.h>
 
-#include <stdexcept>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -22,15 +23,20 @@ nb::tuple columns_out(typename Samtrees<Id>::Saved&& columns) {
                         given(std::move(columns.orders)));
 }
 
+// Without sums or orders, the state was saved before these were.
 template <class Id>
-using ColumnsIn =
-    std::tuple<In<uint32_t>, In<Id>, In<Id>, In<float>, In<double>, In<uint32_t>, In<double>, In<uint64_t>>;
+using ColumnsIn = std::tuple<In<uint32_t>, In<Id>, In<Id>, In<float>, In<double>, In<uint32_t>,
+                             std::optional<In<double>>, std::optional<In<uint64_t>>>;
 
 template <class Id>
 typename Samtrees<Id>::Saved columns_in(const ColumnsIn<Id>& from) {
   const auto& [shape, keys, ids, weights, times, rows, sums, orders] = from;
-  return {vector_of(shape), vector_of(keys), vector_of(ids),  vector_of(weights),
-          vector_of(times), vector_of(rows), vector_of(sums), vector_of(orders)};
+  typename Samtrees<Id>::Saved to{
+      vector_of(shape), vector_of(keys), vector_of(ids), vector_of(weights), vector_of(times), vector_of(rows), {}, {}};
+  to.has_sums = sums.has_value(), to.has_orders = orders.has_value();
+  if (sums) to.sums = vector_of(*sums);
+  if (orders) to.orders = vector_of(*orders);
+  return to;
 }
 
 template <class Id>
@@ -50,16 +56,8 @@ void bind_graph_state(nb::class_<Graph>& graph) {
            })
       .def("load_nodes",
            [](Graph& self, uint32_t type, In<int64_t> ids, In<uint32_t> free, InRows<float> x) {
-             auto& nodes = self.nodes[type];
-             if (x.shape(0) != ids.shape(0) || x.shape(1) != nodes.features.width()) {
-               throw std::runtime_error("features that do not fit their nodes");
-             }
-             as_writer([&] {
-               nodes.ids.restore(vector_of(ids), vector_of(free));
-               if (self.texts) self.texts->retain(nodes.ids.ids());
-               nodes.features.resize(x.shape(0));
-               for (size_t i = 0; i < x.shape(0); ++i) nodes.features.write(i, x.data() + i * x.shape(1));
-             });
+             as_writer(
+                 [&] { self.load_nodes(type, vector_of(ids), vector_of(free), x.data(), x.shape(0), x.shape(1)); });
            })
       .def("save_edges",
            [](const Graph& self, uint32_t type) {
@@ -80,8 +78,7 @@ void bind_graph_state(nb::class_<Graph>& graph) {
              return nb::make_tuple(copy(features.free_list()), read_all_rows(features.table()));
            })
       .def("load_edge_features", [](Graph& self, uint32_t type, In<uint32_t> free, InRows<float> x) {
-        if (x.shape(1) != self.edges[type].spec.width) throw std::runtime_error("features that do not fit their edges");
-        as_writer([&] { self.load_edge_features(type, x.data(), x.shape(0), vector_of(free)); });
+        as_writer([&] { self.load_edge_features(type, x.data(), x.shape(0), x.shape(1), vector_of(free)); });
       });
 }
 

@@ -45,7 +45,9 @@ inline ArrayViews from_python(const nb::dict& arrays) {
     const std::string name = nb::cast<std::string>(key);
     if (!put<float>(&all, name, value) && !put<double>(&all, name, value) && !put<uint32_t>(&all, name, value) &&
         !put<int64_t>(&all, name, value)) {
-      throw std::runtime_error("the array " + name + " is none that a native view keeps");
+      throw std::runtime_error("the array " + name +
+                               " is none that a native view keeps: expected contiguous float32, " +
+                               "float64, uint32 or int64 of one or two dimensions, got another");
     }
   }
   return all;

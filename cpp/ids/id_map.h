@@ -185,7 +185,7 @@ class IdMap {
     if (identity_) return;
     identity_ = false;
     table_ = table_of_all(0);
-    if (table_.size() != size()) throw std::runtime_error("nodes: an id that two of them have");
+    if (table_.size() != size()) throw std::runtime_error("ids: expected each once, got an id that two of them have");
   }
 
   size_t bytes() const {
@@ -194,21 +194,28 @@ class IdMap {
 
  private:
   static void check_saved(const std::vector<int64_t>& ids, const std::vector<uint32_t>& free) {
-    if (ids.size() >= kNoIndex) throw std::runtime_error("nodes: more than there are indices");
+    if (ids.size() >= kNoIndex)
+      throw std::runtime_error("ids: expected fewer than " + std::to_string(kNoIndex) + ", got " +
+                               std::to_string(ids.size()));
     std::vector<bool> listed(ids.size());
     for (uint32_t index : free) {
       if (index >= ids.size() || ids[index] != kNoId || listed[index]) {
-        throw std::runtime_error("nodes: the free index " + std::to_string(index) + " of " +
-                                 std::to_string(ids.size()) + " is not there, in use, or listed twice");
+        throw std::runtime_error("free: expected each index below " + std::to_string(ids.size()) +
+                                 " that has no id, once, got " + std::to_string(index) +
+                                 ", which is not there, in use, or listed twice");
       }
       listed[index] = true;
     }
     size_t unnamed = 0;
     for (int64_t id : ids) {
-      if (id < kNoId) throw std::runtime_error("nodes: no id can be " + std::to_string(id));
+      if (id < kNoId)
+        throw std::runtime_error("ids: expected at least -1, which means none, got one: no id can be " +
+                                 std::to_string(id));
       unnamed += id == kNoId;
     }
-    if (unnamed != free.size()) throw std::runtime_error("nodes: an index that has no id and is not free");
+    if (unnamed != free.size())
+      throw std::runtime_error("free: expected " + std::to_string(unnamed) + " indices, got " +
+                               std::to_string(free.size()) + ": an index that has no id and is not free");
   }
 
   // A table of all current ids, with room for more.

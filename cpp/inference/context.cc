@@ -1,7 +1,10 @@
 #include "inference/context.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <stdexcept>
+#include <string>
 
 #include "inference/directed_changes.h"
 #include "threads/parallel.h"
@@ -14,6 +17,9 @@ namespace {
 // with it.
 constexpr double kDoubleUnit = 1.1102230246251565e-16;
 constexpr double kSumTolerance = 1e-9;
+// Of the magnitudes of all weights of a node. A sum that has followed changes differs from one of the edges by its
+// rounding: the tolerance above, times the root of how many terms were there. What another graph had differs by more.
+constexpr double kLoadTolerance = 1e-5;
 
 // Whether every node counts as having one loop, and only the last of parallel loops is read. Then sums are taken over
 // the other edges only, because an ignored loop may be larger than everything that counts.
@@ -184,6 +190,49 @@ Scrubbed Context::scrub(std::span<const uint32_t> nodes) const {
     seen.difference = std::max(seen.difference, part_of(sum, anew.sum, std::fabs(anew.sum)));
   }
   return seen;
+}
+
+// The sum of the magnitudes of all weights, and of a loop that every node counts as having.
+double Context::reach_of(uint32_t node) const {
+  double reach = std::fabs(static_cast<double>(step_.fill.value_or(0)));
+  view_of(state_.graph, step_).scan_in(node, [&](const NeighborSpan& span) {
+    for (size_t i = 0; i < span.size; ++i) reach += span.weights == nullptr ? 1.0 : std::fabs(double{span.weights[i]});
+  });
+  return reach;
+}
+
+bool Context::fits(uint32_t node, const Row& expected) const {
+  const float row = *state_.stored_row(step_.output, node);
+  if (step_.kind != ContextKind::kSum) return row == expected.row;
+  const double sum = state_.sums[position_][node];
+  if (row == expected.row && sum == expected.sum) return true;
+  const double most = kLoadTolerance * reach_of(node);
+  return std::fabs(double{row} - double{expected.row}) <= most && std::fabs(sum - expected.sum) <= most;
+}
+
+void Context::check(ThreadPool* pool) const {
+  const IdMap& ids = state_.graph.nodes[state_.program.values[step_.output].node_type].ids;
+  std::atomic<uint32_t> first{kNoIndex};
+  pool->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
+    const size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
+    for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
+      if (!ids.in_use(node) || fits(node, compute(node))) continue;
+      uint32_t before = first.load();
+      while (node < before && !first.compare_exchange_weak(before, node)) continue;
+      return;
+    }
+  });
+  const uint32_t node = first;
+  if (node == kNoIndex) return;
+  const Row expected = compute(node);
+  std::string names = "rows/" + std::to_string(step_.output);
+  std::string got = std::to_string(*state_.stored_row(step_.output, node));
+  if (step_.kind == ContextKind::kSum) {
+    names += " and sums/" + std::to_string(position_);
+    got += " and " + std::to_string(state_.sums[position_][node]);
+  }
+  throw std::runtime_error(names + ": expected " + std::to_string(expected.row) +
+                           ", from the edges of the node with the index " + std::to_string(node) + ", got " + got);
 }
 
 }  // namespace livegnn

@@ -20,6 +20,9 @@ class Context {
   void initialize(State* state, ThreadPool* pool) const;
   void prepare(Preparation* prepared) const;
   Scrubbed scrub(std::span<const uint32_t> nodes) const;
+  // Compares what was loaded with the edges. Throws std::runtime_error that names the array and the first node of which
+  // they say something else.
+  void check(ThreadPool* pool) const;
 
  private:
   struct Row {
@@ -32,6 +35,8 @@ class Context {
   // The context after a batch, computed from the context before it; `fresh`: the node did not exist before.
   Row update(uint32_t node, std::span<const DirectedChange> changes, bool fresh) const;
   double sum_weights(uint32_t node, std::span<const DirectedChange> changes) const;
+  double reach_of(uint32_t node) const;
+  bool fits(uint32_t node, const Row& expected) const;
 
   const State& state_;
   size_t position_;

@@ -95,6 +95,11 @@ void Engine::initialize() {
   measure_first(&state_, pool_.get());
 }
 
+void Engine::load(const ArrayViews& from) {
+  state_.load(from);
+  for (const auto& context : contexts_) context->check(pool_.get());
+}
+
 // -- a batch
 
 void Engine::prepare(const Delta& delta, Prepared* prepared) { prepare_depths(this, delta, prepared); }

@@ -114,7 +114,7 @@ class Engine final : public Backend {
 
   // Requires: a lazy engine is settled.
   void save(Arrays* to) const override { state_.save(to); }
-  void load(const ArrayViews& from) override { state_.load(from); }
+  void load(const ArrayViews& from) override;
   bool load_rows(uint32_t value, const float* from, size_t count, size_t width) {
     return state_.load_rows(value, from, count, width);
   }

@@ -85,7 +85,8 @@ struct State {
 
   // Returns false and does nothing unless there is a row for every index of the graph.
   bool load_rows(uint32_t value, const float* from, size_t count, size_t width);
-  // Call it before rows are loaded. Returns false and does nothing unless the nodes are sorted nodes of the graph.
+  // Call it before rows are loaded. Returns false and does nothing unless the nodes are sorted
+  // and those that keep aggregates by their degrees.
   bool load_residents(size_t direction, std::span<const uint32_t> nodes);
   void save(Arrays* to) const;
   void load(const ArrayViews& from);
@@ -101,6 +102,7 @@ struct State {
  private:
   bool is_laid_out_as(const State& other) const;
   bool is_count(uint32_t value) const;
+  void check_counts(size_t propagation) const;
   size_t rows_of(uint32_t value) const;  // number of kept rows
   void commit_rows(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept;
   void commit_errors(const Delta& delta, const Preparation& prepared) noexcept;

@@ -1,10 +1,13 @@
 // Converts the state of an engine to named arrays and back, bitwise exactly (docs/checkpoint.md).
+#include <algorithm>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "inference/directed_changes.h"
+#include "inference/edge_view.h"
 #include "inference/error_bounds.h"
 #include "inference/state.h"
 
@@ -26,6 +29,14 @@ std::vector<T> copy_rows(const Rows& rows, const std::vector<uint32_t>& slots, s
     all.insert(all.end(), row, row + width);
   }
   return all;
+}
+
+// A bound that is not a number is as one without end: what it bounds is computed again.
+template <class T>
+void check_bounds(const std::string& name, std::span<const T> bounds) {
+  for (T bound : bounds) {
+    if (bound < 0) throw std::runtime_error(name + ": expected bounds of at least 0, got " + std::to_string(bound));
+  }
 }
 
 }  // namespace
@@ -57,11 +68,37 @@ bool State::load_rows(uint32_t value, const float* from, size_t count, size_t wi
 
 bool State::load_residents(size_t direction, std::span<const uint32_t> nodes) {
   const IdMap& ids = graph.nodes[receiver_type(graph, direction)].ids;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (nodes[i] >= ids.capacity() || !ids.in_use(nodes[i]) || (i > 0 && nodes[i] <= nodes[i - 1])) return false;
+  const EdgeView store = view_at(graph, direction);
+  // Which nodes are residents follows from their degrees, but for those that have lost up to a quarter of their edges.
+  const size_t least = keep_degree - keep_degree / 4;
+  size_t found = 0;
+  for (uint32_t node = 0; node < ids.capacity(); ++node) {
+    const bool listed = found < nodes.size() && nodes[found] == node;
+    found += listed;
+    const size_t degree = ids.in_use(node) ? store.degree_in(node) : 0;
+    if (listed ? degree < least : degree >= keep_degree) return false;
   }
+  if (found != nodes.size()) return false;  // not sorted, or past the last index
   residents[direction].assign(ids, nodes);
   return true;
+}
+
+// A maximum is that of at most all messages, of which one may be a loop that is no edge.
+void State::check_counts(size_t propagation) const {
+  const PropagateStep& step = program.propagations[propagation];
+  const EdgeView store = view_of(graph, step);
+  const IdMap& ids = graph.nodes[program.values[step.output].node_type].ids;
+  const Rows kept = kept_rows(step.counts);
+  for (size_t slot = 0; slot < kept.count; ++slot) {
+    const uint32_t node = node_at(step, slot);
+    if (node == kNoIndex || !ids.in_use(node) || kept.width == 0) continue;
+    const auto* const row = reinterpret_cast<const uint32_t*>(kept.row(slot));
+    const uint32_t count = *std::max_element(row, row + kept.width), most = store.degree_in(node) + 1;
+    if (count <= most) continue;
+    throw std::runtime_error(named("counts", propagation) + ": expected at most " + std::to_string(most) +
+                             " messages to the node with the index " + std::to_string(node) + ", got " +
+                             std::to_string(count));
+  }
 }
 
 void State::save(Arrays* to) const {
@@ -93,32 +130,38 @@ void State::load(const ArrayViews& from) {
   for (size_t direction = 0; keep_degree > 0 && direction < residents.size(); ++direction) {
     if (!has_direction[direction]) continue;
     if (!load_residents(direction, from.at<uint32_t>(named("residents", direction)))) {
-      throw std::runtime_error("residents that are not nodes of the graph");
+      throw std::runtime_error(named("residents", direction) + ": expected the nodes with at least " +
+                               std::to_string(keep_degree) + " edges, in growing order, got others");
     }
   }
-  auto take_rows = [this](uint32_t value, const float* rows, size_t count, const char* what) {
+  auto take_rows = [this](uint32_t value, const float* rows, size_t count, const std::string& name) {
     const size_t width = program.values[value].width;
-    if (!load_rows(value, rows, width == 0 ? rows_of(value) : count / width, width)) {
-      throw std::runtime_error(std::string(what) + " whose shape does not fit the graph");
+    const size_t given = width == 0 ? rows_of(value) : count / width;
+    if (!load_rows(value, rows, given, width)) {
+      throw std::runtime_error(name + ": expected " + std::to_string(rows_of(value)) + " rows, got " +
+                               std::to_string(given));
     }
   };
   for (uint32_t value = 0; value < program.values.size(); ++value) {
     const Value& spec = program.values[value];
     if (!livegnn::is_stored(spec) || is_count(value)) continue;
     const auto rows = from.at<float>(named("rows", value), spec.width);
-    take_rows(value, rows.data(), rows.size(), "rows");
+    take_rows(value, rows.data(), rows.size(), named("rows", value));
   }
   for (size_t p = 0; p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
     if (!livegnn::is_stored(program.values[step.output])) continue;
     const size_t rows = errors[p].width() == 0 ? 0 : rows_of(step.output);
-    load_errors(this, p, from.of_size<float>(named("errors", p), rows * saved_error_width(program, step)));
+    const auto bounds = from.of_size<float>(named("errors", p), rows * saved_error_width(program, step));
+    check_bounds(named("errors", p), bounds);
+    load_errors(this, p, bounds);
     if (!units[p].load(from.at<float>(named("scales", p)))) {
-      throw std::runtime_error("scales that are not one positive number for each channel");
+      throw std::runtime_error(named("scales", p) + ": expected a positive number for each channel, got others");
     }
     if (step.counts == kNoIndex) continue;
     const auto counts = from.at<uint32_t>(named("counts", p), program.values[step.counts].width);
-    take_rows(step.counts, reinterpret_cast<const float*>(counts.data()), counts.size(), "counts");
+    take_rows(step.counts, reinterpret_cast<const float*>(counts.data()), counts.size(), named("counts", p));
+    check_counts(p);
   }
   for (size_t c = 0; c < program.contexts.size(); ++c) {
     const ContextStep& step = program.contexts[c];
@@ -126,6 +169,7 @@ void State::load(const ArrayViews& from) {
     const size_t rows = step.kind == ContextKind::kSum ? rows_of(step.output) : 0;
     const auto saved = from.of_size<double>(named("sums", c), rows);
     const auto bounds = from.of_size<double>(named("sum_errors", c), rows);
+    check_bounds(named("sum_errors", c), bounds);
     sums[c].assign(saved.begin(), saved.end());
     sum_errors[c].assign(bounds.begin(), bounds.end());
   }

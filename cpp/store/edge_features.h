@@ -80,13 +80,17 @@ class EdgeFeatures {
     for (const auto& some : {std::span<const uint32_t>(free), used}) {
       for (uint32_t row : some) {
         if (row >= rows || seen[row]) {
-          throw std::runtime_error("features of edges: row " + std::to_string(row) + " of " + std::to_string(rows) +
-                                   " is not there, or has two owners");
+          throw std::runtime_error("free_rows: expected each row of " + std::to_string(rows) +
+                                   " once, free or of an edge, got row " + std::to_string(row) +
+                                   ", which is not there, or has two owners");
         }
         seen[row] = true;
       }
     }
-    if (free.size() + used.size() != rows) throw std::runtime_error("features of edges: rows that no edge names");
+    if (free.size() + used.size() != rows) {
+      throw std::runtime_error("free_rows: expected each row of " + std::to_string(rows) +
+                               " once, free or of an edge, got rows that no edge names");
+    }
     table_.resize(rows);
     for (size_t i = 0; i < rows; ++i) table_.write(i, values + i * table_.width());
     free_ = std::move(free);

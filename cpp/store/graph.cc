@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <mutex>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -20,7 +22,28 @@ uint32_t owner_of(const Graph::EdgeType& type, uint32_t source, uint32_t target)
 }
 
 void check_row(uint32_t row, size_t rows) {
-  if (row >= rows) throw std::runtime_error("features of edges: no such row as " + std::to_string(row));
+  if (row >= rows) {
+    throw std::runtime_error("out/row: expected rows below " + std::to_string(rows) + ", got " + std::to_string(row));
+  }
+}
+
+void check_width(size_t width, size_t expected) {
+  if (width == expected) return;
+  throw std::runtime_error("x: expected rows of " + std::to_string(expected) + " numbers, got " +
+                           std::to_string(width));
+}
+
+// Features that events set are finite. Rows that nobody has are zero, because what takes one may bring no features.
+void check_features(const float* values, size_t rows, size_t width, std::span<const uint32_t> free) {
+  for (size_t i = 0; i < rows * width; ++i) {
+    if (std::isfinite(values[i])) continue;
+    throw std::runtime_error("x: expected finite numbers, got " + std::to_string(values[i]) + " in row " +
+                             std::to_string(i / width));
+  }
+  for (uint32_t row : free) {
+    if (std::all_of(values + row * width, values + (row + 1) * width, [](float value) { return value == 0; })) continue;
+    throw std::runtime_error("x: expected zeros in row " + std::to_string(row) + ", which is free, got other numbers");
+  }
 }
 
 // A hash of an edge and of everything that a list stores about it. The factors are arbitrary odd numbers.
@@ -33,12 +56,25 @@ uint64_t print_of(uint32_t source, uint32_t target, const NeighborSpan& span, si
   return MixHash{}(sum);
 }
 
-void check_ends(const IdMap& ids, uint32_t node, const IdMap& others, const NeighborSpan& span) {
-  if (!ids.in_use(node)) throw std::runtime_error("adjacency: edges of no node, at " + std::to_string(node));
+void check_ends(const char* side, const IdMap& ids, uint32_t node, const IdMap& others, const NeighborSpan& span) {
+  if (!ids.in_use(node)) {
+    throw std::runtime_error(std::string(side) + "/shape: expected no edges of index " + std::to_string(node) +
+                             ", which no node has, got " + std::to_string(span.size));
+  }
   if (others.free_list().empty()) return;
   for (size_t i = 0; i < span.size; ++i) {
-    if (!others.in_use(span.ids[i]))
-      throw std::runtime_error("adjacency: an edge to no node, at " + std::to_string(span.ids[i]));
+    if (others.in_use(span.ids[i])) continue;
+    throw std::runtime_error(std::string(side) + "/ids: expected indices of nodes, got " + std::to_string(span.ids[i]) +
+                             ", which no node has");
+  }
+}
+
+// An edge that was added without a time has time 0, which is no event's.
+void check_times(const NeighborSpan& span, double latest) {
+  for (size_t i = 0; span.times != nullptr && i < span.size; ++i) {
+    if (span.times[i] <= latest || span.times[i] == 0) continue;
+    throw std::runtime_error("out/time: expected times up to the latest_time, " + std::to_string(latest) + ", got " +
+                             std::to_string(span.times[i]));
   }
 }
 
@@ -192,7 +228,8 @@ void Graph::check_lists(const EdgeType& type) const {
   uint64_t out = 0, in = 0;
   for (uint32_t node = 0; node < type.store->num_sources(); ++node) {
     type.store->scan_out(node, [&](const NeighborSpan& span) {
-      check_ends(sources, node, targets, span);
+      check_ends("out", sources, node, targets, span);
+      check_times(span, latest_time);
       for (size_t i = 0; i < span.size; ++i) {
         const uint32_t other = span.ids[i];
         if (!undirected || node < other) out += print_of(node, other, span, i);
@@ -203,15 +240,35 @@ void Graph::check_lists(const EdgeType& type) const {
   if (!type.store->has_in()) return;
   for (uint32_t node = 0; !undirected && node < type.store->num_targets(); ++node) {
     type.store->scan_in(node, [&](const NeighborSpan& span) {
-      check_ends(targets, node, sources, span);
+      check_ends("in", targets, node, sources, span);
       for (size_t i = 0; i < span.size; ++i) in += print_of(span.ids[i], node, span, i);
     });
   }
-  if (out != in) throw std::runtime_error("adjacency: the two lists of an edge differ");
+  if (out == in) return;
+  throw std::runtime_error(undirected
+                               ? "out/ids: expected each edge alike in the lists of both ends, got two that differ"
+                               : "in/ids: expected the edges of out with the same columns, got others");
 }
 
-void Graph::load_edge_features(uint32_t edge_type, const float* values, size_t rows, std::vector<uint32_t> free) {
+void Graph::load_nodes(uint32_t node_type, std::vector<int64_t> ids, std::vector<uint32_t> free, const float* values,
+                       size_t rows, size_t width) {
+  NodeType& type = nodes[node_type];
+  check_width(width, type.features.width());
+  if (rows != ids.size()) {
+    throw std::runtime_error("x: expected " + std::to_string(ids.size()) + " rows, as many as ids, got " +
+                             std::to_string(rows));
+  }
+  type.ids.restore(std::move(ids), std::move(free));
+  check_features(values, rows, width, type.ids.free_list());
+  if (texts) texts->retain(type.ids.ids());
+  type.features.resize(rows);
+  for (size_t i = 0; i < rows; ++i) type.features.write(i, values + i * width);
+}
+
+void Graph::load_edge_features(uint32_t edge_type, const float* values, size_t rows, size_t width,
+                               std::vector<uint32_t> free) {
   EdgeType& type = edges[edge_type];
+  check_width(width, type.spec.width);
   if (type.spec.width == 0) return;
   std::vector<uint32_t> used;
   for (uint32_t node = 0; node < type.store->num_sources(); ++node) {
@@ -223,6 +280,7 @@ void Graph::load_edge_features(uint32_t edge_type, const float* values, size_t r
     });
   }
   type.features.restore(values, rows, std::move(free), used);
+  check_features(values, rows, width, type.features.free_list());
 }
 
 }  // namespace livegnn

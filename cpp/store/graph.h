@@ -138,8 +138,12 @@ class Graph {
   // one writer may call it, between batches.
   std::vector<EdgeName> expired(uint32_t edge_type, double horizon);
 
-  // Loads the edges of a type as their store saved them; call it after the nodes of both ends are loaded. Throws
-  // std::runtime_error if they do not fit together, or an end is not a node; then the graph is unusable.
+  // Loads the nodes of a type: their ids and free indices, and the rows of their features, without padding. Throws
+  // std::runtime_error, which names what does not fit; then the graph is unusable.
+  void load_nodes(uint32_t node_type, std::vector<int64_t> ids, std::vector<uint32_t> free, const float* values,
+                  size_t rows, size_t width);
+  // Loads the edges of a type as their store saved them; call it after the nodes of both ends and `latest_time` are
+  // loaded. Throws std::runtime_error if they do not fit together, or an end is not a node; then the graph is unusable.
   template <class Saved>
   void load_edges(uint32_t edge_type, const Saved& out, const Saved& in, size_t num_edges) {
     EdgeType& type = edges[edge_type];
@@ -153,7 +157,8 @@ class Graph {
   }
   // Loads the rows of edge features, without padding, and the list of free rows; call it after the edges are loaded.
   // Throws std::runtime_error if rows and edges do not fit together.
-  void load_edge_features(uint32_t edge_type, const float* values, size_t rows, std::vector<uint32_t> free);
+  void load_edge_features(uint32_t edge_type, const float* values, size_t rows, size_t width,
+                          std::vector<uint32_t> free);
 
  private:
   void settle_tables() noexcept;

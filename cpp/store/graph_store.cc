@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace livegnn {
 namespace {
@@ -12,15 +13,37 @@ void check_nodes(const Saved& from, size_t num_nodes) {
   uint32_t highest = 0;
   for (const auto id : from.ids) highest = std::max(highest, end_of(id));
   if (!from.ids.empty() && highest >= num_nodes) {
-    throw std::runtime_error("adjacency: no such node as " + std::to_string(highest) + " among " +
-                             std::to_string(num_nodes));
+    throw std::runtime_error("ids: expected nodes below " + std::to_string(num_nodes) + ", got " +
+                             std::to_string(highest));
   }
 }
 
 void check_count(size_t listed, size_t expected) {
   if (listed != expected) {
-    throw std::runtime_error("adjacency: the lists hold " + std::to_string(listed) + " edges, expected " +
-                             std::to_string(expected));
+    throw std::runtime_error("ids: expected " + std::to_string(expected) + " edges, got " + std::to_string(listed));
+  }
+}
+
+template <class Saved>
+void check_none(const Saved& from) {
+  const std::pair<const char*, size_t> columns[] = {{"shape", from.shape.size()}, {"keys", from.keys.size()},
+                                                    {"ids", from.ids.size()},     {"weight", from.weights.size()},
+                                                    {"time", from.times.size()},  {"row", from.rows.size()},
+                                                    {"sums", from.sums.size()},   {"orders", from.orders.size()}};
+  for (const auto& [column, size] : columns) {
+    if (size == 0) continue;
+    throw std::runtime_error(std::string(column) + ": expected nothing, as this edge type has no lists of " +
+                             "in-neighbours, got " + std::to_string(size));
+  }
+}
+
+// Names the side of what `load` refuses.
+template <class Load>
+void load_side(const char* side, const Load& load) {
+  try {
+    load();
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(std::string(side) + "/" + error.what());
   }
 }
 
@@ -181,18 +204,21 @@ size_t GraphStore::num_loops() const {
 template <class Id>
 void GraphStore::load_lists(EdgeLists<Id>* lists, const typename Samtrees<Id>::Saved& out,
                             const typename Samtrees<Id>::Saved& in, size_t num_edges) {
-  check_nodes(out, num_targets());
-  if (lists_in()) check_nodes(in, num_sources());
-  lists->out.load(out);
-  if (options_.undirected) {
-    check_count(out.ids.size() + num_loops(), 2 * num_edges);
-  } else {
-    check_count(out.ids.size(), num_edges);
-  }
-  if (lists_in()) {
+  load_side("out", [&] {
+    check_nodes(out, num_targets());
+    lists->out.load(out);
+    if (options_.undirected) {
+      check_count(out.ids.size() + num_loops(), 2 * num_edges);
+    } else {
+      check_count(out.ids.size(), num_edges);
+    }
+  });
+  load_side("in", [&] {
+    if (!lists_in()) return check_none(in);
+    check_nodes(in, num_sources());
     lists->in.load(in);
     check_count(in.ids.size(), num_edges);
-  }
+  });
   num_edges_ = num_edges;
 }
 

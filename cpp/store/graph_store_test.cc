@@ -194,17 +194,19 @@ TEST(graph_store_refuses_columns_that_do_not_fit) {
       CHECK_THROWS(other.load(bad_out, bad_in, num_edges), std::runtime_error, words);
     };
     using Columns = GraphStore::Trees::Saved;
-    refused([](Columns* out, Columns*, size_t*) { out->shape.pop_back(); }, "column ends");
-    refused([](Columns* out, Columns*, size_t*) { out->ids.pop_back(); }, "column ends");
+    refused([](Columns* out, Columns*, size_t*) { out->shape.pop_back(); }, "ends before its shape");
+    refused([](Columns* out, Columns*, size_t*) { out->ids.pop_back(); }, "ends before its shape");
     refused([](Columns* out, Columns*, size_t*) { out->ids.push_back(1); }, "left over");
     refused([](Columns* out, Columns*, size_t*) { out->shape.insert(out->shape.end(), {2, 0, 0}); }, "left over");
     // An index that no node has would be read past the end of every table.
-    refused([](Columns* out, Columns*, size_t*) { out->ids[5] = 40; }, "no such node");
+    refused([](Columns* out, Columns*, size_t*) { out->ids[5] = 40; }, "expected nodes below");
     refused([](Columns*, Columns*, size_t* num_edges) { ++*num_edges; }, "edges");
     refused([](Columns*, Columns*, size_t* num_edges) { *num_edges = 0; }, "edges");
-    if (!options.undirected) {
-      refused([](Columns*, Columns* in, size_t*) { in->ids[0] = UINT32_MAX; }, "no such node");
-      refused([](Columns*, Columns* in, size_t*) { *in = {}; }, "column ends");
+    if (options.undirected) {
+      refused([](Columns*, Columns* in, size_t*) { in->ids.push_back(1); }, "in/ids: expected nothing");
+    } else {
+      refused([](Columns*, Columns* in, size_t*) { in->ids[0] = UINT32_MAX; }, "expected nodes below");
+      refused([](Columns*, Columns* in, size_t*) { *in = {}; }, "ends before its shape");
       refused(
           [](Columns*, Columns* in, size_t*) {
             *in = {};

@@ -254,9 +254,10 @@ class Samtrees {
     std::vector<uint32_t> rows;
     // Data that draws by weight read and that depends on earlier changes: `error` and the sums of each inner node and,
     // if edges also have times, the order by time of each root (time_order.h). Empty in states that were saved without
-    // them: then sums are added up again, and orders are built again.
+    // them, or without weights: then sums are added up again, and orders are built again.
     std::vector<double> sums;
     std::vector<uint64_t> orders;
+    bool has_sums = true, has_orders = true;  // false for states that were saved without them
   };
   Saved save() const;
   // Throws std::runtime_error if the columns do not fit together, or would violate an invariant; then nothing has

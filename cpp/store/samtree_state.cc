@@ -9,6 +9,14 @@
 #include "store/samtree.h"
 
 namespace livegnn {
+namespace {
+
+// Names the column as a state of a graph does.
+[[noreturn]] void refuse(const char* column, const std::string& why) {
+  throw std::runtime_error(std::string(column) + ": " + why);
+}
+
+}  // namespace
 
 template <class Id>
 void Samtrees<Id>::save_below(BlockRef ref, Id key, uint32_t count, Saved* to) const {
@@ -58,18 +66,25 @@ struct Samtrees<Id>::Reader {
   std::span<const uint32_t> rows;
   std::span<const double> sums;
   std::span<const uint64_t> orders;
-  bool has_sums = !sums.empty(), has_orders = !orders.empty();  // false for states that were saved without them
+  bool has_sums, has_orders;
 
   template <class T>
-  static std::span<const T> take(std::span<const T>* from, size_t count) {
-    if (from->size() < count) throw std::runtime_error("adjacency: a column ends before its shape does");
+  static std::span<const T> take(const char* column, std::span<const T>* from, size_t count) {
+    if (from->size() < count) {
+      refuse(column, "ends before its shape does, expected " + std::to_string(count) + " more, got " +
+                         std::to_string(from->size()));
+    }
     auto head = from->first(count);
     *from = from->subspan(count);
     return head;
   }
-  bool done() const {
-    return shape.empty() && keys.empty() && ids.empty() && weights.empty() && times.empty() && rows.empty() &&
-           sums.empty() && orders.empty();
+  void check_done() const {
+    const std::pair<const char*, size_t> left[] = {
+        {"shape", shape.size()}, {"keys", keys.size()}, {"ids", ids.size()},   {"weight", weights.size()},
+        {"time", times.size()},  {"row", rows.size()},  {"sums", sums.size()}, {"orders", orders.size()}};
+    for (const auto& [column, size] : left) {
+      if (size > 0) refuse(column, "expected nothing after the last list, got " + std::to_string(size) + " left over");
+    }
   }
 
   // Whether at most kMaxCapacity ids are distinct. A slot with another leaf number is free.
@@ -94,27 +109,30 @@ struct Samtrees<Id>::Reader {
 
 template <class Id>
 typename Samtrees<Id>::Child Samtrees<Id>::load_leaf(Reader* from, Id key, const Id* high, uint32_t size, Lane* lane) {
-  const auto ids = Reader::take(&from->ids, size);
-  const auto weights = Reader::take(&from->weights, columns_.weighted ? size : 0);
-  if (!from->distinct(ids)) throw std::runtime_error("adjacency: a list that holds an id twice");
+  const auto ids = Reader::take("ids", &from->ids, size);
+  const auto weights = Reader::take("weight", &from->weights, columns_.weighted ? size : 0);
+  if (!from->distinct(ids)) refuse("ids", "expected each once in a list, got one twice");
   for (Id id : ids) {
-    if (id < key || (high != nullptr && id >= *high))
-      throw std::runtime_error("adjacency: an id outside its leaf's keys");
+    if (id < key || (high != nullptr && id >= *high)) {
+      refuse("ids", "expected from " + std::to_string(key) +
+                        (high != nullptr ? " to below " + std::to_string(*high) : std::string(" on")) + ", got " +
+                        std::to_string(id) + " outside its leaf's keys");
+    }
   }
-  const auto times = Reader::take(&from->times, columns_.timed ? size : 0);
+  const auto times = Reader::take("time", &from->times, columns_.timed ? size : 0);
   for (double time : times) {
-    if (std::isnan(time)) throw std::runtime_error("adjacency: a time that is not a number");
+    if (!std::isfinite(time)) refuse("time", "expected finite times, got " + std::to_string(time));
   }
   for (float weight : weights) {
     if (!(std::abs(weight) <= kMaxWeight))
-      throw std::runtime_error("adjacency: a weight that is not finite, or above 2^96");
+      refuse("weight", "expected at most 2^96, got " + std::to_string(weight) + ", which is not finite, or above 2^96");
   }
   auto& entries = lane->entries;
   auto assign = [](auto& to, auto column) { to.assign(column.begin(), column.end()); };
   assign(entries.ids, ids);
   assign(entries.weights, weights);
   assign(entries.times, times);
-  assign(entries.rows, Reader::take(&from->rows, columns_.featured ? size : 0));
+  assign(entries.rows, Reader::take("row", &from->rows, columns_.featured ? size : 0));
   std::vector<Child> made;
   leaves_.write(key, lane, &made);
   return made[0];
@@ -130,7 +148,7 @@ void Samtrees<Id>::load_sums(std::span<const double> saved, BlockRef ref) {
   for (uint32_t i = 0; i < to->size && fits; ++i) {
     fits = std::abs(sums[i] - to->sums()[i]) <= std::ldexp(sums.back(), -30) && sums[i] >= (i > 0 ? sums[i - 1] : 0);
   }
-  if (!fits) throw std::runtime_error("adjacency: sums that are not those of the weights");
+  if (!fits) refuse("sums", "expected the sums of the weights, got sums that are not");
   to->error = static_cast<uint32_t>(error);
   std::copy(sums.begin(), sums.end(), to->sums());
 }
@@ -139,51 +157,59 @@ template <class Id>
 void Samtrees<Id>::load_order(Reader* from, SamtreeRoot root, Lane* lane) {
   if (!columns_.timed || header(root.node)->height == 0) return;
   BlockRef* order = static_cast<Inner<Id>*>(heap_.at(root.node))->order(columns_);
-  if (!from->has_orders) {
+  if (!columns_.weighted || !from->has_orders) {
     *order = build_order(root, lane);
     return;
   }
   list_by_time(root, lane);
-  *order = by_time_.load(lane->order_by_time.entries, &from->orders, lane);
+  try {
+    *order = by_time_.load(lane->order_by_time.entries, &from->orders, lane);
+  } catch (const std::runtime_error& error) {
+    refuse("orders", "expected an order of " + std::to_string(root.degree) + " edges, got " + error.what());
+  }
 }
 
 // A negative `height` means a root, which may have any height.
 template <class Id>
 typename Samtrees<Id>::Child Samtrees<Id>::load_below(Reader* from, Id key, const Id* high, int height, Lane* lane) {
-  const auto head = Reader::take(&from->shape, 3);
+  const auto head = Reader::take("shape", &from->shape, 3);
   const uint32_t size = head[1];
   if (head[0] > 1 || size == 0 || size > options_.capacity || head[2] > kMaxHeight ||
       (head[0] == 0) != (head[2] == 0)) {
-    throw std::runtime_error("adjacency: expected a leaf (0) or an inner node (1) of 1 to " +
-                             std::to_string(options_.capacity) + " at a height of at most " +
-                             std::to_string(kMaxHeight) + ", got " + std::to_string(head[0]) + " of " +
-                             std::to_string(size) + " at " + std::to_string(head[2]));
+    refuse("shape", "expected a leaf (0) or an inner node (1) of 1 to " + std::to_string(options_.capacity) +
+                        " at a height of at most " + std::to_string(kMaxHeight) + ", got " + std::to_string(head[0]) +
+                        " of " + std::to_string(size) + " at " + std::to_string(head[2]));
   }
   if (height >= 0 && head[2] != static_cast<uint32_t>(height))
-    throw std::runtime_error("adjacency: leaves on two levels");
+    refuse("shape", "expected a node at a height of " + std::to_string(height) + ", got one at " +
+                        std::to_string(head[2]) + ": leaves on two levels");
   if (height < 0 && head[0] == 1 && size == 1) {
-    throw std::runtime_error("adjacency: a root that is an inner node of 1 child");
+    refuse("shape", "expected at least 2 children of a root that is an inner node, got 1");
   }
   const uint32_t least = head[0] == 0 ? options_.min_leaf() : options_.min_inner();
   if (height >= 0 && size < least) {
-    throw std::runtime_error("adjacency: expected at least " + std::to_string(least) + " in a node below a root, got " +
-                             std::to_string(size));
+    refuse("shape",
+           "expected at least " + std::to_string(least) + " in a node below a root, got " + std::to_string(size));
   }
   if (head[0] == 0) return load_leaf(from, key, high, size, lane);
-  const auto keys = Reader::take(&from->keys, size);
+  const auto keys = Reader::take("keys", &from->keys, size);
+  if (keys[0] != key) {
+    refuse("keys", "expected " + std::to_string(key) + " first, got " + std::to_string(keys[0]) + ": out of order");
+  }
   for (uint32_t i = 1; i < size; ++i) {
-    if (keys[i] <= (i == 1 ? key : keys[i - 1]) || (high != nullptr && keys[i] >= *high)) {
-      throw std::runtime_error("adjacency: keys out of order");
+    if (keys[i] <= keys[i - 1] || (high != nullptr && keys[i] >= *high)) {
+      refuse("keys", "expected growing numbers, got " + std::to_string(keys[i]) + " after " +
+                         std::to_string(keys[i - 1]) + ": out of order");
     }
   }
-  const auto sums = Reader::take(&from->sums, from->has_sums ? 1 + size : 0);
+  const auto sums = Reader::take("sums", &from->sums, columns_.weighted && from->has_sums ? 1 + size : 0);
   std::vector<Child> children, made;
   for (uint32_t i = 0; i < size; ++i) {
     const Id* end = i + 1 < size ? &keys[i + 1] : high;
-    children.push_back(load_below(from, i == 0 ? key : keys[i], end, static_cast<int>(head[2]) - 1, lane));
+    children.push_back(load_below(from, keys[i], end, static_cast<int>(head[2]) - 1, lane));
   }
   pack(key, children, head[2], 0, lane, &made);
-  if (from->has_sums) load_sums(sums, made[0].node);
+  if (!sums.empty()) load_sums(sums, made[0].node);
   return made[0];
 }
 
@@ -196,20 +222,25 @@ void Samtrees<Id>::load(const Saved& saved) {
               .times = saved.times,
               .rows = saved.rows,
               .sums = saved.sums,
-              .orders = saved.orders};
+              .orders = saved.orders,
+              .has_sums = saved.has_sums,
+              .has_orders = saved.has_orders};
   std::vector<SamtreeRoot> roots(roots_.size());
   try {
     for (SamtreeRoot& root : roots) {
       if (!from.shape.empty() && from.shape[0] == 2) {
-        const auto none = Reader::take(&from.shape, 3);
-        if (none[1] != 0 || none[2] != 0) throw std::runtime_error("adjacency: an empty list that has a size");
+        const auto none = Reader::take("shape", &from.shape, 3);
+        if (none[1] != 0 || none[2] != 0) {
+          refuse("shape", "expected an empty list to have no size, got " + std::to_string(none[1]) +
+                              " at a height of " + std::to_string(none[2]));
+        }
         continue;
       }
       const Child top = load_below(&from, Id{0}, nullptr, -1, &lane_);
       root = {top.node, top.count};
       load_order(&from, root, &lane_);
     }
-    if (!from.done()) throw std::runtime_error("adjacency: columns that are left over after the last list");
+    from.check_done();
   } catch (...) {
     free_made(&lane_);
     throw;

@@ -134,13 +134,13 @@ TEST(samtree_refuses_columns_that_do_not_fit) {
     check_against(other, 0, {{5, {}}});  // what was there stays
   };
   using Saved = Samtrees<uint32_t>::Saved;
-  refused([](Saved* s) { s->shape.pop_back(); }, "column ends");
-  refused([](Saved* s) { s->keys.pop_back(); }, "column ends");
-  refused([](Saved* s) { s->ids.pop_back(); }, "column ends");
-  refused([](Saved* s) { s->weights.pop_back(); }, "column ends");
-  refused([](Saved* s) { s->times.pop_back(); }, "column ends");
-  refused([](Saved* s) { s->rows.pop_back(); }, "column ends");
-  refused([](Saved* s) { s->sums.pop_back(); }, "column ends");
+  refused([](Saved* s) { s->shape.pop_back(); }, "ends before its shape");
+  refused([](Saved* s) { s->keys.pop_back(); }, "ends before its shape");
+  refused([](Saved* s) { s->ids.pop_back(); }, "ends before its shape");
+  refused([](Saved* s) { s->weights.pop_back(); }, "ends before its shape");
+  refused([](Saved* s) { s->times.pop_back(); }, "ends before its shape");
+  refused([](Saved* s) { s->rows.pop_back(); }, "ends before its shape");
+  refused([](Saved* s) { s->sums.pop_back(); }, "ends before its shape");
   refused([](Saved* s) { s->orders[0] -= 1; }, "less than there is");
   refused([](Saved* s) { s->ids.push_back(1); }, "left over");
   refused([](Saved* s) { s->sums.push_back(1); }, "left over");
@@ -159,6 +159,10 @@ TEST(samtree_refuses_columns_that_do_not_fit) {
   refused([](Saved* s) { s->ids[1] = s->ids[0]; }, "twice");
   refused([](Saved* s) { std::swap(s->ids.front(), s->ids.back()); }, "outside its leaf's keys");
   refused([](Saved* s) { std::swap(s->keys[1], s->keys[2]); }, "out of order");
+  refused([](Saved* s) { ++s->keys[0]; }, "out of order");
+  refused([](Saved* s) { s->sums.clear(); }, "ends before its shape");
+  refused([](Saved* s) { s->orders.clear(); }, "order by time");
+  refused([](Saved* s) { s->times[3] = std::numeric_limits<double>::infinity(); }, "finite");
   refused([](Saved* s) { s->weights[3] = std::numeric_limits<float>::infinity(); }, "not finite");
   refused([](Saved* s) { s->weights[3] = std::numeric_limits<float>::quiet_NaN(); }, "not finite");
   refused([](Saved* s) { s->weights[0] = s->weights[1] = 2 * kMaxWeight; }, "above 2^96");

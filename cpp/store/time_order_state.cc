@@ -35,7 +35,7 @@ struct TimeOrder<Id>::Reader {
   std::span<const uint64_t> words;
 
   uint64_t word() {
-    if (words.empty()) throw std::runtime_error("adjacency: an order by time that ends before its shape does");
+    if (words.empty()) throw std::runtime_error("an order by time that ends before its shape does");
     const uint64_t first = words[0];
     words = words.subspan(1);
     return first;
@@ -49,18 +49,18 @@ typename TimeOrder<Id>::Child TimeOrder<Id>::load_below(Reader* from, const Entr
   const uint64_t word = from->word();
   const auto size = static_cast<uint32_t>(word);
   if (word >> 32 != height || size == 0 || size > (height == 0 ? kLeaf : kInner))
-    throw std::runtime_error("adjacency: an order by time with a node of " + std::to_string(size) + " at a height of " +
+    throw std::runtime_error("an order by time with a node of " + std::to_string(size) + " at a height of " +
                              std::to_string(word >> 32));
   const auto outside = [&](const Entry& entry, const Entry* low) {
     return (low != nullptr && entry.before(*low)) || (high != nullptr && !entry.before(*high));
   };
   const Entry first = key == nullptr ? Entry{} : *key;
   if (height == 0) {
-    if (from->entries.size() < size) throw std::runtime_error("adjacency: an order by time of more than there is");
+    if (from->entries.size() < size) throw std::runtime_error("an order by time of more than there is");
     const auto own = from->entries.first(size);
     from->entries = from->entries.subspan(size);
     if (outside(own.front(), key) || outside(own.back(), key))
-      throw std::runtime_error("adjacency: an order by time with an entry outside its keys");
+      throw std::runtime_error("an order by time with an entry outside its keys");
     return make_leaf(first, own, lane);
   }
   std::vector<Entry> keys{first};
@@ -71,7 +71,7 @@ typename TimeOrder<Id>::Child TimeOrder<Id>::load_below(Reader* from, const Entr
     const Entry* before = i > 1 ? &keys[i - 1] : key;
     if (std::isnan(time) || id != keys[i].id || outside(keys[i], key) ||
         (before != nullptr && !before->before(keys[i])))
-      throw std::runtime_error("adjacency: an order by time with keys out of order");
+      throw std::runtime_error("an order by time with keys out of order");
   }
   std::vector<Child> children, made;
   for (uint32_t i = 0; i < size; ++i) {
@@ -87,9 +87,9 @@ BlockRef TimeOrder<Id>::load(std::span<const Entry> entries, std::span<const uin
   Reader from{entries, *words};
   const uint64_t top = words->empty() ? 0 : words->front();
   if (top >> 32 > kMaxHeight || (top >> 32 > 0 && static_cast<uint32_t>(top) < 2))
-    throw std::runtime_error("adjacency: an order by time with a root that is none");
+    throw std::runtime_error("an order by time with a root that is none");
   const BlockRef root = load_below(&from, nullptr, nullptr, static_cast<uint32_t>(top >> 32), lane).node;
-  if (!from.entries.empty()) throw std::runtime_error("adjacency: an order by time of less than there is");
+  if (!from.entries.empty()) throw std::runtime_error("an order by time of less than there is");
   *words = from.words;
   return root;
 }

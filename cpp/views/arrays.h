@@ -47,10 +47,17 @@ class ArrayViews {
   template <class T>
   std::span<const T> at(const std::string& name, size_t width = 0) const {
     const auto found = all_.find(name);
-    if (found == all_.end()) throw std::runtime_error("there is no array " + name);
+    if (found == all_.end()) throw std::runtime_error("there is no array " + name + ": expected one, got none");
     const auto* values = std::get_if<std::span<const T>>(&found->second.values);
-    if (values == nullptr) throw std::runtime_error("the array " + name + " holds numbers of another type");
-    if (found->second.width != width) throw std::runtime_error("the array " + name + " has another shape");
+    if (values == nullptr) {
+      throw std::runtime_error("the array " + name + " holds numbers of another type: expected " +
+                               name_of(std::span<const T>()) + ", got " +
+                               std::visit([](auto held) { return name_of(held); }, found->second.values));
+    }
+    if (found->second.width != width) {
+      throw std::runtime_error("the array " + name + " has another shape: expected rows of " + std::to_string(width) +
+                               " numbers (0: one dimension), got " + std::to_string(found->second.width));
+    }
     return *values;
   }
   // The same for an array of a known size.
@@ -58,13 +65,18 @@ class ArrayViews {
   std::span<const T> of_size(const std::string& name, size_t count, size_t width = 0) const {
     const auto values = at<T>(name, width);
     if (values.size() != count) {
-      throw std::runtime_error("the array " + name + " holds " + std::to_string(values.size()) + " numbers, expected " +
-                               std::to_string(count));
+      throw std::runtime_error("the array " + name + ": expected " + std::to_string(count) + " numbers, got " +
+                               std::to_string(values.size()));
     }
     return values;
   }
 
  private:
+  static std::string name_of(std::span<const float>) { return "float32"; }
+  static std::string name_of(std::span<const double>) { return "float64"; }
+  static std::string name_of(std::span<const uint32_t>) { return "uint32"; }
+  static std::string name_of(std::span<const int64_t>) { return "int64"; }
+
   struct Held {
     size_t width;
     std::variant<std::span<const float>, std::span<const double>, std::span<const uint32_t>, std::span<const int64_t>>

@@ -189,7 +189,7 @@ TEST(arrays_that_do_not_fit_are_named) {
   CHECK_THROWS(views.at<float>("b"), std::runtime_error, "there is no array b");
   CHECK_THROWS(views.at<double>("a", 3), std::runtime_error, "another type");
   CHECK_THROWS(views.at<float>("a", 2), std::runtime_error, "another shape");
-  CHECK_THROWS(views.of_size<float>("a", 7, 3), std::runtime_error, "holds 6 numbers, expected 7");
+  CHECK_THROWS(views.of_size<float>("a", 7, 3), std::runtime_error, "expected 7 numbers, got 6");
 }
 
 }  // namespace livegnn::view_test

@@ -16,6 +16,9 @@ _F64: TypeAlias = npt.NDArray[np.float64]
 _Bool: TypeAlias = npt.NDArray[np.bool_]
 _Columns: TypeAlias = tuple[_U32, _U32, _U32, _F32, _F64, _U32, _F64, _U64]
 _KeyedColumns: TypeAlias = tuple[_U32, _U64, _U64, _F32, _F64, _U32, _F64, _U64]
+# The last two are None in states that were saved without them.
+_SavedColumns: TypeAlias = tuple[_U32, _U32, _U32, _F32, _F64, _U32, _F64 | None, _U64 | None]
+_SavedKeyedColumns: TypeAlias = tuple[_U32, _U64, _U64, _F32, _F64, _U32, _F64 | None, _U64 | None]
 
 _Bytes: TypeAlias = bytes
 _GivenIds: TypeAlias = _I64 | _U32
@@ -140,9 +143,9 @@ class Graph:
         self, edge_type: int
     ) -> tuple[_Columns, _Columns] | tuple[_KeyedColumns, _KeyedColumns]: ...
     def load_keyed_edges(
-        self, edge_type: int, out: _KeyedColumns, into: _KeyedColumns, num_edges: int
+        self, edge_type: int, out: _SavedKeyedColumns, into: _SavedKeyedColumns, num_edges: int
     ) -> None: ...
-    def load_edges(self, edge_type: int, out: _Columns, into: _Columns, num_edges: int) -> None: ...
+    def load_edges(self, edge_type: int, out: _SavedColumns, into: _SavedColumns, num_edges: int) -> None: ...
     def save_edge_features(self, edge_type: int) -> tuple[_U32, _F32]: ...
     def load_edge_features(self, edge_type: int, free: _U32, x: _F32) -> None: ...
 

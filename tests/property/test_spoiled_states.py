@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livegnn import EdgeSchema, Events, FileFormatError, Graph, Schema
+from livegnn import EdgeSchema, Events, FileFormatError, Graph, InputError, Schema
 from livegnn.sampling import sample_neighbors
 from livegnn.types import Array, State
 from mirror import frozen
+from spoiling import Spoiled, says_what, spoil
 
 LIKES, KNOWS = ("user", "likes", "item"), ("user", "knows", "user")
 SCHEMAS: dict[str, tuple[EdgeSchema, EdgeSchema, bool]] = {
@@ -44,7 +45,8 @@ def random_batch(graph: Graph, rng: np.random.Generator) -> Events:
         events.add_nodes(own, x, node_type=name)
         ids = graph.ids(name)
         if len(ids) > 4:
-            gone, ids = ids[:2], ids[2:]
+            # A node that this batch adds may have been there: it stays, as edges below name it.
+            gone, ids = np.setdiff1d(ids[:2], own), ids[2:]
             events.remove_nodes(gone, node_type=name)
         named[name] = np.concatenate([ids, own])
     for edge_type, edges in graph.schema.edge_types.items():
@@ -142,16 +144,138 @@ def test_a_spoiled_state_is_refused_or_goes_on(kind: str, data: st.DataObject, s
     go_on(graph, seed)
 
 
+def assert_one_graph(graph: Graph) -> None:
+    """Both lists of a type hold the same edges with the same columns, and every end is a node."""
+    graph.native.check()
+    for edge_type, edges in graph.schema.edge_types.items():
+        found = []
+        for direction in ("out", "in") if edges.in_neighbors else ("out",):
+            ends = {"out": (0, 2), "in": (2, 0)}[direction]
+            listed = []
+            for id_ in graph.ids(edge_type[ends[0]]).tolist():
+                one = graph.neighbors(id_, edge_type=edge_type, direction=direction)
+                assert graph.contains(one.ids, edge_type[ends[1]]).all()
+                columns = [np.zeros(len(one.ids)) if column is None else column for column in one[1:]]
+                for other, *values in zip(
+                    one.ids.tolist(), *(column.tolist() for column in columns), strict=True
+                ):
+                    listed.append(
+                        (*((id_, other) if direction == "out" else (other, id_)), *map(str, values))
+                    )
+            found.append(sorted(listed))
+        assert all(one == found[0] for one in found)
+
+
+def assert_accepted_as_it_is(found: Spoiled, graph: Graph, whole: State) -> None:
+    """What it says is what the graph keeps: nothing was passed over; and the graph goes on from there."""
+    kept = graph.state()
+    if found.array is None:
+        assert found.name.endswith(("/sums", "/orders")), "old states lack these"
+    else:
+        array = kept.arrays[found.name]
+        np.testing.assert_array_equal(found.array.astype(array.dtype), array)
+    assert kept.arrays.keys() == whole.arrays.keys()
+    if frozen(kept) == frozen(whole):
+        return  # as if it had never been spoiled
+    assert_one_graph(graph)
+    restored, batch = Graph.from_state(kept), random_batch(graph, np.random.default_rng(1000))
+    graph.apply(batch)
+    restored.apply(batch)
+    assert frozen(restored.state()) == frozen(graph.state())
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_each_array_in_each_way(kind: str) -> None:
+    """It is refused, and the error says why; or the graph is what the arrays say, and goes on."""
+    state = saved(kind)
+    later = Graph.from_state(state)
+    later.apply(random_batch(later, np.random.default_rng(1001)))
+    with np.errstate(all="ignore"):
+        cases = list(spoil(state, {"a later state": later.state()}))
+    refusals, wrong = 0, []
+    for found in cases:
+        try:
+            graph = Graph.from_state(found.state)
+        except FileFormatError as error:
+            refusals += 1
+            if not says_what(error, found.name):
+                wrong.append((found.name, found.way, str(error)))
+            continue
+        try:
+            assert_accepted_as_it_is(found, graph, state)
+        except (AssertionError, FileFormatError, InputError, RuntimeError) as error:
+            wrong.append((found.name, found.way, repr(error)))
+    assert not wrong, wrong
+    assert refusals > len(cases) / 2
+
+
 @pytest.mark.parametrize("kind", SCHEMAS)
 def test_a_state_that_is_whole_goes_on(kind: str) -> None:
+    """With the seed of the state too, whose stream then adds nodes that are there already: for "keys" that is
+    seed 4, with which edges once named a node that the same batch had removed.
+    """
     state = saved(kind)
     assert len(state.arrays["nodes/user/free"]) > 1
-    go_on(Graph.from_state(state), 0)
+    for seed in (0, len(kind)):
+        go_on(Graph.from_state(state), seed)
 
 
 def refused(state: State, name: str, array: Array, message: str) -> None:
     with pytest.raises(FileFormatError, match=f"does not fit together.*{message}"):
         Graph.from_state(State(state.meta, {**state.arrays, name: array}))
+
+
+def changed(array: Array, at: object, value: float) -> Array:
+    other = array.copy()
+    other[at] = value
+    return other
+
+
+def test_what_is_free_is_zero_and_features_are_finite() -> None:
+    """A node or an edge that is added without features takes a free row as it is."""
+    state = saved("columns")
+    for name, free in (
+        ("nodes/user/x", "nodes/user/free"),
+        ("edges/user/likes/item/x", "edges/user/likes/item/free_rows"),
+    ):
+        x, row = state.arrays[name], state.arrays[free][0]
+        refused(state, name, changed(x, row, 1.0), f"{name}: expected zeros in row {row}, which is free")
+        for value in (np.nan, np.inf):
+            refused(state, name, changed(x, 0, value), f"{name}: expected finite numbers, got")
+
+
+def test_lists_that_a_type_does_not_have_are_empty() -> None:
+    for kind, edge_type in (("keys", KNOWS), ("out alone", LIKES), ("out alone", KNOWS)):
+        state = saved(kind)
+        prefix = f"edges/{'/'.join(edge_type)}"
+        for column in ("shape", "keys", "ids", "weight", "time", "row", "sums", "orders"):
+            name = f"{prefix}/in/{column}"
+            assert not len(state.arrays[name])
+            refused(state, name, np.zeros(1, state.arrays[name].dtype), f"{name}: expected nothing")
+
+
+def test_no_array_is_passed_over() -> None:
+    state = saved("columns")
+    refused(state, "nodes/user/y", np.zeros(3), "nodes/user/y: expected no array of this name")
+    prefix = "edges/user/knows/user/out"
+    for column in ("sums", "orders"):  # they may be missing, but not be empty
+        refused(
+            state,
+            f"{prefix}/{column}",
+            state.arrays[f"{prefix}/{column}"][:0],
+            f"{prefix}/{column}: .*expected",
+        )
+    keys = state.arrays[f"{prefix}/keys"]
+    refused(state, f"{prefix}/keys", changed(keys, 0, 1), f"{prefix}/keys: expected 0 first, got 1")
+
+
+def test_no_edge_is_later_than_the_latest_time() -> None:
+    state = saved("columns")
+    meta = {**state.meta, "latest_time": float(state.arrays["edges/user/likes/item/out/time"].max()) - 1}
+    with pytest.raises(FileFormatError, match="likes/item/out/time: expected times up to the latest_time"):
+        Graph.from_state(State(meta, state.arrays))
+    del meta["latest_time"]  # as in old states
+    assert Graph.from_state(State(meta, state.arrays)).latest_time is None
 
 
 def test_free_indices_are_those_that_no_node_has() -> None:

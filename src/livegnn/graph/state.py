@@ -1,15 +1,19 @@
 """Saves the exact state of a graph as named arrays, as checkpoints store it, and restores it."""
 
 import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
 from livegnn.errors import FileFormatError
 from livegnn.events.chunk import to_ids
-from livegnn.types import Array, EdgeType, IntArray, NodeType, State
+from livegnn.types import Array, EdgeType, IntArray, State
+from livegnn.wording import count
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy.typing as npt
 
     from livegnn.graph.graph import Graph
@@ -63,35 +67,82 @@ def save(graph: "Graph") -> State:
 
 
 def restore(graph: "Graph", state: State) -> None:
-    """Fills an empty graph of the state's schema. Raises `FileFormatError`; the graph is then unusable."""
+    """Fills an empty graph of the state's schema. Raises `FileFormatError`, which names the array that does
+    not fit, what was expected and what it holds; the graph is then unusable.
+    """
+    arrays = _Arrays(state)
     try:
         seq, num_edges, latest_time = _numbers(graph, state)
+        # An edge has no later time. Some old states do not say which is the latest.
+        graph.native.latest_time = latest_time if "latest_time" in state.meta else math.inf
         for index, name in enumerate(graph.schema.node_types):
-            free, x = (
-                _array(state, f"nodes/{name}/free", np.uint32),
-                _array(state, f"nodes/{name}/x", np.float32),
-            )
-            graph.native.load_nodes(index, _restored_ids(graph, name, state), free, x)
+            prefix = f"nodes/{name}"
+            ids = _restored_ids(graph, prefix, arrays)
+            free, x = arrays.take(f"{prefix}/free", np.uint32), arrays.take(f"{prefix}/x", np.float32, 2)
+            with _named(prefix):
+                graph.native.load_nodes(index, ids, free, x)
         for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
             prefix, keyed = _prefix(edge_type), edges.duplicates == "keep"
             # In lists of edges with keys, an id holds both the other end and the key.
             columns = _COLUMNS | ({"keys": np.uint64, "ids": np.uint64} if keyed else {})
             load = graph.native.load_keyed_edges if keyed else graph.native.load_edges
             out, into = (
-                tuple(_column(state, f"{prefix}/{side}", column, dtype) for column, dtype in columns.items())
+                tuple(_column(arrays, f"{prefix}/{side}", column, dtype) for column, dtype in columns.items())
                 for side in ("out", "in")
             )
-            load(index, cast("Any", out), cast("Any", into), num_edges[index])
+            with _named(prefix):
+                load(index, cast("Any", out), cast("Any", into), num_edges[index])
             if edges.edge_dim:
-                free, x = (
-                    _array(state, f"{prefix}/free_rows", np.uint32),
-                    _array(state, f"{prefix}/x", np.float32),
-                )
-                graph.native.load_edge_features(index, free, x)
+                free = arrays.take(f"{prefix}/free_rows", np.uint32)
+                x = arrays.take(f"{prefix}/x", np.float32, 2)
+                with _named(prefix):
+                    graph.native.load_edge_features(index, free, x)
+        arrays.check_all_taken()
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise FileFormatError(f"the state of a graph does not fit together: {error}") from error
     graph.seq = seq
     graph.native.latest_time = latest_time
+
+
+class _Arrays:
+    """The arrays of a state, of which none may be missing, and none left over."""
+
+    def __init__(self, state: State) -> None:
+        self._arrays = state.arrays
+        self._left = set(state.arrays)
+
+    def has(self, name: str) -> bool:
+        return name in self._arrays
+
+    def take(self, name: str, dtype: "npt.DTypeLike", dimensions: int = 1) -> "npt.NDArray[Any]":
+        """Raises `ValueError`."""
+        if name not in self._arrays:
+            raise ValueError(f"{name}: expected an array, got none of this name")
+        self._left.discard(name)
+        array = np.asarray(self._arrays[name])
+        if array.ndim != dimensions:
+            raise ValueError(
+                f"{name}: expected {count(dimensions, 'dimension')}, got the shape {array.shape}"
+            )
+        # An unsafe cast would silently change values.
+        if not np.can_cast(array.dtype, dtype, "safe"):
+            raise ValueError(f"{name}: expected the type {np.dtype(dtype)}, got {array.dtype}")
+        return np.ascontiguousarray(array, dtype=dtype)
+
+    def check_all_taken(self) -> None:
+        if self._left:
+            raise ValueError(
+                f"{min(self._left)}: expected no array of this name, as the schema has none, got one"
+            )
+
+
+@contextmanager
+def _named(prefix: str) -> "Iterator[None]":
+    """Names the array in errors of the native core, which says what follows the prefix."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(f"{prefix}/{error}") from error
 
 
 def _numbers(graph: "Graph", state: State) -> tuple[int, list[int], float]:
@@ -103,7 +154,7 @@ def _numbers(graph: "Graph", state: State) -> tuple[int, list[int], float]:
     types = len(graph.schema.edge_types)
     if not isinstance(num_edges, list) or len(num_edges) != types:
         raise ValueError(f"num_edges must be a list of {types} numbers, got {num_edges!r}")
-    counts = [count for count in num_edges if type(count) is int and 0 <= count <= _LARGEST]
+    counts = [number for number in num_edges if type(number) is int and 0 <= number <= _LARGEST]
     if len(counts) != types:
         raise ValueError(f"num_edges must be integers of at least 0, got {num_edges!r}")
     if latest_time is None:
@@ -117,35 +168,34 @@ def _prefix(edge_type: EdgeType) -> str:
     return f"edges/{'/'.join(edge_type)}"
 
 
-def _column(state: State, prefix: str, column: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
-    if column in _ADDED and f"{prefix}/{column}" not in state.arrays:
-        return np.empty(0, dtype=dtype)
-    return _array(state, f"{prefix}/{column}", dtype)
+def _column(arrays: _Arrays, prefix: str, column: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any] | None":
+    if column in _ADDED and not arrays.has(f"{prefix}/{column}"):
+        return None
+    return arrays.take(f"{prefix}/{column}", dtype)
 
 
-def _array(state: State, name: str, dtype: "npt.DTypeLike") -> "npt.NDArray[Any]":
-    array = np.asarray(state.arrays[name])
-    # An unsafe cast would silently change values.
-    if not np.can_cast(array.dtype, dtype, "safe"):
-        raise ValueError(f"{name} must be of the type {np.dtype(dtype)}, got {array.dtype}")
-    return np.ascontiguousarray(array, dtype=dtype)
-
-
-def _restored_ids(graph: "Graph", name: NodeType, state: State) -> IntArray:
+def _restored_ids(graph: "Graph", prefix: str, arrays: _Arrays) -> IntArray:
     if graph.node_ids.texts is None:
-        return _array(state, f"nodes/{name}/ids", np.int64)
-    lengths = _array(state, f"nodes/{name}/text_lengths", np.int64)
-    blob = _array(state, f"nodes/{name}/text", np.uint8).tobytes()
-    in_use = _array(state, f"nodes/{name}/in_use", np.bool_)
-    if lengths.ndim != 1 or in_use.ndim != 1:
-        raise ValueError(f"text_lengths and in_use of {name!r} must have one dimension")
+        return arrays.take(f"{prefix}/ids", np.int64)
+    lengths = arrays.take(f"{prefix}/text_lengths", np.int64)
+    blob = arrays.take(f"{prefix}/text", np.uint8).tobytes()
+    in_use = arrays.take(f"{prefix}/in_use", np.bool_)
     ends = np.cumsum(lengths)
-    if (lengths < 0).any() or (ends[-1] if len(ends) else 0) != len(blob):
-        raise ValueError(f"the texts of {name!r} are not as long together as text_lengths says")
+    if ((lengths < 0) | (lengths > len(blob))).any() or (ends[-1] if len(ends) else 0) != len(blob):
+        raise ValueError(
+            f"{prefix}/text_lengths: expected lengths of at least 0 that are {len(blob)} together, as text "
+            f"has so many bytes, got {lengths.sum()} together"
+        )
     if len(lengths) != np.count_nonzero(in_use):
-        raise ValueError(f"{np.count_nonzero(in_use)} nodes of {name!r} have ids, for {len(lengths)} texts")
-    texts = [blob[end - length : end].decode() for end, length in zip(ends, lengths, strict=True)]
+        raise ValueError(
+            f"{prefix}/in_use: expected {len(lengths)} nodes, as many as texts, got "
+            f"{np.count_nonzero(in_use)}"
+        )
+    try:
+        texts = [blob[end - length : end].decode() for end, length in zip(ends, lengths, strict=True)]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{prefix}/text: expected texts in UTF-8, got {error.object!r}") from error
     ids = np.full(len(in_use), -1, dtype=np.int64)
     if texts:
-        ids[in_use] = graph.node_ids.intern(to_ids(texts, f"the texts of {name!r}"))
+        ids[in_use] = graph.node_ids.intern(to_ids(texts, f"{prefix}/text"))
     return ids

@@ -11,6 +11,8 @@ from livegnn.errors import FileFormatError
 from livegnn.types import JSON, State
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from livegnn.inference.engine import Engine
 
 
@@ -49,10 +51,39 @@ def restore(engine: "Engine", saved: State) -> None:
         native.initialize()
         return
     try:
-        engine.native_view.load({name: np.ascontiguousarray(one) for name, one in saved.arrays.items()})
+        _check_finite(engine, saved)
+        _load(engine, saved)
         native.set_moments(*(meta[key] for key in ("batches", "measured", "touched")))
     except (KeyError, RuntimeError, ValueError, TypeError) as error:
         raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
+
+
+def _load(engine: "Engine", saved: State) -> None:
+    engine.native_view.load({name: np.ascontiguousarray(one) for name, one in saved.arrays.items()})
+
+
+def _check_finite(engine: "Engine", saved: State) -> None:
+    """Raises `ValueError` if a row is not finite though the model computes a finite one: a later batch would
+    spread it, and be refused for what it did not do. Only then is anything computed: states hardly ever have
+    such rows.
+    """
+    finite: dict[str, NDArray[np.bool_]] = {
+        name: np.isfinite(array).min(axis=1, initial=True)
+        for name, array in saved.arrays.items()
+        if name.startswith("rows/") and array.dtype == np.float32 and array.ndim == 2
+    }
+    if all(rows.all() for rows in finite.values()):
+        return
+    _load(engine, saved)  # the arrays have the right shapes, and the engine the residents of the state
+    engine.native_engine.initialize()
+    for name, computed in engine.native_view.save().items():
+        if name not in finite or len(computed) != len(finite[name]):
+            continue
+        wrong = np.flatnonzero(np.isfinite(computed).min(axis=1, initial=True) & ~finite[name])
+        if len(wrong):
+            raise ValueError(
+                f"{name}: expected finite numbers in row {wrong[0]}, got {saved.arrays[name][wrong[0]]}"
+            )
 
 
 def take(engine: "Engine", source: "Engine") -> None:
