@@ -252,7 +252,7 @@ def _package(named: str) -> str:
 
 def _source(edge: str) -> str:
     """What ninja says of an edge, in short: the source that is compiled, or what is linked."""
-    if found := re.match(r"Building \w+ object CMakeFiles/(.+?)\.dir/(.+)\.o(bj)?$", edge):
+    if found := re.match(r"Building \w+ object (?:cpp/)?CMakeFiles/(.+?)\.dir/(.+)\.o(bj)?$", edge):
         target, path = found[1], found[2]
         if unity := re.match(r"Unity/unity_(\d+)_", path):
             return f"{target}, part {unity[1]}"

@@ -46,7 +46,7 @@ inline uint64_t latest_priority(double time) { return ordered_bits(-time); }
 inline double time_of_priority(uint64_t priority) { return 0.0 - from_ordered_bits(priority); }
 
 // -log(u) for u in (0, 1], correct to a few units of the last place, and the same bits everywhere: additions,
-// multiplications and one division, of which the compiler fuses none (CMakeLists.txt).
+// multiplications and one division, of which the compiler fuses none (cpp/CMakeLists.txt).
 inline double minus_log(double u) {
   const auto bits = std::bit_cast<uint64_t>(u);
   auto exponent = static_cast<int>(bits >> 52) - 1023;

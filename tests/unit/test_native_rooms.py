@@ -88,7 +88,7 @@ def test_the_map_shows_the_layers() -> None:
 
 
 def test_every_room_is_built() -> None:
-    text = (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+    text = (CPP / "CMakeLists.txt").read_text(encoding="utf-8")
     libraries = re.findall(r"^set\((?:store|core|presampling)_rooms (.*)\)$", text, re.MULTILINE)
     assert sorted(" ".join(libraries).split()) == sorted(set(HEIGHTS) - {"bindings", "fuzz"})
 
