@@ -14,7 +14,7 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 # A step that failed is taken again.
 .DELETE_ON_ERROR:
 
-.PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild format bench bench-native churn \
+.PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild explore format bench bench-native churn \
   hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine docs-check clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
@@ -65,8 +65,11 @@ install: $(VENV)/installed-test
 
 # -- tests --------------------------------------------------------------------------------------------------------
 
+# One thread for each process, and the same order of sets everywhere.
+TEST_ENVIRONMENT = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONHASHSEED=0
+
 test-python: $(VENV)/installed-test
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadgroup --durations 40 --ignore tests/unit/test_benchmark_store.py
+	$(TEST_ENVIRONMENT) $(BIN)/pytest -n 4 --dist loadgroup --durations 20 --ignore tests/unit/test_benchmark_store.py
 
 # They compile the contestants first, which takes two minutes.
 test-contestants: $(VENV)/installed-test  ## what the store is measured beside holds what a dict holds
@@ -76,7 +79,7 @@ $(CPP_BUILD)/build.ninja: $(VENV)/installed-test
 	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(BIN)/cmake -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
 
-# Sanitizers need lines and no more: with less optimisation and less to debug, a build takes half the time. Without
+# Sanitizers need lines and no more: with less optimization and less to debug, a build takes half the time. Without
 # NDEBUG, assertions check what functions require.
 SANITIZED_FLAGS = -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 
@@ -135,6 +138,11 @@ imports-oldest:  ## the same modules with the oldest PyTorch that imports them, 
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
+
+HOURS ?= 1
+explore: $(VENV)/installed-test $(SANITIZED_BUILD)/build.ninja  ## new random cases for HOURS; finds are kept in build/explore
+	$(STEPS) $(SANITIZED_BUILD).log "compiling the C++ tests under ASan and UBSan" $(BIN)/cmake --build $(SANITIZED_BUILD) --target livegnn_tests
+	$(BIN)/python tests/explore.py --hours $(HOURS)
 
 FAULT_SEEDS ?= 10000
 faults: $(VENV)/installed-test  ## so many histories of a machine that loses power at any write, flush or rename
