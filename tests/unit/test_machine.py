@@ -233,7 +233,7 @@ def test_too_little_memory(tmp_path: Path) -> None:
     status, (line,) = ask(before=f"mount --bind {tmp_path}/meminfo /proc/meminfo")
     assert status == 1
     assert line == (
-        "livegnn needs 1.0 GB of memory to be compiled, found 512.0 MB: end other programs, or add swap"
+        "livegnn needs 1.1 GB of memory to be compiled, found 512.0 MB: end other programs, or add swap"
     )
 
 
@@ -271,7 +271,7 @@ def test_memory_under_the_limit_of_a_cgroup_above(proc: Path, tmp_path: Path) ->
     memory = resources.read_memory(str(proc), str(cgroups))
     assert memory == resources.Memory(800_000_000, limited=True)
     assert resources.missing_memory(memory) == (
-        "livegnn needs 1.0 GB of memory to be compiled, found 800.0 MB under the limit of the cgroup: "
+        "livegnn needs 1.1 GB of memory to be compiled, found 800.0 MB under the limit of the cgroup: "
         "raise the limit"
     )
 
@@ -571,7 +571,7 @@ def test_little_memory_means_few_compilers(tmp_path: Path) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     cores = resources.count_cores()
     line = (
-        f"build: there is memory for 1 of {cores} compilers at once, each takes up to 1.0 GB "
+        f"build: there is memory for 1 of {cores} compilers at once, each takes up to 1.1 GB "
         "(CMAKE_BUILD_PARALLEL_LEVEL=... sets another number)"
     )
     assert (line in done.stdout.splitlines()) == (cores > 1)
