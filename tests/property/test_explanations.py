@@ -28,7 +28,7 @@ from modules import (
     make,
 )
 
-EXAMPLES = draws(8, 20)
+EXAMPLES = draws(6, 20)
 
 picks = st.integers(0, 9)  # the n-th node there is, modulo their number
 rows = st.integers(0, 5)

@@ -117,6 +117,7 @@ FILLS = ["mean", "add", "sum", "min", "max", 0.0, 1.5, None, torch.arange(EDGE_C
 
 
 @cases(
+    count=draws(3, 12),
     heads=[1, 2, 3],
     concat=[False, True],
     slope=[0.2, 0.0, 0.7],

@@ -97,7 +97,7 @@ def test_streams_on_cora(rng, kind, undirected, size):
     engine.graph.native.check()
 
 
-@pytest.mark.parametrize("kind", ["gcn", "sage mean", "sage max", "graph add", "gin"])
+@pytest.mark.parametrize("kind", ["gcn", "sage max", "gin", "sage mean", "graph add"][: draws(3, 5)])
 def test_streams_on_tolokers(rng, kind):
     src, dst, x = read_tolokers()
     module, model = make(Design(kind, width=x.shape[1], hidden=8, out=2))
