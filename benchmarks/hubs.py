@@ -23,6 +23,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -171,14 +172,20 @@ def compare(engine: lg.Engine, module: OneLayer, star: Star) -> Difference:
     return Difference(*(EXACTNESS * judge(values, exact).part for values in (ours, single)))
 
 
+@cache
+def make(family: Family) -> tuple[OneLayer, lg.Model]:
+    """A layer of the family and its model, which is imported once for all stars."""
+    torch.manual_seed(0)
+    module = OneLayer(family).eval()
+    return module, lg.Model.from_pyg(module, in_channels=WIDTH, edge_weight=family.weighted)
+
+
 def run(family: Family, star: Star, **settings: object) -> dict[str, Difference]:
     """How far a family is off at the start, after batches, and after a change of the hub itself.
 
     settings: of the engine.
     """
-    torch.manual_seed(0)
-    module = OneLayer(family).eval()
-    model = lg.Model.from_pyg(module, in_channels=WIDTH, edge_weight=family.weighted)
+    module, model = make(family)
     engine = lg.Engine(star.graph(weighted=family.weighted), model, **settings)
     found = {"as made": compare(engine, module, star)}
     for number, events in enumerate(star.batches(weighted=family.weighted)):

@@ -7,6 +7,10 @@ such runs for as long as it is asked to. A case that exploring finds becomes a n
 
 import os
 import random
+from collections import Counter
+from collections.abc import Iterable
+from itertools import combinations
+from typing import TypeVar
 
 from hypothesis.internal.conjecture import providers
 
@@ -17,6 +21,8 @@ GATE_SEED = 20261125
 """Another seed draws other cases."""
 
 EXPLORING = os.environ.get(EXPLORE_VARIABLE, "0") != "0"
+
+Case = TypeVar("Case", bound=tuple[object, ...])
 
 
 def seed_of_run() -> int:
@@ -32,11 +38,40 @@ def draws(gate: int, explored: int) -> int:
     return explored if EXPLORING else gate
 
 
+def some(cases: Iterable[Case]) -> list[Case]:
+    """Of cases that are tuples of hashable values, few that hold every value of every place; a run that
+    explores has all of them.
+
+    Values are spread evenly: of the cases that add as many new ones, the first is taken whose pairs of
+    values, and then whose values, have been taken least.
+    """
+    left = list(cases)
+    if EXPLORING:
+        return left
+    taken: list[Case] = []
+    times: Counter[object] = Counter()
+    missing = {value for case in left for value in enumerate(case)}
+
+    def rank(place: int) -> tuple[int, int, int]:
+        values = list(enumerate(left[place]))
+        pairs = sum(times[pair] for pair in combinations(values, 2))
+        return -len(missing.intersection(values)), pairs, sum(times[value] for value in values)
+
+    while missing:
+        case = left.pop(min(range(len(left)), key=rank))
+        values = list(enumerate(case))
+        times.update([*values, *combinations(values, 2)])
+        missing.difference_update(values)
+        taken.append(case)
+    return taken
+
+
 def ignore_local_constants() -> None:
     """Hypothesis draws no constant of a module of this checkout.
 
     By default it draws from the constants of those that are loaded, so that a test's cases would depend on
-    the tests that ran before it in the same process. Hypothesis has no setting for this: it is pinned.
+    the tests that ran before it in the same process. Hypothesis has no setting for this, and is pinned for
+    it.
     """
     nothing = providers.Constants()
     assert callable(providers._get_local_constants)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from test_multigraphs import BATCHES, WIDTH, Multigraph, write
 from torch_geometric import nn as pyg
 
+from gate import draws
 from livegnn import EdgeSchema, Engine, Events, Graph, Model, ModelError, Schema
 from livegnn.model import Degree, EdgeInput, Input, Propagate, Step, verify
 from livegnn.oracle import reference
@@ -207,7 +208,7 @@ def write_batch(mirror: Multigraph, changes: list[tuple]) -> Events:
 def test_any_stream(kind: str, mode: str) -> None:
     others = [other for other in KINDS if mode != "residents" or other not in ON_EDGES]
 
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=draws(5, 30), deadline=None)
     @given(
         schema=schemas(),
         batches=BATCHES,
@@ -318,7 +319,7 @@ def test_it_is_pyg_with_edges_flipped(kind: str) -> None:
     expected = Both(kind).eval()
     expected.load_state_dict(module.state_dict())
 
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=draws(8, 30), deadline=None)
     @given(schema=schemas(), batches=BATCHES)
     def check(schema: EdgeSchema, batches: list[list[tuple]]) -> None:
         if schema.duplicates != "keep":
@@ -343,7 +344,7 @@ def test_it_is_pyg_with_edges_flipped(kind: str) -> None:
     check()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=draws(25, 100), deadline=None)
 @given(
     schema=schemas(),
     batches=BATCHES,

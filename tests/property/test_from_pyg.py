@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as pyg
 
+from gate import draws
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import Model
 from livegnn.oracle import reference
@@ -182,6 +183,7 @@ def test_gin_conv(depth, activation, eps, train_eps, network):
 
 
 @cases(
+    count=draws(3, 12),
     kind=[pyg.GCN, pyg.GraphSAGE, pyg.GIN],
     depth=[1, 2, 3, 4],
     out_channels=[None, 3],
@@ -265,6 +267,7 @@ class Everything(nn.Module):
 
 
 @cases(
+    count=draws(1, 12),
     seed=[0, 1, 2, 3],
 )
 def test_module_written_by_hand(seed):
@@ -316,6 +319,7 @@ def test_a_module_that_takes_weights_is_called_with_them():
 
 
 @cases(
+    count=2,
     weighted=[False, True],
 )
 def test_improved_gcn_depends_on_whether_weights_are_given(weighted):

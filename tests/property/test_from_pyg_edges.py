@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as pyg
 
+from gate import draws
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import Model
 from livegnn.oracle import reference
@@ -116,6 +117,7 @@ FILLS = ["mean", "add", "sum", "min", "max", 0.0, 1.5, None, torch.arange(EDGE_C
 
 
 @cases(
+    count=draws(3, 12),
     heads=[1, 2, 3],
     concat=[False, True],
     slope=[0.2, 0.0, 0.7],
@@ -147,6 +149,7 @@ def test_gat_conv(heads, concat, slope, add_self_loops, features, fill_value, bi
 
 
 @cases(
+    count=draws(3, 12),
     heads=[1, 2, 3],
     concat=[False, True],
     slope=[0.2, 0.0, 0.7],
@@ -180,6 +183,7 @@ def test_gatv2_conv(
 
 
 @cases(
+    count=draws(3, 12),
     heads=[1, 2, 3],
     concat=[False, True],
     beta=[False, True],
@@ -205,6 +209,7 @@ def test_transformer_conv(heads, concat, beta, features, bias, root_weight, pair
 
 
 @cases(
+    count=draws(2, 12),
     requires_grad=[False, True],
     add_self_loops=[False, True],
     seed=[0, 1, 2, 3],
@@ -225,6 +230,7 @@ def test_agnn_conv(requires_grad, add_self_loops, seed):
 
 
 @cases(
+    count=draws(3, 12),
     act=[nn.Sigmoid(), nn.Tanh(), torch.sigmoid, F.relu, nn.Sequential(nn.ELU(), nn.ReLU())],
     features=[False, True],
     root_weight=[False, True],
@@ -246,6 +252,7 @@ def test_res_gated_graph_conv(act, features, root_weight, bias, aggr, pair):
 
 
 @cases(
+    count=draws(3, 12),
     kernels=[1, 2, 3],
     separate=[False, True],
     aggr=["mean", "add", "sum", "max", "min"],
@@ -271,6 +278,7 @@ def test_gmm_conv(kernels, separate, aggr, root_weight, bias, pair):
 
 
 @cases(
+    count=draws(3, 12),
     eps=[0.0, 0.3, -1.0],
     train_eps=[False, True],
     edge_dim=[False, True],
@@ -295,6 +303,7 @@ def test_gine_conv(eps, train_eps, edge_dim, aggr, pair):
 
 
 @cases(
+    count=draws(1, 12),
     seed=[0, 1, 2, 3],
 )
 def test_what_a_module_does_with_features_and_weights_of_edges(seed):
@@ -331,6 +340,7 @@ def test_what_a_module_does_with_features_and_weights_of_edges(seed):
 
 
 @cases(
+    count=draws(2, 12),
     heads=[1, 2],
     v2=[False, True],
     features=[False, True],
@@ -385,7 +395,7 @@ def test_depth():
 
 
 @pytest.mark.parametrize("kind", EDGE_WISE)
-@pytest.mark.parametrize("design", [0, 1])
+@pytest.mark.parametrize("design", range(draws(1, 2)))
 def test_every_layer_of_a_stack(kind, design):
     module, model = make(designs_of(kind)[design])
     for snapshot in GRAPHS:

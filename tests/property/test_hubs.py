@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from gate import draws
 from hubs import FAMILIES, Star, run
 from livegnn.oracle.exactness import EXACTNESS
 
-MANY = 100_000
+MANY = draws(20_000, 100_000)
 SETTINGS = {
     "lazy": {"mode": "lazy"},
     "aggregates": {"keep": "aggregates"},

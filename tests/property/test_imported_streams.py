@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gate import draws
+from gate import EXPLORING, draws
 from imported_mirror import KINDS, Mirror
 from imported_modules import CASES, fresh, imported
 from livegnn import Engine, Graph, UnknownNodeError
@@ -49,7 +49,11 @@ CLASSES = (
 )
 """A module of each class of propagations."""
 
-SEQUENCES = draws(6, 40)
+ALIKE = ("GCN", "ResGated", "SAGEmax", "EdgeCNNm", "Trans", "NNConv")
+"""Those whose words all are another's as well, which the gate leaves out."""
+TAKEN = [name for name in CLASSES if EXPLORING or name not in ALIKE]
+
+SEQUENCES = draws(4, 40)
 
 seeds = st.integers(0, 2**32 - 1)
 kinds = st.sets(st.sampled_from(KINDS), min_size=1)
@@ -165,7 +169,7 @@ class LiveModule(RuleBasedStateMachine):
             self.others_agree()
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", TAKEN)
 def test_any_sequence_of_batches(name: str) -> None:
     run_state_machine_as_test(
         lambda: LiveModule(name),
@@ -180,6 +184,6 @@ def test_any_sequence_of_batches(name: str) -> None:
 def test_there_is_a_module_of_each_class() -> None:
     """Of all classes that the golden table knows, but those that are refused."""
     refused = {"global max", "global sum", "global mean"}
-    words = {word for name in CLASSES for word in CASES[name].words}
+    words = {word for name in TAKEN for word in CASES[name].words}
     missing = {word for case in CASES.values() for word in case.words} - words - refused
     assert not missing

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import livegnn as lg
+from gate import draws
 from imported_mirror import Mirror, held
 from imported_modules import EDGES, GRAPHS, WEIGHT, Case, X, call, compute, double, draw
 from livegnn.importers.assembly import assemble
@@ -21,6 +22,7 @@ from livegnn.importers.reader import read
 from livegnn.oracle import reference
 
 WIDTH = 8
+MODULES = int(os.environ.get("LIVEGNN_IMPORT_CASES", draws(5, 12)))
 
 activations = st.sampled_from(["relu", "tanh", "sigmoid", "leaky_relu", "sin", "neg", "square", "softmax"])
 messages = st.sampled_from(
@@ -117,7 +119,7 @@ class Random(nn.Module):
         return total(rows)
 
 
-@settings(max_examples=int(os.environ.get("LIVEGNN_IMPORT_CASES", "12")))
+@settings(max_examples=MODULES)
 @given(st.lists(layers, min_size=1, max_size=2), st.integers(0, 2**16))
 def test_random_modules_equal_themselves(drawn, seed: int) -> None:
     with double():
@@ -135,7 +137,7 @@ def test_random_modules_equal_themselves(drawn, seed: int) -> None:
         assert all(one.what and one.why for one in classify(program.make, normal))
 
 
-@settings(max_examples=int(os.environ.get("LIVEGNN_IMPORT_CASES", "12")))
+@settings(max_examples=MODULES)
 @given(st.lists(layers, min_size=1, max_size=2), st.integers(0, 2**16))
 def test_random_modules_equal_their_models(drawn, seed: int) -> None:
     with double():

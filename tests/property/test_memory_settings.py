@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from test_engine import LiveGraph
 
-from gate import draws
+from gate import draws, some
 from livegnn import Engine, Graph
 from mirror import assert_close, predictions
 from modules import CONVOLUTIONS
 
-SEQUENCES = draws(7, 40)
+SEQUENCES = draws(5, 40)
 """How many random sequences each convolution goes through with each setting."""
 
 
@@ -68,7 +69,6 @@ class SparseGraph(LiveGraph):
             assert_close(got, expected, features, f"layer {layer}, residents alone")
 
 
-@pytest.mark.parametrize("degree", [1, 2, 4])
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
+@pytest.mark.parametrize(("degree", "kind"), some(product([1, 2, 4], CONVOLUTIONS)))
 def test_any_sequence_of_events_with_residents_alone(kind: str, degree: int) -> None:
     run(SparseGraph, kind, keep_degree=degree)

@@ -12,9 +12,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch_geometric import nn as pyg
 
+from gate import draws, some
 from livegnn import EdgeSchema, Engine, Events, Graph, Model, Schema
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from mirror import frozen
+from modules import import_once
 
 NODES, WIDTH, HIDDEN = 9, 3, 4
 
@@ -155,7 +157,7 @@ def assert_graph_equals(graph: Graph, mirror: Multigraph) -> None:
         assert graph.edge_attr(u, v, key=key).tolist() == [list(edge[5]) for edge in listed]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=draws(40, 200), deadline=None)
 @given(schema=schemas(), batches=BATCHES)
 def test_a_multigraph_is_a_list_of_edges(schema: EdgeSchema, batches: list[list[tuple]]) -> None:
     graph, mirror = make_graph(schema), Multigraph(schema)
@@ -217,7 +219,8 @@ def make_model(kind: str) -> tuple[torch.nn.Module, Model]:
     given_ = (
         {"edge_weight": True} if reads == "weight" else {"edge_channels": 2} if reads == "features" else {}
     )
-    return module.double(), Model.from_pyg(module.float(), **given_)
+    model = import_once(f"on multigraphs {kind}", lambda: Model.from_pyg(module, **given_))
+    return module.double(), model
 
 
 def run(module: torch.nn.Module, mirror: Multigraph, ids: np.ndarray, reads: str) -> np.ndarray:
@@ -244,14 +247,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "mode"), CASES)
+@pytest.mark.parametrize(("kind", "mode"), some(CASES))
 def test_predictions_are_those_of_pyg_on_the_multigraph(kind: str, mode: str) -> None:
     reads = LAYERS[kind][0]
     options = {"eager": {}, "lazy": {"mode": "lazy"}, "residents": {"keep": "aggregates", "keep_degree": 4}}[
         mode
     ]
 
-    @settings(max_examples=6, deadline=None, phases=(Phase.explicit, Phase.generate))
+    @settings(max_examples=draws(6, 20), deadline=None, phases=(Phase.explicit, Phase.generate))
     @given(undirected=st.booleans(), weighted=st.booleans(), batches=BATCHES)
     def check(undirected: bool, weighted: bool, batches: list[list[tuple]]) -> None:
         module, model = make_model(kind)

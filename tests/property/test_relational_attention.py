@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 
+from gate import draws
 from livegnn.errors import ModelError
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import EdgeInput, Input, Model
@@ -27,7 +28,7 @@ def import_layer(layer: pyg.RGATConv, relations, features: bool) -> Model:
 
 
 @cases(
-    count=10,
+    count=draws(5, 20),
     seed=[1, 2, 3],
     num_nodes=[1, 4, 10],
     num_edges=[0, 5, 20],
