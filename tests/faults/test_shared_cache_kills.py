@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from functions import runs, until
+from gate import draws
 from livegnn.serverless.predictor import open_predictor
 from livegnn.serverless.settings import NodeSettings
 from livegnn.serverless.shared_memory import MemoryFile
@@ -18,7 +19,7 @@ from sharing_workers import Process, Sharer
 from streams import make_graph, make_model
 
 SEED = int(os.environ.get("LIVEGNN_SEED", "0"))
-KILLS = int(os.environ.get("LIVEGNN_KILLS", "12"))
+KILLS = int(os.environ.get("LIVEGNN_KILLS", draws(5, 12)))
 
 
 def test_workers_are_killed_while_they_insert_and_evict() -> None:
