@@ -3,6 +3,7 @@
 The modules beside this file, such as `streams`, and those of benchmarks/ can be imported from every test.
 """
 
+import gc
 import os
 import sys
 import tempfile
@@ -60,6 +61,12 @@ def pytest_configure(config: pytest.Config) -> None:
         models = tempfile.TemporaryDirectory(prefix="livegnn-models-")
         os.environ["LIVEGNN_TEST_MODELS"] = models.name
         config.add_cleanup(models.cleanup)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: later garbage collections, of which an import makes many, leave it aside."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -50,13 +50,13 @@ def featured_stream(batches: int) -> list[Events]:
     return made
 
 
-def make_model(kind: str, **settings: object) -> Model:
-    return make(Design(kind, **settings))[1]
-
-
 def deeper(kind: str) -> Design:
     """The deeper of the two designs that all tests of a kind share: over the kinds, every join occurs."""
     return max(designs_of(kind), key=lambda design: design.depth)
+
+
+def make_model(kind: str, **settings: object) -> Model:
+    return make(Design(kind, **settings) if settings else deeper(kind))[1]
 
 
 DEEP = [deeper(kind) for kind in CONVOLUTIONS]
@@ -95,7 +95,7 @@ KINDS = ["gcn", "sage mean", "sage max", "graph add"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mapped_state_is_the_same_to_the_bit(kind: str, tmp_path: Path) -> None:
-    model = make(deeper(kind))[1]
+    model = make_model(kind)
     plain = Engine(make_graph(), model, threads=1)
     mapped = Engine(make_graph(), model, threads=2, state_dir=tmp_path / "state")
     for events in stream(15):
@@ -177,7 +177,7 @@ def test_aggregates_alone_take_what_they_take(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_aggregates_alone_go_on_from_their_state(kind: str) -> None:
-    model = make(deeper(kind))[1]
+    model = make_model(kind)
     engine = Engine(make_graph(), model, keep="aggregates")
     batches = stream(8)
     for events in batches[:4]:
@@ -203,7 +203,7 @@ def test_a_state_of_everything_holds_that_of_aggregates_alone(kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["gat_edge", "gine_edge", "gine_edge max"])
 def test_messages_of_both_ends_with_mapped_state_and_aggregates_alone(kind: str, tmp_path: Path) -> None:
-    model = make(deeper(kind))[1]
+    model = make_model(kind)
     plain = Engine(make_featured_graph(), model, threads=1)
     others = [
         Engine(make_featured_graph(), model, threads=2, keep="aggregates"),
@@ -328,7 +328,7 @@ def test_a_resident_stays_until_it_has_lost_a_quarter() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_residents_alone_go_on_from_their_state(kind: str) -> None:
-    model = make(deeper(kind))[1]
+    model = make_model(kind)
     engine = Engine(make_graph(), model, keep_degree=6)
     batches = stream(8)
     for events in batches[:4]:
