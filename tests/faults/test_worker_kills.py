@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import livegnn as lg
-from gate import EXPLORING, draws
+from gate import draws
 from kafka_broker import Broker, needs_broker
 from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
@@ -68,8 +68,6 @@ EDGE = ("node", "to", "node")
 SCHEMA = lg.Schema({"node": 1}, {EDGE: lg.EdgeSchema(timed=True)})
 QUERY = lg.Query("node").hop(EDGE, 4, by="latest").hop(EDGE, 50)
 NODES = 40
-# From two and two: each number grows once and falls once.
-CHANGES = ((2, 3), (3, 3), (3, 1), (1, 1)) if EXPLORING else ((3, 1), (1, 2))
 SEED = int(os.environ.get("LIVEGNN_SEED", "0"))
 
 
@@ -160,7 +158,7 @@ def change(runtime: Runtime, view: Presampler, given: dict[str, str], folder: Pa
     workers = Workers(given, folder)
     clock = 0.0
     try:
-        for numbers in CHANGES:
+        for numbers in ((2, 3), (3, 3), (3, 1), (1, 1)):
             workers.begin_all(*numbers)
             changing = workers.begin("resize", 0)
             for _ in range(1 + rng.randrange(60)):
