@@ -3,6 +3,7 @@
 The modules beside this file, such as `streams`, and those of benchmarks/ can be imported from every test.
 """
 
+import gc
 import os
 import sys
 import tempfile
@@ -48,19 +49,29 @@ hypothesis.settings.register_profile(
 PROFILE = "explore" if EXPLORING else "gate"
 
 
+def load_profile() -> None:
+    hypothesis.settings.load_profile(PROFILE)
+    if not EXPLORING:
+        ignore_local_constants()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """One seed rules all randomness of a run; pytest-xdist's workers inherit it with the environment."""
     os.environ[SEED_VARIABLE] = str(seed_of_run())
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED_VARIABLE]
-    hypothesis.settings.load_profile(PROFILE)
-    if not EXPLORING:
-        ignore_local_constants()
+    load_profile()
     if not hasattr(config, "workerinput"):  # what `modules.import_once` keeps
         models = tempfile.TemporaryDirectory(prefix="livegnn-models-")
         os.environ["LIVEGNN_TEST_MODELS"] = models.name
         config.add_cleanup(models.cleanup)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported stays: later garbage collections, of which an import makes many, leave it aside."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

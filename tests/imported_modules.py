@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -510,3 +511,8 @@ NAMES = [
     if not (IS_OLDEST and name in OLDEST_LACKS)
 ]
 """Of the modules those that tests read: all, or a choice of every kind."""
+
+
+def in_one_process(names: Iterable[str]) -> list[object]:
+    """Parameters of tests: all tests of a name run in one process, which imports its module once."""
+    return [pytest.param(name, marks=pytest.mark.xdist_group(f"imported {name}")) for name in names]

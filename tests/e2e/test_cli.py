@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -82,7 +83,7 @@ def test_verify_restores_and_compares(tmp_path: Path) -> None:
         if name.startswith("rows/"):
             array += np.float32(0.5)
     checkpoint.write(path, saved.states, saved.seq)
-    result = call("verify", str(deployment))
+    result = call_here("verify", str(deployment), directory=tmp_path)
     assert result.returncode == 1
     assert "error: the predictions are not those of a computation from scratch" in result.stderr
 
@@ -99,17 +100,24 @@ class Ranks(torch.nn.Module):
         return self.head(h), h
 
 
-def test_import_writes_a_model_and_says_what_it_understood(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of an exported program."""
     given = torch.rand(5, 4), torch.randint(5, (2, 7)), torch.rand(7)
     shapes = ({0: Dim("nodes")}, {1: Dim("edges")}, {0: Dim("edges")})
-    program = export(Ranks().eval(), given, dynamic_shapes=shapes, strict=False)
-    save(program, tmp_path / "ranks.pt2")
+    path = tmp_path_factory.mktemp("programs") / "ranks.pt2"
+    save(export(Ranks().eval(), given, dynamic_shapes=shapes, strict=False), path)
+    return path
+
+
+def test_import_writes_a_model_and_says_what_it_understood(ranks: Path, tmp_path: Path) -> None:
+    shutil.copy(ranks, tmp_path)
     result = call("import", str(tmp_path / "ranks.pt2"))
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("Ranks.forward reads x (node[4]), edge_index")
     assert "incremental" in result.stdout
     model = Model.load(tmp_path / "ranks.lgnn")
-    assert model.digest == Model.from_exported(program).digest
+    assert model.digest == Model.from_exported(ranks).digest
 
     schema = Schema({"node": 4}, {DEFAULT_EDGE_TYPE: EdgeSchema(weighted=True)})
     checkpoint.write(tmp_path / "graph.ckpt", {"graph": lg.Graph(schema).state()}, 0)
@@ -187,7 +195,9 @@ class Numbered(torch.nn.Module):
         return result
 
 
-def test_import_names_the_types_of_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_names_the_types_of_a_graph(
+    ranks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch_geometric.backend, "use_segment_matmul", False)  # export cannot trace it
     given = torch.rand(5, 4), torch.randint(5, (2, 7)), torch.randint(2, (7,))
     shapes = ({0: Dim("nodes")}, {1: Dim("edges")}, {0: Dim("edges")})
@@ -202,10 +212,7 @@ def test_import_names_the_types_of_a_graph(tmp_path: Path, monkeypatch: pytest.M
     assert Model.load(tmp_path / "numbered.lgnn").digest == expected.digest
     assert f"\n{expected}\n" in result.stdout
 
-    save(
-        export(Ranks().eval(), (*given[:2], torch.rand(7)), dynamic_shapes=shapes, strict=False),
-        tmp_path / "ranks.pt2",
-    )
+    shutil.copy(ranks, tmp_path)
     options = ["--node-type", "user", "--edge-type", "user,knows,user"]
     result = call_here("import", "ranks.pt2", *options, directory=tmp_path)
     assert result.returncode == 0, result.stderr
@@ -216,10 +223,8 @@ def test_import_names_the_types_of_a_graph(tmp_path: Path, monkeypatch: pytest.M
         assert f"{wrong[0]} must be" in result.stderr
 
 
-def test_import_writes_over_nothing_that_it_reads(tmp_path: Path) -> None:
-    given = torch.rand(5, 4), torch.randint(5, (2, 7)), torch.rand(7)
-    shapes = ({0: Dim("nodes")}, {1: Dim("edges")}, {0: Dim("edges")})
-    save(export(Ranks().eval(), given, dynamic_shapes=shapes, strict=False), tmp_path / "ranks.pt2")
+def test_import_writes_over_nothing_that_it_reads(ranks: Path, tmp_path: Path) -> None:
+    shutil.copy(ranks, tmp_path)
     content = (tmp_path / "ranks.pt2").read_bytes()
     (tmp_path / "other.lgnn").symlink_to("ranks.pt2")
     (tmp_path / "hard.lgnn").hardlink_to(tmp_path / "ranks.pt2")
@@ -277,7 +282,7 @@ def test_errors_are_shown_without_a_traceback(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert result.stderr.strip().endswith("unknown section 'logs': did you mean 'log'?")
     assert "Traceback" not in result.stderr
-    result = call("verify", str(tmp_path / "missing.toml"))
+    result = call_here("verify", str(tmp_path / "missing.toml"), directory=tmp_path)
     assert result.returncode == 1
     assert "No such file" in result.stderr
 
@@ -321,7 +326,7 @@ def test_a_log_that_was_swapped_is_refused(tmp_path: Path) -> None:
     assert result.returncode == 1
     assert "must reach event 1, which was acknowledged, got a log that ends at 0" in result.stderr
     (tmp_path / "events.db-mark").unlink()
-    result = call("serve", str(deployment))
+    result = call_here("serve", str(deployment), directory=tmp_path)
     assert result.returncode == 1
     assert "the log must reach event 1, where the graph is, got one that ends at 0" in result.stderr
 
@@ -345,11 +350,11 @@ def test_a_spoiled_log_is_one_line(tmp_path: Path) -> None:
 
 
 def test_bench_lists_and_refuses(tmp_path: Path) -> None:
-    names = call("bench").stdout.split()
+    names = call_here("bench", directory=CHECKOUT).stdout.split()
     assert names
     result = call("bench", "no-such-benchmark")
     assert result.returncode == 1
     assert f"must be one of {', '.join(names)}, got 'no-such-benchmark'" in result.stderr
-    elsewhere = call("bench", directory=tmp_path)
+    elsewhere = call_here("bench", directory=tmp_path)
     assert elsewhere.returncode == 1
     assert "benchmarks are part of a source checkout" in elsewhere.stderr

@@ -13,7 +13,7 @@ from mirror import judge_layers
 from modules import EDGE_FEATURES, EDGE_WIDTH, Design, make
 
 TOLOKERS = Path(__file__).parents[1] / "data" / "tolokers.npz"
-EVENTS, BATCH = draws(40_000, 200_000), 500
+EVENTS, BATCH = draws(15_000, 200_000), 500
 
 
 def load(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +64,7 @@ def test_many_thousand_events_on_tolokers(kind, rng, capsys):
 
 def test_attention_over_spikes_of_nodes_and_edges(rng, capsys):
     """Half of the nodes keep their features, so that nothing but rounding has their sums computed anew."""
-    count, step = 20_000, 50
+    count, step = draws(8_000, 20_000), 50
     x, edges = load(rng)
     edges = edges[: len(edges) // 4]
     held, there = edges[: count // 4], edges[count // 4 :]
@@ -133,7 +133,7 @@ def test_steps_that_are_rounded_away_add_up(kind):
 )
 def test_rows_that_were_a_million_times_as_large(kind, rng):
     """Left behind is what the rounding of large rows is to small ones, unless it is seen as that."""
-    nodes, edges = 1000, 20_000
+    nodes, edges = 1000, draws(5_000, 20_000)
     _, model = make(Design(kind, hidden=8))
     x = rng.standard_normal((nodes, 4)).astype(np.float32)
     columns = {"edge_attr": rng.standard_normal((edges, EDGE_WIDTH))} if kind in EDGE_FEATURES else {}

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 
+from gate import EXPLORING, draws
 from livegnn import Engine, Events, Graph, Model
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.types import EdgeType
@@ -66,7 +67,7 @@ class Relational(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.own, self.convs = nn.ModuleList(), nn.ModuleList()
-        for widths in (WIDTHS, dict.fromkeys(WIDTHS, 8)):
+        for widths in (WIDTHS, dict.fromkeys(WIDTHS, 8))[: draws(1, 2)]:
             self.own.append(nn.ModuleDict({name: nn.Linear(width, 8) for name, width in widths.items()}))
             plain = {"root_weight": False, "bias": False}
             convs = {e: pyg.SAGEConv((widths[e[0]], widths[e[2]]), 8, **plain) for e in EDGE_TYPES}
@@ -163,7 +164,8 @@ def test_models_of_several_types_stay_exact_on_a_stream(rng):
         name: Engine(graph, Model.from_pyg(module, metadata=METADATA, output_type=name))
         for name, module in modules.items()
     }
-    assert set(engines["Person"].model.edge_types) == set(EDGE_TYPES)
+    read = set(EDGE_TYPES) if EXPLORING else {e for e in EDGE_TYPES if e[2] == "Person"}
+    assert set(engines["Person"].model.edge_types) == read
 
     count, changed = 0, 0
     for events in network.batches(graph):

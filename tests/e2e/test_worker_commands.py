@@ -120,38 +120,6 @@ def check_answers(server: str, front: str) -> int:
     return seq
 
 
-def test_workers_answer_as_the_server_does(tmp_path: Path) -> None:
-    path = write_deployment(tmp_path)
-    running: list[Process] = []
-    with Server(path) as server:
-        try:
-            running += [Process("sample", path, number) for number in range(2)]
-            running += [Process("serve", path, number) for number in range(2)]
-            addresses = [process.line.split()[-1] for process in running[2:]]
-            running.append(Process("front", path, *addresses, "--port", 0))
-            front = running[-1].line.split()[-1]
-            seq = check_answers(server.address, front)
-            with ThreadPoolExecutor() as pool:  # a request that waits ends with its worker
-                body = {"ids": [0], "min_seq": seq + 1, "timeout": REQUEST_SECONDS}
-                url = addresses[plan_workers(Deployment.read(path))[0].serving_worker_of([0])[0]]
-                waiting = pool.submit(loopback.post, url + "/v1/predictions", json=body)
-                while not waiting.running():
-                    pass
-                codes = [process.stop() for process in running]
-                assert (
-                    isinstance(waiting.exception(), httpx.TransportError)
-                    or waiting.result().status_code == 503
-                )
-        finally:
-            for process in running:
-                process.stop()
-    assert codes == [0] * 5
-    assert sorted(one.name for one in (tmp_path / "workers").glob("*.checkpoint")) == [
-        "sampling-0.checkpoint",
-        "sampling-1.checkpoint",
-    ]
-
-
 @pytest.mark.xdist_group("ray")
 def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
     """All workers from one command, which end with a checkpoint. What dies: test_cluster_kills."""
@@ -184,7 +152,7 @@ def change_numbers(path: Path, sampling: int, serving: int, *options: str) -> st
     return result.output
 
 
-def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
+def test_workers_answer_as_the_server_does_while_their_numbers_change(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
     rng = np.random.default_rng(4)
     running: dict[str, Process] = {}
@@ -214,10 +182,8 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
             for number in range(2):
                 running[f"sample {number}"] = Process("sample", path, number)
                 running[f"serve {number}"] = Process("serve", path, number)
-            events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
-            seq = append(events.add_edges(*rng.integers(0, NODES, (2, 100))))
             old = begin_front(2)
-            check(old, seq)
+            check_answers(server.address, old)
             path.write_text(DEPLOYMENT.replace("serving = 2", "serving = 3"), encoding="utf-8")
             running["serve 2"] = Process("serve", path, 2)
             assert "call again with --finish" in change_numbers(path, 2, 3)
@@ -230,9 +196,23 @@ def test_numbers_change_while_requests_are_answered(tmp_path: Path) -> None:
             assert running["sample 1"].process.wait(PATIENCE) == 0
             seq = append(Events().add_edges(*rng.integers(0, NODES, (2, 50))))
             check(new, seq)
+            with ThreadPoolExecutor() as pool:  # a request that waits ends with its worker
+                body = {"ids": [0], "min_seq": seq + 1, "timeout": REQUEST_SECONDS}
+                number = plan_workers(Deployment.read(path))[0].serving_worker_of([0])[0]
+                url = running[f"serve {number}"].line.split()[-1]
+                waiting = pool.submit(loopback.post, url + "/v1/predictions", json=body)
+                while not waiting.running():
+                    pass
+                codes = {name: process.stop() for name, process in running.items()}
+                assert (
+                    isinstance(waiting.exception(), httpx.TransportError)
+                    or waiting.result().status_code == 503
+                )
         finally:
             for process in running.values():
                 process.stop()
+    assert codes == dict.fromkeys(running, 0)
+    assert (tmp_path / "workers" / "sampling-0.checkpoint").exists()
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:

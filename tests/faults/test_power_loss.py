@@ -20,6 +20,7 @@ import pytest
 
 import livegnn.log.sqlite
 from crashing_disk import CrashingDisk, losses_ignored
+from gate import draws
 from livegnn import Events, LogError
 from livegnn.log import Appended, Batch, Entry, Origin, Rejection, trimming
 from livegnn.log.examination import examine
@@ -28,7 +29,7 @@ from livegnn.log.origins import store_reached
 from livegnn.log.rows import RowWriter
 from livegnn.log.sqlite import SqliteLog
 
-SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", "150"))
+SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", draws(60, 150)))
 LOSSES = 4  # in each history
 STEPS = 40  # between two of them at most
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from gate import draws
 from livegnn.serverless.predictor import open_predictor
 from livegnn.serverless.settings import NodeSettings
 from livegnn.serverless.shared_memory import MemoryFile
@@ -18,7 +19,7 @@ from streams import make_graph, make_model
 from waiting import REQUEST_SECONDS, until
 
 SEED = int(os.environ.get("LIVEGNN_SEED", "0"))
-KILLS = int(os.environ.get("LIVEGNN_KILLS", "12"))
+KILLS = int(os.environ.get("LIVEGNN_KILLS", draws(5, 12)))
 
 
 def test_workers_are_killed_while_they_insert_and_evict() -> None:

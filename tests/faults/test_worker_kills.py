@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import livegnn as lg
+from gate import draws
 from kafka_broker import Broker, needs_broker
 from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
@@ -206,7 +207,7 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     runtime = Runtime(log, view.graph, view)
     runtime.start()
     try:
-        run(runtime, view, {"path": str(log.path)}, tmp_path / "workers", 6)
+        run(runtime, view, {"path": str(log.path)}, tmp_path / "workers", draws(4, 6))
     finally:
         runtime.stop()
         log.close()

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_examples import EDGES, make_snapshot
 
+from gate import draws
 from livegnn import EdgeSchema, Engine, Events, Graph, ModelError, Schema
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import Degree, EdgeInput, Input, Model, Propagate, Step, verify
@@ -213,7 +214,7 @@ def write(events: Events, present: set[int], schema: EdgeSchema, change: tuple) 
     [(r, m) for r in READS for m in MODES if m != "residents" or r not in ("source", "ends")],
 )
 def test_degrees_follow_any_stream(reads: str, mode: str) -> None:
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=draws(8, 25), deadline=None)
     @given(
         first=SETTINGS,
         second=SETTINGS,

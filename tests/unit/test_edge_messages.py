@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from gate import draws
 from livegnn import Engine, Events, Graph, ModelError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import EdgeInput, Input, Model, Propagate, Step
@@ -200,7 +201,7 @@ def test_bits_do_not_depend_on_threads_and_what_if_keeps_nothing(kind):
     graph = make_graph(rng, undirected=True, nodes=150, edges=1500)
     model = random_model(kind)
     engines = [Engine(graph, model, threads=threads) for threads in (1, 2, 3)]
-    for _ in range(5):
+    for _ in range(draws(2, 5)):
         events = random_events(rng, graph, 20)
         before = [engine.embeddings(-1).tobytes() for engine in engines]
         imagined = engines[1].what_if(events).predict(graph.ids())

@@ -17,6 +17,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
 
 import livegnn as lg
+from gate import EXPLORING
 from livegnn.errors import FileFormatError, ModelError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import Model, explain_exported
@@ -139,7 +140,10 @@ HOMOGENEOUS: dict[str, tuple[Callable[[], torch.nn.Module], dict[str, tuple[int,
 
 @pytest.mark.parametrize(
     ("name", "strict", "decomposed"),
-    [*((name, False, False) for name in HOMOGENEOUS), ("gcn", True, False), ("weights", False, True)],
+    [
+        *((name, False, False) for name in HOMOGENEOUS if EXPLORING or name in ("attributes", "pna")),
+        *(("gcn", True, False), ("weights", False, True)),
+    ],
 )
 def test_a_program_says_what_its_module_says(
     name: str, strict: bool, decomposed: bool, tmp_path: Path
@@ -151,9 +155,9 @@ def test_a_program_says_what_its_module_says(
     if decomposed:
         program = program.run_decompositions()
     model = Model.from_exported(program)
-    save(program, tmp_path / "model.pt2")
-    from_file = Model.from_exported(tmp_path / "model.pt2")
-    assert from_file.digest == model.digest
+    if EXPLORING or decomposed:  # other tests read such files as well
+        save(program, tmp_path / "model.pt2")
+        assert Model.from_exported(tmp_path / "model.pt2").digest == model.digest
     of_module = Model.from_pyg(module, Data(**given))
     expected = module(**given).detach().numpy()
     (rows,) = rows_of(model, **given).values()
@@ -186,7 +190,7 @@ def test_dicts_by_type_and_several_outputs(tmp_path: Path) -> None:
     for edge_type, edge_index in edge_index_dict.items():
         data[edge_type].edge_index = edge_index
     schema = Schema({"author": 3, "paper": 4}, {WRITES: EdgeSchema(), CITES: EdgeSchema()})
-    for given in (None, schema, lg.Graph(schema), data):
+    for given in (None, schema, lg.Graph(schema), data) if EXPLORING else (lg.Graph(schema), data):
         model = Model.from_exported(tmp_path / "model.pt2", schema=given, output=["paper", "author"])
         assert list(model.outputs) == ["paper", "author"]
         assert {model.node_type(value) for value in model.outputs.values()} == {"paper", "author"}

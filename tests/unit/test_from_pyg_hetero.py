@@ -81,9 +81,14 @@ def check(
     return model
 
 
-def sages(out: int = 4, **settings: object) -> dict:
+def sages(edge_types: list = EDGE_TYPES) -> dict:
     """A SAGEConv for each edge type, of the features."""
-    return {e: pyg.SAGEConv((WIDTHS[e[0]], WIDTHS[e[2]]), out, **settings) for e in EDGE_TYPES}
+    return {e: pyg.SAGEConv((WIDTHS[e[0]], WIDTHS[e[2]]), 4) for e in edge_types}
+
+
+def few() -> pyg.HeteroConv:
+    """Rows of both node types, from an edge type each."""
+    return pyg.HeteroConv(sages([KNOWS, BUYS]))
 
 
 class Net(nn.Module):
@@ -108,6 +113,15 @@ class Sage(nn.Module):
         return F.normalize(self.second(h, edge_index), dim=-1)
 
 
+class Once(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.SAGEConv((-1, -1), 4)
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
+
+
 def to_hetero(module: nn.Module, aggr: str = "sum") -> nn.Module:
     """Made for the types of these tests, and run once, so that its layers know their widths."""
     module = pyg.to_hetero(module, METADATA, aggr=aggr)
@@ -120,9 +134,16 @@ def to_hetero(module: nn.Module, aggr: str = "sum") -> nn.Module:
 # -- what is imported
 
 
-@pytest.mark.parametrize("aggr", ["sum", "mean", "min", "max", "cat"])
-@pytest.mark.parametrize("output", ["user", "item"])
-def test_hetero_conv_groups_edge_types(aggr, output):
+@pytest.mark.parametrize(
+    ("output", "aggr"),
+    [
+        (output, aggr)
+        for i, output in enumerate(WIDTHS)
+        for j, aggr in enumerate(["sum", "mean", "min", "max", "cat"])
+        if EXPLORING or (i + j) % 2 == 0
+    ],
+)
+def test_hetero_conv_groups_edge_types(output, aggr):
     model = check(pyg.HeteroConv(sages(), aggr=aggr), output_type=output)
     assert model.node_type(model.output) == output
     assert model.width(model.output) == (8 if aggr == "cat" else 4)
@@ -130,14 +151,17 @@ def test_hetero_conv_groups_edge_types(aggr, output):
     assert set(model.edge_types) == {e for e in EDGE_TYPES if e[2] == output}
 
 
-@pytest.mark.parametrize("aggr", ["sum", "mean", "min", "max", "mul"])
+@pytest.mark.parametrize("aggr", ["mean", "min", "max", "mul"])
 def test_to_hetero(aggr):
-    model = check(to_hetero(Sage(), aggr), output_type="item")
-    assert set(model.edge_types) == set(EDGE_TYPES)
+    model = check(to_hetero(Sage() if EXPLORING else Once(), aggr), output_type="item")
+    assert set(model.edge_types) == (set(EDGE_TYPES) if EXPLORING else {BUYS, SEES})
 
 
-def test_layers_are_those_of_the_predicted_nodes():
+def test_layers_are_those_of_the_predicted_nodes(tmp_path):
     model = check(to_hetero(Sage()), output_type="item")
+    assert set(model.edge_types) == set(EDGE_TYPES)
+    model.save(tmp_path / "model.lgnn")
+    assert Model.load(tmp_path / "model.lgnn").digest == model.digest
     assert [model.node_type(layer) for layer in model.layers] == ["item"] * 3
     assert [model.width(layer) for layer in model.layers] == [2, 5, 4]
 
@@ -172,7 +196,7 @@ def test_a_part_that_is_made_by_to_hetero():
     class Whole(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.gnn = to_hetero(Sage())
+            self.gnn = to_hetero(Once())
             self.head = nn.Linear(4, 2)
 
         def forward(self, x_dict, edge_index_dict):
@@ -198,7 +222,7 @@ def test_only_what_the_prediction_depends_on_is_in_the_model():
     assert (dict(model.inputs), model.edge_types) == ({"x:user": Input("user", 3)}, (KNOWS,))
 
 
-@pytest.mark.parametrize("weighted", [[KNOWS], [KNOWS, BUYS], EDGE_TYPES])
+@pytest.mark.parametrize("weighted", [[KNOWS, BUYS], EDGE_TYPES])
 def test_weights_of_some_edge_types(weighted):
     class Weighted(nn.Module):
         def __init__(self) -> None:
@@ -241,12 +265,6 @@ def test_types_may_be_read_from_json():
     listed = [list(WIDTHS), [list(edge_type) for edge_type in EDGE_TYPES]]
     model = Model.from_pyg(pyg.HeteroConv(sages()), metadata=listed, output_type="item")
     assert set(model.edge_types) == {BUYS, SEES}
-
-
-def test_the_model_runs_from_its_file(tmp_path):
-    model = check(to_hetero(Sage()), output_type="item")
-    model.save(tmp_path / "model.lgnn")
-    assert Model.load(tmp_path / "model.lgnn").digest == model.digest
 
 
 def test_edge_types_whose_names_join_alike_are_told_apart():
@@ -306,7 +324,7 @@ RGCN_SETTINGS = [
         (kind, aggr, settings)
         for i, (kind, aggr) in enumerate(RGCNS)
         for j, settings in enumerate(RGCN_SETTINGS)
-        if EXPLORING or (i + j) % 2 == 0  # of each row and column some
+        if EXPLORING or (2 * i + j) % 5 == 0  # one of each row and column
     ],
 )
 def test_rgcn_conv(kind, aggr, settings):
@@ -537,10 +555,10 @@ def test_widths_of_edges_that_do_not_fit(edge_channels, message):
 
 
 def test_which_edges_have_features_may_be_told():
-    for edge_channels, inputs in ((None, 1), ({KNOWS: 2}, 1), ({BUYS: 4}, 0), (0, 0), ({KNOWS: 0}, 0)):
-        model = Model.from_pyg(
-            attention(), metadata=METADATA, output_type="user", edge_channels=edge_channels
-        )
+    gat = pyg.GATConv((3, 2), 4, edge_dim=4, add_self_loops=False)
+    module = pyg.HeteroConv({KNOWS: pyg.GATConv(3, 4, edge_dim=2), BUYS: gat})
+    for edge_channels, inputs in (({KNOWS: 2}, 1), ({BUYS: 4}, 0), (0, 0), ({KNOWS: 0}, 0)):
+        model = Model.from_pyg(module, metadata=METADATA, output_type="user", edge_channels=edge_channels)
         assert len(model.edge_inputs) == inputs
 
 
@@ -680,7 +698,7 @@ def test_loops_between_types_are_refused():
     ],
 )
 def test_what_cannot_be_imported_is_said(after, message):
-    net = Net(pyg.HeteroConv(sages()), after, sage=pyg.SAGEConv((4, 4), 4))
+    net = Net(few(), after, sage=pyg.SAGEConv((4, 4), 4))
     with pytest.raises(ModelError, match=message):
         Model.from_pyg(net, metadata=METADATA)
 
@@ -694,7 +712,7 @@ def test_what_cannot_be_imported_is_said(after, message):
     ],
 )
 def test_what_was_once_refused(after):
-    net = Net(pyg.HeteroConv(sages()), after, hgt=pyg.HGTConv(4, 4, METADATA))
+    net = Net(few(), after, hgt=pyg.HGTConv(4, 4, METADATA))
     assert Model.from_pyg(fill(net, 1), metadata=METADATA).width("x:user") == 3
 
 
@@ -748,10 +766,10 @@ def test_metadata_must_fit_together_and_the_module():
 
 
 def test_the_output_type_must_be_one_that_is_returned():
-    module = Net(pyg.HeteroConv(sages()))
+    module = Net(few())
     with pytest.raises(ModelError, match=r"one of the node types .*'user', 'item'; got 'shop'"):
         Model.from_pyg(module, metadata=METADATA, output_type="shop")
-    one = Net(pyg.HeteroConv(sages()), lambda net, h, e: h["user"])
+    one = Net(few(), lambda net, h, e: h["user"])
     with pytest.raises(ModelError, match=r"output_type must be one of .*returns rows of, 'user'; got 'item'"):
         Model.from_pyg(one, metadata=METADATA, output_type="item")
     with pytest.raises(ModelError, match=r"output_type must be one of .*'node'; got 'user'"):
@@ -759,13 +777,13 @@ def test_the_output_type_must_be_one_that_is_returned():
 
 
 def test_edge_weights_must_be_of_known_types_and_taken():
-    module = Net(pyg.HeteroConv(sages()))
+    module = Net(few())
     with pytest.raises(ModelError, match="takes no edge_weight, so edge_weight must not be True"):
         Model.from_pyg(module, metadata=METADATA, output_type="user", edge_weight=True)
     with pytest.raises(ModelError, match=r"must name edge types of metadata, got \('a', 'b', 'c'\)"):
         Model.from_pyg(module, metadata=METADATA, output_type="user", edge_weight=[("a", "b", "c")])
     with pytest.raises(ModelError, match=r"got an unexpected .*edge_weight"):
-        Model.from_pyg(pyg.HeteroConv(sages()), metadata=METADATA, output_type="user", edge_weight=True)
+        Model.from_pyg(few(), metadata=METADATA, output_type="user", edge_weight=True)
 
 
 def test_layers_without_widths_are_refused():
@@ -787,4 +805,4 @@ def test_a_module_that_does_what_tracing_cannot_see_is_caught(sees):
         return h["user"] * 2 if sees(h, e) else h["user"]
 
     with pytest.raises(ModelError, match=r"where the imported model says|fails: RuntimeError"):
-        Model.from_pyg(Net(pyg.HeteroConv(sages()), after), metadata=METADATA)
+        Model.from_pyg(Net(few(), after), metadata=METADATA)

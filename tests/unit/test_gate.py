@@ -1,6 +1,10 @@
 """What the gate leaves to a run that explores."""
 
+import os
+import subprocess
+import sys
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -24,3 +28,34 @@ def test_some_cases_hold_every_value_and_meet_evenly(monkeypatch: pytest.MonkeyP
 def test_a_run_that_explores_takes_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "EXPLORING", True)
     assert gate.some(CASES) == CASES
+
+
+DRAWS = """
+import sys
+import conftest
+from hypothesis import given, seed, settings, strategies as st
+for name in sys.argv[1:]:
+    __import__(name)
+conftest.load_profile()
+drawn = []
+@seed(3)
+@settings(max_examples=300)
+@given(st.tuples(st.floats(), st.integers(), st.text()))
+def draw(case):
+    drawn.append(case)
+draw()
+print(drawn)
+"""
+
+
+def test_the_gate_draws_the_same_whatever_is_loaded() -> None:
+    """Hypothesis draws constants of modules that lie in no environment, such as those of benchmarks/."""
+    tests = Path(gate.__file__).parent
+
+    def drawn(*modules: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": str(tests), "PYTHONHASHSEED": "random"}
+        environment.pop(gate.EXPLORE_VARIABLE, None)
+        command = [sys.executable, "-c", DRAWS, *modules]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert drawn() == drawn("graphs", "models", "peers", "report")

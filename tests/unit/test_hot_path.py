@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from gate import draws
 from http_connections import JSON, MINE, answers, body, cut, cut_at, request, sized, some_requests
 from livegnn.workers.app import create_serving_app, server_config, serving_config
 from serving_workers import Setting
@@ -21,7 +22,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
         yield Setting(tmp_path_factory.mktemp("workers"), opened)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=draws(60, 300))
 @given(
     st.lists(some_requests(), min_size=1, max_size=4),
     st.lists(st.integers(0, 30), max_size=4),

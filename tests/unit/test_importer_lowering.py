@@ -9,8 +9,20 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 
 import livegnn as lg
+from gate import draws
 from imported_mirror import Mirror, held
-from imported_modules import CASES, GRAPHS, IS_OLDEST, NAMES, OLDEST_ROUNDS, call, draw, fresh, imported
+from imported_modules import (
+    CASES,
+    GRAPHS,
+    IS_OLDEST,
+    NAMES,
+    OLDEST_ROUNDS,
+    call,
+    draw,
+    fresh,
+    imported,
+    in_one_process,
+)
 from livegnn.errors import ModelError
 from livegnn.importers.assembly import assemble
 from livegnn.model import Model
@@ -28,7 +40,7 @@ def lowered(name: str) -> Model:
     return assemble(program, output=list(program.outputs)).model
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", in_one_process(NAMES))
 def test_the_steps_say_what_the_module_says(name: str) -> None:
     if name in GLOBAL[1]:
         with pytest.raises(ModelError, match=GLOBAL[0]):
@@ -49,7 +61,9 @@ def test_the_steps_say_what_the_module_says(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [name for name in NAMES if name not in GLOBAL[1] and not (IS_OLDEST and name in OLDEST_ROUNDS)],
+    in_one_process(
+        [name for name in NAMES if name not in GLOBAL[1] and not (IS_OLDEST and name in OLDEST_ROUNDS)]
+    ),
 )
 def test_the_engine_says_what_the_module_says(name: str) -> None:
     """Batches of every kind of event, what-if, a checkpoint and a restart, with all rows kept or few."""
@@ -57,7 +71,7 @@ def test_the_engine_says_what_the_module_says(name: str) -> None:
     mirror = Mirror(module.case, module.program, lowered(name), lambda: fresh(name), seed=3)
     engine = lg.Engine(mirror.graph, mirror.model)
     mirror.assert_exact(engine)
-    for _ in range(6):
+    for _ in range(draws(3, 6)):
         events = mirror.events()
         type_of = mirror.model.node_type(mirror.model.output)
         removed = [(chunk.type, chunk.ids) for chunk in events.chunks if chunk.kind == "remove_nodes"]

@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gate import EXPLORING
 from livegnn import Engine, Events, FileFormatError, Graph, InputError, Model, ModelError
 from livegnn.types import State
 from mirror import assert_exact, frozen, predictions
-from modules import CONVOLUTIONS, EDGE_WIDTH, WIDTH, Design, make
+from modules import CONVOLUTIONS, EDGE_WIDTH, WIDTH, Design, designs_of, make
 from processes import ONE_THREAD
 
 NODES, EDGES = 300, 1500
@@ -50,8 +51,22 @@ def featured_stream(batches: int) -> list[Events]:
     return made
 
 
+def deeper(kind: str) -> Design:
+    """The deeper of the two designs that all tests of a kind share: over the kinds, every join occurs."""
+    return max(designs_of(kind), key=lambda design: design.depth)
+
+
 def make_model(kind: str, **settings: object) -> Model:
-    return make(Design(kind, **settings))[1]
+    return make(Design(kind, **settings) if settings else deeper(kind))[1]
+
+
+DEEP = [deeper(kind) for kind in CONVOLUTIONS]
+if EXPLORING:
+    DEEP += [Design(kind, join=join, depth=3) for kind in CONVOLUTIONS for join in ("none", "concat", "head")]
+
+
+def deep_name(design: Design) -> str:
+    return f"{design.kind}-{design.join}-{design.depth}"
 
 
 def stream(batches: int) -> list[Events]:
@@ -81,7 +96,7 @@ KINDS = ["gcn", "sage mean", "sage max", "graph add"]
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_mapped_state_is_the_same_to_the_bit(kind: str, tmp_path: Path) -> None:
-    model = make_model(kind, join="concat")
+    model = make_model(kind)
     plain = Engine(make_graph(), model, threads=1)
     mapped = Engine(make_graph(), model, threads=2, state_dir=tmp_path / "state")
     for events in stream(15):
@@ -126,10 +141,9 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 # -- aggregates alone
 
 
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-@pytest.mark.parametrize("join", ["none", "concat", "head"])
-def test_aggregates_alone_say_the_same_to_the_bit(kind: str, join: str) -> None:
-    model = make_model(kind, join=join, depth=3)
+@pytest.mark.parametrize("design", DEEP, ids=deep_name)
+def test_aggregates_alone_say_the_same_to_the_bit(design: Design) -> None:
+    model = make(design)[1]
     plain = Engine(make_graph(), model, threads=1)
     saver = Engine(make_graph(), model, threads=2, keep="aggregates")
     for events in stream(8):
@@ -164,7 +178,7 @@ def test_aggregates_alone_take_what_they_take(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_aggregates_alone_go_on_from_their_state(kind: str) -> None:
-    model = make_model(kind, join="skip")
+    model = make_model(kind)
     engine = Engine(make_graph(), model, keep="aggregates")
     batches = stream(8)
     for events in batches[:4]:
@@ -190,7 +204,7 @@ def test_a_state_of_everything_holds_that_of_aggregates_alone(kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["gat_edge", "gine_edge", "gine_edge max"])
 def test_messages_of_both_ends_with_mapped_state_and_aggregates_alone(kind: str, tmp_path: Path) -> None:
-    model = make_model(kind, join="head", depth=3)
+    model = make_model(kind)
     plain = Engine(make_featured_graph(), model, threads=1)
     others = [
         Engine(make_featured_graph(), model, threads=2, keep="aggregates"),
@@ -252,10 +266,9 @@ def degrees(engine: Engine) -> np.ndarray:
     return engine.graph.degree(engine.graph.ids(), direction="in")
 
 
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-@pytest.mark.parametrize("join", ["none", "concat", "head"])
-def test_residents_alone_say_the_same(kind: str, join: str) -> None:
-    model = make_model(kind, join=join, depth=3)
+@pytest.mark.parametrize("design", DEEP, ids=deep_name)
+def test_residents_alone_say_the_same(design: Design) -> None:
+    model = make(design)[1]
     engine, again = (Engine(make_graph(), model, threads=threads, keep_degree=5) for threads in (1, 2))
     for events in stream(8):
         before = predictions(engine)
@@ -316,7 +329,7 @@ def test_a_resident_stays_until_it_has_lost_a_quarter() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_residents_alone_go_on_from_their_state(kind: str) -> None:
-    model = make_model(kind, join="skip")
+    model = make_model(kind)
     engine = Engine(make_graph(), model, keep_degree=6)
     batches = stream(8)
     for events in batches[:4]:
@@ -344,7 +357,7 @@ def test_residents_alone_of_messages_of_both_ends_are_refused(kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["sage max", "gcn max"])
 def test_residents_alone_keep_counts_of_maxima(kind: str) -> None:
-    engine = Engine(make_graph(), make_model(kind, activation="relu", depth=3), keep_degree=4)
+    engine = Engine(make_graph(), make_model(kind, activation="relu"), keep_degree=4)
     for events in stream(12):
         engine.apply(events)
         assert engine.scrub(NODES) < 2e-5  # a wrong count would be 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -186,17 +187,23 @@ def test_events_without_keys_are_written_as_before():
     assert (version, Events().add_edges(0, 1, key=0).to_bytes()[4]) == (1, 3)
 
 
+@cache
+def convolution(improved: bool) -> tuple[GCNConv, Model]:
+    torch.manual_seed(0)
+    module = GCNConv(2, 3, improved=improved).eval()
+    return module, Model.from_pyg(module, edge_weight=True)
+
+
 @pytest.mark.parametrize("dropped", [1e5, 1e9, 2.0**90])
 @pytest.mark.parametrize("options", [{}, {"mode": "lazy"}, {"keep": "aggregates", "keep_degree": 1}])
 @pytest.mark.parametrize("improved", [False, True])
 def test_a_loop_that_counts_for_nothing_leaves_no_trace(dropped, options, improved):
     """PyG takes the last of parallel loops: the others, however heavy, are not added and taken back."""
-    torch.manual_seed(0)
-    module = GCNConv(2, 3, improved=improved).eval()
+    module, model = convolution(improved)
     x = np.array([[1.0, 2.0], [-0.5, 0.25], [3.0, -1.0]], np.float32)
     edges = [[0, 0, 1, 2], [0, 0, 0, 1]]
     graph = Graph.from_edges(*edges, weight=[dropped, 1, 1, 1], x=x, parallel="keep")
-    engine = Engine(graph, Model.from_pyg(module, edge_weight=True), **options)
+    engine = Engine(graph, model, **options)
     listed = [(*edge, w) for edge, w in zip(zip(*edges, strict=True), [dropped, 1.0, 1.0, 1.0], strict=True)]
 
     def check() -> None:

@@ -11,6 +11,7 @@ import pytest
 from test_sampling import assert_law, shares, successive
 
 import livegnn as lg
+from gate import draws
 from livegnn.deployment import Deployment
 from livegnn.errors import FileFormatError, InputError, UnknownNodeError, UnknownTypeError
 from livegnn.log.sqlite import SqliteLog
@@ -166,7 +167,7 @@ def test_reads_beside_batches_see_one_moment() -> None:
     readers = [threading.Thread(target=read, args=(reader,)) for reader in range(3)]
     for reader in readers:
         reader.start()
-    for generation in range(1, 120):
+    for generation in range(1, draws(30, 120)):
         turn(generation)
     done.set()
     for reader in readers:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -82,6 +84,13 @@ SETTINGS = {
 }
 
 
+@cache
+def poisoned(kind: str, layers: int) -> tuple[nn.Module, Model]:
+    torch.manual_seed(0)
+    module = Network(*(POISONED[kind](2, 2) for _ in range(layers))).eval()
+    return module, Model.from_pyg(module, in_channels=2)
+
+
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize(
     ("kind", "setting"),
@@ -89,9 +98,7 @@ SETTINGS = {
     [(kind, setting) for kind in POISONED for setting in SETTINGS if (kind, setting) != ("agnn", "degree")],
 )
 def test_what_overflowed_once_does_not_stay(kind, layers, setting):
-    torch.manual_seed(0)
-    module = Network(*(POISONED[kind](2, 2) for _ in range(layers)))
-    model = Model.from_pyg(module.eval(), in_channels=2)
+    module, model = poisoned(kind, layers)
     src, dst = np.array([0, 1, 2, 2]), np.array([2, 2, 3, 1])
     graph = Graph.from_edges(src, dst, x=np.ones((4, 2), np.float32))
     engine = Engine(graph, model, non_finite="allow", **SETTINGS[setting])
@@ -105,26 +112,33 @@ def stream_of(ids: list[int], rows: list[list[float]]) -> Events:
     return Events().set_features(np.array(ids), np.array(rows, np.float32))
 
 
-@pytest.mark.parametrize("spike", [1e5, 1e7])
-@pytest.mark.parametrize("kind", ["sage", "mean", "gin", "gcn"])
-def test_a_column_of_small_numbers_beside_one_of_large_ones(kind, spike):
-    """Unix time and an amount; the first layer as training on standardised columns leaves it."""
-    rng = np.random.default_rng(5)
+SUMS = {
+    "sage": lambda i, o: pyg.SAGEConv(i, o, aggr="sum"),
+    "mean": pyg.SAGEConv,
+    "gin": lambda i, o: pyg.GINConv(nn.Linear(i, o)),
+    "gcn": pyg.GCNConv,
+}
+
+
+@cache
+def standardised(kind: str) -> tuple[nn.Module, Model]:
     torch.manual_seed(5)
-    make = {
-        "sage": lambda i, o: pyg.SAGEConv(i, o, aggr="sum"),
-        "mean": pyg.SAGEConv,
-        "gin": lambda i, o: pyg.GINConv(nn.Linear(i, o)),
-        "gcn": pyg.GCNConv,
-    }[kind]
-    module = Network(make(2, 8), make(8, 2))
+    module = Network(SUMS[kind](2, 8), SUMS[kind](8, 2)).eval()
     with torch.no_grad():
         for parameter in module.convolutions[0].parameters():
             if parameter.dim() == 2 and parameter.shape[1] == 2:
                 parameter /= torch.tensor([TIME, 50.0])
+    return module, Model.from_pyg(module)
+
+
+@pytest.mark.parametrize("spike", [1e5, 1e7])
+@pytest.mark.parametrize("kind", SUMS)
+def test_a_column_of_small_numbers_beside_one_of_large_ones(kind, spike):
+    """Unix time and an amount; the first layer as training on standardised columns leaves it."""
+    rng = np.random.default_rng(5)
+    module, model = standardised(kind)
     x = np.stack([TIME + rng.uniform(0, 1e6, 60), rng.uniform(1, 100, 60)], axis=1).astype(np.float32)
     graph = Graph.from_edges(*edges(rng, 60, 240), x=x)
-    model = Model.from_pyg(module.eval())
     settings = [{}, {"mode": "lazy"}, {"keep": "aggregates"}, {"keep_degree": 3}]
     for setting in settings:
         engine = Engine(Graph.from_state(graph.state()), model, **setting)
@@ -135,26 +149,26 @@ def test_a_column_of_small_numbers_beside_one_of_large_ones(kind, spike):
         assert worst(module, engine) < 1e-5, setting
 
 
+@cache
+def falling(kind: str) -> tuple[nn.Module, Model]:
+    torch.manual_seed(7)
+    module = Network(SUMS[kind](2, 8)).eval()
+    return module, Model.from_pyg(module, in_channels=2)
+
+
 @pytest.mark.parametrize("setting", ["eager", "aggregates", "degree"])
-@pytest.mark.parametrize("kind", ["sage", "mean", "gin", "gcn"])
+@pytest.mark.parametrize("kind", SUMS)
 def test_a_unit_that_falls_hides_nothing(kind, setting):
     """Forty nodes make the second column large, and twenty others, apart from them, round beside it; then one
     batch makes it small. The twenty are not reached, and yet exact: at once, and as the what-if foretold.
     """
     rng = np.random.default_rng(7)
-    torch.manual_seed(7)
-    make = {
-        "sage": lambda i, o: pyg.SAGEConv(i, o, aggr="sum"),
-        "mean": pyg.SAGEConv,
-        "gin": lambda i, o: pyg.GINConv(nn.Linear(i, o)),
-        "gcn": pyg.GCNConv,
-    }[kind]
-    module = Network(make(2, 8))
+    module, model = falling(kind)
     x = rng.standard_normal((60, 2)).astype(np.float32)
     x[:40, 1] *= 1e6
     ends = np.concatenate([edges(rng, 40, 300), 40 + edges(rng, 20, 120)], axis=1)
     graph = Graph.from_edges(*ends, x=x)
-    engine = Engine(graph, Model.from_pyg(module.eval(), in_channels=2), **SETTINGS[setting])
+    engine = Engine(graph, model, **SETTINGS[setting])
     apart = np.arange(40, 60)
     for node in (*apart, *apart):
         engine.apply(stream_of([node], [[x[node, 0], 1e5]]))

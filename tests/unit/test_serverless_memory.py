@@ -15,6 +15,7 @@ import pytest
 from model_examples import propagate
 from test_sampled_forward import GCN
 
+from gate import draws
 from livegnn import FileFormatError, Graph, InputError, Model
 from livegnn.model import Input, Step
 from livegnn.serverless.memory import MemoryModel, PeakMeter
@@ -66,10 +67,10 @@ def test_requests_on_real_graphs_take_what_was_predicted(read, tmp_path: Path) -
     model = make_gcn(graph.schema.node_types["node"])
     predictor = SnapshotPredictor(SnapshotSource(str(tmp_path)), model)
     ids = graph.ids()
-    memory = profile(predictor, ids, requests=200)
+    memory = profile(predictor, ids, requests=draws(80, 200))
     random = np.random.default_rng(1)
     errors, peaks = [], []
-    for id_ in random.choice(ids, 40):
+    for id_ in random.choice(ids, draws(20, 40)):
         counts, peak = predictor.measure([id_])
         errors.append(abs(memory.predict(counts) - peak) / peak)
         peaks.append(peak)

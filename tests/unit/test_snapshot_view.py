@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from gate import EXPLORING
 from livegnn import Events, Graph
 from livegnn.errors import FileFormatError, InputError, SnapshotError, StoreUnavailableError
 from livegnn.log.sqlite import SqliteLog
@@ -34,8 +35,10 @@ def kinds(view: SnapshotView) -> list[str]:
     return [layer.kind for layer in view.manifest.layers]
 
 
-@pytest.mark.parametrize("text_ids", [False, True])
-@pytest.mark.parametrize("held", [1 << 30, 0])
+@pytest.mark.parametrize(
+    ("text_ids", "held"),
+    [(bool(i), (1 << 30, 0)[j]) for i in range(2) for j in range(2) if EXPLORING or i == j],
+)
 def test_snapshots_follow_the_graph(
     text_ids: bool, held: int, rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,15 +112,15 @@ def test_answers_are_those_of_a_cache_without_a_budget(
 
 
 def test_memory_stays_near_the_budget(rng: np.random.Generator, tmp_path: Path) -> None:
-    budget = 8 * LEAST
-    stream, whole = Stream(rng, 40_000), make_cache()
+    budget = 4 * LEAST
+    stream, whole = Stream(rng, 20_000), make_cache()
     blocks = stream.fill()
     whole.apply(blocks)
     assert whole.bytes() > 2.5 * budget
     with closing(SpilledCache(make_cache(), tmp_path, budget)) as spilled:
         spilled.apply(blocks)
         most = spilled.bytes()
-        for step in range(200):
+        for step in range(100):
             seeds = stream.ids(5)
             assert columns_of(spilled.sample(seeds, True)) == columns_of(whole.sample(seeds, True))
             if step % 20 == 0:
@@ -265,7 +265,7 @@ def test_a_directory_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
 def fill_the_disk(directory: str) -> None:
     """In a process of its own: from some moment on, files may be no larger than a little."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    stream, whole = Stream(np.random.default_rng(5), 20_000), make_cache()
+    stream, whole = Stream(np.random.default_rng(5), 8_000), make_cache()
     spilled = SpilledCache(make_cache(), directory, LEAST)
     blocks, told = stream.fill(), 0
     whole.apply(blocks)

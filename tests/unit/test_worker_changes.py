@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegnn as lg
+from gate import draws
 from livegnn.errors import InputError, LogError, TimeoutExpired, UnknownNodeError
 from livegnn.log.consumers import read_positions
 from livegnn.presampling import Presampler
@@ -97,7 +98,7 @@ class Story:
 
 
 @given(seed=st.integers(0, 2**32), workers=st.tuples(st.integers(1, 3), st.integers(1, 3)))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=draws(4, 8), deadline=None)
 def test_samples_stay_exact_while_workers_change_in_number(
     seed: int, workers: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegnn as lg
+from gate import draws
 from livegnn import _core
 from livegnn.errors import (
     FileFormatError,
@@ -67,7 +68,7 @@ def model_of(query: lg.Query) -> Model:
 
 @pytest.mark.parametrize("query", [LATEST, UNIFORM], ids=["latest", "uniform"])
 @given(seed=st.integers(0, 2**32), workers=st.tuples(st.integers(1, 3), st.integers(1, 3)))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=draws(6, 12), deadline=None)
 def test_serving_workers_answer_as_a_sampler_beside_the_graph(
     query: lg.Query, seed: int, workers: tuple[int, int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
