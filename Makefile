@@ -77,7 +77,7 @@ test-contestants: $(VENV)/installed-test  ## what the store is measured beside h
 
 $(CPP_BUILD)/build.ninja: $(VENV)/installed-test
 	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(BIN)/cmake -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
-	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 # Sanitizers need lines and no more: with less optimization and less to debug, a build takes half the time. Without
 # NDEBUG, assertions check what functions require.
@@ -86,17 +86,17 @@ SANITIZED_FLAGS = -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 $(SANITIZED_BUILD)/build.ninja: $(VENV)/installed-test
 	$(STEPS) $(SANITIZED_BUILD).log "configuring the C++ tests under ASan and UBSan" $(BIN)/cmake -S . -B $(SANITIZED_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
 	  -DLIVEGNN_SANITIZE=address,undefined \
-	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 $(THREADS_BUILD)/build.ninja: $(VENV)/installed-test
 	$(STEPS) $(THREADS_BUILD).log "configuring the C++ tests under TSan" $(BIN)/cmake -S . -B $(THREADS_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
 	  -DLIVEGNN_SANITIZE=thread \
-	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 $(FUZZ_BUILD)/build.ninja: $(VENV)/installed-test
 	$(STEPS) $(FUZZ_BUILD).log "configuring the fuzz targets" $(BIN)/cmake -S . -B $(FUZZ_BUILD) -G Ninja -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DLIVEGNN_SANITIZE=address,undefined \
-	  -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 test-cpp: $(CPP_BUILD)/build.ninja
 	$(STEPS) $(CPP_BUILD).log "compiling the C++ tests" $(BIN)/cmake --build $(CPP_BUILD) --target livegnn_tests
