@@ -80,7 +80,7 @@ def test_verify_restores_and_compares(tmp_path: Path) -> None:
     (path,) = list_checkpoints(tmp_path / "checkpoints")
     saved = checkpoint.read(path)
     for name, array in saved.states["engine"].arrays.items():
-        if name.startswith("rows/"):
+        if name.startswith("rows/") and array.shape[1] > 1:  # wrong degrees are refused
             array += np.float32(0.5)
     checkpoint.write(path, saved.states, saved.seq)
     result = call_here("verify", str(deployment), directory=tmp_path)

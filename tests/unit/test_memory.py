@@ -357,7 +357,7 @@ def test_residents_alone_of_messages_of_both_ends_are_refused(kind: str) -> None
 
 @pytest.mark.parametrize("kind", ["sage max", "gcn max"])
 def test_residents_alone_keep_counts_of_maxima(kind: str) -> None:
-    engine = Engine(make_graph(), make_model(kind, activation="relu"), keep_degree=4)
+    engine = Engine(make_graph(), make_model(kind, activation="relu", depth=3), keep_degree=4)
     for events in stream(12):
         engine.apply(events)
         assert engine.scrub(NODES) < 2e-5  # a wrong count would be 1
