@@ -15,7 +15,7 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 .DELETE_ON_ERROR:
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild explore format bench bench-native churn \
-  hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine docs-check clean
+  hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine model clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo

@@ -20,8 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "build" / "explore"
-FINDS = FOLDER / "finds.jsonl"
+FINDS = ROOT / "build" / "explore" / "finds.jsonl"
 FINDS_VARIABLE = "LIVEGNN_FINDS"
 DRAWS = re.compile(
     r"@given|\brng\b|RuleBasedStateMachine|run_state_machine|LIVEGNN_TEST_SEED|from gate import"
@@ -46,8 +45,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def append_find(test: str, again: str, text: str) -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with FINDS.open("a") as finds:
+    path = Path(os.environ[FINDS_VARIABLE])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as finds:
         finds.write(json.dumps({"test": test, "again": again, "text": text[-20_000:]}) + "\n")
 
 
@@ -65,7 +65,6 @@ def explore_python(paths: list[Path], seed: int, processes: int, seconds: float)
     environment = os.environ | {
         "LIVEGNN_EXPLORE": "1",
         "LIVEGNN_TEST_SEED": str(seed),
-        FINDS_VARIABLE: str(FINDS),
         "OMP_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT / "tests"),
@@ -103,6 +102,12 @@ def explore_cpp(seed: int) -> str:
     return f"C++ tests: {ran.stderr.rstrip().rpartition(chr(10))[2]}"
 
 
+def read_finds(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -111,23 +116,31 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="at the same time (all cores)")
     parser.add_argument("--seed", type=int, help="of the first round, the next has the next one (random)")
     parser.add_argument("files", nargs="*", type=Path, help="test files (all that draw at random)")
+    parser.add_argument("--rounds", type=int, default=sys.maxsize, help="at most so many (any number)")
+    parser.add_argument(
+        "--finds", type=Path, default=FINDS, help="file to append to (build/explore/finds.jsonl)"
+    )
+    parser.add_argument("--no-cpp", action="store_true", help="leave out the C++ tests")
     given = parser.parse_args()
+    os.environ[FINDS_VARIABLE] = str(given.finds.absolute())
     end = time.monotonic() + given.hours * 3600
-    seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
+    first = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     paths = given.files or files_that_draw()
-    before = len(FINDS.read_text().splitlines()) if FINDS.exists() else 0
-    while time.monotonic() < end:
-        print(f"seed {seed}: {explore_cpp(seed)}", flush=True)
+    before = len(read_finds(given.finds))
+    for seed in range(first, first + given.rounds):
+        if time.monotonic() >= end:
+            break
+        if not given.no_cpp:
+            print(f"seed {seed}: {explore_cpp(seed)}", flush=True)
         for chunk in chunks_of_round(paths, seed):
             if time.monotonic() >= end:
                 break
             last = explore_python(chunk, seed, given.processes, end - time.monotonic())
             print(f"seed {seed}: {' '.join(path.stem for path in chunk)}: {last}", flush=True)
-        seed += 1
-    finds = FINDS.read_text().splitlines()[before:] if FINDS.exists() else []
-    for find in map(json.loads, finds):
+    finds = read_finds(given.finds)[before:]
+    for find in finds:
         print(f"find: {find['test']}\n  again: {find['again']}")
-    print(f"{len(finds)} finds" + (f", in {FINDS.relative_to(ROOT)}" if finds else ""))
+    print(f"{len(finds)} finds" + (f", in {given.finds}" if finds else ""))
     return 1 if finds else 0
 
 

@@ -77,16 +77,14 @@ def test_a_policy_that_makes_no_sense_is_refused(settings, message):
         ScrubPolicy(**settings)
 
 
-# Rows are written into an engine that runs: a state that contradicts the graph is refused when it is restored.
+# Rows are written into an engine that runs: a state that contradicts the graph is refused at once.
 
 
 def make_tampered(
     model: Model, graph: Graph, change: Callable[[Engine, dict[str, np.ndarray]], None]
 ) -> Engine:
     engine = Engine(graph, model)
-    copies = {
-        name: array.copy() for name, array in engine.state().arrays.items() if name.startswith("rows/")
-    }
+    copies = {name: array.copy() for name, array in engine.state().arrays.items() if name.startswith("rows/")}
     change(engine, copies)
     for name, rows in copies.items():
         engine.native_engine.write(int(name.removeprefix("rows/")), rows)
