@@ -69,6 +69,7 @@ def explore_python(paths: list[Path], seed: int, processes: int, seconds: float)
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT / "tests"),
     }
+    environment.pop("PYTEST_XDIST_WORKER", None)  # of a run that this one is part of
     options = f"-m pytest -p explore -q -n {processes} --dist loadgroup"
     command = [sys.executable, *options.split()]
     process = subprocess.Popen(
