@@ -70,7 +70,8 @@ def explore_python(paths: list[Path], seed: int, processes: int, seconds: float)
         "PYTHONPATH": str(ROOT / "tests"),
     }
     environment.pop("PYTEST_XDIST_WORKER", None)  # of a run that this one is part of
-    options = f"-m pytest -p explore -q -n {processes} --dist loadgroup"
+    # A test may take long where it draws much; one that hangs ends with the run.
+    options = f"-m pytest -p explore -q -n {processes} --dist loadgroup --timeout 0"
     command = [sys.executable, *options.split()]
     process = subprocess.Popen(
         [*command, *map(str, paths)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
