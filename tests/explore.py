@@ -71,7 +71,7 @@ def explore_python(paths: list[Path], seed: int, processes: int, seconds: float)
     }
     environment.pop("PYTEST_XDIST_WORKER", None)  # of a run that this one is part of
     # A test may take long where it draws much; one that hangs ends with the run.
-    options = f"-m pytest -p explore -q -n {processes} --dist loadgroup --timeout 0"
+    options = f"-m pytest -p explore -q -n {processes if processes > 1 else 0} --dist loadgroup --timeout 0"
     command = [sys.executable, *options.split()]
     process = subprocess.Popen(
         [*command, *map(str, paths)], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
@@ -142,7 +142,7 @@ def main() -> int:
     finds = read_finds(given.finds)[before:]
     for find in finds:
         print(f"find: {find['test']}\n  again: {find['again']}")
-    print(f"{len(finds)} finds" + (f", in {given.finds}" if finds else ""))
+    print(f"{len(finds)} {'find' if len(finds) == 1 else 'finds'}" + (f", in {given.finds}" if finds else ""))
     return 1 if finds else 0
 
 
