@@ -66,11 +66,13 @@ def assert_as_pyg(module: Stack, forward: SampledForward, sample: Subgraph) -> N
 
 @pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
 def test_predictions_are_those_of_the_module_on_the_sampled_batch(kind: str) -> None:
+    # The gate of a lone node ends below the smallest float32 there, which has no scale to be judged by.
+    largest = 1e2 if kind == "transformer" else 1e3
     for design in list(designs_of(kind))[: None if ALL else 1]:
         module, model = make(design)
         forward = SampledForward(model)
         hops = [5, 3, 2, 2][: design.depth]
-        for seed, scale in enumerate([1.0, 1e-3, 1e2]):  # past which a gate ends below float32
+        for seed, scale in enumerate([1.0, 1e-3, largest]):
             graph = make_graph(np.random.default_rng(seed), scale)
             for seeds in ([0], [NODES - 1], [3, 7, 3, 0]):
                 sample = sample_subgraph(graph, seeds, hops, attributes=True, seed=seed)
