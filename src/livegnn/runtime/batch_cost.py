@@ -82,8 +82,10 @@ class BatchCost:
         usual = max(-_STRANGE * spread, min(_STRANGE * spread, surprise))
         self._count_strange(surprise, usual)
         seen = max(usual**2 - variance, _LEAST_NOISE**2)
+        # The less is known of the value, the less a surprise says about the noise.
+        gain = _NOISE_GAIN * noise / (variance + noise)
         for at, weight in ((low, 1 - share), (low + 1, share)):
-            self._noise[at] += _NOISE_GAIN * weight * (seen - self._noise[at])
+            self._noise[at] += gain * weight * (seen - self._noise[at])
         if abs(self._strange) >= _REGIME:
             covariance += surprise**2  # all that was believed of the level is in doubt
             column += surprise**2
@@ -91,9 +93,9 @@ class BatchCost:
             usual = surprise
             self._strange = 0
         if not self._strange:
-            gain = column / (variance + noise)
-            self._values = values + gain * usual
-            covariance -= np.outer(gain, column)
+            corrections = column / (variance + noise)
+            self._values = values + corrections * usual
+            covariance -= np.outer(corrections, column)
         covariance += self._drift
         unsure = np.sqrt(np.maximum(covariance.diagonal(), _LEAST_NOISE**2))
         within = np.minimum(1.0, _FORGOTTEN / unsure)
