@@ -62,10 +62,20 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED_VARIABLE]
     load_profile()
-    if not hasattr(config, "workerinput"):  # what `modules.import_once` keeps
-        models = tempfile.TemporaryDirectory(prefix="livegnn-models-")
-        os.environ["LIVEGNN_TEST_MODELS"] = models.name
-        config.add_cleanup(models.cleanup)
+    if not hasattr(config, "workerinput"):
+        _make_temporary_folder(config)
+
+
+def _make_temporary_folder(config: pytest.Config) -> None:
+    """One that ends with the run: PyG alone leaves two thousand files. What pytest makes stays."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    # A short name: a socket's path has room for a hundred letters.
+    folder = tempfile.TemporaryDirectory(prefix="livegnn-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    os.environ["TMPDIR"] = folder.name
+    tempfile.tempdir = None  # it is looked up again
+    os.environ["LIVEGNN_TEST_MODELS"] = str(Path(folder.name, "models"))  # of `modules.import_once`
+    Path(folder.name, "models").mkdir()
 
 
 def pytest_collection_finish() -> None:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from itertools import product
 from pathlib import Path
 
@@ -59,3 +60,8 @@ def test_the_gate_draws_the_same_whatever_is_loaded() -> None:
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert drawn() == drawn("graphs", "models", "peers", "report")
+
+
+def test_temporary_files_of_a_run_end_with_it() -> None:
+    assert Path(tempfile.gettempdir()).name.startswith("livegnn-")
+    assert os.environ["TMPDIR"] == tempfile.gettempdir()
