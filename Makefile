@@ -20,7 +20,10 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
 
-test: test-cpp-sanitized test-cpp-threads test-python  ## all tests: C++ under sanitizers, then Python
+# Compilers work while packages are downloaded and unpacked.
+test:  ## all tests: C++ under sanitizers, then Python
+	+@LIVEGNN_STEPS_AT_ONCE=2 $(MAKE) --no-print-directory -j 2 $(VENV)/installed-test $(SANITIZED_BUILD)/compiled
+	+@$(MAKE) --no-print-directory test-cpp-sanitized test-cpp-threads test-python
 
 check: $(VENV)/installed-test  ## style, types and layers
 	$(BIN)/ruff check .
@@ -49,14 +52,18 @@ $(BIN)/python:
 	$(MACHINE) demo
 	@$(PYTHON) toolchain/steps.py build/environment.log "making $(VENV)" $(PYTHON) -m venv $(VENV)
 	@printf '*\n' > $(VENV)/.gitignore
-	$(STEPS) build/environment.log "updating pip" $(BIN)/pip install --upgrade "pip>=24.1"
+	$(STEPS) build/environment.log "updating pip" $(BIN)/pip install --upgrade "pip>=25.1"
+
+$(VENV)/installed-native: $(BIN)/python
+	$(STEPS) build/environment.log "installing CMake, ninja and nanobind" $(BIN)/pip install --group native
+	@touch $@
 
 $(VENV)/installed-demo: $(BIN)/python $(SOURCES)
 	$(MACHINE) demo
 	$(STEPS) build/install.log "installing livegnn" $(PIP_INSTALL) .
 	@touch $@
 
-$(VENV)/installed-test: $(BIN)/python $(SOURCES)
+$(VENV)/installed-test: $(VENV)/installed-native $(SOURCES)
 	$(MACHINE) test
 	$(STEPS) build/install.log "installing livegnn and what its tests need" $(PIP_INSTALL) ".[torch,arrow,test,check,bench]"
 	@touch $@ $(VENV)/installed-demo
@@ -75,7 +82,7 @@ test-python: $(VENV)/installed-test
 test-contestants: $(VENV)/installed-test  ## what the store is measured beside holds what a dict holds
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/unit/test_benchmark_store.py
 
-$(CPP_BUILD)/build.ninja: $(VENV)/installed-test
+$(CPP_BUILD)/build.ninja: $(VENV)/installed-native
 	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(BIN)/cmake -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
@@ -83,17 +90,17 @@ $(CPP_BUILD)/build.ninja: $(VENV)/installed-test
 # NDEBUG, assertions check what functions require.
 SANITIZED_FLAGS = -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 
-$(SANITIZED_BUILD)/build.ninja: $(VENV)/installed-test
+$(SANITIZED_BUILD)/build.ninja: $(VENV)/installed-native
 	$(STEPS) $(SANITIZED_BUILD).log "configuring the C++ tests under ASan and UBSan" $(BIN)/cmake -S . -B $(SANITIZED_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
 	  -DLIVEGNN_SANITIZE=address,undefined \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
-$(THREADS_BUILD)/build.ninja: $(VENV)/installed-test
+$(THREADS_BUILD)/build.ninja: $(VENV)/installed-native
 	$(STEPS) $(THREADS_BUILD).log "configuring the C++ tests under TSan" $(BIN)/cmake -S . -B $(THREADS_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
 	  -DLIVEGNN_SANITIZE=thread \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
-$(FUZZ_BUILD)/build.ninja: $(VENV)/installed-test
+$(FUZZ_BUILD)/build.ninja: $(VENV)/installed-native
 	$(STEPS) $(FUZZ_BUILD).log "configuring the fuzz targets" $(BIN)/cmake -S . -B $(FUZZ_BUILD) -G Ninja -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DLIVEGNN_SANITIZE=address,undefined \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
@@ -102,8 +109,11 @@ test-cpp: $(CPP_BUILD)/build.ninja
 	$(STEPS) $(CPP_BUILD).log "compiling the C++ tests" $(BIN)/cmake --build $(CPP_BUILD) --target livegnn_tests
 	$(CPP_BUILD)/livegnn_tests
 
-test-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
+$(SANITIZED_BUILD)/compiled: $(SANITIZED_BUILD)/build.ninja $(SOURCES)
 	$(STEPS) $(SANITIZED_BUILD).log "compiling the C++ tests under ASan and UBSan" $(BIN)/cmake --build $(SANITIZED_BUILD) --target livegnn_tests
+	@touch $@
+
+test-cpp-sanitized: $(SANITIZED_BUILD)/compiled
 	$(SANITIZED_BUILD)/livegnn_tests --part=1/2 & first=$$!; $(SANITIZED_BUILD)/livegnn_tests --part=2/2 && wait $$first
 
 THREADED = readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read
@@ -140,8 +150,7 @@ wild: $(VENV)/installed-test  ## random networks on data of any magnitude, besid
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
 
 HOURS ?= 1
-explore: $(VENV)/installed-test $(SANITIZED_BUILD)/build.ninja  ## new random cases for HOURS; finds are kept in build/explore
-	$(STEPS) $(SANITIZED_BUILD).log "compiling the C++ tests under ASan and UBSan" $(BIN)/cmake --build $(SANITIZED_BUILD) --target livegnn_tests
+explore: $(VENV)/installed-test $(SANITIZED_BUILD)/compiled  ## new random cases for HOURS; finds are kept in build/explore
 	$(BIN)/python tests/explore.py --hours $(HOURS)
 
 FAULT_SEEDS ?= 10000

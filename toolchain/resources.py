@@ -53,11 +53,11 @@ def missing_memory(memory: Optional[Memory]) -> Optional[str]:
     return f"livegnn needs {shown(COMPILER_BYTES)} of memory to be compiled, {found}: {remedy}"
 
 
-def compilers_at_once(memory: Optional[Memory], cores: int) -> int:
-    """How many compilers there is memory for, at most one for each core."""
+def compilers_at_once(memory: Optional[Memory], cores: int, builds: int = 1) -> int:
+    """How many compilers each of `builds` has memory for, at most one for each core."""
     if memory is None:
         return cores
-    return max(1, min(cores, memory.available // COMPILER_BYTES))
+    return max(1, min(cores, memory.available // builds // COMPILER_BYTES))
 
 
 def count_cores() -> int:

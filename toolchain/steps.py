@@ -5,6 +5,9 @@
 All that the command writes is kept in LOG. On a terminal the steps are one line that changes; elsewhere they
 are lines, fewer than sixty. pip shows what it builds with -v alone, and how far a download is with
 --progress-bar raw. The status is the command's. Ctrl-C ends the command with all that it started.
+
+LIVEGNN_STEPS_AT_ONCE is the number of these programs that run side by side, 1 unless set. Each of several
+writes lines of its own, and compiles with its part of the memory.
 """
 
 import os
@@ -67,12 +70,12 @@ class Steps:
 class Screen:
     """Shows steps on a terminal as one line that changes, elsewhere as few lines."""
 
-    def __init__(self, stream: TextIO, title: str) -> None:
+    def __init__(self, stream: TextIO, title: str, *, alone: bool = True) -> None:
         self._stream = stream
         self._title = title
         self._begun = time.monotonic()
         self._text = ""
-        self._terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+        self._terminal = alone and stream.isatty() and os.environ.get("TERM") != "dumb"
         self._thinning = Thinning()
 
     def show(self, step: Step) -> None:
@@ -195,13 +198,13 @@ class Child:
 
 
 def run(log: Path, title: str, command: Sequence[str]) -> int:
-    screen = Screen(sys.stdout, title)
+    beside = int(os.environ.get("LIVEGNN_STEPS_AT_ONCE", "1"))
+    screen = Screen(sys.stdout, title, alone=beside == 1)
     cores = resources.count_cores()
-    at_once = resources.compilers_at_once(resources.read_memory(), cores)
+    at_once = resources.compilers_at_once(resources.read_memory(), cores, beside)
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "NINJA_STATUS": "[%f/%t] ", "NO_COLOR": "1"}
     narrowed = at_once < cores and "CMAKE_BUILD_PARALLEL_LEVEL" not in environment
-    if narrowed:
-        environment["CMAKE_BUILD_PARALLEL_LEVEL"] = str(at_once)
+    environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(at_once))
     screen.show(Step("start", f"its whole output is in {log}"))
     steps = Steps()
     child = None
