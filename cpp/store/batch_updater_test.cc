@@ -175,6 +175,7 @@ TEST(batch_gives_the_same_bits_on_any_number_of_threads) {
 }
 
 TEST(batch_compaction_shows_nothing_and_memory_follows_the_edges) {
+  const size_t large = testing::draws(15'000, 40'000);
   Random random;
   ThreadPool pool(2);
   for (const EdgeOptions& options : {EdgeOptions{{true, false, false}, false, false, true, {32, 8, true}},
@@ -183,11 +184,11 @@ TEST(batch_compaction_shows_nothing_and_memory_follows_the_edges) {
     store.resize(kNodes, kNodes);
     EdgeModel model;
     for (int batch = 0; batch < 6; ++batch) {
-      store.apply(random_batch(40'000, 1, 0.05, options, &random, &model), &pool);
+      store.apply(random_batch(large, 1, 0.05, options, &random, &model), &pool);
     }
     const size_t full = store.memory().lists;
     store.apply(all_but_few(20, &random, &model), &pool);
-    CHECK(store.num_edges() * 15 < 6 * 40'000);
+    CHECK(store.num_edges() * 15 < 6 * large);
     check_against(store, model);
     // What a batch has freed is kept for the next one like it; it takes a few small ones to see that none comes.
     bool compacted = false;
@@ -216,7 +217,7 @@ TEST(batch_compaction_shows_nothing_and_memory_follows_the_edges) {
     check_against(store, model);
     CHECK(store.memory().lists < full / 3);
     // And up again, over what was given back.
-    store.apply(random_batch(40'000, 1, 0.05, options, &random, &model), &pool);
+    store.apply(random_batch(large, 1, 0.05, options, &random, &model), &pool);
     check_against(store, model);
   }
 }

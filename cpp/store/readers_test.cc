@@ -87,7 +87,7 @@ uint32_t read(const GraphStore& store, uint32_t node, Random* random) {
 }
 
 void read_batches(const EdgeOptions& options) {
-  constexpr uint32_t kBatches = 60;
+  const auto batches = static_cast<uint32_t>(testing::draws(30, 60));
   GraphStore store(options);
   FairLock lock;
   ThreadPool pool(2);
@@ -106,7 +106,7 @@ void read_batches(const EdgeOptions& options) {
     std::unique_lock alone(lock);
     store.commit();
   };
-  for (uint32_t batch = 2; batch <= kBatches && !readers.failed(); ++batch) {
+  for (uint32_t batch = 2; batch <= batches && !readers.failed(); ++batch) {
     const auto updates = batch_of(batch);
     if (batch % 9 == 0) {
       store.prepare(updates, &pool);
