@@ -262,6 +262,7 @@ class Engine(View):
 
     def settle(self) -> None:
         """Computes all predictions that a lazy engine has not yet computed; does nothing in an eager engine.
+        Later batches are added to these values, so the bits of later predictions depend on when it is called.
 
         The engine does so itself when a batch removes nodes, when the edges and features changed since then
         come to a sixteenth of the graph, and for `embeddings`, `verify`, `scrub`, `what_if` and `state`.
@@ -394,7 +395,9 @@ class Engine(View):
         if only one of two compared values is finite.
 
         It changes nothing, and its cost is that of `sample` nodes and their neighbours, so it can run between
-        the batches of a stream. sample: at least one; all nodes if there are no more. seed: of the draw.
+        the batches of a stream; but a lazy engine settles first.
+
+        sample: at least one; all nodes if there are no more. seed: of the draw.
 
         Raises `InputError` for a sample below 1 or a seed below 0.
         """
