@@ -277,6 +277,76 @@ def test_neighbors_with_many_parallel_edges(kind, undirected, timed, first, late
     )
 
 
+SKIPPING = {
+    reverse: Model(
+        {"x": Input(DEFAULT_NODE_TYPE, WIDTH)},
+        (
+            Step(
+                "propagate",
+                ("x",),
+                "out",
+                attrs=Propagate(
+                    DEFAULT_EDGE_TYPE,
+                    ("source_rsqrt",),
+                    "count",
+                    "rsqrt",
+                    skip_loops=True,
+                    reverse=reverse,
+                ).to_attrs(),
+            ),
+        ),
+        {},
+        "out",
+        ("x", "out"),
+    )
+    for reverse in (False, True)
+}
+"""GCN's norm without loops, those of the graph included; by whether messages go in reverse."""
+
+
+@pytest.mark.parametrize(
+    ("model", "schema"),
+    [
+        (lambda: make(Design("gcn", depth=1))[1], EdgeSchema()),
+        (lambda: make(Design("gcn improved", depth=1))[1], EdgeSchema(undirected=True)),
+        (lambda: SKIPPING[False], EdgeSchema()),
+        (lambda: SKIPPING[True], EdgeSchema(undirected=True)),
+    ],
+    ids=["a loop in place of the added one", "undirected", "loops that are skipped", "skipped in reverse"],
+)
+def test_a_neighbor_whose_degree_moved_with_as_many_edges_as_before(model, schema):
+    """Its in-edge gave way to a loop, which counts otherwise. No neighbour was named."""
+    begin = Events().add_edges([1, 0], [0, 2])
+    check_degree(model(), schema, begin, Events().remove_edges(1, 0).add_edges(0, 0))
+
+
+def test_a_neighbor_whose_degree_moved_by_what_a_hidden_loop_gained():
+    """Of parallel loops the last counts. Another one gained the weight that the edge 1 - 0 lost, so that all
+    edges of node 0 together weighed as much as before. No neighbour was named.
+    """
+    _, model = make(Design("gcn improved", depth=1, weighted=True))
+    schema = EdgeSchema(undirected=True, weighted=True, duplicates="keep")
+    begin = Events().add_edges([0, 0, 1, 0], [0, 0, 0, 2], weight=[0, 0, 0.25, 0.25], key=[0, 1, 0, 0])
+    later = Events().add_edges([0, 1], [0, 0], weight=[0.25, 0], key=[0, 0])
+    check_degree(model, schema, begin, later)
+
+
+def check_degree(model: Model, schema: EdgeSchema, begin: Events, later: Events) -> None:
+    """Explains node 2 after `later`, which moved the degree of its only neighbour, node 0, and nothing else
+    that it reads."""
+    graph, twin = (Mirror(WIDTH, schema).make_graph(text=False) for _ in range(2))
+    for live in (graph, twin):
+        live.apply(Events.concatenate([Events().add_nodes([0, 1, 2], ROWS[:3]), begin]), seq=0)
+    history, past = History(graph, 1000), Past(twin, model)
+    graph.attach(history)
+    graph.apply(later)
+    past.apply(later)
+    found = explain(graph, history, model, 2, 0)
+    assert found.movement.any()
+    past.check(found, hops=2)
+    assert [share.id for share in found.neighbors] == [0]
+
+
 # -- several types, and messages that read both ends
 
 USER, ITEM = "user", "item"

@@ -10,12 +10,12 @@ works for every model.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 
 from livegnn.inference.cone import Frame
-from livegnn.model import Model, Propagate
+from livegnn.model import Degree, Model, Propagate
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
@@ -243,9 +243,10 @@ class _LastLayer:
         for name, (then, now) in self._values.items():
             if self._model.node_type(name) == way.sender:
                 differs |= (then[places] != now[places]).any(axis=1)
-        if self._reads_degrees and way.edge_type[0] == way.edge_type[2]:
-            for weighted in (False, True):
-                then, now = (_degrees(frame, way, weighted) for frame in self._frames)
+        for _, operators in self._lasts:
+            read = (operators.edge_types, operators.reverse) == ((way.edge_type,), way.reverse)
+            if read and "source_rsqrt" in operators.message_local:
+                then, now = (_degrees(operators, frame) for frame in self._frames)
                 differs |= then[places] != now[places]
         return differs
 
@@ -267,13 +268,18 @@ def _spread(counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     return row, column, nth
 
 
-def _degrees(frame: Frame, way: Way, weighted: bool) -> DoubleArray:
-    """The degrees of nodes, for edges between nodes of one type."""
-    weight = frame.weight[way.edge_type].astype(np.float64) if weighted else None
-    count = len(frame.x[way.sender])
-    return np.bincount(frame.edge_index[way.edge_type][0 if way.reverse else 1], weight, count).astype(
-        np.float64
-    )
+def _degrees(operators: Propagate, frame: Frame) -> DoubleArray:
+    """The degrees of nodes on which the messages of a propagation with ``source_rsqrt`` depend.
+
+    The oracle counts them: a loop may count for nothing, replace one that is added, or hide others. So the
+    degree can move while a node keeps as many in-edges as before, of the same weight in all.
+    """
+    from livegnn.oracle import reference
+
+    (edge_type,) = operators.edge_types
+    kind = cast("Literal['count', 'sum']", operators.neighbor_context)
+    given = Degree(edge_type, kind, operators.self_loops, operators.skip_loops, operators.reverse)
+    return reference.degree(given, frame)[:, 0]
 
 
 def _last_propagations(model: Model) -> tuple[list[tuple[str, Propagate]], set[str]]:

@@ -79,7 +79,7 @@ def compute(
             logits = [values.get(logits_of[name]) if name in logits_of else None for name in step.inputs]
             values[step.output] = _propagate(Propagate.from_step(step), inputs, logits, on_edges, snapshot)
         elif step.op == "degree":
-            values[step.output] = _degree(Degree.from_step(step), snapshot, dtype)
+            values[step.output] = degree(Degree.from_step(step), snapshot, dtype)
         elif step.op in ("source", "target"):
             ends = _edge_index(step.edge_type(), snapshot)[0 if step.op == "source" else 1]
             values[step.output] = inputs[0][ends]
@@ -140,7 +140,11 @@ def _ends(edge_type: EdgeType, reverse: bool, snapshot: Arrays) -> tuple[IntArra
     return (target, source) if reverse else (source, target)
 
 
-def _degree(given: Degree, snapshot: Arrays, dtype: type[np.float32] | type[np.float64]) -> DoubleArray:
+def degree(
+    given: Degree, snapshot: Arrays, dtype: type[np.float32] | type[np.float64] = np.float64
+) -> DoubleArray:
+    """The result of one degree step on a graph: `dtype` [nodes, 1]. The context of a propagation with the
+    same settings has the same bits."""
     num_nodes = _count_nodes(given.node_type, snapshot)
     source, target = _ends(given.edge_type, given.reverse, snapshot)
     weight: DoubleArray = snapshot.weight[given.edge_type].astype(dtype)
