@@ -17,7 +17,6 @@ import sympy
 import torch
 import torch_geometric
 from torch import fx, nn
-from torch._dynamo import config as dynamo
 from torch.export import Dim, ExportedProgram, _trace, export
 from torch.fx.experimental import symbolic_shapes
 from torch.nn.parameter import is_lazy
@@ -79,7 +78,6 @@ pytree.register_pytree_node(
 
 Arguments: TypeAlias = object
 """`Given` for an argument with rows; any other value; or dicts and lists of these."""
-
 
 Called: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
 
@@ -248,9 +246,9 @@ def _tracing() -> Iterator[None]:
     try:
         with warnings.catch_warnings(), torch.no_grad(), keeping_random(), _silent():
             warnings.simplefilter("ignore")
-            # mkldnn's kernels compute whole layers. The cache of fake tensors keeps results by symbols, which
-            # each trace has anew: without it a trace takes a sixth less, and leaves nothing in memory.
-            with torch.backends.mkldnn.flags(enabled=False), dynamo.patch(fake_tensor_cache_enabled=False):
+            # mkldnn's kernels compute whole layers. A cache by symbols, which each trace has anew, grows.
+            cacheless = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
+            with torch.backends.mkldnn.flags(enabled=False), cacheless:
                 yield
     finally:
         backend.use_segment_matmul, HeteroLinear.forward = segments, linear
@@ -339,8 +337,7 @@ _NODES: list[object] = []
 @contextmanager
 def _counting_nodes() -> Iterator[None]:
     """Makes PyG's functions use the number of all nodes by default, instead of one more than the last node
-    with an edge. If that makes a difference, the import's final check finds it.
-    """
+    with an edge. If that makes a difference, the import's final check finds it."""
     counted = num_nodes.maybe_num_nodes
     named = [one for name, one in sys.modules.items() if name.startswith("torch_geometric")]
     users = [one for one in named if getattr(one, "maybe_num_nodes", None) is counted]
