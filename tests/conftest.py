@@ -72,6 +72,7 @@ def _make_temporary_folder(config: pytest.Config) -> None:
     # A short name: a socket's path has room for a hundred letters.
     folder = tempfile.TemporaryDirectory(prefix="livegnn-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
+    Path(folder.name).chmod(0o711)  # tests that become another user have folders inside
     os.environ["TMPDIR"] = folder.name
     tempfile.tempdir = None  # it is looked up again
     os.environ["LIVEGNN_TEST_MODELS"] = str(Path(folder.name, "models"))  # of `modules.import_once`

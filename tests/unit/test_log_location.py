@@ -140,9 +140,9 @@ def unprivileged(tmp_path: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        folder.chmod(0o700)
         if user == 0:
             os.seteuid(user)
+        folder.chmod(0o700)
         shutil.rmtree(folder)
 
 
