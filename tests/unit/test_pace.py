@@ -133,11 +133,11 @@ def best_load(machine: Machine, objective: float, events: NDArray[np.float64]) -
 HORIZON = 100
 """Objectives that a run takes."""
 
-IN_TIME, BESIDE_HUBS = 1.5, 4.0
-"""Objectives within which 99 of 100 events are visible. Of 1,100 random machines that were known, those
-without hubs took 1.0 objectives at most, and those on which one event in a hundred costs three more 1.6. With
-hubs that cost twenty more nothing is promised: most took up to 1.7, one took 11, as the curve says what is
-usual alone.
+IN_TIME = 1.5
+"""Objectives within which 99 of 100 events are visible. Of 420 random machines that were known, those
+without hubs took 1.15 objectives at most, and those on which one event in a hundred costs three more 1.1.
+With hubs that cost twenty more nothing is promised: nine of ten took up to 1.3, one of 240 took 5.5, as the
+curve says what is usual alone.
 """
 
 FOUND = Machine(0.001953125, 0.0002547405248675933, 1.0, 10.0, 0.0, 0.0, hub=3.0)
@@ -168,7 +168,7 @@ def test_eight_tenths_of_the_best_load_are_nearly_in_time(machine: Machine, room
     arrivals = events[: max(500, int(best * HORIZON * objective))] / (0.8 * best)
     pace = Pace(MOST, 1000 * objective)
     paced(pace, machine, np.zeros(20_000))  # until it knows the machine: to try a size may make a backlog
-    assert paced(pace, machine, arrivals).p99() <= objective * (BESIDE_HUBS if machine.hub else IN_TIME)
+    assert paced(pace, machine, arrivals).p99() <= objective * IN_TIME
 
 
 @settings(deadline=None, max_examples=25)
