@@ -20,6 +20,7 @@ set(CMAKE_REQUIRED_FLAGS -std=c++20)
 check_cxx_source_compiles("${cxx20}" LIVEGNN_CXX20)
 unset(CMAKE_REQUIRED_FLAGS)
 if(NOT LIVEGNN_CXX20)
+  unset(LIVEGNN_CXX20 CACHE) # it is asked again next time: what was killed, or had no room, may compile then
   message(FATAL_ERROR "${compiler_need}, found ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}: install a newer one, or name it with CXX=...")
 endif()
 
