@@ -48,17 +48,25 @@ MACHINE = @python=$$(command -v $(BIN)/python || command -v $(PYTHON)) || \
 STEPS = @$(BIN)/python toolchain/steps.py
 PIP_INSTALL = $(BIN)/pip install -v --progress-bar raw
 
-$(BIN)/python:
+# What the user has set for other environments is not for this one.
+unexport PYTHONHOME PYTHONSAFEPATH PYTHONWARNINGS PIP_DRY_RUN PIP_NO_DEPS PIP_PREFIX PIP_TARGET PIP_USER
+
+# Written last, so that an environment that was left half-made is made anew; and so is one whose folder was moved,
+# because its scripts name the folder.
+ENVIRONMENT := $(VENV)/made-$(firstword $(shell pwd | cksum))
+
+$(ENVIRONMENT):
 	$(MACHINE) demo
-	@$(PYTHON) toolchain/steps.py build/environment.log "making $(VENV)" $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) toolchain/steps.py build/environment.log "making $(VENV)" $(PYTHON) -m venv --clear $(VENV)
 	@printf '*\n' > $(VENV)/.gitignore
 	$(STEPS) build/environment.log "updating pip" $(BIN)/pip install --upgrade "pip>=25.1"
+	@touch $@
 
-$(VENV)/installed-native: $(BIN)/python
+$(VENV)/installed-native: $(ENVIRONMENT) pyproject.toml
 	$(STEPS) build/environment.log "installing CMake, ninja and nanobind" $(BIN)/pip install --group native
 	@touch $@
 
-$(VENV)/installed-demo: $(BIN)/python $(SOURCES)
+$(VENV)/installed-demo: $(ENVIRONMENT) $(SOURCES)
 	$(MACHINE) demo
 	$(STEPS) build/install.log "installing livegnn" $(PIP_INSTALL) .
 	@touch $@
@@ -83,7 +91,7 @@ test-contestants: $(VENV)/installed-test  ## what the store is measured beside h
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/unit/test_benchmark_store.py
 
 $(CPP_BUILD)/build.ninja: $(VENV)/installed-native
-	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(BIN)/cmake -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
+	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(BIN)/cmake --fresh -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 # Sanitizers need lines and no more: with less optimization and less to debug, a build takes half the time. Without
@@ -91,17 +99,17 @@ $(CPP_BUILD)/build.ninja: $(VENV)/installed-native
 SANITIZED_FLAGS = -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 
 $(SANITIZED_BUILD)/build.ninja: $(VENV)/installed-native
-	$(STEPS) $(SANITIZED_BUILD).log "configuring the C++ tests under ASan and UBSan" $(BIN)/cmake -S . -B $(SANITIZED_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
+	$(STEPS) $(SANITIZED_BUILD).log "configuring the C++ tests under ASan and UBSan" $(BIN)/cmake --fresh -S . -B $(SANITIZED_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
 	  -DLIVEGNN_SANITIZE=address,undefined \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 $(THREADS_BUILD)/build.ninja: $(VENV)/installed-native
-	$(STEPS) $(THREADS_BUILD).log "configuring the C++ tests under TSan" $(BIN)/cmake -S . -B $(THREADS_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
+	$(STEPS) $(THREADS_BUILD).log "configuring the C++ tests under TSan" $(BIN)/cmake --fresh -S . -B $(THREADS_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
 	  -DLIVEGNN_SANITIZE=thread \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
 $(FUZZ_BUILD)/build.ninja: $(VENV)/installed-native
-	$(STEPS) $(FUZZ_BUILD).log "configuring the fuzz targets" $(BIN)/cmake -S . -B $(FUZZ_BUILD) -G Ninja -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+	$(STEPS) $(FUZZ_BUILD).log "configuring the fuzz targets" $(BIN)/cmake --fresh -S . -B $(FUZZ_BUILD) -G Ninja -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DLIVEGNN_SANITIZE=address,undefined \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
