@@ -94,6 +94,10 @@ $(CPP_BUILD)/build.ninja: $(VENV)/installed-native
 	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(BIN)/cmake --fresh -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
 
+# Two halves of the tests at once. Whatever ends one, Ctrl-C too, ends the other.
+HALVES = trap 'kill $$first 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
+  $(1) --part=1/2 $(2) & first=$$!; $(1) --part=2/2 $(2) && wait $$first; status=$$?; first=; exit $$status
+
 # Sanitizers need lines and no more: with less optimization and less to debug, a build takes half the time. Without
 # NDEBUG, assertions check what functions require.
 SANITIZED_FLAGS = -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
@@ -122,14 +126,13 @@ $(SANITIZED_BUILD)/compiled: $(SANITIZED_BUILD)/build.ninja $(SOURCES)
 	@touch $@
 
 test-cpp-sanitized: $(SANITIZED_BUILD)/compiled
-	$(SANITIZED_BUILD)/livegnn_tests --part=1/2 & first=$$!; $(SANITIZED_BUILD)/livegnn_tests --part=2/2 && wait $$first
+	$(call HALVES,$(SANITIZED_BUILD)/livegnn_tests,)
 
 THREADED = readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read
 
 test-cpp-threads: $(THREADS_BUILD)/build.ninja
 	$(STEPS) $(THREADS_BUILD).log "compiling the C++ tests under TSan" $(BIN)/cmake --build $(THREADS_BUILD) --target livegnn_thread_tests
-	$(THREADS_BUILD)/livegnn_thread_tests --part=1/2 $(THREADED) & first=$$!; \
-	  $(THREADS_BUILD)/livegnn_thread_tests --part=2/2 $(THREADED) && wait $$first
+	$(call HALVES,$(THREADS_BUILD)/livegnn_thread_tests,$(THREADED))
 
 # The engine's part: a minute or more of compiling.
 test-cpp-threads-engine: $(THREADS_BUILD)/build.ninja
