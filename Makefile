@@ -15,14 +15,14 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 .DELETE_ON_ERROR:
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild explore format bench bench-native churn \
-  hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine model clean
+  hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine compile-cpp-sanitized model clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
 
 # Compilers work while packages are downloaded and unpacked.
 test:  ## all tests: C++ under sanitizers, then Python
-	+@LIVEGNN_STEPS_AT_ONCE=2 $(MAKE) --no-print-directory -j 2 $(VENV)/installed-test $(SANITIZED_BUILD)/compiled
+	+@LIVEGNN_STEPS_AT_ONCE=2 $(MAKE) --no-print-directory -j 2 $(VENV)/installed-test compile-cpp-sanitized
 	+@$(MAKE) --no-print-directory test-cpp-sanitized test-cpp-threads test-python
 
 check: $(VENV)/installed-test  ## style, types and layers
@@ -90,9 +90,12 @@ test-python: $(VENV)/installed-test
 test-contestants: $(VENV)/installed-test  ## what the store is measured beside holds what a dict holds
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/unit/test_benchmark_store.py
 
+# CMake refuses the cache of a folder that was moved, so it begins without one; objects stay.
+CONFIGURE = $(BIN)/cmake --fresh -S . -G Ninja \
+  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
+
 $(CPP_BUILD)/build.ninja: $(VENV)/installed-native
-	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(BIN)/cmake --fresh -S . -B $(CPP_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release \
-	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
+	$(STEPS) $(CPP_BUILD).log "configuring the C++ tests" $(CONFIGURE) -B $(CPP_BUILD) -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=Release
 
 # Two halves of the tests at once. Whatever ends one, Ctrl-C too, ends the other.
 HALVES = trap 'kill $$first 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
@@ -103,29 +106,25 @@ HALVES = trap 'kill $$first 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
 SANITIZED_FLAGS = -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1"
 
 $(SANITIZED_BUILD)/build.ninja: $(VENV)/installed-native
-	$(STEPS) $(SANITIZED_BUILD).log "configuring the C++ tests under ASan and UBSan" $(BIN)/cmake --fresh -S . -B $(SANITIZED_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
-	  -DLIVEGNN_SANITIZE=address,undefined \
-	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
+	$(STEPS) $(SANITIZED_BUILD).log "configuring the C++ tests under ASan and UBSan" $(CONFIGURE) -B $(SANITIZED_BUILD) \
+	  -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) -DLIVEGNN_SANITIZE=address,undefined
 
 $(THREADS_BUILD)/build.ninja: $(VENV)/installed-native
-	$(STEPS) $(THREADS_BUILD).log "configuring the C++ tests under TSan" $(BIN)/cmake --fresh -S . -B $(THREADS_BUILD) -G Ninja -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) \
-	  -DLIVEGNN_SANITIZE=thread \
-	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
+	$(STEPS) $(THREADS_BUILD).log "configuring the C++ tests under TSan" $(CONFIGURE) -B $(THREADS_BUILD) \
+	  -DLIVEGNN_TESTS=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo $(SANITIZED_FLAGS) -DLIVEGNN_SANITIZE=thread
 
 $(FUZZ_BUILD)/build.ninja: $(VENV)/installed-native
-	$(STEPS) $(FUZZ_BUILD).log "configuring the fuzz targets" $(BIN)/cmake --fresh -S . -B $(FUZZ_BUILD) -G Ninja -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-	  -DLIVEGNN_SANITIZE=address,undefined \
-	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" -DCMAKE_MAKE_PROGRAM="$(CURDIR)/$(BIN)/ninja"
+	$(STEPS) $(FUZZ_BUILD).log "configuring the fuzz targets" $(CONFIGURE) -B $(FUZZ_BUILD) \
+	  -DLIVEGNN_FUZZ=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo -DLIVEGNN_SANITIZE=address,undefined
 
 test-cpp: $(CPP_BUILD)/build.ninja
 	$(STEPS) $(CPP_BUILD).log "compiling the C++ tests" $(BIN)/cmake --build $(CPP_BUILD) --target livegnn_tests
 	$(CPP_BUILD)/livegnn_tests
 
-$(SANITIZED_BUILD)/compiled: $(SANITIZED_BUILD)/build.ninja $(SOURCES)
+compile-cpp-sanitized: $(SANITIZED_BUILD)/build.ninja
 	$(STEPS) $(SANITIZED_BUILD).log "compiling the C++ tests under ASan and UBSan" $(BIN)/cmake --build $(SANITIZED_BUILD) --target livegnn_tests
-	@touch $@
 
-test-cpp-sanitized: $(SANITIZED_BUILD)/compiled
+test-cpp-sanitized: compile-cpp-sanitized
 	$(call HALVES,$(SANITIZED_BUILD)/livegnn_tests,)
 
 THREADED = readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read
@@ -161,7 +160,7 @@ wild: $(VENV)/installed-test  ## random networks on data of any magnitude, besid
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
 
 HOURS ?= 1
-explore: $(VENV)/installed-test $(SANITIZED_BUILD)/compiled  ## new random cases for HOURS; finds are kept in build/explore
+explore: $(VENV)/installed-test compile-cpp-sanitized  ## new random cases for HOURS; finds are kept in build/explore
 	$(BIN)/python tests/explore.py --hours $(HOURS)
 
 FAULT_SEEDS ?= 10000
