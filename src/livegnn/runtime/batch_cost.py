@@ -83,7 +83,7 @@ class BatchCost:
         self._count_strange(surprise, usual)
         seen = max(usual**2 - variance, _LEAST_NOISE**2)
         # The less is known of the value, the less a surprise says about the noise.
-        gain = _NOISE_GAIN * noise / (variance + noise)
+        gain = _NOISE_GAIN * min(1.0, noise / variance)
         for at, weight in ((low, 1 - share), (low + 1, share)):
             self._noise[at] += gain * weight * (seen - self._noise[at])
         if abs(self._strange) >= _REGIME:
