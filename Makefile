@@ -99,7 +99,7 @@ $(CPP_BUILD)/build.ninja: $(VENV)/installed-native
 
 # Two halves of the tests at once. Whatever ends one, Ctrl-C too, ends the other.
 HALVES = trap 'kill $$first 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
-  $(1) --part=1/2 $(2) & first=$$!; $(1) --part=2/2 $(2) && wait $$first; status=$$?; first=; exit $$status
+  $(1) --part=1/2 $(2) & first=$$!; $(1) --part=2/2 $(2) || exit; wait $$first; status=$$?; first=; exit $$status
 
 # Sanitizers need lines and no more: with less optimization and less to debug, a build takes half the time. Without
 # NDEBUG, assertions check what functions require.

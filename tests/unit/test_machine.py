@@ -624,6 +624,22 @@ def test_cmake_without_a_compiler(tmp_path: Path) -> None:
     assert said == f"{NEED}CXX names /no/such, which does not compile: name another, or leave CXX unset"
 
 
+def test_cmake_asks_a_compiler_again_that_failed_once(tmp_path: Path) -> None:
+    compiler, killed = tmp_path / "compiler", tmp_path / "killed"
+    compiler.write_text(
+        f'#!/bin/sh\ncase " $* " in *" -std=c++20 "*) test -e "{killed}" && exit 1;; esac\nexec c++ "$@"\n'
+    )
+    compiler.chmod(0o755)
+    killed.touch()
+    build = tmp_path / "build"
+    assert "livegnn needs a compiler" in configure(build, CXX=str(compiler))
+    killed.unlink()
+    tools = Path(sys.executable).parent
+    subprocess.run(
+        [tools / "cmake", "-S", ROOT, "-B", build], check=True, capture_output=True
+    )  # what pip's next build does, in the same folder
+
+
 def test_cmake_with_an_old_compiler(tmp_path: Path, old_compiler: str) -> None:
     said = configure(tmp_path / "build", CXX=old_compiler)
     assert said.startswith(f"{NEED}found ")
