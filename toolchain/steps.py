@@ -4,12 +4,14 @@
 
 All that the command writes is kept in LOG. On a terminal the steps are one line that changes; elsewhere they
 are lines, fewer than sixty. pip shows what it builds with -v alone, and how far a download is with
---progress-bar raw. The status is the command's. Ctrl-C ends the command with all that it started.
+--progress-bar raw. The status is the command's. Ctrl-C ends the command with all that it started. While one
+writes LOG, another that would is refused: what the two commands make is the same.
 
 LIVEGNN_STEPS_AT_ONCE is the number of these programs that run side by side, 1 unless set. Each of several
 writes lines of its own, and compiles with its part of the memory.
 """
 
+import fcntl
 import os
 import re
 import selectors
@@ -210,7 +212,14 @@ def run(log: Path, title: str, command: Sequence[str]) -> int:
     child = None
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("w", encoding="utf-8", errors="replace") as kept:
+        # Opened as it is: what another has written there stays until that one has ended.
+        with log.open("a", encoding="utf-8", errors="replace") as kept:
+            if not _own(log, kept):
+                screen.say(
+                    f"failed: another make in this folder is at this step ({log}): "
+                    "wait until it has ended, or use a copy of the sources"
+                )
+                return 1
             child = Child(command, environment)
             for line in child.lines():
                 if line is None:
@@ -243,6 +252,19 @@ def run(log: Path, title: str, command: Sequence[str]) -> int:
     else:
         screen.end()
     return status
+
+
+def _own(path: Path, log: TextIO) -> bool:
+    """Empties the log and holds it until it is closed; False if another program holds it."""
+    try:
+        fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        pass
+    if path.is_file():  # rather than a device
+        log.truncate(0)
+    return True
 
 
 def _package(named: str) -> str:

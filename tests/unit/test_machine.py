@@ -542,6 +542,28 @@ def test_a_command_that_is_not_there(tmp_path: Path) -> None:
     )
 
 
+def test_one_of_two_that_do_the_same_at_once_is_refused(tmp_path: Path) -> None:
+    log, end = tmp_path / "log", tmp_path / "end"
+    os.mkfifo(end)
+    command = [sys.executable, str(TOOLCHAIN / "steps.py"), str(log), "build"]
+    waiting = ["sh", "-c", 'echo "[1/1] one"; cat "$1"', "sh", str(end)]
+    with subprocess.Popen([*command, *waiting], stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout is not None
+        assert [first.stdout.readline() for _ in range(2)][1] == "build: [1/1] one\n"
+        status, said = run_steps(log, "sh", "-c", f"rm '{end}'")
+        end.write_text("its end\n")
+        first.communicate()
+    assert status == 1
+    assert said[-1] == (
+        f"build: failed: another make in this folder is at this step ({log}): "
+        "wait until it has ended, or use a copy of the sources"
+    )
+    assert first.returncode == 0
+    assert log.read_text() == "[1/1] one\nits end\n"
+    assert run_steps(log, "echo", "another")[0] == 0
+    assert log.read_text() == "another\n"
+
+
 def test_an_output_that_cannot_be_kept_ends_the_command() -> None:
     script = "import signal; print('one', flush=True); signal.pause()"
     status, said = run_steps(Path("/dev/full"), sys.executable, "-c", script)
