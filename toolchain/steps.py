@@ -189,14 +189,18 @@ class Child:
         return status if status >= 0 else 128 - status
 
     def end(self) -> None:
-        self._stop(signal.SIGKILL)
+        self._pass_on(signal.SIGKILL)
         self.wait()
 
     def _stop(self, number: int, frame: object = None) -> None:
-        again, self.stopped_by = self.stopped_by and frame is not None, number
+        # Of Ctrl-C alone pip takes its temporary folders with it.
+        self._pass_on(signal.SIGKILL if self.stopped_by and frame is not None else signal.SIGINT)
+        self.stopped_by = number
+
+    def _pass_on(self, number: int) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):  # all have ended
-                os.killpg(self._process.pid, signal.SIGKILL if again else number)
+                os.killpg(self._process.pid, number)
 
 
 def run(log: Path, title: str, command: Sequence[str]) -> int:
