@@ -27,7 +27,7 @@ COMPILER_NEED = "livegnn needs a compiler for C++20 (GCC 11, Clang 14, or newer)
 
 def missing(aim: str) -> List[Optional[str]]:
     """Everything that keeps `make demo` or `make test` (`aim`) from working here."""
-    lines = []
+    lines = [missing_plain_folder(ROOT)]
     headers = None
     if sys.version_info >= (3, 11):  # otherwise these are another Python's
         headers = sysconfig.get_paths()["include"]
@@ -41,6 +41,17 @@ def missing(aim: str) -> List[Optional[str]]:
     lines.append(resources.missing_memory(resources.read_memory()))
     lines += resources.missing_room(aim, ROOT)
     return lines
+
+
+def missing_plain_folder(folder: Path) -> Optional[str]:
+    """The letters that make, CMake, ninja and the shell read as their own, or that no PATH can name."""
+    found = [letter for letter in '":;$#%\\`\n' if letter in str(folder)]
+    if not found:
+        return None
+    return (
+        f"livegnn needs a folder whose name the build tools do not read as their own, found "
+        f"{' and '.join(map(repr, found))} in {str(folder)!r}: move the sources to another"
+    )
 
 
 def missing_modules() -> Optional[str]:
@@ -81,16 +92,17 @@ def missing_compiler(environment: Mapping[str, str], headers: Optional[str]) -> 
             f"{COMPILER_NEED}, CXX names {command[0]}, which is not a program here: "
             "name another, or leave CXX unset"
         )
-    probe = [*command, *shlex.split(environment.get("CXXFLAGS", "")), "-std=c++20", "-fsyntax-only"]
+    probe = [str(PROBE), "-std=c++20", "-fsyntax-only"]
     if headers is not None:
         probe += ["-DLIVEGNN_PYTHON_HEADERS", "-isystem", headers]
-    status, output = _run([*probe, str(PROBE)], environment)
+    flags = shlex.split(environment.get("CXXFLAGS", ""))
+    status, output = _run([*command, *flags, *probe], environment)
     if status == 0:
         return None
-    return (
-        f"{COMPILER_NEED}, found {_version(command, environment)}, which says {_first_error(output)!r}: "
-        "install a newer one, or name it with CXX=..."
-    )
+    found = f"found {_version(command, environment)}, which says {_first_error(output)!r}"
+    if flags and _run([*command, *probe], environment)[0] == 0:
+        return f"{COMPILER_NEED}, {found} with CXXFLAGS={' '.join(flags)}: leave CXXFLAGS unset, or mend it"
+    return f"{COMPILER_NEED}, {found}: install a newer one, or name it with CXX=..."
 
 
 def unwritable(folder: Path) -> Optional[str]:

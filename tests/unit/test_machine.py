@@ -147,6 +147,24 @@ def test_a_compiler_without_its_library() -> None:
     assert "error: atomic: No such file or directory" in line
 
 
+def test_flags_that_the_compiler_does_not_take() -> None:
+    status, (line,) = ask(CXXFLAGS="-O1 -fno-such-flag")
+    assert status == 1
+    assert line.startswith(f"{NEED}found c")
+    assert line.endswith(" with CXXFLAGS=-O1 -fno-such-flag: leave CXXFLAGS unset, or mend it")
+
+
+@pytest.mark.parametrize("letter", ['"', ":", ";", "$", "\\"])
+def test_a_folder_that_the_build_tools_misread(letter: str, checkout: Path) -> None:
+    moved = checkout.rename(checkout.with_name(f"mine{letter}"))
+    status, (line,) = ask(moved)
+    assert status == 1
+    assert line == (
+        "livegnn needs a folder whose name the build tools do not read as their own, "
+        f"found {letter!r} in {str(moved)!r}: move the sources to another"
+    )
+
+
 def test_no_headers_of_python(tmp_path: Path) -> None:
     assert requirements.missing_headers(str(tmp_path)).startswith("livegnn needs the headers of python3.")
     (tmp_path / "Python.h").write_text("#error these are compiled, too\n")
