@@ -1,5 +1,6 @@
 """Why an installation or a build failed, in one line, from its whole output."""
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -20,7 +21,10 @@ _MEMORY = (
     "the machine is short of memory, which ended a compiler: end other programs, add swap, or compile fewer "
     "files at once with CMAKE_BUILD_PARALLEL_LEVEL=1"
 )
-_NETWORK = "connect this machine to the network, or name an index that it reaches with PIP_INDEX_URL=..."
+_NO_INDEX = " or leave PIP_NO_INDEX unset," if os.environ.get("PIP_NO_INDEX") else ""
+_NETWORK = (
+    f"connect this machine to the network,{_NO_INDEX} or name an index that it reaches with PIP_INDEX_URL=..."
+)
 
 # The first that is found anywhere in the output is the reason: what follows from another stands after it.
 _CAUSES = [
@@ -69,7 +73,8 @@ _CAUSES = [
         r"\[Errno 13\] Permission denied: (\S+)|([^:\s]+): Permission denied",
         lambda found: f"no permission to write {found[1] or found[2]}",
     ),
-    _cause(r"^\s*ERROR: (.+)", lambda found: found[1]),
+    # Of an error of pip's own, a traceback, the last line says most.
+    _cause(r"^\s*ERROR: (?!Exception:)(.+)", lambda found: found[1]),
 ]
 
 

@@ -14,14 +14,14 @@ endif()
 enable_language(CXX)
 
 # The compiler itself says whether it is new enough: toolchain/machine.py asks it the same.
-include(CheckCXXSourceCompiles)
-file(READ ${CMAKE_CURRENT_LIST_DIR}/cxx20.cc cxx20)
-set(CMAKE_REQUIRED_FLAGS -std=c++20)
-check_cxx_source_compiles("${cxx20}" LIVEGNN_CXX20)
-unset(CMAKE_REQUIRED_FLAGS)
+if(NOT LIVEGNN_CXX20)
+  try_compile(LIVEGNN_CXX20 ${CMAKE_BINARY_DIR}/cxx20 ${CMAKE_CURRENT_LIST_DIR}/cxx20.cc COMPILE_DEFINITIONS -std=c++20
+    OUTPUT_VARIABLE said)
+endif()
 if(NOT LIVEGNN_CXX20)
   unset(LIVEGNN_CXX20 CACHE) # it is asked again next time: what was killed, or had no room, may compile then
-  message(FATAL_ERROR "${compiler_need}, found ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}: install a newer one, or name it with CXX=...")
+  string(REGEX MATCH "[^\n]*error[^\n]*" said "${said}") # of a compiler that was killed, toolchain/failures.py knows more
+  message(FATAL_ERROR "${compiler_need}, found ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, which says '${said}': install a newer one, or name it with CXX=...")
 endif()
 
 # After find_package(Python), for the module alone: nanobind would name a target that is not there.

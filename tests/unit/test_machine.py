@@ -493,6 +493,15 @@ def test_no_network(tmp_path: Path) -> None:
     )
 
 
+def test_an_index_that_was_switched_off(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "install", "--target", str(tmp_path / "to")]
+    index = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    assert failed(tmp_path / "log", *pip, "livegnn-is-not-there", **index) == (
+        "no package index that can be reached has livegnn-is-not-there: connect this machine to the network, "
+        "or leave PIP_NO_INDEX unset, or name an index that it reaches with PIP_INDEX_URL=..."
+    )
+
+
 RETRYING = "WARNING: Retrying (Retry(total=0)) after connection broken by"
 REASONS = {
     f"""
@@ -535,6 +544,12 @@ CMake Error at CMakeLists.txt:21 (find_package):
 
 -- Incomplete
 """: "CMakeLists.txt:21: By not providing a file",
+    """
+ERROR: Exception:
+Traceback (most recent call last):
+  File "a.py", line 1, in main
+ValueError: an answer of the index cannot be read
+""": "ValueError: an answer of the index cannot be read",
     "": "it wrote nothing",
     "one thing\nthe last thing\n\n": "the last thing",
 }
