@@ -36,14 +36,11 @@ check: $(VENV)/installed-test  ## style, types and layers
 # The demo needs the base install alone; the tests need torch as well. Both install the wheel that users get, again
 # whenever a source has changed.
 
-SOURCES = pyproject.toml CMakeLists.txt toolchain/machine.cmake toolchain/nanobind.cmake toolchain/cxx20.cc \
-  $(shell find src cpp -type f ! -name '*.so' ! -path '*/__pycache__/*')
+SOURCES := pyproject.toml CMakeLists.txt toolchain/machine.cmake toolchain/nanobind.cmake toolchain/cxx20.cc \
+  $(sort $(shell find src cpp -type f ! -name '*.so' ! -path '*/__pycache__/*'))
 
-# What the machine lacks is said in a line each, before anything is installed or compiled; an environment that is
-# there already is asked with the Python that it has.
-MACHINE = @python=$$(command -v $(BIN)/python || command -v $(PYTHON)) || \
-  { echo "livegnn needs Python 3.11 or newer, found no $(PYTHON): install it, or name another with PYTHON=..." >&2; exit 1; }; \
-  "$$python" toolchain/machine.py
+# What the machine lacks is said in a line each, before anything is installed or compiled.
+MACHINE = @$(BIN)/python toolchain/machine.py
 # Then, the steps that are taken. What they write in full is in build/.
 STEPS = @$(BIN)/python toolchain/steps.py
 PIP_INSTALL = $(BIN)/pip install -v --progress-bar raw
@@ -52,26 +49,39 @@ PIP_INSTALL = $(BIN)/pip install -v --progress-bar raw
 unexport PYTHONHOME PYTHONSAFEPATH PYTHONWARNINGS PIP_DRY_RUN PIP_NO_DEPS PIP_PREFIX PIP_TARGET PIP_USER
 
 # Written last, so that an environment that was left half-made is made anew; and so is one whose folder was moved,
-# because its scripts name the folder.
-ENVIRONMENT := $(VENV)/made-$(firstword $(shell pwd | cksum))
+# because its scripts name the folder, and one of another Python than the user names.
+ENVIRONMENT_HERE := $(VENV)/made-$(firstword $(shell pwd | cksum))
+ENVIRONMENT := $(ENVIRONMENT_HERE)-$(firstword $(shell command -v $(PYTHON) | cksum))
+ifeq ($(origin PYTHON),file)
+ENVIRONMENT := $(firstword $(wildcard $(ENVIRONMENT_HERE)-*) $(ENVIRONMENT))
+endif
 
 $(ENVIRONMENT):
-	$(MACHINE) demo
+	@command -v $(PYTHON) >/dev/null || \
+	  { echo "livegnn needs Python 3.11 or newer, found no $(PYTHON): install it, or name another with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) toolchain/machine.py demo
 	@$(PYTHON) toolchain/steps.py build/environment.log "making $(VENV)" $(PYTHON) -m venv --clear $(VENV)
 	@printf '*\n' > $(VENV)/.gitignore
 	$(STEPS) build/environment.log "updating pip" $(BIN)/pip install --upgrade "pip>=25.1"
+	@touch $@
+
+# Made anew when a source is added or removed.
+SOURCES_NAMED := $(VENV)/sources-$(firstword $(shell printf '%s\n' $(SOURCES) | cksum))
+
+$(SOURCES_NAMED): | $(ENVIRONMENT)
+	@rm -f $(VENV)/sources-*
 	@touch $@
 
 $(VENV)/installed-native: $(ENVIRONMENT) pyproject.toml
 	$(STEPS) build/environment.log "installing CMake, ninja and nanobind" $(BIN)/pip install --group native
 	@touch $@
 
-$(VENV)/installed-demo: $(ENVIRONMENT) $(SOURCES)
+$(VENV)/installed-demo: $(ENVIRONMENT) $(SOURCES) $(SOURCES_NAMED)
 	$(MACHINE) demo
 	$(STEPS) build/install.log "installing livegnn" $(PIP_INSTALL) .
 	@touch $@
 
-$(VENV)/installed-test: $(VENV)/installed-native $(SOURCES)
+$(VENV)/installed-test: $(VENV)/installed-native $(SOURCES) $(SOURCES_NAMED)
 	$(MACHINE) test
 	$(STEPS) build/install.log "installing livegnn and what its tests need" $(PIP_INSTALL) ".[torch,arrow,test,check,bench]"
 	@touch $@ $(VENV)/installed-demo
@@ -150,7 +160,7 @@ imports: $(VENV)/installed-test  ## the importer on every module of tests/import
 OLDEST := build/oldest-torch
 
 imports-oldest:  ## the same modules with the oldest PyTorch that imports them, in an environment of its own
-	$(MACHINE) test
+	@$(PYTHON) toolchain/machine.py test
 	@$(PYTHON) toolchain/steps.py $(OLDEST).log "making $(OLDEST)" $(PYTHON) -m venv $(OLDEST)
 	@$(PYTHON) toolchain/steps.py $(OLDEST).log "updating pip" $(OLDEST)/bin/pip install --upgrade "pip>=24.1"
 	@$(PYTHON) toolchain/steps.py $(OLDEST).log "installing the oldest PyTorch" $(OLDEST)/bin/pip install -v --progress-bar raw "torch==2.6.*" ".[torch,test]"

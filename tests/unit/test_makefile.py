@@ -40,14 +40,14 @@ def make(
     )
 
 
-def steps(folder: Path, target: str) -> str:
+def steps(folder: Path, *arguments: str) -> str:
     """What would be done."""
-    done = make(folder, "-n", target)
+    done = make(folder, "-n", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-MAKES_IT, INSTALLS_TOOLS = "-m venv --clear", "--group native"
+MAKES_IT, INSTALLS_TOOLS, INSTALLS = "-m venv --clear", "--group native", "installing livegnn"
 
 
 def test_an_environment_that_was_left_half_made_is_made_anew(checkout: Path) -> None:
@@ -68,6 +68,38 @@ def test_a_change_of_what_builds_need_is_installed(checkout: Path) -> None:
     os.utime(checkout / "pyproject.toml", ns=(later, later))
     said = steps(checkout, "test-cpp-threads")
     assert INSTALLS_TOOLS in said
+    assert MAKES_IT not in said
+
+
+def test_another_python_that_is_named_makes_the_environment_anew(checkout: Path) -> None:
+    assert make(checkout, "-t", ".venv/installed-native").returncode == 0
+    assert MAKES_IT not in steps(checkout, ".venv/installed-native", "PYTHON=python3")
+    assert MAKES_IT in steps(checkout, ".venv/installed-native", "PYTHON=sh")
+
+
+def test_an_environment_stays_whichever_python_it_was_made_with(checkout: Path) -> None:
+    assert make(checkout, "-t", ".venv/installed-native", "PYTHON=sh").returncode == 0
+    assert MAKES_IT not in steps(checkout, ".venv/installed-native", "PYTHON=sh")
+    assert MAKES_IT not in steps(checkout, ".venv/installed-native")
+
+
+@pytest.mark.parametrize("name", ["src/module.py", "cpp/unit.cc"])
+def test_a_source_that_is_added_or_removed_is_installed(checkout: Path, name: str) -> None:
+    def install() -> None:
+        assert make(checkout, "-t", ".venv/installed-native").returncode == 0
+        assert make(checkout, "named", rules="named: $(SOURCES_NAMED)\n").returncode == 0
+        assert make(checkout, "-t", demo).returncode == 0
+        assert INSTALLS not in steps(checkout, demo)
+
+    demo = ".venv/installed-demo"
+    (checkout / "cpp" / "another.cc").touch()
+    install()
+    (checkout / name).touch()
+    assert INSTALLS in steps(checkout, demo)
+    install()
+    (checkout / name).unlink()
+    said = steps(checkout, demo)
+    assert INSTALLS in said
     assert MAKES_IT not in said
 
 
