@@ -386,6 +386,31 @@ def test_a_checkpoint_continues_its_snapshot(later: int, rng: np.random.Generato
     check_shows(open_snapshot(str(tmp_path)), restored.graph, restored.used)
 
 
+def test_a_snapshot_that_is_dropped_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """Two snapshots of one identity showed two graphs: the log went another way after the checkpoint."""
+    graph = Graph.from_edges([0], [1], num_nodes=4)
+    view = SnapshotView(graph, str(tmp_path), interval=None, compaction=OFTEN)
+    view.write()
+    saved, kept = view.state(), graph.state()
+    before = open_snapshot(str(tmp_path))
+    graph.apply(Events().add_edges(1, 2))
+    view.write()
+    dropped = open_snapshot(str(tmp_path))
+    graph = Graph.from_state(kept)
+    view = SnapshotView(graph, str(tmp_path), interval=None, compaction=OFTEN, state=saved)
+    graph.apply(Events().add_edges(2, 3))
+    view.write()
+    newest = open_snapshot(str(tmp_path))
+    assert newest.seq == dropped.seq
+    assert newest.manifest.layers[0] == before.manifest.layers[0]
+    assert len({before.identity, dropped.identity, newest.identity}) == 3
+    # Nothing is dropped when it goes on from here.
+    again = SnapshotView(graph, str(tmp_path), interval=None, compaction=OFTEN, state=view.state())
+    graph.apply(Events().add_edges(3, 0))
+    again.write()
+    assert open_snapshot(str(tmp_path)).manifest.chain == newest.manifest.chain
+
+
 def test_states_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     graph = Graph.from_edges([0], [1])
     view = SnapshotView(graph, str(tmp_path), interval=None)

@@ -359,9 +359,10 @@ class SnapshotView(View):
         if self._continues is not None:
             with self.graph.writer:
                 self._manifest = self._find_continued(self._continues, newest)
-                self._continues = None
-                if self._manifest is None:
+                if self._manifest is None or self._manifest.generation != self._continues:
+                    # What is dropped may have shown another graph at an event that comes again.
                     self._chain = secrets.token_hex(8)
+                self._continues = None
         if self._attempted is not None and newest == self._attempted.manifest:
             self._adopt(self._attempted)  # the store had it, and the answer was lost
         before = self._manifest
