@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from livegnn.model import Model
 from livegnn.runtime import list_checkpoints
 from livegnn.types import DEFAULT_EDGE_TYPE
 from serving import write_deployment
-from streams import make_stream
+from streams import make_model, make_stream
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -86,6 +87,55 @@ def test_verify_restores_and_compares(tmp_path: Path) -> None:
     result = call_here("verify", str(deployment), directory=tmp_path)
     assert result.returncode == 1
     assert "error: the predictions are not those of a computation from scratch" in result.stderr
+
+
+def test_verify_compares_every_output_of_every_model(tmp_path: Path) -> None:
+    """Whatever is spoiled in a checkpoint: a prediction that it changes, of any model, is found."""
+    deployment = write_deployment(tmp_path)
+    model = replace(make_model(), outputs={"scores": "out", "rows": "hidden"})
+    model.save(tmp_path / "model.lgnn")
+    runtime = Deployment.read(deployment).open()
+    runtime.start()
+    runtime.models.deploy("second", replace(make_model(seed=1), outputs={"scores": "out"}))
+    for events in make_stream(20):
+        runtime.append(events)
+    runtime.stop()
+    runtime.log.close()
+
+    def predict() -> dict[tuple[str, str], bytes]:
+        opened = Deployment.read(deployment).open()
+        opened.log.close()
+        ids = opened.graph.ids()
+        return {
+            (name, output): opened.predict(ids, model=name, output=output).values.tobytes()
+            for name in opened.models.names
+            for output in opened.models.find(name).model.outputs
+        }
+
+    right = predict()
+    result = call_here("verify", str(deployment), directory=tmp_path)
+    assert result.returncode == 0, result.stderr
+    count = runtime.graph.num_nodes()
+    for model_name, output in right:
+        assert f"model {model_name}, output {output}: {count} predictions, largest" in result.stdout
+    (path,) = list_checkpoints(tmp_path / "checkpoints")
+    saved = checkpoint.read(path)
+    found = set()
+    for model_name in runtime.models.names:
+        for name, array in saved.states[model_name].arrays.items():
+            if not name.startswith("rows/") or array.shape[1] == 1:  # wrong degrees are refused
+                continue
+            kept = array.copy()
+            array += np.float32(0.5)
+            checkpoint.write(path, saved.states, saved.seq)
+            wrong = {key for key, rows in predict().items() if rows != right[key]}
+            result = call_here("verify", str(deployment), directory=tmp_path)
+            assert result.returncode == (1 if wrong else 0), (name, wrong)
+            for one, output in wrong:
+                assert f"output {output} of the model {one}" in result.stderr
+            found |= wrong
+            array[:] = kept
+    assert found == right.keys()
 
 
 class Ranks(torch.nn.Module):

@@ -75,17 +75,33 @@ def serve(deployment: DeploymentFile) -> None:
 def verify(deployment: DeploymentFile) -> None:
     """Restore a deployment and compare every prediction with a computation from scratch."""
     from livegnn.deployment import Deployment
+    from livegnn.inference import Engine
 
     runtime = Deployment.read(deployment).open()
-    verification = runtime.engine.verify()
+    models = runtime.models
     runtime.log.close()
-    typer.echo(
-        f"seq {runtime.seq}: {verification.checked} predictions, largest difference "
-        f"{verification.max_difference:.3g}, at most {verification.bound:.3g} allowed "
-        f"(channel {verification.channel}, the worst)"
-    )
-    if not verification.ok:
-        _fail("the predictions are not those of a computation from scratch")
+    if not any(isinstance(models.find(name), Engine) for name in models.names):
+        models.find_engine(None)  # raises: nothing here can be compared
+    wrong = []
+    for name in models.names:
+        predictor = models.find(name)
+        if not isinstance(predictor, Engine):
+            typer.echo(f"model {name} answers from samples, which are not compared")
+            continue
+        values = {value: output for output, value in reversed(predictor.model.outputs.items())}
+        alone = len(models.names) == len(values) == 1
+        for output in reversed(values.values()):
+            verification = predictor.verify(output=output)
+            typer.echo(
+                f"seq {runtime.seq}: {'' if alone else f'model {name}, output {output}: '}"
+                f"{verification.checked} predictions, largest difference "
+                f"{verification.max_difference:.3g}, at most {verification.bound:.3g} allowed "
+                f"(channel {verification.channel}, the worst)"
+            )
+            if not verification.ok:
+                wrong.append("" if alone else f"of output {output} of the model {name} ")
+    if wrong:
+        _fail(f"the predictions {'and '.join(wrong)}are not those of a computation from scratch")
 
 
 @app.command("import")
