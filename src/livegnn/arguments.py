@@ -1,5 +1,6 @@
 """Checks of the arguments that callers pass: numbers, switches, functions, arrays, paths."""
 
+import contextlib
 import operator
 import os
 from collections.abc import Sequence
@@ -117,8 +118,24 @@ def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic],
         return np.array(value)  # the most frequent question takes a microsecond less
     if isinstance(value, (str, list, tuple)):
         check_lengths([value] if isinstance(value, str) else value, name)
-    array = np.atleast_1d(as_array(value, name, "integers or text"))
+    array = plain_numbers(np.atleast_1d(as_array(value, name, "integers or text")))
     return as_text(value, array, name) if array.dtype.kind in "UO" else array
+
+
+def plain_numbers(array: "Shaped[NDArray[np.generic], '...']") -> "Shaped[NDArray[np.generic], '...']":
+    """`array`; if it holds real numbers as Python objects, as a column of pandas may, as `int64`, as `uint64`
+    if one is too large for that, or as `float64` if one is a fraction. What is larger still stays an object.
+    """
+    if array.dtype.kind != "O" or not array.size:
+        return array
+    kinds = set(map(type, array.ravel().tolist()))
+    if bool in kinds or not all(issubclass(kind, (int, float, np.integer, np.floating)) for kind in kinds):
+        return array
+    whole = all(issubclass(kind, (int, np.integer)) for kind in kinds)
+    for dtype in (np.int64, np.uint64) if whole else (np.float64,):
+        with contextlib.suppress(OverflowError):
+            return array.astype(dtype)
+    return array
 
 
 def as_text(

@@ -20,6 +20,7 @@ from livegnn.deployment.sections import SourceSection
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.runtime import AheadPolicy, CheckpointPolicy
+from mirror import frozen
 from serving import write_deployment
 from streams import make_arrays, make_graph, make_model
 
@@ -291,12 +292,51 @@ def test_graphs_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         deployment.load_graph()
     with open(tmp_path / "g", "wb") as file:
         np.savez(file, src=np.array([None]), dst=[2])
-    with pytest.raises(FileFormatError, match="got neither"):
+    with pytest.raises(FileFormatError, match="got Python objects in 'src', as pandas makes"):
+        deployment.load_graph()
+    for content, message in ((b"", "got No data left"), (b"PK\x03\x04", "got File is not a zip file")):
+        (tmp_path / "g").write_bytes(content)
+        with pytest.raises(FileFormatError, match=f"must be a checkpoint or an .npz file, {message}"):
+            deployment.load_graph()
+    with open(tmp_path / "g", "wb") as file:
+        np.save(file, [1])
+    with pytest.raises(FileFormatError, match=r"got a single array \(\.npy\): write several with np.savez"):
         deployment.load_graph()
     with open(tmp_path / "g", "wb") as file:
         np.savez(file, src=[1], dst=[2], x=np.zeros((1, 4), np.float32))
     with pytest.raises(UnknownNodeError):
         deployment.load_graph()
+
+
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("name", ["src", "dst", "ids", "x", "weight", "time", "edge_attr"])
+def test_doing_what_is_said_of_objects_in_a_file_makes_it_a_graph(
+    tmp_path: Path, name: str, text: bool
+) -> None:
+    ids = np.array(["a", "b", "c"]) if text else np.arange(3)
+    arrays: dict[str, np.ndarray] = {
+        "src": ids[:2],
+        "dst": ids[1:],
+        "ids": ids,
+        "x": np.ones((3, 4), np.float32),
+        "weight": np.array([0.5, 2.0]),
+        "time": np.array([1.7e9, 1.7e9 + 1]),
+        "edge_attr": np.ones((2, 1)),
+    }
+    deployment = deploy(tmp_path, "g")
+    with open(tmp_path / "g", "wb") as file:
+        np.savez(file, **arrays)
+    expected = deployment.load_graph()
+    with open(tmp_path / "g", "wb") as file:
+        np.savez(file, **arrays | {name: arrays[name].astype(object)})
+    with pytest.raises(FileFormatError, match=f"got Python objects in '{name}'") as refused:
+        deployment.load_graph()
+    said = re.findall(rf"{name}\.astype\((\S+)\)", str(refused.value))
+    cure = said[0 if text or len(said) == 1 else 1]
+    dtype = {"str": str, "'int64'": np.int64, "float": float}[cure]
+    with open(tmp_path / "g", "wb") as file:
+        np.savez(file, **arrays | {name: arrays[name].astype(object).astype(dtype)})
+    assert frozen(deployment.load_graph().state()) == frozen(expected.state())
 
 
 def test_a_deployment_opens_where_it_left_off(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import sys
 import threading
 import time
@@ -73,6 +75,80 @@ def test_from_edges_with_features():
     np.testing.assert_array_equal(graph.features([2, 0]), X[[2, 0]])
     assert graph.neighbors(1).weight is None
     assert graph.neighbors(1).time is None
+
+
+def _whole(values: list[int]) -> list[object]:
+    return [values, np.array(values, np.int32), np.array(values, np.uint64), np.array(values, object)]
+
+
+def _text(values: list[int]) -> list[object]:
+    texts = [f"n{value}" for value in values]
+    return [texts, np.array(texts), np.array(texts, object)]
+
+
+@pytest.mark.parametrize("rows", ["x", "num_nodes", None])
+@pytest.mark.parametrize("named", ["whole", "text", None])
+@pytest.mark.parametrize(("source", "target"), [*itertools.product(["whole", "text"], repeat=2)])
+def test_from_edges_takes_ids_of_one_kind_in_any_form(
+    source: str, target: str, named: str | None, rows: str | None
+) -> None:
+    make = {"whole": _whole, "text": _text}
+    given = {"x": {"x": X[:3]}, "num_nodes": {"num_nodes": 3}, None: {}}[rows]
+    forms = [make[source]([0, 1]), make[target]([1, 2]), [None] if named is None else make[named]([0, 1, 2])]
+    fits = {source, target, named or source} == {source}
+    for at in range(max(map(len, forms))):  # each form of each, not each combination
+        src, dst, ids = (form[at % len(form)] for form in forms)
+        if fits and (named or source == "whole" or rows is None):
+            graph = Graph.from_edges(src, dst, ids=ids, **given)
+            assert graph.ids().tolist() == ([0, 1, 2] if source == "whole" else ["n0", "n1", "n2"])
+            assert graph.num_edges() == 2
+            assert graph.degree(make[source]([0, 1, 2])[at % 3], direction="out").tolist() == [1, 1, 0]
+            continue
+        with pytest.raises(InputError) as refused:
+            Graph.from_edges(src, dst, ids=ids, **given)
+        if fits:
+            assert "ids must name the 3 nodes, since the ends of the edges are text" in str(refused.value)
+            continue
+        assert "src, dst and ids must all be integers or all text" in str(refused.value)
+        numbers = [n for n, kind in (("src", source), ("dst", target), ("ids", named)) if kind == "whole"]
+        for name in re.findall(r"(\w+)\.astype\(str\)", str(refused.value)):
+            numbers.remove(name)  # what it says to change is each that is not text
+        assert not numbers
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ([1, True], "ids must be integers below 2^63 or text, got bool, as in True"),
+        ([1, None], "ids must be integers below 2^63 or text, got NoneType, as in None"),
+        ([1, 1.5], "ids must be integers below 2^63 or text, got float64"),
+        (["a", None], "ids must be all integers or all text, got a mixture of text and NoneType"),
+        ([1, "a"], "ids must be all integers or all text, got a mixture of text and int"),
+        ([1, 2**63], "ids must be ids from 0 to 2^63 - 1, got 9223372036854775808"),
+        ([1, 2**64], f"ids must be integers below 2^63 or text, got int, as in {2**64}"),
+        ([1, -1], "ids must be ids from 0 to 2^63 - 1, got -1 at position 1"),
+    ],
+)
+def test_objects_that_are_no_ids_are_named(ids: list[object], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        Graph.from_edges([], [], ids=np.array(ids, object))
+
+
+def test_columns_of_objects_are_numbers_where_all_of_them_are() -> None:
+    columns = {
+        "weight": np.array([0.5, np.float32(2)], object),
+        "time": np.array([1, np.int64(2)], object),
+        "edge_attr": np.array([[1], [2.5]], object),
+        "x": X[:3].astype(object),
+    }
+    graph = Graph.from_edges([0, 1], [1, 2], **columns)
+    plain = {name: column.astype(float) for name, column in columns.items()}
+    assert frozen(graph.state()) == frozen(Graph.from_edges([0, 1], [1, 2], **plain).state())
+    for name, column in columns.items():
+        column.ravel()[-1] = None
+        with pytest.raises(InputError, match=f"{name} must be numbers, got"):
+            Graph.from_edges([0, 1], [1, 2], **columns)
+        column.ravel()[-1] = 1.0
 
 
 def test_from_edges_with_ids_weights_and_times():

@@ -88,9 +88,11 @@ def verify(deployment: DeploymentFile) -> None:
         if not isinstance(predictor, Engine):
             typer.echo(f"model {name} answers from samples, which are not compared")
             continue
-        values = {value: output for output, value in reversed(predictor.model.outputs.items())}
-        alone = len(models.names) == len(values) == 1
-        for output in reversed(values.values()):
+        outputs: dict[str, str] = {}
+        for output, value in predictor.model.outputs.items():
+            outputs.setdefault(value, output)  # two names of one value are compared once
+        alone = len(models.names) == len(outputs) == 1
+        for output in outputs.values():
             verification = predictor.verify(output=output)
             typer.echo(
                 f"seq {runtime.seq}: {'' if alone else f'model {name}, output {output}: '}"

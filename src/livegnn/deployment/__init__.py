@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import numpy as np
-
 from livegnn import checkpoint
 from livegnn.arguments import as_path
+from livegnn.deployment.arrays import read_arrays
 from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import (
     parse_section,
@@ -147,12 +146,7 @@ class Deployment:
             graph = _load_checkpoint(path, self._features_dir)
             graph.seq = 0
             return graph
-        try:
-            with np.load(path, allow_pickle=False) as file_:
-                arrays = {name: file_[name] for name in file_.files}
-        except (ValueError, EOFError, OSError) as error:
-            said = "neither" if "pickle" in str(error) else error  # NumPy advises to load it as a pickle
-            raise FileFormatError(f"{path} must be a checkpoint or an .npz file, got {said}") from error
+        arrays = read_arrays(path)
         for name in ("src", "dst"):
             if name not in arrays:
                 raise FileFormatError(
@@ -167,7 +161,7 @@ class Deployment:
             time_to_live=self.graph.time_to_live or None,
             parallel=cast("Parallel", self.graph.parallel),
             features_dir=self._features_dir,
-            **arrays,
+            **cast("dict[str, Any]", arrays),
         )
 
     def complete_schema(self, graph: Graph) -> None:

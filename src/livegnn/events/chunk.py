@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from livegnn.arguments import as_array, as_text, check_lengths
+from livegnn.arguments import as_array, as_text, check_lengths, plain_numbers
 from livegnn.errors import InputError
 from livegnn.types import (
     DEFAULT_EDGE_TYPE,
@@ -104,7 +104,8 @@ def _to_ids(value: IdsLike, name: str) -> Ids:
         if bool in kinds or np.bool_ in kinds:
             raise InputError(f"{name} must be integers or text, got booleans")
         if str in kinds and len(kinds) > 1:
-            raise InputError(f"{name} must be all integers or all text, got a mixture")
+            others = ", ".join(sorted(kind.__name__ for kind in kinds if kind is not str))
+            raise InputError(f"{name} must be all integers or all text, got a mixture of text and {others}")
         if str in kinds:
             check_lengths(value, name)
     array = as_array(value, name, "integers or text")
@@ -112,8 +113,9 @@ def _to_ids(value: IdsLike, name: str) -> Ids:
         array = array.reshape(1)
     if array.ndim != 1:
         raise InputError(f"{name} must have one dimension, got shape {array.shape}")
-    if array.dtype.kind == "O" and array.size and set(map(type, array.tolist())) == {str}:
-        return _to_ids(array.tolist(), name)
+    if array.dtype.kind == "O" and any(type(one) is str for one in array.tolist()):
+        return _to_ids(array.tolist(), name)  # all are, or it says that they are not
+    array = plain_numbers(array)
     if array.dtype.kind == "U":
         return cast("Ids", as_text(value, array, name))
     if array.size == 0:
@@ -183,7 +185,7 @@ def to_rows(
 
 
 def _to_numbers(value: NumbersLike, name: str, dtype: "np.dtype[np.floating]") -> "npt.NDArray[np.float32]":
-    array = as_array(value, name)
+    array = plain_numbers(as_array(value, name))
     if array.size and array.dtype.kind not in "iuf":
         raise InputError(f"{name} must be numbers, got {_describe(array)}")
     with np.errstate(over="ignore"):  # overflow gives infinity, which check() and the graph refuse
@@ -237,5 +239,9 @@ def join(chunks: Sequence[Chunk]) -> Chunk:
 
 def _describe(array: "npt.NDArray[np.generic]") -> str:
     example = array.reshape(-1)[0]
+    if array.dtype.kind == "O":  # of some kinds or sizes: the first that is no number, or the largest
+        objects = array.ravel().tolist()
+        odd = [one for one in objects if type(one) is bool or not isinstance(one, (int, float, np.number))]
+        example = odd[0] if odd else max(objects, key=abs)
     name = type(example).__name__ if array.dtype.kind == "O" else str(array.dtype)
     return f"{name}, as in {example!r}"

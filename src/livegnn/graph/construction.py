@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from livegnn.arguments import as_array, switch, whole
+from livegnn.arguments import as_array, plain_numbers, switch, whole
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_ids
@@ -44,12 +44,15 @@ def read_arrays(
     attributes = _matrix(edge_attr, "edge_attr", "edges")
     if num_nodes is not None:
         num_nodes = whole(num_nodes, "num_nodes", 0)
-    if ids is None:
-        count = num_nodes if num_nodes is not None else None if features is None else len(features)
+    count = num_nodes if num_nodes is not None else None if features is None else len(features)
+    names = None if ids is None else to_ids(cast("Ids", ids), "ids")
+    if names is not None:
+        _check_distinct(names)
+    _check_kinds(sources, targets, names, count)
+    if names is None:
         named = np.arange(count) if count is not None else np.unique(np.concatenate([sources, targets]))
     else:
-        named = to_ids(cast("Ids", ids), "ids")
-        _check_distinct(named)
+        named = names
     if features is not None and len(features) != len(named):
         raise InputError(f"x must have a row for each of the {len(named)} nodes, got {len(features)} rows")
     if num_nodes is not None and num_nodes != len(named):
@@ -196,6 +199,32 @@ def _duplicates(parallel: Parallel) -> Duplicates:
     return "add" if parallel == "sum" else "keep" if parallel == "keep" else "replace"
 
 
+def _check_kinds(sources: Ids, targets: Ids, names: Ids | None, count: int | None) -> None:
+    """Raises InputError unless the ends of edges and the ids are all integers or all text.
+
+    names: None where nodes are called 0, 1, 2, ..., if their `count` is known.
+    """
+    # The dtype of an empty list says nothing about ids.
+    given = [
+        (name, array.dtype, array.dtype.kind in "UO")
+        for name, array in (("ids", names), ("src", sources), ("dst", targets))
+        if array is not None and len(array)
+    ]
+    first, *others = given or [("", np.dtype(np.int64), False)]
+    if differing := [name for name, _, text in others if text != first[2]]:
+        dtype = next(dtype for name, dtype, _ in others if name in differing)
+        raise InputError(
+            f"src, dst and ids must all be integers or all text: {first[0]} are "
+            f"{'text' if first[2] else 'integers'}, got {dtype} in {' and '.join(differing)}. Write "
+            f"{', '.join(f'{name}.astype(str)' for name, _, text in given if not text)}"
+        )
+    if names is None and count is not None and first[2]:
+        raise InputError(
+            f"ids must name the {count} nodes, since the ends of the edges are text, got none: pass ids, "
+            "where ids[i] is the node of row i of x"
+        )
+
+
 def _check_distinct(ids: Ids) -> None:
     """Raises an `InputError` that names the first repeated id."""
     if len(ids) < 2 or (ids.dtype.kind == "i" and bool((np.diff(cast("IntArray", ids)) > 0).all())):
@@ -225,7 +254,7 @@ def _matrix(values: "ArrayLike | None", name: str, what: str) -> FloatArray | No
     """`values` as float32 [what, channels]."""
     if values is None:
         return None
-    given = as_array(values, name)
+    given = plain_numbers(as_array(values, name))
     if given.size and given.dtype.kind not in "biuf":
         raise InputError(f"{name} must be numbers, got {given.dtype}")
     matrix = np.ascontiguousarray(given, dtype=np.float32)
