@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gate import draws
-from livegnn import Events, Graph
+from livegnn import Events, Graph, UnknownNodeError
 from livegnn.graph import EdgeSchema, Schema, Snapshot
 from livegnn.inference.explanation import Explanation, explain
 from livegnn.inference.history import History
-from livegnn.model import EdgeInput, Input, Model, Propagate, Step
+from livegnn.model import Degree, EdgeInput, Input, Model, Propagate, Step
 from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from mirror import Mirror
@@ -248,6 +250,75 @@ def check_stream(model, schema, first, later, data, *, hops, near):
         past.check(found, hops)
         if near:
             past.check_neighbors(found)
+
+
+unannounced = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["add_edges"] * 3 + ["set_features", "remove_edges", "remove_nodes", "add_nodes"]
+            ),
+            st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=3),
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    min_size=1,
+    max_size=4,
+)
+DEGREES = Model(
+    {"x": Input(DEFAULT_NODE_TYPE, WIDTH)},
+    (Step("degree", (), "out", attrs=Degree(DEFAULT_EDGE_TYPE).to_attrs()),),
+    {},
+    "out",
+    ("x", "out"),
+)
+
+
+@pytest.mark.parametrize("kind", ["gcn improved", "sage max", "degrees"])
+@settings(max_examples=2 * EXAMPLES, suppress_health_check=list(HealthCheck))
+@given(undirected=st.booleans(), first=unannounced, later=unannounced, data=st.data())
+def test_nodes_that_nobody_announces(kind, undirected, first, later, data):
+    """They come with the first event that names them, wherever that leads, and a history goes on."""
+    model, hops = (DEGREES, 1) if kind == "degrees" else (make(Design(kind, depth=2))[1], 3)
+    schema = Schema(
+        {DEFAULT_NODE_TYPE: WIDTH},
+        {DEFAULT_EDGE_TYPE: EdgeSchema(undirected=undirected)},
+        auto_add={DEFAULT_NODE_TYPE: (0.5,) * WIDTH},
+    )
+    graph, twin = Graph(schema), Graph(schema)
+    # What is removed must be there: only those events are written that a third graph accepts.
+    probe = Graph(schema)
+
+    def write(batch: list[tuple]) -> Events:
+        events = Events()
+        for kind, pairs in batch:
+            ends = [a for a, _ in pairs], [b for _, b in pairs]
+            nodes = list(dict.fromkeys(ends[0]))
+            made = {
+                "add_edges": lambda ends=ends: Events().add_edges(*ends),
+                "remove_edges": lambda ends=ends: Events().remove_edges(*ends),
+                "remove_nodes": lambda nodes=nodes: Events().remove_nodes(nodes),
+                "add_nodes": lambda nodes=nodes: Events().add_nodes(nodes, ROWS[: len(nodes)]),
+                "set_features": lambda nodes=nodes: Events().set_features(nodes, ROWS[nodes]),
+            }[kind]()
+            with contextlib.suppress(UnknownNodeError):
+                probe.apply(made)
+                events = Events.concatenate([events, made])
+        return events
+
+    begin = Events.concatenate([write(batch) for batch in first])
+    for live in (graph, twin):
+        live.apply(begin, seq=0)
+    history, past = History(graph, 1000), Past(twin, model)
+    graph.attach(history)
+    for batch in later:
+        events = write(batch)
+        graph.apply(events)
+        past.apply(events)
+    since = data.draw(st.integers(0, graph.seq), label="since")
+    for id in graph.ids().tolist():
+        past.check(explain(graph, history, model, id, since), hops)
 
 
 MANY = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), weights, times), min_size=4, max_size=12)

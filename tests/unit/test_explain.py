@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from model_examples import EDGES, propagate
@@ -303,6 +305,32 @@ def test_old_batches_are_forgotten_whole():
     assert engine.explain(2, since=46).before is not None
 
 
+@pytest.mark.parametrize("since", [0, 3, 7, 9, 10, 11, 13])
+@pytest.mark.parametrize("history", [1, 3, 5, 100])
+def test_a_longer_history_is_advised_only_where_it_helps(history, since):
+    def run(history: int) -> Engine:
+        engine = make_engine(history=history)
+        for _ in range(4):
+            engine.apply(Events().add_edges([0, 3], [2, 2]))
+        engine.apply(Events().add_edges([4, 4, 4], [0, 2, 3]), seq=9)  # more events than new numbers
+        for _ in range(3):
+            engine.apply(Events().add_edges([1, 4], [2, 2]))
+        return engine
+
+    engine = run(history)
+    if since >= engine._history.oldest:
+        assert engine.explain(2, since=since).since == since
+        return
+    with pytest.raises(InputError, match=f"at least {engine._history.oldest}.* got {since}") as refused:
+        engine.explain(2, since=since)
+    advised = re.search(r"history= above (\d+)", str(refused.value))
+    if advised is not None:
+        assert run(int(advised[1]) + 1).explain(2, since=since).since == since
+        return
+    with pytest.raises(InputError, match="begins at event 9, when a batch had more events than new seq"):
+        run(10**6).explain(2, since=since)
+
+
 def test_gaps_in_the_numbers_are_moments_too():
     engine = make_engine()
     engine.apply(Events().add_edges(3, 2), seq=10)
@@ -382,5 +410,5 @@ def test_a_restored_engine_begins_anew():
     restored = Engine(graph, SUM, threads=1, state=engine.state(), history=100)
     restored.apply(Events().add_edges(4, 2))
     assert [event.seq for event in restored.explain(2, since=1).events] == [2]
-    with pytest.raises(InputError, match="at least 1"):
+    with pytest.raises(InputError, match=r"at least 1.*begins at event 1, when the engine was made or resto"):
         restored.explain(2, since=0)

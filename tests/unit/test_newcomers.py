@@ -185,16 +185,17 @@ def test_only_of_the_types_that_say_so(tmp_path: Path) -> None:
     assert graph.features([1], "user").tolist() == [[0, 0]]
 
 
-def test_an_engine_explains_since_the_last_batch_that_added_nodes(tmp_path: Path) -> None:
+def test_an_engine_explains_batches_that_add_nodes(tmp_path: Path) -> None:
     graph = Graph(make_schema(text=False))
     engine = Engine(graph, MODEL, threads=1, history=100)
     graph.apply(Events().add_edges(1, 2, weight=1, time=1), seq=5)
     graph.apply(Events().set_features(1, np.ones(WIDTH)))
-    with pytest.raises(InputError, match="since must be at least 5"):
-        engine.explain(2, since=0)
-    explanation = engine.explain(2, since=5)
+    explanation = engine.explain(2, since=0)
+    assert explanation.before is None
+    assert [event.seq for event in explanation.events] == [5, 6]
     moved = sum(np.asarray(one.share) for one in explanation.events)
-    np.testing.assert_allclose(moved, explanation.after - explanation.before, atol=1e-5)
+    np.testing.assert_allclose(moved, explanation.after, atol=1e-5)
+    assert engine.explain(2, since=5).before is not None
 
 
 def test_the_setting_of_a_runtime_stays_with_the_graph(tmp_path: Path) -> None:

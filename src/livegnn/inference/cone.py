@@ -162,6 +162,7 @@ class Cone:
             Schema(schema.node_types, {edge_type: schema.edge_types[edge_type] for edge_type in self._ends}),
             threads=1,
         )
+        self._maybe_new: dict[NodeType, npt.NDArray[np.bool_]] = {}  # by place; of types that announce nobody
         self._nodes_now = {name: self._read_nodes(name) for name in schema.node_types}
         self._edges_now = {edge_type: self._read_edges(edge_type) for edge_type in self._ends}
 
@@ -172,6 +173,9 @@ class Cone:
         for edge_type, edges in self._edges_now.items():
             self._place_edges(edge_type, edges)
         self._nodes_now, self._edges_now = {}, {}
+        for name in self._graph.schema.auto_add:
+            present = self._graph_then.contains(np.arange(len(self.nodes[name])), name)
+            self._maybe_new[name] = ~present | _find_removed(self._batches, name, self.nodes[name])
 
     def frame(self) -> Frame:
         """The cone at the moment that `replay` has reached."""
@@ -200,10 +204,40 @@ class Cone:
             seq = batch.seq - batch.num_events + 1
             for chunk in batch.chunks:
                 rows, events = self._inside(chunk)
-                for row, event in zip(rows.tolist(), events.parts(1), strict=True):
-                    self._graph_then.apply(event)
-                    yield seq + row, chunk.part(slice(row, row + 1))
+                inside = dict(zip(rows.tolist(), events.parts(1), strict=True))
+                named = self._newcomers(chunk)
+                for row in sorted(inside.keys() | named.keys()):
+                    announced = [self._announce(*node) for node in named.get(row, ())]
+                    event = Events.concatenate([*announced, inside.get(row, Events())])
+                    if len(event):
+                        self._graph_then.apply(event)
+                        yield seq + row, chunk.part(slice(row, row + 1))
                 seq += len(chunk.ids)
+
+    def _newcomers(self, chunk: Chunk) -> dict[int, list[tuple[NodeType, int]]]:
+        """By row, the places of nodes that the event adds if they are not there (`Schema.auto_add`)."""
+        found: dict[int, list[tuple[NodeType, int]]] = {}
+        if not self._maybe_new or chunk.kind not in ("add_edges", "set_features"):
+            return found
+        ends = [(chunk.type, chunk.ids)]
+        if chunk.dst is not None:
+            ends = [(chunk.type[0], chunk.ids), (chunk.type[2], chunk.dst)]
+        for name, numbers in cast("list[tuple[NodeType, IntArray]]", ends):
+            if name not in self._maybe_new:
+                continue
+            place, known = _find(self.nodes[name], numbers)
+            if known.any():
+                known &= self._maybe_new[name][place]
+            for row in np.flatnonzero(known).tolist():
+                found.setdefault(row, []).append((name, int(place[row])))
+        return found
+
+    def _announce(self, name: NodeType, place: int) -> Events:
+        """The event that adds a node with the features of new ones; none if it is there."""
+        if self._graph_then.contains(place, name)[0]:
+            return Events()
+        features = self._graph.schema.auto_add[name]
+        return Events().add_nodes(place, [features] if features else None, node_type=name)
 
     def _others_of(self, edge_type: EdgeType, rows: IntArray, reverse: bool) -> IntArray:
         source, target = self._ends[edge_type]
@@ -345,6 +379,17 @@ def _past_ends(graph: Graph, batches: Sequence[PastBatch], edge_type: EdgeType) 
     if graph.schema.edge_types[edge_type].undirected:
         source, target = np.concatenate([source, target]), np.concatenate([target, source])
     return source, target
+
+
+def _find_removed(batches: Sequence[PastBatch], name: NodeType, nodes: IntArray) -> "npt.NDArray[np.bool_]":
+    """Which of the nodes of a type some event removed."""
+    removed = [
+        cast("IntArray", chunk.ids)
+        for batch in batches
+        for chunk in batch.chunks
+        if chunk.kind == "remove_nodes" and chunk.type == name
+    ]
+    return np.isin(nodes, np.concatenate([_NOBODY, *removed]))
 
 
 def _add(to: dict[str, IntArray] | dict[EdgeType, IntArray], key: str | EdgeType, numbers: IntArray) -> None:

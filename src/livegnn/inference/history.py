@@ -102,6 +102,7 @@ class History(View):
         self.num_events = num_events
         self.oldest = self._seq = graph.seq
         """The first sequence number to which one can go back."""
+        self._began, self._why = graph.seq, "the engine was made or restored"
         self._batches: deque[PastBatch] = deque()
         self._kept = 0
         self.nbytes = 0
@@ -111,10 +112,8 @@ class History(View):
     def prepare(self, delta: GraphDelta) -> None:
         """Collects the batch's events and the old state, so that `commit` only has to store them."""
         self._prepared = None
-        if delta.seq - delta.num_events < self._seq:
+        if delta.seq - len(delta.events) < self._seq:
             return  # these events have no sequence numbers of their own: clear the history
-        if delta.num_events != len(delta.events):
-            return  # it adds nodes that no event announces (graph/newcomers.py)
         graph = self.graph
         nodes = {
             name: old
@@ -135,12 +134,12 @@ class History(View):
         self._seq = delta.seq
         try:
             if parts is None:
-                self._begin_anew()
-            elif delta.num_events:
+                self._begin_anew("a batch had more events than new sequence numbers")
+            elif count := len(delta.events):  # the delta counts nodes that no event announces too
                 # Only a committed batch takes the pin: a refused batch must not keep texts alive.
-                self._keep(PastBatch(delta.seq, delta.num_events, *parts, delta.pin))
+                self._keep(PastBatch(delta.seq, count, *parts, delta.pin))
         except MemoryError:
-            self._begin_anew()
+            self._begin_anew("there was no memory to keep a batch")
 
     def _keep(self, batch: PastBatch) -> None:
         self._batches.append(batch)
@@ -152,9 +151,10 @@ class History(View):
             self.nbytes -= gone.nbytes
             self.oldest = gone.seq
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, why: str) -> None:
         self._batches.clear()
         self._kept, self.nbytes, self.oldest = 0, 0, self._seq
+        self._began, self._why = self._seq, why
 
     def since(self, seq: int) -> list[PastBatch]:
         """The batches that end after `seq`; the first may begin before it. Raises InputError if `seq` is in
@@ -164,7 +164,11 @@ class History(View):
         if seq < self.oldest:
             raise InputError(
                 f"since must be at least {self.oldest}, as far back as the history goes, got {seq}: "
-                f"make the engine with history= above {self.num_events} to keep more events"
+                + (
+                    f"the history begins at event {self._began}, when {self._why}"
+                    if seq < self._began
+                    else f"make the engine with history= above {self._seq - seq - 1} to keep more events"
+                )
             )
         return [batch for batch in self._batches if batch.seq > seq]
 
