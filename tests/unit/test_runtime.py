@@ -1,6 +1,7 @@
 """The loop, in one process: batches, rejections, waiting, subscribers, checkpoints and recovery."""
 
 import gc
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import pytest
 from faulty_disk import FaultyDisk
 from livegnn import (
     DiskFullError,
+    EdgeSchema,
     Engine,
     Events,
     Graph,
@@ -20,6 +22,7 @@ from livegnn import (
     LiveGNNError,
     LogError,
     Model,
+    Schema,
     TimeoutExpired,
     UnknownNodeError,
     UnknownTypeError,
@@ -502,6 +505,31 @@ def keep_history(tmp_path: Path, log: SqliteLog) -> tuple[Path, Path]:
         drain(runtime)
     assert len(list_checkpoints(checkpoints)) == 1
     return old, checkpoints
+
+
+@pytest.mark.parametrize("applies", [1, 2])
+def test_a_graph_that_events_filled_begins_a_log_as_the_refusal_says(tmp_path: Path, applies: int) -> None:
+    def fill(**seq: int) -> Graph:
+        graph = Graph(Schema({"node": WIDTH}, {("node", "to", "node"): EdgeSchema(weighted=True)}))
+        batches = [Events().add_nodes([0, 1], np.ones((2, WIDTH))), Events().add_edges(0, 1, weight=2)]
+        for batch in batches if applies == 2 else [batches[0].add_edges(0, 1, weight=2)]:
+            graph.apply(batch, **seq)
+        return graph
+
+    log = SqliteLog(tmp_path / "events.db")
+    with pytest.raises(LogError, match=r"where the graph is, got one that ends at 0: it is not") as refused:
+        Runtime(log, fill())
+    said = re.search(r"graph\.apply\(events, (\w+)=(\d+)\)", str(refused.value))
+    assert said is not None
+    cure = {said[1]: int(said[2])}
+    for seq in (1, 2):  # a start, and another one
+        runtime = Runtime(log, graph := fill(**cure), Engine(graph, make_model()))
+        assert runtime.append(Events().add_edges(1, 0, weight=seq)) == seq
+        while runtime.step():
+            pass
+        assert runtime.seq == seq
+        assert runtime.engine.verify().ok
+    log.close()
 
 
 def test_checkpoints_of_another_history_are_refused(tmp_path: Path, log: SqliteLog) -> None:

@@ -387,5 +387,6 @@ def _check_reaches(log: Log, graph: Graph) -> None:
     if log.last_seq() < graph.seq:
         raise LogError(
             f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
-            f"{log.last_seq()}: it is not the log of this graph"
+            f"{log.last_seq()}: it is not the log of this graph. If there was no log when events filled the "
+            "graph, these must not count: fill it with graph.apply(events, seq=0)"
         )
