@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, SupportsIndex, cast
 import numpy as np
 
 from livegnn.errors import InputError
+from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
@@ -29,7 +30,7 @@ def whole(value: object, name: str, least: int, most: int | None = None) -> int:
         if least <= number and (most is None or number <= most):
             return number
     between = f"of at least {least}" if most is None else f"from {least} to {most}"
-    raise InputError(f"{name} must be an integer {between}, got {value!r}")
+    raise InputError(f"{name} must be an integer {between}, got {quoted(value)}")
 
 
 def above_zero(value: object, name: str) -> float:
@@ -37,7 +38,7 @@ def above_zero(value: object, name: str) -> float:
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if number and cast("float", value) > 0:
         return cast("float", value)
-    raise InputError(f"{name} must be a number above 0, got {value!r}")
+    raise InputError(f"{name} must be a number above 0, got {quoted(value)}")
 
 
 def switch(value: object, name: str) -> bool:
@@ -47,13 +48,13 @@ def switch(value: object, name: str) -> bool:
     """
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise InputError(f"{name} must be True or False, got {value!r}")
+    raise InputError(f"{name} must be True or False, got {quoted(value)}")
 
 
 def function(value: object, name: str, of: str) -> None:
     """Raises `InputError` if `value` is not callable. of: the arguments of the call, for the message."""
     if not callable(value):
-        raise InputError(f"{name} must be a function of {of}, got {value!r}")
+        raise InputError(f"{name} must be a function of {of}, got {quoted(value)}")
 
 
 def not_negative(value: object, name: str) -> float:
@@ -61,7 +62,7 @@ def not_negative(value: object, name: str) -> float:
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if number and cast("float", value) >= 0:
         return cast("float", value)
-    raise InputError(f"{name} must be a number of at least 0, got {value!r}")
+    raise InputError(f"{name} must be a number of at least 0, got {quoted(value)}")
 
 
 def share(value: object, name: str) -> float:
@@ -69,7 +70,7 @@ def share(value: object, name: str) -> float:
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if number and 0 < cast("float", value) <= 1:
         return cast("float", value)
-    raise InputError(f"{name} must be a number above 0 and at most 1, got {value!r}")
+    raise InputError(f"{name} must be a number above 0 and at most 1, got {quoted(value)}")
 
 
 def as_path(value: object, name: str) -> Path:
@@ -80,7 +81,7 @@ def as_path(value: object, name: str) -> Path:
                 return Path(text)
         except UnicodeEncodeError:
             pass  # half of a surrogate pair, which no file name contains
-    raise InputError(f"{name} must be a path, as text or a pathlib.Path, got {value!r}")
+    raise InputError(f"{name} must be a path, as text or a pathlib.Path, got {quoted(value)}")
 
 
 LONGEST_TEXT: Final = 1024
@@ -164,13 +165,13 @@ def as_text(
     joined = "".join(texts)
     if "\0" in joined:
         bad = next(text for text in texts if "\0" in text)
-        raise InputError(f"{name} must be text without NUL characters, got {str(bad)!r}")
+        raise InputError(f"{name} must be text without NUL characters, got {quoted(str(bad))}")
     try:
         joined.isascii() or joined.encode()
     except UnicodeEncodeError as error:
         bad = next(text for text in texts if joined[error.start] in text)
         raise InputError(
-            f"{name} must be valid Unicode, got {str(bad)!r}, with half of a surrogate pair"
+            f"{name} must be valid Unicode, got {quoted(str(bad))}, with half of a surrogate pair"
         ) from None
     return array
 
@@ -179,7 +180,7 @@ def one_id(value: object) -> "Shaped[NDArray[np.generic], '1']":
     """An id as an array of length 1. Raises `InputError` if there is not exactly one."""
     asked = listed_ids(value)
     if asked.shape != (1,):
-        raise InputError(f"expected the id of one node, got {value!r}")
+        raise InputError(f"expected the id of one node, got {quoted(value)}")
     return asked
 
 
@@ -196,5 +197,5 @@ def _has_masked(value: object) -> bool:
 def incoming(direction: object) -> bool:
     """Whether a direction is "in" (in-edges) rather than "out" (out-edges). Raises `InputError`."""
     if not isinstance(direction, str) or direction not in ("in", "out"):
-        raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
+        raise InputError(f"direction must be 'in' or 'out', got {quoted(direction)}")
     return direction == "in"

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Final, TypeVar
 
 Shown = TypeVar("Shown")
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
+_QUOTED: Final = 120
+_LEVELS: Final = 6
+_BRACKETS: Final = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 
 
 def count(number: int, what: str) -> str:
@@ -50,3 +53,46 @@ def shown(value: object) -> str:
     )
     text = repr(value) if plain else ""
     return text if 0 < len(text) <= 200 else kind_of(value)
+
+
+def quoted(value: object, longest: int = _QUOTED) -> str:
+    """The `repr` of a value that a stranger sent: at most `longest` characters of it, and six levels.
+
+    It never fails, and costs no more than what is shown, however long or deep the value is.
+    """
+    text = _quote(value, _LEVELS, longest)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def _quote(value: object, levels: int, room: int) -> str:
+    """`quoted`, without the cut at the end. room: characters after which no further part is shown."""
+    if type(value) is str or type(value) is bytes:
+        return repr(value[: room + 1])
+    if type(value) is int and value.bit_length() > 4 * room:  # Python refuses to write very long ones
+        return f"an integer of {value.bit_length():,} bits"
+    if type(value) in _BRACKETS:
+        return _quote_parts(value, levels, room)  # type: ignore[arg-type]
+    try:
+        return repr(value)
+    except Exception:
+        return f"a {kind_of(value)} that cannot be shown"
+
+
+def _quote_parts(
+    value: "list[object] | tuple[object, ...] | dict[object, object]", levels: int, room: int
+) -> str:
+    begin, end = _BRACKETS[type(value)]
+    if not value or levels == 0:
+        return f"{begin}...{end}" if value else f"{begin}{end}"
+    parts: list[str] = []
+    for part in value:
+        if room < 0:
+            parts.append("...")
+            break
+        text = _quote(part, levels - 1, room)
+        if type(value) is dict:
+            text = f"{text}: {_quote(value[part], levels - 1, room)}"
+        parts.append(text)
+        room -= len(text) + len(", ")
+    comma = "," if type(value) is tuple and len(parts) == 1 else ""
+    return f"{begin}{', '.join(parts)}{comma}{end}"

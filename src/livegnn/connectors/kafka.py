@@ -14,7 +14,7 @@ from typing import Final, get_args
 from livegnn.connectors.partitions import Arrived, Begin, Partitions, Unreachable, check_place
 from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError
 from livegnn.events import Events
-from livegnn.log import Origin
+from livegnn.log import Appended, Origin
 from livegnn.log.kafka.connection import Connection, Settings
 from livegnn.log.origins import check_origin
 from livegnn.runtime import Runtime
@@ -152,7 +152,7 @@ class JsonLinesTopic:
         if self._runtime.failure is not None:
             raise SourceError(f"the source {self.name!r} ends with the runtime: {self._runtime.failure}")
         try:
-            outcomes = self._runtime.append_all(entries, None, origins)
+            outcomes = self._append_all(entries, origins)
         except OverloadedError as error:
             self._wait(str(error), error.retry_after)
             return False
@@ -173,6 +173,21 @@ class JsonLinesTopic:
                 reason,
             )
         return True
+
+    def _append_all(
+        self, entries: Sequence[Events | InputError], origins: Sequence[Origin]
+    ) -> Sequence[Appended | InputError]:
+        """As the runtime's, but a message that makes it fail in a way that nobody foresaw is a bad one."""
+        try:
+            return self._runtime.append_all(entries, None, origins)
+        except LiveGNNError:
+            raise
+        except Exception as error:
+            if len(entries) > 1:  # what has been stored of them is not stored again
+                return [self._append_all([one], [at])[0] for one, at in zip(entries, origins, strict=True)]
+            if isinstance(entries[0], InputError):
+                raise
+            return self._runtime.append_all([_unforeseen(error)], None, origins)
 
     def _wait(self, reason: str, seconds: float) -> None:
         if self.waits is None:
@@ -198,6 +213,16 @@ def _decode(value: bytes | None) -> Events | InputError:
         return Events.from_json_lines(value)
     except InputError as error:
         return error
+    except Exception as error:
+        return _unforeseen(error)
+
+
+def _unforeseen(error: Exception) -> InputError:
+    """Whatever one message does, those after it are read: it is a bad message, and the log says why."""
+    _logger.error("a message makes its reader fail", exc_info=error)
+    return InputError(
+        f"a message must be events, got one that makes its reader fail: {type(error).__name__}: {error}"
+    )
 
 
 def _grouped(arrived: Iterable[Arrived]) -> Iterator[list[Arrived]]:

@@ -14,6 +14,7 @@ from livegnn.errors import InputError
 from livegnn.events.chunk import EDGE_KINDS, to_edge_type
 from livegnn.events.json_lines import FIELDS, NAMES
 from livegnn.types import EdgeType, Ids, NodeType
+from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     from livegnn.events.builder import Events
@@ -43,7 +44,7 @@ def decode(table: pa.Table | pa.RecordBatch, events: "Events") -> None:
     unknown = [name for name in table.column_names if name not in COLUMNS]
     if unknown:
         raise InputError(
-            f"the columns of an Arrow table must be among {', '.join(COLUMNS)}, got {unknown[0]!r}"
+            f"the columns of an Arrow table must be among {', '.join(COLUMNS)}, got {quoted(unknown[0])}"
         )
     if "event" not in table.column_names:
         raise InputError(
@@ -116,7 +117,7 @@ def _append(events: "Events", rows: dict[str, pa.Array], start: int) -> None:
     """Appends one run of rows that starts at row `start` of the table."""
     event = rows["event"][0].as_py()
     if event not in FIELDS:
-        raise InputError(f"row {start}: 'event' must be one of {', '.join(FIELDS)}, got {event!r}")
+        raise InputError(f"row {start}: 'event' must be one of {', '.join(FIELDS)}, got {quoted(event)}")
     required, optional = FIELDS[event]
     for name, column in rows.items():
         if (

@@ -19,6 +19,7 @@ import numpy as np
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events.chunk import EDGE_KINDS, KINDS, Chunk
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, Ids, NodeType
+from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
@@ -103,18 +104,20 @@ def encode_text(ids: "Shaped[Ids, 'events']") -> bytes:
     text = "\0".join(ids.tolist())
     if text.count("\0") != len(ids) - 1:
         bad = next(id_ for id_ in ids.tolist() if "\0" in id_)
-        raise InputError(f"text ids must not contain NUL characters, got {bad!r}")
+        raise InputError(f"text ids must not contain NUL characters, got {quoted(bad)}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"text ids must be valid Unicode, got {text[error.start : error.end]!r}") from error
+        raise InputError(
+            f"text ids must be valid Unicode, got {quoted(text[error.start : error.end])}"
+        ) from error
 
 
 def _encode_name(name: str) -> bytes:
     try:
         data = name.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"the name of a type must be valid Unicode, got {name!r}") from error
+        raise InputError(f"the name of a type must be valid Unicode, got {quoted(name)}") from error
     if len(data) > 0xFFFF:
         raise InputError(f"the name of a type must be at most 65535 bytes long, got {len(data)}")
     return _U16.pack(len(data)) + data
@@ -128,7 +131,9 @@ def decode(data: bytes) -> list[Chunk]:
         )
     magic, version, count, checksum = _HEADER.unpack_from(data)
     if magic != MAGIC:
-        raise FileFormatError(f"events must begin with {MAGIC!r}, got {magic!r}: this is something else")
+        raise FileFormatError(
+            f"events must begin with {MAGIC!r}, got {quoted(magic)}: this is something else"
+        )
     if not 1 <= version <= VERSION:
         raise FileFormatError(
             f"events must be of a version from 1 to {VERSION}, got {version}: update livegnn to read them"

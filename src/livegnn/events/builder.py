@@ -22,7 +22,7 @@ from livegnn.events.chunk import (
     to_weight,
 )
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, Ids, NodeType
-from livegnn.wording import kind_of
+from livegnn.wording import kind_of, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -288,10 +288,10 @@ def _equal(a: Chunk, b: Chunk) -> bool:
 
 def _name(chunk: Chunk, row: int) -> str:
     """An event's node or edge, as it was given, and its type."""
-    shown = repr(chunk.ids[row].item())
+    shown = quoted(chunk.ids[row].item())
     if chunk.dst is None:
-        return f"node {shown} of type {chunk.type!r}"
-    return f"edge {shown} -> {chunk.dst[row].item()!r} of type {chunk.type}"
+        return f"node {shown} of type {quoted(chunk.type)}"
+    return f"edge {shown} -> {quoted(chunk.dst[row].item())} of type {chunk.type}"
 
 
 def _check_text(ids: Ids) -> None:

@@ -21,6 +21,7 @@ from livegnn.types import (
     Keys,
     NodeType,
 )
+from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -146,7 +147,7 @@ def to_key(value: NumbersLike, n: int) -> "UInt32[Keys, 'events']":
         raise InputError(f"key must have one value for each of the {n} edges, got shape {array.shape}")
     if array.size and (array.dtype.kind not in "iu" or array.min() < 0 or array.max() > _LARGEST_KEY):
         shown = array[(array < 0) | (array > _LARGEST_KEY)] if array.dtype.kind in "iu" else array
-        raise InputError(f"key must be integers from 0 to 2^32 - 1, got {shown.tolist()[0]!r}")
+        raise InputError(f"key must be integers from 0 to 2^32 - 1, got {quoted(shown.tolist()[0])}")
     return np.ascontiguousarray(array, dtype=np.uint32)
 
 
@@ -197,7 +198,7 @@ def to_node_type(value: NodeType | None) -> NodeType:
     if value is None:
         return DEFAULT_NODE_TYPE
     if not isinstance(value, str):
-        raise InputError(f"node_type must be text, got {value!r}")
+        raise InputError(f"node_type must be text, got {quoted(value)}")
     return value
 
 
@@ -207,7 +208,7 @@ def to_edge_type(value: EdgeType | None) -> EdgeType:
         return DEFAULT_EDGE_TYPE
     if isinstance(value, (tuple, list)) and len(value) == 3 and all(isinstance(part, str) for part in value):
         return (value[0], value[1], value[2])
-    raise InputError(f"edge_type must be (source type, relation, target type), got {value!r}")
+    raise InputError(f"edge_type must be (source type, relation, target type), got {quoted(value)}")
 
 
 def same_columns(a: Chunk, b: Chunk) -> bool:
@@ -244,4 +245,4 @@ def _describe(array: "npt.NDArray[np.generic]") -> str:
         odd = [one for one in objects if type(one) is bool or not isinstance(one, (int, float, np.number))]
         example = odd[0] if odd else max(objects, key=abs)
     name = type(example).__name__ if array.dtype.kind == "O" else str(array.dtype)
-    return f"{name}, as in {example!r}"
+    return f"{name}, as in {quoted(example)}"

@@ -12,6 +12,7 @@ from livegnn.errors import InputError
 from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, FloatArray, Ids
+from livegnn.wording import quoted
 
 NAMES: Final[dict[str, Kind]] = {
     "add_edge": "add_edges",
@@ -43,17 +44,17 @@ def decode(text: str | bytes) -> list[Chunk]:
             text = text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                f"JSON lines must be valid Unicode, got {text[error.start : error.end]!r}"
+                f"JSON lines must be valid Unicode, got {quoted(text[error.start : error.end])}"
             ) from error
     if not isinstance(text, bytes):
-        raise InputError(f"JSON lines must be text or bytes, got {_show(text)}: of dicts, use from_records")
+        raise InputError(f"JSON lines must be text or bytes, got {quoted(text)}: of dicts, use from_records")
     return collect(parse_lines(text))
 
 
 def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> list[Chunk]:
     """The chunks of events that are parsed JSON. Raises an InputError that names the position, from 0."""
     if isinstance(records, (str, bytes, Mapping)) or not isinstance(records, Sequence):
-        raise InputError(f"events must be a list of objects, got {_show(records)}")
+        raise InputError(f"events must be a list of objects, got {quoted(records)}")
     return collect((f"events[{position}]", record) for position, record in enumerate(records))
 
 
@@ -66,9 +67,9 @@ def parse_lines(text: bytes) -> "Iterator[tuple[str, JSON]]":
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
-            raise InputError(f"line {number}: expected a JSON object, got {_show(line)}: {error}") from error
+            raise InputError(f"line {number}: expected a JSON object, got {quoted(line)}: {error}") from error
         if (key := repeated_key(line, record)) is not None:
-            raise InputError(f"line {number}: expected each field once, got {key!r} twice")
+            raise InputError(f"line {number}: expected each field once, got {quoted(key)} twice")
         yield f"line {number}", record
 
 
@@ -96,17 +97,18 @@ def collect(records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]") -> list[
 def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...]:
     """The shape of an event, which all events of a chunk must share. Raises InputError if it is malformed."""
     if not isinstance(record, Mapping):
-        raise InputError(f"{place}: expected a JSON object with a field 'event', got {_show(record)}")
+        raise InputError(f"{place}: expected a JSON object with a field 'event', got {quoted(record)}")
     event = record.get("event")
     if not isinstance(event, str) or event not in FIELDS:
-        raise InputError(f"{place}: expected 'event' to be one of {', '.join(FIELDS)}, got {_show(event)}")
+        raise InputError(f"{place}: expected 'event' to be one of {', '.join(FIELDS)}, got {quoted(event)}")
     required, optional = FIELDS[event]
     for name in record:
         if name != "event" and name not in required and name not in optional:
             near = difflib.get_close_matches(name, [*required, *optional], n=1)
             hint = f": did you mean {near[0]!r}?" if near else ""
             raise InputError(
-                f"{place}: {event} has the fields {', '.join((*required, *optional))}, got {name!r}{hint}"
+                f"{place}: {event} has the fields {', '.join((*required, *optional))}, got "
+                f"{quoted(name)}{hint}"
             )
     for name, value in record.items():
         if value is None:
@@ -114,7 +116,7 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
             raise InputError(f"{place}: expected a value for {name!r}, got null{without}")
     for name in required:
         if name not in record:
-            raise InputError(f"{place}: expected a field {name!r} for {event}, got {_show(record)}")
+            raise InputError(f"{place}: expected a field {name!r} for {event}, got {quoted(record)}")
     name = "edge_attr" if NAMES[event] in EDGE_KINDS else "x"
     x = record.get(name)
     width = None if x is None else _check_row(place, name, x)
@@ -133,7 +135,7 @@ def _check_id(place: str, name: str, value: JSON) -> type:
     if type(value) is str and "\0" not in value:
         return str
     raise InputError(
-        f"{place}: expected {name!r} to be an integer from 0 to 2^63 - 1 or text, got {_show(value)}"
+        f"{place}: expected {name!r} to be an integer from 0 to 2^63 - 1 or text, got {quoted(value)}"
     )
 
 
@@ -141,7 +143,7 @@ def _check_number(place: str, name: str, value: JSON, largest: float) -> bool:
     if value is None:
         return False
     if type(value) not in (int, float) or not -largest <= value <= largest:  # type: ignore[operator]
-        raise InputError(f"{place}: expected {name!r} to be a finite number, got {_show(value)}")
+        raise InputError(f"{place}: expected {name!r} to be a finite number, got {quoted(value)}")
     return True
 
 
@@ -149,16 +151,16 @@ def _check_key(place: str, value: JSON) -> bool:
     if value is None:
         return False
     if type(value) is not int or not 0 <= value <= _LARGEST_KEY:
-        raise InputError(f"{place}: expected 'key' to be an integer from 0 to 2^32 - 1, got {_show(value)}")
+        raise InputError(f"{place}: expected 'key' to be an integer from 0 to 2^32 - 1, got {quoted(value)}")
     return True
 
 
 def _check_row(place: str, name: str, x: JSON) -> int:
     if not isinstance(x, list) or not set(map(type, x)) <= {int, float}:
-        raise InputError(f"{place}: expected {name!r} to be a list of numbers, got {_show(x)}")
+        raise InputError(f"{place}: expected {name!r} to be a list of numbers, got {quoted(x)}")
     if x and not -_LARGEST_FLOAT <= min(x) <= max(x) <= _LARGEST_FLOAT:  # type: ignore[operator, type-var]
         raise InputError(
-            f"{place}: expected {name!r} to be finite numbers that float32 can hold, got {_show(x)}"
+            f"{place}: expected {name!r} to be finite numbers that float32 can hold, got {quoted(x)}"
         )
     return len(x)
 
@@ -168,7 +170,7 @@ def _node_type(place: str, value: JSON) -> str:
         return DEFAULT_NODE_TYPE
     if isinstance(value, str):
         return value
-    raise InputError(f"{place}: expected 'node_type' to be text, got {_show(value)}")
+    raise InputError(f"{place}: expected 'node_type' to be text, got {quoted(value)}")
 
 
 def _edge_type(place: str, value: JSON) -> tuple[str, ...]:
@@ -177,7 +179,7 @@ def _edge_type(place: str, value: JSON) -> tuple[str, ...]:
     if isinstance(value, (list, tuple)) and len(value) == 3 and all(isinstance(part, str) for part in value):
         return tuple(str(part) for part in value)
     raise InputError(
-        f"{place}: expected 'edge_type' to be [source type, relation, target type], got {_show(value)}"
+        f"{place}: expected 'edge_type' to be [source type, relation, target type], got {quoted(value)}"
     )
 
 
@@ -264,8 +266,3 @@ def _records(chunks: Iterable[Chunk]) -> Iterator[dict[str, JSON]]:
             columns[name] = column.tolist()
         for row in zip(*columns.values(), strict=True):
             yield constant | dict(zip(columns, row, strict=True))
-
-
-def _show(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."

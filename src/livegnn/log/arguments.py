@@ -7,6 +7,7 @@ from livegnn.arguments import whole
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.log import Origin
+from livegnn.wording import quoted
 
 LARGEST_SEQ: Final = 2**63 - 1
 
@@ -57,7 +58,7 @@ def check_text(value: object, name: str) -> str:
             pass
         else:
             return value
-    raise InputError(f"{name} must be text of valid Unicode, got {value!r:.80}")
+    raise InputError(f"{name} must be text of valid Unicode, got {quoted(value)}")
 
 
 def _check_list(value: object, name: str) -> None:

@@ -17,6 +17,7 @@ from livegnn.arguments import not_negative
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.log.checksums import add_checksum, check_row
+from livegnn.wording import quoted
 
 RETRY_KEY: Final = "retry of "
 """Before the number of a refused entry: the key under which it is appended again."""
@@ -37,8 +38,8 @@ class Known(NamedTuple):
         """Raises InputError if `events` are not those of the entry."""
         if checksum(events) != self.crc32:
             raise InputError(
-                f"an idempotency key must come with the same events each time, got {self.key!r} with others "
-                f"than those of entry {self.seq}: give each request a key of its own"
+                f"an idempotency key must come with the same events each time, got {quoted(self.key)} with "
+                f"others than those of entry {self.seq}: give each request a key of its own"
             )
 
 
@@ -52,7 +53,7 @@ def check_key(key: object) -> None:
     """Raises InputError for what is no idempotency key."""
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST or not key.isprintable():
         raise InputError(
-            f"an idempotency key must be text of 1 to {_LONGEST} printable characters, got {key!r:.80}"
+            f"an idempotency key must be text of 1 to {_LONGEST} printable characters, got {quoted(key)}"
         )
 
 

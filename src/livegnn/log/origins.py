@@ -14,6 +14,7 @@ import apsw
 from livegnn.errors import InputError
 from livegnn.log import Origin
 from livegnn.log.checksums import add_checksum, check_row
+from livegnn.wording import quoted
 
 LONGEST_SOURCE: Final = 255
 _LARGEST: Final = 2**63 - 1
@@ -40,7 +41,7 @@ def check_origin(origin: object) -> Origin:
             return Origin(*origin)
     raise InputError(
         f"an origin must be (source, partition, offset): text of 1 to {LONGEST_SOURCE} printable characters, "
-        f"and two integers from 0 to 2^63 - 1, perhaps with a payload of bytes, got {origin!r:.120}"
+        f"and two integers from 0 to 2^63 - 1, perhaps with a payload of bytes, got {quoted(origin)}"
     )
 
 

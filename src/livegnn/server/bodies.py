@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from livegnn.errors import InputError
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.types import JSON
+from livegnn.wording import quoted
 
 LARGEST_BODY: Final = 64 * 2**20
 LARGEST_MODEL: Final = 2**30
@@ -47,7 +48,7 @@ def media_type_of(request: Request) -> str:
 def parse(type_: type[_Body], body: bytes, media_type: str) -> _Body:
     """The body as what a route takes. Raises InputError, or RequestValidationError for its parts."""
     if media_type != "application/json":
-        raise UnknownMediaType(f"the body must come as application/json, got {media_type!r}")
+        raise UnknownMediaType(f"the body must come as application/json, got {quoted(media_type)}")
     try:
         return type_.model_validate(_parse_json(body))
     except ValidationError as error:
@@ -58,14 +59,16 @@ def parse(type_: type[_Body], body: bytes, media_type: str) -> _Body:
 def parse_records(body: bytes, media_type: str) -> Sequence[JSON]:
     """The list `events` of a JSON body. Raises InputError for anything else."""
     if media_type != "application/json":
-        raise UnknownMediaType(f"events must come as application/json or {LINE_TYPES[0]}, got {media_type!r}")
+        raise UnknownMediaType(
+            f"events must come as application/json or {LINE_TYPES[0]}, got {quoted(media_type)}"
+        )
     content = _parse_json(body)
     if not isinstance(content, dict) or set(content) != {"events"}:
         got = ", ".join(content) if isinstance(content, dict) else type(content).__name__
         raise InputError(f"the body must be an object with the one field 'events', got {got or 'none'}")
     records = content["events"]
     if not isinstance(records, list):
-        raise InputError(f"events must be a list of objects, got {records!r}")
+        raise InputError(f"events must be a list of objects, got {quoted(records)}")
     return records
 
 
@@ -73,9 +76,9 @@ def _parse_json(body: bytes) -> JSON:
     try:
         content: JSON = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise InputError(f"the body must be JSON, got {body[:60]!r}: {error}") from error
+        raise InputError(f"the body must be JSON, got {quoted(body[:60])}: {error}") from error
     if (key := repeated_key(body, content)) is not None:
-        raise InputError(f"each object of the body must have a field once, got {key!r} twice")
+        raise InputError(f"each object of the body must have a field once, got {quoted(key)} twice")
     return content
 
 

@@ -13,6 +13,7 @@ from livegnn.events.builder import from_chunks
 from livegnn.events.json_lines import collect, parse_lines
 from livegnn.server.bodies import LINE_TYPES, parse_records
 from livegnn.types import JSON
+from livegnn.wording import quoted
 
 _KEY: Final = "idempotency_key"
 _Given = TypeVar("_Given")
@@ -90,7 +91,7 @@ def _without_key(place: str, content: JSON) -> _Record:
         return _Record(place, content, None)
     key = content[_KEY]
     if not isinstance(key, str):
-        raise InputError(f"{place}: expected {_KEY!r} to be text, got {key!r:.80}")
+        raise InputError(f"{place}: expected {_KEY!r} to be text, got {quoted(key)}")
     return _Record(place, {name: value for name, value in content.items() if name != _KEY}, key)
 
 

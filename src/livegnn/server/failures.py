@@ -25,6 +25,7 @@ from livegnn.errors import (
 )
 from livegnn.server.appends import LoopEnded
 from livegnn.server.bodies import BodyTooLarge, UnknownMediaType, to_json
+from livegnn.wording import quoted
 
 _LONGEST_PATH: Final = 100
 _METHODS_OF_FILES: Final = ("GET", "HEAD")  # those of a dashboard
@@ -121,7 +122,7 @@ async def answer_failure(request: Request, error: Exception) -> Response:
 async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     problems = [
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {problem.get('input')!r}"
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {quoted(problem.get('input'))}"
         for problem in error.errors()
     ]
     return to_answer("InputError", "; ".join(problems), 400)

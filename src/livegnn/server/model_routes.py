@@ -14,6 +14,7 @@ from livegnn.inference import EngineOptions, Mode
 from livegnn.model import Model
 from livegnn.runtime import ModelState, Runtime
 from livegnn.server.bodies import LARGEST_MODEL, media_type_of, parse, read_body, to_json
+from livegnn.wording import quoted
 
 
 class ModelAnswer(BaseModel):
@@ -116,8 +117,8 @@ def _add_deploying(router: APIRouter, runtime: Runtime) -> None:
         """Compute a model, whose file is the body, beside the loop; `/v1/models` shows when it follows."""
         if media_type_of(request) != "application/octet-stream":
             raise InputError(
-                f"a model must come as application/octet-stream, got {media_type_of(request)!r}: send the "
-                "file that Model.save wrote"
+                f"a model must come as application/octet-stream, got {quoted(media_type_of(request))}: "
+                "send the file that Model.save wrote"
             )
         body = await read_body(request, LARGEST_MODEL)
         return await run_in_threadpool(_deploy, runtime, name, body, mode)

@@ -18,6 +18,7 @@ from livegnn.errors import InputError
 from livegnn.events.chunk import to_ids
 from livegnn.graph import Graph
 from livegnn.types import Ids
+from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
@@ -109,12 +110,14 @@ def _check(given: list[str], known: dict[str, bool]) -> None:
     for name in given:
         if name not in known:
             if not known:
-                raise InputError(f"this address takes no parameters, got {name!r}")
+                raise InputError(f"this address takes no parameters, got {quoted(name)}")
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f": did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"the query may have the parameters {', '.join(known)}, got {name!r}{hint}")
+            hint = f": did you mean {quoted(near[0])}?" if near else ""
+            raise InputError(
+                f"the query may have the parameters {', '.join(known)}, got {quoted(name)}{hint}"
+            )
         if not known[name] and given.count(name) > 1:
-            raise InputError(f"the query must have {name!r} once, got it {given.count(name)} times")
+            raise InputError(f"the query must have {quoted(name)} once, got it {given.count(name)} times")
 
 
 def _check_encoding(part: bytes) -> None:
@@ -124,7 +127,7 @@ def _check_encoding(part: bytes) -> None:
         if b"%" in part:
             unquote_to_bytes(part).decode()
     except UnicodeDecodeError as error:
-        raise InputError(f"an address must be UTF-8, percent-encoded, got {part!r}: {error}") from None
+        raise InputError(f"an address must be UTF-8, percent-encoded, got {quoted(part)}: {error}") from None
 
 
 def split_ids(given: Sequence[str]) -> list[str]:
@@ -139,8 +142,8 @@ def parse_ids(graph: Graph, texts: Sequence[str]) -> "Shaped[Ids, 'ids']":
     for text in texts:
         if not INTEGER.fullmatch(text):
             raise InputError(
-                f"ids must be integers in this graph, got {text!r}: write 17 as 17, without spaces, +, _ and "
-                "leading zeros"
+                f"ids must be integers in this graph, got {quoted(text)}: write 17 as 17, without spaces, "
+                "+, _ and leading zeros"
             )
         if len(text) > _MOST_DIGITS:
             raise InputError(f"ids must be ids from 0 to 2^63 - 1, got {text[:_MOST_DIGITS]}...")

@@ -11,6 +11,7 @@ from livegnn.events.chunk import to_ids
 from livegnn.runtime import Runtime
 from livegnn.server.query import LARGEST_SEQ
 from livegnn.types import Ids
+from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     from jaxtyping import Shaped
@@ -57,5 +58,5 @@ def ids_of(runtime: Runtime, ids: Sequence[int | str]) -> "Shaped[Ids, 'ids']":
         return np.empty(0, np.str_) if text else np.empty(0, np.int64)
     values = to_ids(list(ids), "ids")  # type: ignore[arg-type]
     if (values.dtype.kind == "U") != text:
-        raise InputError(f"ids must be {'text' if text else 'integers'} in this graph, got {ids[0]!r}")
+        raise InputError(f"ids must be {'text' if text else 'integers'} in this graph, got {quoted(ids[0])}")
     return values

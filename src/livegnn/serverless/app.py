@@ -14,6 +14,7 @@ import uvicorn
 from livegnn.errors import InputError, OverloadedError
 from livegnn.server.listening import accepting
 from livegnn.serverless.bodies import LARGEST_BODY, Answer, answer_error, answer_problem, refuse_parameters
+from livegnn.wording import quoted
 
 GRACE_SECONDS: Final = 8
 """Which requests have to be answered after SIGTERM: of the ten that Cloud Run gives, two are for the rest."""
@@ -103,7 +104,7 @@ class Application:
             return answer_error(error), {}
         media_type = _media_type(scope)
         if method == "POST" and media_type != "application/json":
-            message = f"the body must come as application/json, got {media_type!r:.100}"
+            message = f"the body must come as application/json, got {quoted(media_type)}"
             return answer_problem("UnknownMediaType", message, 415), {}
         try:
             async with asyncio.timeout(_BODY_SECONDS if self._stops else None) as limit:

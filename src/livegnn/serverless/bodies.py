@@ -17,6 +17,7 @@ from livegnn.errors import (
     UnknownNodeError,
     shortened,
 )
+from livegnn.wording import quoted
 
 LARGEST_BODY: Final = 64 * 2**20
 LONGEST_WAIT: Final = 300.0
@@ -62,17 +63,17 @@ def read_asked(body: bytes | str) -> Asked:
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"the body must be JSON, got {body[:60]!r}: {error}") from error
+        raise InputError(f"the body must be JSON, got {quoted(body[:60])}: {error}") from error
     if not isinstance(content, dict) or "ids" not in content:
-        raise InputError(f"the body must be an object with the field 'ids', got {_shown(content)}")
+        raise InputError(f"the body must be an object with the field 'ids', got {quoted(content)}")
     if unknown := [name for name in content if name not in _FIELDS]:
-        raise InputError(f"the body may have the fields {', '.join(_FIELDS)}, got {unknown[0]!r}")
+        raise InputError(f"the body may have the fields {', '.join(_FIELDS)}, got {quoted(unknown[0])}")
     min_seq, timeout = content.get("min_seq", 0), content.get("timeout", 10.0)
     if type(min_seq) is not int or not 0 <= min_seq <= _LARGEST_INTEGER:
-        raise InputError(f"min_seq must be an integer from 0 to 2^63 - 1, got {_shown(min_seq)}")
+        raise InputError(f"min_seq must be an integer from 0 to 2^63 - 1, got {quoted(min_seq)}")
     if type(timeout) not in (int, float) or not 0 < timeout <= LONGEST_WAIT:
         raise InputError(
-            f"timeout must be a number of seconds above 0, at most {LONGEST_WAIT:g}, got {_shown(timeout)}"
+            f"timeout must be a number of seconds above 0, at most {LONGEST_WAIT:g}, got {quoted(timeout)}"
         )
     return Asked(_ids(content["ids"]), min_seq, float(timeout))
 
@@ -83,7 +84,7 @@ def refuse_parameters(query: str | Iterable[str]) -> None:
     if isinstance(query, str):
         query = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
     for name in query:
-        raise InputError(f"this address takes no parameters, got {_shown(name)}")
+        raise InputError(f"this address takes no parameters, got {quoted(name)}")
 
 
 def answer_error(error: Exception) -> Answer:
@@ -135,7 +136,7 @@ def answer_json(content: object, status: int = 200, retry_after: float | None = 
 
 def _ids(given: object) -> list[int] | list[str]:
     if not isinstance(given, list):
-        raise InputError(f"ids must be a list of integers or of texts, got {_shown(given)}")
+        raise InputError(f"ids must be a list of integers or of texts, got {quoted(given)}")
     kinds = {type(one) for one in given}
     if kinds <= {int}:
         if given and not 0 <= min(given) <= max(given) <= _LARGEST_INTEGER:
@@ -143,14 +144,14 @@ def _ids(given: object) -> list[int] | list[str]:
             raise InputError(f"ids must be integers from 0 to 2^63 - 1, got {wrong}")
     elif kinds != {str}:
         wrong = [one for one in given if type(one) not in (int, str)]
-        found = f"{_shown(wrong[0])} in it" if wrong else "both"
+        found = f"{quoted(wrong[0])} in it" if wrong else "both"
         raise InputError(f"ids must be a list of integers or of texts, got {found}")
     else:
         check_lengths(given, "ids")
         for one in given:
             if "\0" in one or any("\ud800" <= letter <= "\udfff" for letter in one):
                 raise InputError(
-                    f"a text id must have no NUL and no half of a surrogate pair, got {_shown(one)}"
+                    f"a text id must have no NUL and no half of a surrogate pair, got {quoted(one)}"
                 )
     return given
 
@@ -160,14 +161,9 @@ def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"each object of the body must have a field once, got {twice!r} twice")
+        raise InputError(f"each object of the body must have a field once, got {quoted(twice)} twice")
     return found
 
 
 def _refuse_constant(name: str) -> float:
     raise InputError(f"the body must be JSON, got {name}")
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."

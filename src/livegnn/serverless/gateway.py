@@ -27,6 +27,7 @@ from livegnn.serverless.bodies import (
     read_asked,
     says_store_away,
 )
+from livegnn.wording import quoted
 
 Policy: TypeAlias = Literal["round-robin", "least-loaded"]
 
@@ -46,7 +47,7 @@ class Spread:
 
     def __init__(self, nodes: int, policy: Policy) -> None:
         if policy not in ("round-robin", "least-loaded"):
-            raise InputError(f"policy must be 'round-robin' or 'least-loaded', got {policy!r}")
+            raise InputError(f"policy must be 'round-robin' or 'least-loaded', got {quoted(policy)}")
         self._policy = policy
         self._turn = 0
         self.load = [0] * nodes
@@ -91,7 +92,9 @@ class Gateway:
             raise InputError("nodes must have at least one address, got none")
         for node in nodes:
             if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", node):
-                raise InputError(f"a node must be an address such as http://10.0.0.7:8080, got {node!r}")
+                raise InputError(
+                    f"a node must be an address such as http://10.0.0.7:8080, got {quoted(node)}"
+                )
         self._nodes = [node.rstrip("/") for node in nodes]
         self._spread, self._clock = Spread(len(nodes), policy), clock
         self._client = httpx.AsyncClient(limits=httpx.Limits(max_connections=None))
@@ -178,7 +181,7 @@ class Gateway:
         try:
             found = await self._client.get(f"{node}/v1/health", timeout=_HEALTH_SECONDS)
         except httpx.TransportError as error:
-            return f"cannot be reached: {error!r}"
+            return f"cannot be reached: {quoted(error)}"
         return "ok" if found.status_code == httpx.codes.OK else f"answers {found.status_code}"
 
     def _note_failure(self, node: int) -> None:

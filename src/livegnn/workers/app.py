@@ -19,6 +19,7 @@ from livegnn.server.query import CheckedRoute, answer_head
 from livegnn.server.requests import PredictionRequest
 from livegnn.server.sample_routes import describe
 from livegnn.types import IntArray
+from livegnn.wording import quoted
 from livegnn.workers.hot_path import HotPath
 from livegnn.workers.plan import integer_ids
 from livegnn.workers.serving import ServedPredictions, ServingWorker
@@ -116,7 +117,7 @@ async def read_request(request: Request) -> PredictionRequest:
     """The body of a request. Raises InputError."""
     wanted = parse(PredictionRequest, await read_body(request), media_type_of(request))
     if wanted.model is not None:
-        raise InputError(f"a serving worker has one model, got a request for {wanted.model!r}")
+        raise InputError(f"a serving worker has one model, got a request for {quoted(wanted.model)}")
     return wanted
 
 

@@ -29,6 +29,7 @@ from livegnn.log.bad_messages import Unread
 from livegnn.log.keys import check_key
 from livegnn.log.origins import check_origin
 from livegnn.types import JSON
+from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
@@ -100,7 +101,7 @@ def encode(
 def decode(value: bytes) -> Message:
     """What `encode` was given. Raises FileFormatError for anything else."""
     if len(value) < _BEGIN or value[:4] != MAGIC:
-        raise FileFormatError(f"a message of events must begin with {MAGIC!r}, got {value[:8]!r}")
+        raise FileFormatError(f"a message of events must begin with {MAGIC!r}, got {quoted(value[:8])}")
     _, version, count, notes_length = _HEADER.unpack_from(value)
     if version != VERSION:
         raise FileFormatError(f"a message of events must be of version {VERSION}, got {version}")
@@ -138,7 +139,7 @@ def to_row(unread: Unread) -> list[JSON]:
 def to_unread(row: object) -> Unread:
     """What `to_row` was given. Raises TypeError or ValueError."""
     if not isinstance(row, list) or list(map(type, row)) != [str, str, int]:
-        raise TypeError(f"what was not read must be a reason, bytes and a size, got {row!r:.80}")
+        raise TypeError(f"what was not read must be a reason, bytes and a size, got {quoted(row)}")
     reason, payload, size = row
     return Unread(reason, base64.b64decode(payload, validate=True), size)
 
@@ -167,11 +168,11 @@ def _parse_notes(
         return (), (), ()
     parsed = json.loads(notes)
     if not isinstance(parsed, dict):
-        raise TypeError(f"notes must be an object, got {parsed!r:.80}")
+        raise TypeError(f"notes must be an object, got {quoted(parsed)}")
     keys, origins, bad = (parsed.get(name, []) for name in ("keys", "origins", "bad"))
     for name, given in (("keys", keys), ("origins", origins), ("bad", bad)):
         if not isinstance(given, list) or len(given) not in (0, count):
-            raise ValueError(f"{name} of {count} entries must be a list, got {given!r:.80}")
+            raise ValueError(f"{name} of {count} entries must be a list, got {quoted(given)}")
     for key in keys:
         if key is not None:
             check_key(key)
