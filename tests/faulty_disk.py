@@ -51,13 +51,20 @@ class FaultyDisk(apsw.VFS):
 
     @contextmanager
     def has_files(self, patch: pytest.MonkeyPatch) -> Iterator[None]:
-        """Files that `livegnn.atomic_file` writes are on this disk too."""
+        """Files that `livegnn.atomic_file` writes are on this disk too, and what is written in place."""
+        pwrite = os.pwrite
 
         def stream(descriptor: int, mode: str) -> io.BufferedWriter:
             return io.BufferedWriter(_Stream(self, descriptor, mode))
 
+        def write_at(descriptor: int, data: "ReadableBuffer", offset: int) -> int:
+            if self.full or self.full_for_files:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return pwrite(descriptor, data, offset)
+
         with patch.context() as patched:
             patched.setattr(livegnn.atomic_file, "open", stream, raising=False)
+            patched.setattr(os, "pwrite", write_at)
             yield
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:

@@ -95,6 +95,10 @@ class DiskFullError(LogError):
     """There is no space for what should be stored. Nothing was stored; it works again when there is space."""
 
 
+class LogBusyError(LogError):
+    """Another program holds the lock for writing to the log. Nothing was stored; it works when it lets go."""
+
+
 class ViewMissingError(LiveGNNError):
     """A view has failed and is being built again. It can be read when that is done."""
 
@@ -122,3 +126,8 @@ def is_disk_full(error: BaseException) -> bool:
     """Whether an error means that there is no space left, or that the user's share of it is used up."""
     no_space = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return no_space or isinstance(error, DiskFullError)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether what failed can work later with nothing changed here: no space is left, or a lock is held."""
+    return is_disk_full(error) or isinstance(error, LogBusyError)

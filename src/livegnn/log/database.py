@@ -12,7 +12,7 @@ from typing import Final
 
 import apsw
 
-from livegnn.errors import DiskFullError, LogError, is_disk_full
+from livegnn.errors import DiskFullError, LogBusyError, LogError, is_disk_full
 from livegnn.log.checksums import checksum_of
 from livegnn.log.location import beside
 
@@ -173,6 +173,8 @@ def make_private(path: Path) -> None:
 
 def _create(connection: apsw.Connection, path: Path) -> None:
     """Makes the tables of a new file; refuses a file of another kind or a later version."""
+    if _version(connection, path) == VERSION:
+        return  # without the lock for writing, which another program may hold
     with transaction(connection):
         version = _version(connection, path)
         if version == VERSION:
@@ -208,8 +210,19 @@ def errors_as_log_errors(action: str, path: Path | str, what: str = "the event l
     except (apsw.Error, OSError, OverflowError, UnicodeDecodeError) as error:
         # SQLite quotes what it cannot read: that may be no text any more, or have several lines.
         reason = " ".join(str(error).split())
-        full = isinstance(error, apsw.FullError) or is_disk_full(error)
+        if isinstance(error, apsw.BusyError):
+            raise LogBusyError(
+                f"cannot {action} {what} {path}: another program has held its lock for writing for "
+                f"{_BUSY_MILLISECONDS / 1000:g} s ({reason}). End that program, or its transaction"
+            ) from error
+        full = _is_full(error) or is_disk_full(error)
         raise (DiskFullError if full else LogError)(f"cannot {action} {what} {path}: {reason}") from error
+
+
+def _is_full(error: Exception) -> bool:
+    """Whether SQLite found no space, be it for the file that its connections share (-shm)."""
+    no_shared = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+    return isinstance(error, apsw.FullError) or no_shared
 
 
 @contextmanager

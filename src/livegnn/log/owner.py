@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from livegnn.errors import LogError
+from livegnn.errors import LogError, is_disk_full
 
 
 class Owner:
@@ -23,8 +23,7 @@ class Owner:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._file, 0)
-            os.write(self._file, b"%d\n" % os.getpid())
+            self._say_who()
         except BlockingIOError:
             holder = os.pread(self._file, 20, 0).decode(errors="replace").strip()
             os.close(self._file)
@@ -35,6 +34,16 @@ class Owner:
         except BaseException:
             os.close(self._file)
             raise
+
+    def _say_who(self) -> None:
+        """Writes the number of the process, for the error of a second one; on a full disk it stays unsaid."""
+        said = b"%d\n" % os.getpid()
+        os.ftruncate(self._file, 0)
+        try:
+            os.pwrite(self._file, said, 0)
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
 
     def _is_at(self, path: Path) -> bool:
         """Whether the file that is held is the one at `path`."""

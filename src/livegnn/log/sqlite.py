@@ -11,20 +11,21 @@ process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite 
 `_appended` for waiters. `log/wal.py` and `log/mark.py` find what SQLite would lose without a word.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 from livegnn.arguments import whole
-from livegnn.errors import FileFormatError, InputError, LogError
+from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events
 from livegnn.log.bad_messages import store_bad
-from livegnn.log.binding import bind_properties
+from livegnn.log.binding import bind_properties, bound_properties, new_properties
 from livegnn.log.checksums import add_checksum
 from livegnn.log.consumers import read_positions
 from livegnn.log.database import (
@@ -47,6 +48,7 @@ from livegnn.log.rows import RowWriter, Tail, chain_before
 from livegnn.log.trimming import forget_retried, trim_step
 from livegnn.log.wal import find_damage
 
+_logger = logging.getLogger(__name__)
 _SMALLEST_PAGE = 512  # of any SQLite database
 _DAY: Final = 86_400
 
@@ -83,13 +85,33 @@ class SqliteLog(SqliteReader):
             self._tail: Tail | None = None
             self._keys = Keys(self._appends, keep_keys_seconds)
             self._group = GroupCommit(self.append_all)
-            # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
-            # taken for what a later one did.
-            self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
-            if acknowledged < self._last:
-                self.sync()  # what a process left that died while it appended
-                self._mark.write(self._last)
+            self._settled = False
+            try:
+                with self._writing("open"):
+                    pass
+            except LogError as error:
+                if not may_pass(error):
+                    raise
+                _logger.warning("the log is read, and cannot be written to yet: %s", error)
             opened.pop_all()
+
+    @contextmanager
+    def _writing(self, action: str) -> Iterator[None]:
+        """The lock of those who write. Whoever is the first of them settles what was left at the start."""
+        with self._write, self._errors(action):
+            if not self._settled:
+                self._settle()
+            yield
+
+    def _settle(self) -> None:
+        """Makes durable what a process left that died while it appended, before anything comes after it."""
+        # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
+        # taken for what a later one did.
+        self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        if self._mark.read() < self._last:
+            self._flush()
+            self._mark.write(self._last)
+        self._settled = True
 
     def append(self, events: Events, *, key: str | None = None) -> int:
         """Stores events durably, as one entry; returns the sequence number of the last one.
@@ -113,7 +135,7 @@ class SqliteLog(SqliteReader):
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
         keys, origins = check_entries(entries, keys, origins)
-        with self._write, self._errors("append to"):
+        with self._writing("append to"):
             writer = RowWriter(self._find_tail(), self._keys, self._appends)
             outcomes = [_add(writer, *given) for given in zip(entries, keys, origins, strict=True)]
             writer.finish()
@@ -175,7 +197,7 @@ class SqliteLog(SqliteReader):
             raise LogError(
                 f"cannot record a batch in {self.path}: {rejection} must be of an entry of {batch}"
             )
-        with self._write, self._errors("record a batch in"), transaction(self._boundaries):
+        with self._writing("record a batch in"), transaction(self._boundaries):
             last = one(self._boundaries, LAST_BATCH)
             if batch.after != last:
                 raise LogError(
@@ -190,7 +212,11 @@ class SqliteLog(SqliteReader):
 
     def sync(self) -> None:
         """Returns when all recorded batches are durable too, whoever reads the file meanwhile."""
-        with self._write, self._errors("flush"), transaction(self._appends):
+        with self._writing("flush"):
+            self._flush()
+
+    def _flush(self) -> None:
+        with transaction(self._appends):
             # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
             row = add_checksum(("synced", str(self._last)))
             self._appends.execute("REPLACE INTO properties VALUES (?, ?, ?)", row)
@@ -201,7 +227,11 @@ class SqliteLog(SqliteReader):
         Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
         replace: take the new values instead.
         """
-        with self._write, self._errors("bind"), transaction(self._appends):
+        with self._write, self._errors("bind"):
+            known = bound_properties(self._appends)
+            if not new_properties(str(self.path), known, properties, replace):
+                return  # a start on a full disk writes nothing
+        with self._writing("bind"), transaction(self._appends):
             bind_properties(self._appends, self.path, properties, replace)
 
     def trim(self, up_to: int) -> int:
@@ -213,7 +243,7 @@ class SqliteLog(SqliteReader):
         up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
         with self._errors("trim"):
             up_to = min([up_to, *read_positions(self.path, flush=True).values()])
-            with self._write, transaction(self._appends):
+            with self._writing("trim"), transaction(self._appends):
                 forget_retried(self._appends)
         end: int | None = self.first_seq() - 1
         while end is not None:
@@ -223,7 +253,7 @@ class SqliteLog(SqliteReader):
         return trimmed
 
     def _trim_step(self, up_to: int) -> int | None:
-        with self._write, self._errors("trim"), transaction(self._appends):
+        with self._writing("trim"), transaction(self._appends):
             self._keys.forget_old()
             try:
                 return trim_step(self._appends, min(up_to, one(self._appends, LAST_BATCH)))

@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 
 from livegnn import _core
 from livegnn.arguments import function
-from livegnn.errors import InputError, LiveGNNError, LogError, is_disk_full
+from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
 from livegnn.graph import Claim, Graph, GraphDelta, View
@@ -38,7 +38,7 @@ from livegnn.runtime.views import Rebuilding, Views, WhenViewFails, check_build
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
-_RETRY_SECONDS = 0.5  # on a full disk
+_RETRY_SECONDS = 0.5  # on a full disk, or while another program holds the log's lock
 
 
 class Chore(Protocol):
@@ -156,7 +156,7 @@ class Loop(Intake):
 
     @property
     def paused(self) -> BaseException | None:
-        """Why the loop waits for space on a disk; None if it does not."""
+        """Why the loop waits, for space on a disk or for the log's lock; None if it does not."""
         return self._paused
 
     @property
@@ -263,19 +263,19 @@ class Loop(Intake):
             self._checkpoints.end()  # what this thread has forked ends with it
 
     def _step_or_pause(self) -> bool:
-        """What `step` does and returns. On a full disk it waits for a moment; nothing is lost or skipped."""
+        """What `step` does and returns. Where that can work later it waits a moment; nothing is skipped."""
         try:
             worked = self.step()
         except (LogError, OSError) as error:
-            if not is_disk_full(error):
+            if not may_pass(error):
                 raise
             if self._paused is None:
-                _logger.error("paused at event %d until there is space: %s", self._seq, error)
+                _logger.error("paused at event %d until this has passed: %s", self._seq, error)
             self._paused = error
             self._retry.wait(_RETRY_SECONDS)
             return True
         if self._paused is not None:
-            _logger.warning("there is space again: going on at event %d", self._seq)
+            _logger.warning("that has passed: going on at event %d", self._seq)
             self._paused = None
         return worked
 

@@ -16,6 +16,7 @@ from livegnn.errors import (
     DiskFullError,
     InputError,
     LiveGNNError,
+    LogBusyError,
     OverloadedError,
     TimeoutExpired,
     UnknownNodeError,
@@ -39,6 +40,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     ViewMissingError: 503,
     WorkerUnavailableError: 503,
     DiskFullError: 503,
+    LogBusyError: 503,
     OverloadedError: 429,
     LiveGNNError: 500,
 }
@@ -58,7 +60,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """The answer for an error of LiveGNN's."""
     status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
     headers = None
-    if isinstance(error, (DiskFullError, WorkerUnavailableError)):
+    if isinstance(error, (DiskFullError, LogBusyError, WorkerUnavailableError)):
         headers = {"retry-after": "1"}
     elif isinstance(error, OverloadedError):
         headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
