@@ -5,8 +5,9 @@ rows), ``arguments``, ``export``, ``decompositions`` and ``reader`` (a module as
 operators, and these as expressions, by ``operators``, ``shape_operators`` and ``row_operators``),
 ``normal_form`` and ``edge_rules`` (the rules), ``classes`` (the reads of each propagation), ``explanation``
 (a report for the user). ``copying`` keeps the module unchanged. ``exported``, ``naming`` and ``program_file``
-begin with a program instead of a module. ``interpreter`` defines the meaning of expressions, ``evaluation``
-the effect of one operation on tensors, ``facts`` properties of expressions.
+begin with a program instead of a module. ``failures`` says why a module cannot be traced. ``interpreter``
+defines the meaning of expressions, ``evaluation`` the effect of one operation on tensors, ``facts`` properties
+of expressions.
 
 The other modules make a model from the normal form. There, each ``scatter`` along edges has one piece, unless
 it is an extremum over edges and own rows, and reads its target only if it must. ``relations``, ``own_loops``

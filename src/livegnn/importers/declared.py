@@ -14,7 +14,8 @@ from torch import nn
 from livegnn.errors import ModelError
 from livegnn.importers.arguments import Found, find_arguments
 from livegnn.importers.assembly import RELATION
-from livegnn.importers.export import call_with, leaves, ordered_layer
+from livegnn.importers.export import call_with, leaves
+from livegnn.importers.failures import ordered_layer
 from livegnn.importers.settings import Metadata, Told, check_joined
 from livegnn.importers.widths import discover
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType

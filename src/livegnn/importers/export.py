@@ -2,7 +2,6 @@
 
 import builtins
 import logging
-import re
 import sys
 import threading
 import traceback
@@ -10,7 +9,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any, TypeAlias, cast
 
 import sympy
@@ -30,6 +28,7 @@ from livegnn.errors import ModelError
 from livegnn.importers.copying import copy_module, keeping_random
 from livegnn.importers.decompositions import decompose
 from livegnn.importers.expressions import Atom, kind_of
+from livegnn.importers.failures import ADVICE, code_lines, explain_failure, where
 
 _LOCK = threading.Lock()
 """Held while tracing, which temporarily replaces functions of torch and PyG."""
@@ -168,7 +167,7 @@ def export_module(
             _refuse_assertions(program, name)
             _refuse_conditions(program, flat.given)
             if tests:
-                raise ModelError(f"{name}: {tests[0]}: {_ADVICE['data-dependent']}")
+                raise ModelError(f"{name}: {tests[0]}: {ADVICE['data-dependent']}")
             graph = decompose(program)
         except ModelError:
             raise
@@ -390,39 +389,6 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
                 yield end
 
 
-def code_lines(trace: str) -> list[str]:
-    """The innermost line of the user's code in a stack, and the innermost line of PyG, if any."""
-    frames = [
-        (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
-        for file, line, code in _FRAME.findall(trace)
-    ]
-    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
-    below = [line for file, line in frames if "/torch_geometric/" in file]
-    return own[-1:] + below[-1:]
-
-
-def where(node: fx.Node) -> str:
-    """The code lines of a node, as the beginning of an error; empty if they are not known."""
-    lines = code_lines(node.meta.get("stack_trace") or "")
-    return " by way of ".join(lines) + ": " if lines else ""
-
-
-_FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
-_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/importers/", "torch_geometric.nn.", "<string>")
-"""Parts of the names of files that are not the user's; PyG generates the code of some of its layers."""
-
-
-def line_of(error: BaseException) -> str:
-    """The innermost line of the user's code in an error's traceback; empty if there is none."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [one for one in frames if not any(library in one.filename for library in _NOT_OWN)]
-    return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}, {own[-1].line!r}" if own else ""
-
-
-_NOT_OWN = ("/torch/", "torch_geometric", "/livegnn/importers/", "/livegnn/model/", "/livegnn/oracle/", "<")
-"""Like `_LIBRARIES`, for tracebacks of errors, which also go through the rest of the package."""
-
-
 def _refuse_assertions(program: ExportedProgram, name: str) -> None:
     """Raises `ModelError` for assertions on values, which a prediction that is kept up to date would skip."""
     for node in program.graph.nodes:
@@ -451,49 +417,3 @@ def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None
                 f"a size decides what it does: it was read where {guard.expr} (sizes of its arguments), and "
                 "a change of the graph may end that: leave the test out, or choose with torch.where"
             )
-
-
-def explain_failure(error: Exception, module: nn.Module) -> str:
-    """Torch's message, with the line of the user's code, and advice if there is any."""
-    ordered = ordered_layer(module)
-    if ordered:
-        return ordered
-    text = str(error) or type(error).__name__
-    said = " ".join(text.strip().split("\n\n")[0].split())[:400]
-    lines = code_lines("".join(traceback.format_exception(error)).split(_CAUSE)[0])
-    advice = next((advice for mark, advice in _ADVICE.items() if mark in text), "")
-    place = f"{' by way of '.join(lines)}{': ' if lines else ''}"
-    return place + (f"{advice} ({said})" if advice else said)
-
-
-def ordered_layer(module: nn.Module) -> str:
-    """Names a layer that depends on an order, which a graph does not have; empty if there is none."""
-    for path, part in module.named_modules():
-        for kind, reason in _ORDERED.items():
-            if any(of.__name__ == kind for of in type(part).__mro__):
-                return f"{path or name_of(part)} is a {name_of(part)}, which {reason}"
-    return ""
-
-
-def name_of(module: nn.Module) -> str:
-    return type(module).__name__
-
-
-_CAUSE = "The above exception was the direct cause"
-_SORTS = "sorts the messages of each node: use sum, mean, max, min, std, var or softmax"
-_ORDERED: Mapping[str, str] = {
-    **dict.fromkeys(("MedianAggregation", "QuantileAggregation", "SortAggregation"), _SORTS),
-    **dict.fromkeys(
-        ("LSTMAggregation", "GRUAggregation", "MLPAggregation"),
-        "depends on the order of the edges, and a graph has none: use sum, mean, max or softmax",
-    ),
-    "SetTransformerAggregation": "lets the messages of a node meet each other: use softmax or attention",
-}
-_ADVICE: Mapping[str, str] = {
-    "data-dependent": (
-        "the way of its computation, a size, or an assertion depends on data: give what is fixed as an "
-        "argument, choose with torch.where, and check the data before they come in"
-    ),
-    "Constraints violated": "it works for one number of nodes or edges alone: a size decides what it does",
-    "torch._dynamo.exc": "it calls what cannot be traced",
-}

@@ -17,8 +17,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 from livegnn.errors import ModelError
 from livegnn.importers.assembly import RELATION, assemble
 from livegnn.importers.explanation import ImportExplanation, explain_program
-from livegnn.importers.export import decompose_program, where
+from livegnn.importers.export import decompose_program
 from livegnn.importers.expressions import kind_of
+from livegnn.importers.failures import where
 from livegnn.importers.naming import Argument, Naming, Said, Types
 from livegnn.importers.program_file import load_program
 from livegnn.importers.reader import Program, read

@@ -12,7 +12,8 @@ from livegnn.importers.assembly import Assembled, assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.copying import keeping_random
 from livegnn.importers.declared import Declared, check_takes_relations, with_relations
-from livegnn.importers.export import call_with, export_module, line_of, ordinary, unwrap
+from livegnn.importers.export import call_with, export_module, ordinary, unwrap
+from livegnn.importers.failures import line_of
 from livegnn.importers.proposal import Proposer
 from livegnn.importers.proposed import Cuts, Proposals, import_proposed
 from livegnn.importers.reader import Program, read

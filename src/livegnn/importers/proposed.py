@@ -18,9 +18,9 @@ from torch_geometric.nn import MessagePassing
 from livegnn.errors import ModelError
 from livegnn.importers.assembly import Assembled, Part
 from livegnn.importers.copying import copy_module
-from livegnn.importers.export import line_of
 from livegnn.importers.expressions import Atom, Expression
 from livegnn.importers.facts import is_of_edges, strip
+from livegnn.importers.failures import line_of
 from livegnn.importers.lowering import Lowering, edge_type_of
 from livegnn.importers.operators import OPERATORS, Call
 from livegnn.importers.own_loops import is_weight

@@ -12,8 +12,9 @@ from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers import row_operators, shape_operators  # noqa: F401  they put their operators in
-from livegnn.importers.export import Exported, Given, code_lines, where
+from livegnn.importers.export import Exported, Given
 from livegnn.importers.expressions import Expression, Expressions, Origin, kind_of
+from livegnn.importers.failures import code_lines, where
 from livegnn.importers.operators import OPERATORS, Call
 from livegnn.importers.values import ROWS, Piece, Value, Values, symbolic
 

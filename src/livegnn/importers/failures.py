@@ -1,0 +1,87 @@
+"""Says why a module cannot be traced, with the line of the user's code."""
+
+import re
+import traceback
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from torch import fx, nn
+
+
+def code_lines(trace: str) -> list[str]:
+    """The innermost line of the user's code in a stack, and the innermost line of PyG, if any."""
+    frames = [
+        (file, f"{PurePath(file).name}:{line}" + (f", {code!r}" if code else ""))
+        for file, line, code in _FRAME.findall(trace)
+    ]
+    own = [line for file, line in frames if not any(library in file for library in _LIBRARIES)]
+    below = [line for file, line in frames if "/torch_geometric/" in file]
+    return own[-1:] + below[-1:]
+
+
+def where(node: fx.Node) -> str:
+    """The code lines of a node, as the beginning of an error; empty if they are not known."""
+    lines = code_lines(node.meta.get("stack_trace") or "")
+    return " by way of ".join(lines) + ": " if lines else ""
+
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
+_LIBRARIES = ("/torch/", "/torch_geometric/", "/livegnn/importers/", "torch_geometric.nn.", "<string>")
+"""Parts of the names of files that are not the user's; PyG generates the code of some of its layers."""
+
+
+def line_of(error: BaseException) -> str:
+    """The innermost line of the user's code in an error's traceback; empty if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [one for one in frames if not any(library in one.filename for library in _NOT_OWN)]
+    return f"{PurePath(own[-1].filename).name}:{own[-1].lineno}, {own[-1].line!r}" if own else ""
+
+
+_NOT_OWN = ("/torch/", "torch_geometric", "/livegnn/importers/", "/livegnn/model/", "/livegnn/oracle/", "<")
+"""Like `_LIBRARIES`, for tracebacks of errors, which also go through the rest of the package."""
+
+
+def explain_failure(error: Exception, module: nn.Module) -> str:
+    """Torch's message, with the line of the user's code, and advice if there is any."""
+    ordered = ordered_layer(module)
+    if ordered:
+        return ordered
+    text = str(error) or type(error).__name__
+    said = " ".join(text.strip().split("\n\n")[0].split())[:400]
+    lines = code_lines("".join(traceback.format_exception(error)).split(_CAUSE)[0])
+    advice = next((advice for mark, advice in ADVICE.items() if mark in text), "")
+    place = f"{' by way of '.join(lines)}{': ' if lines else ''}"
+    return place + (f"{advice} ({said})" if advice else said)
+
+
+def ordered_layer(module: nn.Module) -> str:
+    """Names a layer that depends on an order, which a graph does not have; empty if there is none."""
+    for path, part in module.named_modules():
+        for kind, reason in _ORDERED.items():
+            if any(of.__name__ == kind for of in type(part).__mro__):
+                return f"{path or name_of(part)} is a {name_of(part)}, which {reason}"
+    return ""
+
+
+def name_of(module: nn.Module) -> str:
+    return type(module).__name__
+
+
+_CAUSE = "The above exception was the direct cause"
+_SORTS = "sorts the messages of each node: use sum, mean, max, min, std, var or softmax"
+_ORDERED: Mapping[str, str] = {
+    **dict.fromkeys(("MedianAggregation", "QuantileAggregation", "SortAggregation"), _SORTS),
+    **dict.fromkeys(
+        ("LSTMAggregation", "GRUAggregation", "MLPAggregation"),
+        "depends on the order of the edges, and a graph has none: use sum, mean, max or softmax",
+    ),
+    "SetTransformerAggregation": "lets the messages of a node meet each other: use softmax or attention",
+}
+ADVICE: Mapping[str, str] = {
+    "data-dependent": (
+        "the way of its computation, a size, or an assertion depends on data: give what is fixed as an "
+        "argument, choose with torch.where, and check the data before they come in"
+    ),
+    "Constraints violated": "it works for one number of nodes or edges alone: a size decides what it does",
+    "torch._dynamo.exc": "it calls what cannot be traced",
+}
