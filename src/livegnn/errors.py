@@ -100,7 +100,7 @@ class LogBusyError(LogError):
 
 
 class ViewMissingError(LiveGNNError):
-    """A view has failed and is being built again. It can be read when that is done."""
+    """A view is being built, for the first time or because it failed. It can be read when that is done."""
 
 
 class TimeoutExpired(LiveGNNError):

@@ -605,6 +605,22 @@ def test_an_expiry_that_waits_is_shown_and_confirmed(tmp_path: Path) -> None:
     log.close()
 
 
+def test_a_model_that_is_building_answers_503_and_not_as_a_typo(tmp_path: Path) -> None:
+    log, graph = SqliteLog(tmp_path / "events.db"), make_graph()
+    runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    app = create_app(runtime)
+    with graph.writer:  # so that the copy of the graph is not made
+        runtime.models.deploy("new", make_model(seed=1), wait=False)
+        assert [one["phase"] for one in ask(app, "GET", "/v1/models").json()["models"]][1:] == ["building"]
+        for path in ("/v1/predictions?ids=4&model={}", "/v1/models/{}/comparison"):
+            answer = ask(app, "GET", path.format("new"))
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert answer.json()["error"]["type"] == "ViewMissingError"
+            assert ask(app, "GET", path.format("mew")).status_code == 400
+    runtime.stop()
+    log.close()
+
+
 def test_a_view_that_is_built_again_is_shown_and_answers_503(tmp_path: Path) -> None:
     log, graph, seen = SqliteLog(tmp_path / "events.db"), make_graph(), []
 

@@ -1,5 +1,7 @@
 """Types that are left out where a graph has only one, whatever it is called."""
 
+import ast
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -55,12 +57,42 @@ def test_events_without_types_can_be_kept(way: str) -> None:
 
 def test_types_are_not_guessed_where_there_are_several() -> None:
     graph = lg.Graph(lg.Schema({"user": 0, "item": 0}, {("user", "buys", "item"): lg.EdgeSchema()}))
-    with pytest.raises(lg.UnknownTypeError, match="node type must be one of 'user', 'item', got 'node'"):
+    with pytest.raises(lg.UnknownTypeError, match="node type must be one of 'user', 'item', got none: a "):
         graph.apply(lg.Events().add_nodes(1))
     graph.apply(lg.Events().add_nodes(1, node_type="user").add_nodes(2, node_type="item").add_edges(1, 2))
     assert graph.num_edges() == 1
     with pytest.raises(lg.UnknownTypeError, match="got 'shop'"):
         graph.apply(lg.Events().add_nodes(1, node_type="shop"))
+
+
+TWO = {("user", "buys", "item"): lg.EdgeSchema(), ("user", "knows", "user"): lg.EdgeSchema(undirected=True)}
+
+
+@pytest.mark.parametrize("lines", [False, True])
+@pytest.mark.parametrize("kind", ["add_nodes", "set_features", "remove_nodes", "add_edges", "remove_edges"])
+def test_who_leaves_a_type_out_is_told_what_to_write(kind: str, lines: bool) -> None:
+    """And not of a type that nobody wrote; what the message says to write is accepted."""
+    graph = lg.Graph(lg.Schema({"user": 1, "item": 1}, TWO))
+    graph.apply(lg.Events().add_nodes([1, 2], [[0], [0]], node_type="user"))
+    graph.apply(lg.Events().add_nodes([1, 2], [[0], [0]], node_type="item"))
+    rows = {"x": [[1.0]]} if kind in ("add_nodes", "set_features") else {}
+    ends = ([1], [2]) if "edges" in kind else ([1],)
+    events = getattr(lg.Events(), kind)(*ends, **rows)
+    if lines:
+        events = lg.Events.from_json_lines(events.to_json_lines())
+    with pytest.raises(lg.UnknownTypeError) as refused:
+        graph.apply(events)
+    assert "got none: a graph of several types needs it" in str(refused.value)
+    assert "'node'" not in str(refused.value)
+    name, written = str(refused.value).rpartition("as in ")[2].split("=")
+    graph.apply(getattr(lg.Events(), kind)(*ends, **rows, **{name: ast.literal_eval(written)}))
+
+
+@pytest.mark.parametrize("read", [lambda g: g.ids(), lambda g: g.neighbors(1), lambda g: g.num_edges()])
+def test_a_question_without_a_type_is_told_as_events_are(read: Callable[[lg.Graph], object]) -> None:
+    graph = lg.Graph(lg.Schema({"user": 1, "item": 1}, TWO))
+    with pytest.raises(lg.UnknownTypeError, match="got none: a graph of several types needs it, as in"):
+        read(graph)
 
 
 def test_names_that_are_there_stand_for_themselves() -> None:

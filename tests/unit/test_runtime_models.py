@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from livegnn import Engine, Events, Graph, InputError, LiveGNNError, LogError, Model, ModelError
+from livegnn.errors import ViewMissingError
 from livegnn.graph import GraphDelta
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Step
 from livegnn.runtime import Change, CheckpointPolicy, ModelState, Runtime, Switch, replay
 from streams import WIDTH, make_graph, make_model, make_overflow, make_stream
+from waiting import wait_until
 
 OLD, NEW = make_model(), make_model(seed=7)
 
@@ -294,6 +296,33 @@ def test_the_register_is_told_before_and_what_it_refuses_does_not_happen(log: Sq
         ("serve", "engine", "new"),
         ("remove", "new"),
     ]
+    runtime.stop()
+
+
+def test_a_model_that_is_building_or_failed_is_not_a_typo(log: SqliteLog) -> None:
+    runtime = make_runtime(log)
+    asks = {
+        "find": runtime.models.find,
+        "predict": lambda name: runtime.predict([1], model=name),
+        "compare": runtime.models.compare,
+        "switch": runtime.models.switch,
+        "remove": runtime.models.remove,
+    }
+    with runtime.graph.writer:  # so that the copy of the graph is not made
+        runtime.models.deploy("new", NEW, wait=False)
+        for ask in asks.values():
+            with pytest.raises(ViewMissingError, match="'new' is being built and does not follow"):
+                ask("new")
+            with pytest.raises(InputError, match=r"must be one of engine, got 'typo'"):
+                ask("typo")
+    runtime.start()
+    wait_until(lambda: runtime.models.states()[-1].phase == "following", "that the model is built")
+    for name in ("find", "predict", "compare", "switch"):
+        asks[name]("new")
+    runtime.models.lose("gone", "at event 3: it was there once")
+    for name in ("find", "predict", "compare", "switch"):
+        with pytest.raises(InputError, match="got 'gone', which failed: at event 3: it was there once"):
+            asks[name]("gone")
     runtime.stop()
 
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from livegnn import _core
 from livegnn.arguments import function, incoming, listed_ids, one_id
-from livegnn.errors import FileFormatError, InputError, UnknownEdgeError, UnknownNodeError, UnknownTypeError
+from livegnn.errors import FileFormatError, InputError, UnknownEdgeError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.events.chunk import to_key
 from livegnn.graph import construction, state
 from livegnn.graph.construction import Parallel
 from livegnn.graph.core import make_core
-from livegnn.graph.defaults import left_out, with_types
+from livegnn.graph.defaults import left_out, unknown_type, with_types
 from livegnn.graph.delta import GraphDelta
 from livegnn.graph.description import describe, measure_parts
 from livegnn.graph.expiry import find_expired
@@ -440,9 +440,7 @@ class Graph:
             return index
         if node_type is None and len(self._node_types) == 1:
             return 0
-        raise UnknownTypeError(
-            f"node type must be one of {', '.join(map(repr, self._node_types))}, got {node_type!r}"
-        )
+        raise unknown_type(self._node_types, node_type, "node")
 
     def edge_type_index(self, edge_type: EdgeType | None) -> int:
         """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
@@ -454,9 +452,7 @@ class Graph:
             return index
         if edge_type is None and len(self._edge_types) == 1:
             return 0
-        raise UnknownTypeError(
-            f"edge type must be one of {', '.join(map(repr, self._edge_types))}, got {edge_type!r}"
-        )
+        raise unknown_type(self._edge_types, edge_type, "edge")
 
     def indices_of(
         self, ids: "ArrayLike", node_type: NodeType | None = None

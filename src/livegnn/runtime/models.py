@@ -21,7 +21,7 @@ from dataclasses import replace
 from types import NoneType
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
-from livegnn.errors import InputError, LiveGNNError
+from livegnn.errors import InputError, LiveGNNError, ViewMissingError
 from livegnn.graph import Graph, View
 from livegnn.graph.core import chosen_threads
 from livegnn.inference import Engine, EngineOptions, Mode
@@ -196,7 +196,7 @@ class Models:
     def find(self, name: str | None) -> Predictor:
         """A model by name, or the one that serves.
 
-        Raises `InputError` if there is no such model, `ViewMissingError` while it is built again.
+        Raises `InputError` if there is no such model, or it failed, `ViewMissingError` while it is built.
         """
         wanted = self.serving if name is None else name
         if wanted is None:
@@ -204,15 +204,33 @@ class Models:
                 "this runtime has no engine, and so no predictions: make it with one, "
                 "Runtime(log, graph, Engine(graph, model))"
             )
-        try:
-            view = self._views[wanted]
-        except (KeyError, TypeError):
-            view = None
-        if not isinstance(view, Predictor):
+        view = self._look_up(wanted)
+        if view is None and isinstance(name, str):
+            with self._lock:
+                building, reason = name in self._building, self._failed.get(name)
+            view = self._look_up(name)  # it follows the graph before it counts as built
+            if view is None and building:
+                raise ViewMissingError(
+                    f"the model {name!r} is being built and does not follow the graph yet, so there is "
+                    "nothing to read: ask again when its phase is 'following' (models.states, GET /v1/models)"
+                )
+            if view is None and reason is not None:
+                raise InputError(
+                    f"model must be one that follows the graph, got {name!r}, which failed: {reason}. "
+                    "Deploy it again"
+                )
+        if view is None:
             raise InputError(
                 f"model must be one of {', '.join(self.names) or 'none, for there is none'}, got {name!r}"
             )
         return view
+
+    def _look_up(self, name: str) -> Predictor | None:
+        try:
+            view = self._views[name]
+        except (KeyError, TypeError):
+            return None
+        return view if isinstance(view, Predictor) else None
 
     def _named(self, name: str) -> Predictor:
         if not isinstance(name, str):

@@ -60,7 +60,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """The answer for an error of LiveGNN's."""
     status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
     headers = None
-    if isinstance(error, (DiskFullError, LogBusyError, WorkerUnavailableError)):
+    if isinstance(error, (DiskFullError, LogBusyError, ViewMissingError, WorkerUnavailableError)):
         headers = {"retry-after": "1"}
     elif isinstance(error, OverloadedError):
         headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}

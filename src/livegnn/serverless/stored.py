@@ -16,9 +16,9 @@ from livegnn.errors import (
     InputError,
     ObjectMissingError,
     SnapshotReplacedError,
-    UnknownTypeError,
 )
 from livegnn.graph import EdgeSchema, Schema
+from livegnn.graph.defaults import unknown_type
 from livegnn.inference import Degrees
 from livegnn.serverless import records
 from livegnn.serverless.layers import Checked, Layers, Place, in_order
@@ -225,17 +225,13 @@ class StoredSnapshot:
             return 0
         if node_type in self._node_types:
             return self._node_types.index(node_type)
-        raise UnknownTypeError(
-            f"node type must be one of {', '.join(map(repr, self._node_types))}, got {node_type!r}"
-        )
+        raise unknown_type(self._node_types, node_type, "node")
 
     def _lists(self, edge_type: EdgeType | None, direction: str) -> tuple[TableKey, EdgeSchema]:
         if edge_type is None and len(self._edge_types) == 1:
             edge_type = self._edge_types[0]
         if edge_type not in self._edge_types:
-            raise UnknownTypeError(
-                f"edge type must be one of {', '.join(map(repr, self._edge_types))}, got {edge_type!r}"
-            )
+            raise unknown_type(self._edge_types, edge_type, "edge")
         edges = self.schema.edge_types[edge_type]
         kind: Kind = "in" if incoming(direction) else "out"
         key = TableKey("both" if edges.undirected else kind, self._edge_types.index(edge_type))
