@@ -5,7 +5,7 @@ would go at once that a person is asked first.
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from livegnn.arguments import above_zero, function, share, whole
 from livegnn.errors import InputError
@@ -14,6 +14,9 @@ from livegnn.events.builder import from_chunks
 from livegnn.graph import Graph
 
 _logger = logging.getLogger(__name__)
+
+_BY_EVENTS: Final = 10  # of a few edges, half go every day
+_BY_CLOCK: Final = 1000  # which no event can move
 
 
 @dataclass(frozen=True)
@@ -24,20 +27,29 @@ class ExpiryPolicy:
     that nothing expires while nothing happens. With a clock of its own an event from the future does no harm.
     max_share: if more than this share of the edges that have a time to live would expire at once, nothing is
     removed until a person confirms it (`Loop.confirm_expiry`); 1 never asks. ask_from: fewer edges than this
-    expire unasked, whatever their share.
+    expire unasked, whatever their share; by default 10 where events say what time it is, since a single wrong
+    one can make all others old, and 1,000 with a clock.
     """
 
     every_seconds: float = 60.0
     now: Callable[[], float] | None = None
     max_share: float = 0.5
-    ask_from: int = 1000
+    ask_from: int | None = None
 
     def __post_init__(self) -> None:
         above_zero(self.every_seconds, "every_seconds")
         if self.now is not None:
             function(self.now, "now", "nothing, which says what time it is")
         share(self.max_share, "max_share")
-        whole(self.ask_from, "ask_from", 1)
+        if self.ask_from is not None:
+            whole(self.ask_from, "ask_from", 1)
+
+    @property
+    def least_asked(self) -> int:
+        """The number of edges from which a person is asked: `ask_from`, or its default."""
+        if self.ask_from is not None:
+            return self.ask_from
+        return _BY_EVENTS if self.now is None else _BY_CLOCK
 
 
 class HeldExpiry(NamedTuple):
@@ -114,7 +126,7 @@ class Expiry:
         """Whether a person must confirm it; says so in the log once, and keeps it as `held`."""
         assert self._policy is not None
         of = sum(self._graph.num_edges(name) for name in self._types)
-        if edges < self._policy.ask_from or edges <= self._policy.max_share * of:
+        if edges < self._policy.least_asked or edges <= self._policy.max_share * of:
             return False
         if self.held is None:
             _logger.warning(

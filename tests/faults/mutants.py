@@ -122,7 +122,7 @@ MUTANTS = [
     Mutant(
         "mass expiry waits for a person",
         "expiry.py",
-        "        if edges < self._policy.ask_from or edges <= self._policy.max_share * of:\n",
+        "        if edges < self._policy.least_asked or edges <= self._policy.max_share * of:\n",
         "        if edges >= 0:\n",
         "test_clock_jumps.py::test_no_edges_expire_by_a_clock_that_is_wrong",
     ),

@@ -365,6 +365,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
     names = {
         Path: "text, a path",
         Path | None: "text, a path",
+        int | None: "an integer",
         str: "text",
         str | list[str]: "text or a list of it",
         int: "an integer",

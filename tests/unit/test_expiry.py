@@ -273,6 +273,29 @@ def test_one_time_from_the_future_removes_nothing(log: SqliteLog, clock: Clock, 
     assert runtime.statistics.expired_edges.total == 0
 
 
+@pytest.mark.parametrize("count", [10, 11, 100, 999, 1000, 1001])
+def test_one_time_from_the_future_empties_no_graph_by_default(
+    log: SqliteLog, clock: Clock, count: int
+) -> None:
+    runtime = make_ring(log, clock, count)
+    runtime.append(Events().add_edges(0, count // 2, time=1e12))
+    clock.now += PERIOD
+    drain(runtime)
+    assert runtime.graph.num_edges() == count + 1
+    assert runtime.held_expiry == (1e12, count, count + 1)
+
+
+def test_after_a_silence_old_edges_go_when_there_are_as_many_new_ones(log: SqliteLog, clock: Clock) -> None:
+    runtime = make_ring(log, clock)
+    for number in range(100):
+        assert runtime.graph.num_edges() == 100 + number
+        runtime.append(Events().add_edges(number, (number + 2) % 100, time=5000.0 + number))
+        clock.now += PERIOD
+        drain(runtime)
+    assert runtime.held_expiry is None
+    assert runtime.graph.num_edges() == 100
+
+
 def test_a_person_confirms(log: SqliteLog, clock: Clock, caplog) -> None:
     runtime = make_ring(log, clock, ask_from=50, max_share=0.2)
     with pytest.raises(InputError, match="expected an expiry that waits"):

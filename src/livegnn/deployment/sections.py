@@ -234,7 +234,7 @@ class RuntimeSection:
     expire_every_seconds: float = 60.0
     expire_by: str = "events"
     max_expired_share: float = 0.5
-    ask_from_edges: int = 1000
+    ask_from_edges: int | None = None
     max_ahead: float = 0.0
     ahead_of: str = "events"
     scrub_every_seconds: float = 10.0
@@ -250,7 +250,8 @@ class RuntimeSection:
         _at_least(0, "expire_every_seconds", self.expire_every_seconds)
         _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
         _at_least(0, "max_ahead", self.max_ahead)
-        _at_least(1, "ask_from_edges", self.ask_from_edges)
+        if self.ask_from_edges is not None:
+            _at_least(1, "ask_from_edges", self.ask_from_edges)
         share(self.max_expired_share, "max_expired_share")
         if self.when_view_fails not in get_args(WhenViewFails):
             raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {self.when_view_fails!r}")
