@@ -555,6 +555,12 @@ def test_a_topic_that_is_made_anew_while_it_is_read(
     wait_for(lambda: one.source.failure is not None)
     assert "it was deleted and made anew" in str(one.source.failure)
     assert isinstance(one.source.failure, SourceError)
+    new = Produced(broker.servers, one.topic)
+    for count in (3, 5):  # what nobody reads any more is counted, also what comes later
+        for _ in range(count):
+            new.send(0)
+        new.flush()
+        wait_for(lambda: sum(one.source.lag.values()) == len(new.good[0]))
     one.end()
 
 

@@ -111,8 +111,16 @@ class JsonLinesTopic:
             known = isinstance(error, LiveGNNError)
             _logger.error("the source %s ended: %s", self.name, error, exc_info=not known)
             self.failure = error
+            self._watch_unread()
         finally:
             self._partitions.close()
+
+    def _watch_unread(self) -> None:
+        """Counts, after a failure, what nobody reads any more, until `stop`."""
+        while not self._stopping.is_set():
+            with contextlib.suppress(Exception):  # then the count stays as it is
+                self._partitions.count_unread()
+            self._stopping.wait(_LOOK_SECONDS)
 
     def _read_on(self) -> None:
         """One round: whatever has arrived goes into the log."""

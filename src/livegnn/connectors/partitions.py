@@ -235,6 +235,19 @@ class Partitions:
         """Makes `lag` what is known now."""
         self._note_ends(self._ends)
 
+    def count_unread(self) -> None:
+        """Makes `lag` what stands unread now, by what the log has; nothing is read any more.
+
+        Raises Unreachable or SourceError.
+        """
+        partitions = self._find() or []
+        lows, ends = self._ask(partitions, _FIRST), self._ask(partitions, _END)
+        for partition, low in lows.items():
+            position = self._log.position(self._name, partition)
+            stored = 0 if position is None else position + 1
+            self._next[partition] = max(low, stored, self._next.get(partition, 0))
+        self._note_ends(ends)
+
     def _note_ends(self, ends: Mapping[int, int]) -> None:
         self._ends = ends
         self.lag = {p: max(0, ends.get(p, at) - at) for p, at in sorted(self._next.items())}
