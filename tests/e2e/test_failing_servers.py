@@ -83,7 +83,7 @@ def test_a_server_may_wait_after_its_loop_has_failed(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["error"]["type"]) == (503, "LoopEnded")
         health = client.get("/healthz")
         assert (health.status_code, health.json()["status"], health.json()["seq"]) == (503, "failed", 0)
-        assert "does another process run on this log" in health.json()["reason"]
+        assert "does another process run on this log" in health.json()["reasons"]["loop"]
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/predictions"])

@@ -239,7 +239,8 @@ def test_what_nobody_foresaw_is_answered_too(runtime: Runtime) -> None:
 def test_a_runtime_that_does_not_run_is_not_healthy(runtime: Runtime) -> None:
     answer = ask(create_app(runtime), "GET", "/healthz")
     assert answer.status_code == 503
-    assert answer.json() == {"status": "stopped", "seq": 0, "log_seq": 0}
+    reasons = {"loop": "it does not run"}
+    assert answer.json() == {"status": "stopped", "seq": 0, "log_seq": 0, "reasons": reasons}
 
 
 def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
@@ -252,8 +253,9 @@ def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
     runtime.stop()
     answer = ask(app, "GET", "/healthz")
     assert answer.status_code == 503
-    reason = answer.json().pop("reason")
-    assert answer.json() == {"status": "failed", "seq": 0, "log_seq": 1, "reason": reason}
+    reasons = answer.json().pop("reasons")
+    assert answer.json() == {"status": "failed", "seq": 0, "log_seq": 1, "reasons": reasons}
+    reason = reasons["loop"]
     assert "does another process run on this log" in reason
     answer = ask(app, "GET", f"/v1/predictions?ids=n1&min_seq={seq}")
     assert answer.status_code == 500
@@ -343,7 +345,8 @@ def test_on_a_full_disk_events_are_refused_until_there_is_space(tmp_path: Path) 
     assert answer.json()["error"]["type"] == "DiskFullError"
     answer = ask(app, "GET", "/healthz")
     assert (answer.status_code, answer.json()["status"]) == (503, "paused")
-    assert "is full" in answer.json()["reason"] or "no space" in answer.json()["reason"]
+    reason = answer.json()["reasons"]["loop"]
+    assert "is full" in reason or "no space" in reason
     disk.full = False
     runtime.wait(seq, PATIENCE)
     assert ask(app, "POST", "/v1/events?wait=true", SET).json() == {"seq": seq + 1, "status": "applied"}

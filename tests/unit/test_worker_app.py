@@ -238,7 +238,9 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
             wanted = {"ids": [id], "timeout": REQUEST_SECONDS}
             waiting = [pool.submit(ask, address, path, **wanted) for path in PATHS for _ in "12"]
             wait_until(lambda: len(worker._changed._waiters) == len(waiting))
-            assert loopback.get(address + "/v1/health").json()["seq"] == 0
+            health = loopback.get(address + "/v1/health")
+            assert (health.status_code, health.json()["seq"]) == (503, 0)
+            assert list(health.json()["reasons"]) == ["samples"]
             assert not any(one.done() for one in waiting)
             worker.stop()
             assert [one.result().status_code for one in waiting] == [503] * 4
@@ -256,7 +258,10 @@ def test_a_front_end_says_which_workers_answer(setting: Setting) -> None:
         assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
         answer = loopback.get(front + "/v1/health")
         assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
-        assert answer.json() == {"workers": [[], setting.addresses[1:]]}
+        assert answer.json() == {
+            "workers": [[], setting.addresses[1:]],
+            "reasons": {"worker 0": "no replica of it answers"},
+        }
 
 
 def test_errors_name_what_is_wrong(setting: Setting, front: str) -> None:

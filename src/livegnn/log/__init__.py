@@ -230,6 +230,10 @@ class Log(Protocol):
         """Returns when all recorded batches are durable too."""
         ...
 
+    def probe(self) -> None:
+        """Finds out, with a write that changes nothing, whether events would be stored. Raises LogError."""
+        ...
+
     def batches(self, after: int) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order."""
         ...

@@ -215,6 +215,10 @@ class SqliteLog(SqliteReader):
         with self._writing("flush"):
             self._flush()
 
+    def probe(self) -> None:
+        """Writes what `sync` writes. Raises LogError if the disk would not take events."""
+        self.sync()
+
     def _flush(self) -> None:
         with transaction(self._appends):
             # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.

@@ -73,7 +73,14 @@ class Admission:
         self.refused += 1
         retry_after = min(_LONGEST_RETRY, self.waiting_seconds(max(1, waiting - int(self._low))))
         return OverloadedError(
-            f"events must come no faster than they are applied: at most {self._high:,.0f} may wait, got "
-            f"{waiting:,}. Nothing was logged: append them again in {max(1, math.ceil(retry_after))} s",
+            f"{self.explain(waiting)}. Nothing was logged: append them again in "
+            f"{max(1, math.ceil(retry_after))} s",
             retry_after=retry_after,
+        )
+
+    def explain(self, waiting: int) -> str:
+        """Why events are refused while so many wait."""
+        return (
+            f"events must come no faster than they are applied: at most {self._high:,.0f} may wait, got "
+            f"{waiting:,}"
         )

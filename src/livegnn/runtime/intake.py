@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from livegnn.arguments import not_negative, switch, whole
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
+from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Events
 from livegnn.graph import Graph
 from livegnn.log import Appended, Log, Origin, Rejection
@@ -17,6 +17,7 @@ from livegnn.log.keys import RETRY_KEY
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import Ahead, AheadPolicy
 from livegnn.runtime.checks import check_schema
+from livegnn.runtime.log_watch import LogWatch
 from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
@@ -42,6 +43,7 @@ class Intake:
         self.sources: dict[str, Source] = {}
         """What reads events out of other streams into the log, by name, from when it was started."""
         self._clock = clock
+        self._log_watch = LogWatch(log)
         self._ahead = Ahead(ahead)
         self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
         self._expiring_thread: int | None = None  # which has it then
@@ -178,7 +180,14 @@ class Intake:
         origins: Sequence[Origin | None] | None = None,
     ) -> _Outcomes:
         with self._appending:
-            return self.log.append_all(entries, keys, origins)
+            try:
+                outcomes = self.log.append_all(entries, keys, origins)
+            except LogError as error:
+                self._log_watch.note(error)
+                raise
+        if any(isinstance(one, Appended) and one.size and not one.again for one in outcomes):
+            self._log_watch.note(None)
+        return outcomes
 
     def wait(self, seq: int, timeout: float | None = None) -> int:
         """Returns when event `seq` is visible: the sequence number that is.

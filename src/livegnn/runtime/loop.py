@@ -24,6 +24,7 @@ from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
 from livegnn.graph import Claim, Graph, GraphDelta, View
 from livegnn.log import Batch, Log, Rejection, Write
+from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.binding import schema_properties
@@ -38,6 +39,7 @@ from livegnn.runtime.views import Rebuilding, Views, WhenViewFails, check_build
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
+_LONGEST_ROUND = 60.0  # seconds of the loop, after which it does not count as turning
 _RETRY_SECONDS = 0.5  # on a full disk, or while another program holds the log's lock
 
 
@@ -60,6 +62,7 @@ class Loop(Intake):
     """
 
     _paused: BaseException | None = None
+    _round_began: float | None = None  # None while the loop waits for something to do
 
     def __init__(
         self,
@@ -144,6 +147,10 @@ class Loop(Intake):
         """Whether the loop goes on without a view that has failed, for good."""
         return False
 
+    def _find_view_reasons(self) -> dict[str, str]:
+        """Why views do not answer, by what is wrong."""
+        return {}
+
     @property
     def seq(self) -> int:
         """The last event that answers reflect."""
@@ -163,6 +170,30 @@ class Loop(Intake):
     def running(self) -> bool:
         """Whether the loop runs."""
         return self._thread is not None and self._thread.is_alive()
+
+    def readiness(self) -> Readiness:
+        """Whether events are taken and become visible, and predictions are there to be read, and why not.
+
+        It may write a probe to the log, and takes a second at most.
+        """
+        reasons = self._find_loop_reasons()
+        if self.running and (reason := self._log_watch.find_reason()) is not None:
+            reasons["log"] = reason
+        if not self.admission.is_open(self.waiting):
+            reasons["backlog"] = self.admission.explain(self.waiting)
+        for name, source in dict(self.sources).items():
+            if source.failure is not None:
+                reasons[f"source {name}"] = str(source.failure)
+        return Readiness(reasons | self._find_view_reasons())
+
+    def _find_loop_reasons(self) -> dict[str, str]:
+        if (reason := self._failure or self._paused) is not None:
+            return {"loop": str(reason)}
+        if not self.running:
+            return {"loop": "it does not run"}
+        if (began := self._round_began) is not None and self._clock() - began > _LONGEST_ROUND:
+            return {"loop": f"it has been at one batch for {self._clock() - began:.0f} s"}
+        return {}
 
     def start(self) -> None:
         """Runs the loop in a thread of its own until `stop`."""
@@ -250,8 +281,9 @@ class Loop(Intake):
             while not self._stopping:
                 if self._spacing and (early := self._began + self._spacing - self._clock()) > 0:
                     self._retry.wait(early)
-                self._began = self._clock()
+                self._began = self._round_began = self._clock()
                 if not self._step_or_pause():
+                    self._round_began = None
                     waits = [chore.until() for chore in self._chores]
                     waits += [self._expiry.until(), self._checkpoints.until(self._seq)]
                     self.log.wait(self._seq, min((one for one in waits if one is not None), default=None))

@@ -276,6 +276,11 @@ class Runtime(Loop):
         if name == self.models.serving and self.scrub is not None:
             self.scrub.follow(view if isinstance(view, Engine) else None)
 
+    def _find_view_reasons(self) -> dict[str, str]:
+        serving = self.models.serving
+        reason = None if serving is None else self.views.missing.get(serving)
+        return {} if reason is None else {"predictor": f"the view {serving!r} is built again: {reason}"}
+
     def _needed_after(self) -> int | None:
         return self.models.needed_after()
 

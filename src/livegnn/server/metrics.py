@@ -17,7 +17,9 @@ def render(runtime: Runtime, feed: Feed) -> str:
     scrubs = [] if runtime.scrub is None else _scrubs(runtime.scrub)
     parts: list[Iterable[str]] = [
         _gauge(
-            "livegnn_up", "1 while the runtime's loop runs, 0 after it has failed", runtime.failure is None
+            "livegnn_up",
+            "1 while events are taken and become visible, and predictions are there",
+            runtime.readiness().ready,
         ),
         _gauge("livegnn_seq", "Last event that answers reflect", runtime.seq),
         _gauge("livegnn_log_seq", "Last event in the log", runtime.log.last_seq()),

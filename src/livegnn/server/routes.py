@@ -236,20 +236,23 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
 
     @router.get("/healthz")
     def report_health() -> Response:
-        """200 while the loop runs, 503 when it has failed or stopped, or waits for space on a disk."""
-        state = "ok" if runtime.running else "stopped"
-        if (reason := runtime.failure or runtime.paused) is not None:
-            state = "paused" if runtime.failure is None else "failed"
+        """200 while events are taken and become visible, and predictions are there; 503 with why not."""
+        readiness = runtime.readiness()
+        state = "ok" if readiness.ready else "not ready"
+        if not runtime.running:
+            state = "stopped" if runtime.failure is None else "failed"
+        elif runtime.paused is not None:
+            state = "paused"
         content: dict[str, object] = {"status": state, "seq": runtime.seq, "log_seq": runtime.log.last_seq()}
-        if reason is not None:
-            content["reason"] = shortened(str(reason))
+        if not readiness.ready:
+            content["reasons"] = {name: shortened(reason) for name, reason in readiness.reasons.items()}
         if missing := runtime.views.missing:
             content["missing_views"] = {name: shortened(reason) for name, reason in missing.items()}
         if runtime.sources:
             content["sources"] = {name: _stand(source) for name, source in dict(runtime.sources).items()}
         if (held := runtime.held_expiry) is not None:
             content["held_expiry"] = held._asdict()
-        return to_json(content, status=200 if state == "ok" else 503)
+        return to_json(content, status=200 if readiness.ready else 503)
 
     @router.get("/metrics")
     def report_metrics() -> Response:

@@ -13,12 +13,13 @@ asked.
 import asyncio
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import httpx
 
 from livegnn.errors import InputError, TimeoutExpired
+from livegnn.readiness import Readiness
 from livegnn.serverless.bodies import (
     Answer,
     answer_error,
@@ -136,8 +137,18 @@ class Gateway:
     async def report_health(self) -> Answer:
         """200 if a node takes requests, with the answer of each; else 503."""
         answers = await asyncio.gather(*map(self._health_of, self._nodes))
-        content = {"nodes": dict(zip(self._nodes, answers, strict=True))}
-        return answer_json(content, 200 if "ok" in answers and not self._closing else 503)
+        found = dict(zip(self._nodes, answers, strict=True))
+        readiness = self._readiness_of(found)
+        content: dict[str, object] = {"nodes": found}
+        if not readiness.ready:
+            content["reasons"] = readiness.reasons
+        return answer_json(content, 200 if readiness.ready else 503)
+
+    def _readiness_of(self, answers: Mapping[str, str]) -> Readiness:
+        """Whether one of the nodes takes requests, by what each has answered."""
+        if self._closing:
+            return Readiness({"gateway": "it stops"})
+        return Readiness({} if "ok" in answers.values() else dict(answers))
 
     async def report_metrics(self) -> Answer:
         """By node: requests that were sent, refused, and could not be."""

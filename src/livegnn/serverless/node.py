@@ -2,15 +2,20 @@
 
 With one stage a worker does all of a request. With two, sampling workers fetch the subgraph and inference
 workers compute on it; each stage has a scheduler of its own, so they scale apart.
+
+A node is ready when each stage has opened a predictor. Nothing runs before the first request, so whoever asks
+for its health has it try: a request for no ids goes through, until one has opened all predictors.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import whole
-from livegnn.errors import InputError, OverloadedError, TimeoutExpired
+from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired
 from livegnn.histogram import Histogram
+from livegnn.readiness import Readiness
 from livegnn.serverless.bodies import Answer, answer_error, answer_json, read_asked
 from livegnn.serverless.stage import Stage
 
@@ -18,6 +23,10 @@ if TYPE_CHECKING:
     from livegnn.serverless.shared_memory import MemoryFile
 
 METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_NO_IDS: Final = b'{"ids": []}'
+_TRIAL_SECONDS: Final = 60.0
+_HEALTH_SECONDS: Final = 2.0  # that whoever asks for health gives to a trial
 
 _REPLACED = 409  # what a worker answers to SnapshotReplacedError
 _TRIES = 3
@@ -38,6 +47,7 @@ class Node:
         self.stages, self.concurrency = dict(stages), whole(concurrency, "concurrency", 1)
         self.requests = self.refused = 0
         self._draining = False
+        self._trial: asyncio.Task[None] | None = None
         self.memory = memory
 
     async def predict(self, body: bytes) -> Answer:
@@ -64,8 +74,21 @@ class Node:
         finally:
             self.requests -= 1
 
+    @property
+    def readiness(self) -> Readiness:
+        """Whether requests are taken and predictors have opened, and why not."""
+        if self._draining:
+            return Readiness({"node": "it stops"})
+        reasons = {name: stage.trouble for name, stage in self.stages.items() if stage.trouble is not None}
+        if not reasons:
+            unopened = [name for name, stage in self.stages.items() if not stage.opened]
+            reasons = dict.fromkeys(unopened, "it has not opened a predictor yet")
+        return Readiness(reasons)
+
     async def report_health(self) -> Answer:
-        """200, or 503 when it stops: requests, and workers of each stage."""
+        """200, or 503 with why the node is not ready: requests, and workers of each stage."""
+        await self._try()
+        readiness = self.readiness
         state = {
             name: {
                 "requests": stage.scheduler.requests,
@@ -76,9 +99,24 @@ class Node:
             }
             for name, stage in self.stages.items()
         }
-        status = "stopping" if self._draining else "ok"
-        content = {"status": status, "requests": self.requests, "stages": state}
-        return answer_json(content, 503 if self._draining else 200)
+        status = "ok" if readiness.ready else "stopping" if self._draining else "not ready"
+        content: dict[str, object] = {"status": status, "requests": self.requests, "stages": state}
+        if not readiness.ready:
+            content["reasons"] = readiness.reasons
+        return answer_json(content, 200 if readiness.ready else 503)
+
+    async def _try(self) -> None:
+        """Has predictors opened, if that is not known to work, and waits for it for a moment."""
+        if self._draining or self.readiness.ready:
+            return
+        if self._trial is None or self._trial.done():
+            self._trial = asyncio.create_task(self._go_through_once())
+        await asyncio.wait([self._trial], timeout=_HEALTH_SECONDS)
+
+    async def _go_through_once(self) -> None:
+        with contextlib.suppress(LiveGNNError, TimeoutError):  # what is wrong the stages say
+            async with asyncio.timeout(_TRIAL_SECONDS):
+                await self._go_through(_NO_IDS)
 
     async def report_metrics(self) -> Answer:
         """Metrics in Prometheus' text format."""
@@ -87,6 +125,9 @@ class Node:
     async def close(self, seconds: float = 0.0) -> None:
         """Takes no further request, gives those that are here so many seconds, and ends all workers."""
         self._draining = True
+        if self._trial is not None:
+            self._trial.cancel()
+            await asyncio.wait([self._trial])
         for stage in self.stages.values():  # what leaves one goes into the next
             await stage.close(seconds)
         if self.memory is not None:
@@ -112,6 +153,7 @@ def _render(node: Node) -> str:
         lines.append(f"# TYPE livegnn_function_{name} {kind}")
         lines.extend(f"livegnn_function_{name}{labels} {value:g}" for labels, value in samples.items())
 
+    add("up", "gauge", {"": node.readiness.ready})
     add("requests", "gauge", {"": node.requests})
     add("refused_total", "counter", {"": node.refused})
     if node.memory is not None:

@@ -79,6 +79,10 @@ class Stage:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._reason = "no worker has died"
+        self.opened = False
+        """Whether a worker has started, and with it opened its predictor."""
+        self.trouble: str | None = None
+        """Why the last worker that was started did not; None if it did, or none was."""
         self._failure: type[LiveGNNError] = WorkersFailed
 
     async def call(self, body: bytes) -> Answer:
@@ -160,6 +164,7 @@ class Stage:
             del self._launches[worker]
             away = getattr(error, "error_type", None) == StoreUnavailableError.__name__
             self._failure = StoreUnavailableError if away else WorkersFailed
+            self.trouble = str(error)
             self._note_death(worker, str(error), hopeless=away)  # it has asked as long as it has patience
         except asyncio.CancelledError:
             self._launches.pop(worker, None)
@@ -168,6 +173,7 @@ class Stage:
             del self._launches[worker]
             self.figures.starting_seconds.record(self._now() - began)
             self._workers[worker] = started
+            self.opened, self.trouble = True, None
             self._begin(self._watch(worker, started))
             self._obey(self.scheduler.started(worker, self._now()))
 

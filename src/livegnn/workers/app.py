@@ -71,11 +71,11 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
 
     @router.get("/v1/health")
     async def health() -> Response:
-        failure = worker.failure
+        readiness = worker.readiness()
         state: dict[str, object] = {"seq": worker.seq, "memory_bytes": worker.memory()}
-        if failure is not None:
-            state["failure"] = str(failure)
-        return to_json(state, 200 if failure is None else 503)
+        if not readiness.ready:
+            state["reasons"] = readiness.reasons
+        return to_json(state, 200 if readiness.ready else 503)
 
     return make_application("LiveGNN serving worker", router)
 

@@ -23,6 +23,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from livegnn.errors import InputError, WorkerUnavailableError
+from livegnn.readiness import Readiness
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
 from livegnn.types import IntArray
@@ -86,7 +87,11 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
     @router.get("/v1/health")
     async def health() -> Response:
         answering = front.answering()
-        return to_json({"workers": answering}, 200 if all(answering) else 503)
+        readiness = _readiness_of(answering)
+        content: dict[str, object] = {"workers": answering}
+        if not readiness.ready:
+            content["reasons"] = readiness.reasons
+        return to_json(content, 200 if readiness.ready else 503)
 
     app = make_application("LiveGNN front end", router, run)
     app.state.relay = relay
@@ -99,6 +104,12 @@ def front_config(front: FastAPI) -> uvicorn.Config:
     relay: Relay = front.state.relay
     config.http = relay.protocol()
     return config
+
+
+def _readiness_of(answering: Sequence[Sequence[str]]) -> Readiness:
+    """Whether a replica of each serving worker answers."""
+    silent = [worker for worker, addresses in enumerate(answering) if not addresses]
+    return Readiness({f"worker {worker}": "no replica of it answers" for worker in silent})
 
 
 def _check_address(address: object) -> None:

@@ -26,6 +26,7 @@ from livegnn.inference import SampledForward
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.model import Model
 from livegnn.model.outputs import Output
+from livegnn.readiness import Readiness
 from livegnn.sampling import HeteroSubgraph
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
@@ -100,6 +101,7 @@ class ServingWorker:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._failure: LiveGNNError | None = None
+        self._unread: LogError | None = None  # why the streams cannot be read at present
         self._where = place
         self._whole: dict[int, int] = {}  # up to which event each sampling worker has told all, once it has
         self._changes: dict[int, int] = {}  # and up to which change of the plan
@@ -140,6 +142,19 @@ class ServingWorker:
     def failure(self) -> LiveGNNError | None:
         """Why the worker has ended, if it has."""
         return self._failure
+
+    def readiness(self) -> Readiness:
+        """Whether answers come and follow the graph, and why not."""
+        reasons = {}
+        if self._failure is not None:
+            reasons["worker"] = str(self._failure)
+        elif self._thread is None or not self._thread.is_alive():
+            reasons["worker"] = "it does not run"
+        if self._unread is not None:
+            reasons["streams"] = str(self._unread)
+        if not self._complete:
+            reasons["samples"] = "not all sampling workers have told what they know: every answer waits"
+        return Readiness(reasons)
 
     def memory(self) -> int:
         """Bytes of the cache."""
@@ -270,9 +285,9 @@ class ServingWorker:
             self.begin()
             while not self._stopped.is_set():
                 try:
-                    some = self.follow()
-                except LogError:  # it may come back; until then answers are as they were
-                    some = False
+                    some, self._unread = self.follow(), None
+                except LogError as error:  # it may come back; until then answers are as they were
+                    some, self._unread = False, error
                 if not some:
                     self._stopped.wait(_IDLE_SECONDS)
         except Exception as error:

@@ -118,9 +118,8 @@ class KafkaLog:
         self._start(partial(self._follower.watch, self._ended), "livegnn-kafka-partitions")
 
     def _start(self, run: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._threads.append(threading.Thread(target=run, name=name, daemon=True))
+        self._threads[-1].start()
 
     # -- appending
 
@@ -147,11 +146,7 @@ class KafkaLog:
         keys, origins = check_entries(entries, keys, origins)
         outcomes: list[Appended | InputError] = [Appended(self._last, 0)] * len(entries)
         given = list(zip(entries, keys, origins, strict=True))
-        some = [
-            at
-            for at, (one, _, origin) in enumerate(given)
-            if origin is not None or isinstance(one, InputError) or len(one)
-        ]
+        some = [at for at, one in enumerate(given) if one[2] or isinstance(one[0], InputError) or one[0]]
         one_by_one = any(origin is not None for _, _, origin in given)
         sent: list[Sent] = []
         with self._connection.errors("append to"):
@@ -330,6 +325,11 @@ class KafkaLog:
     def sync(self) -> None:
         """Returns when all recorded batches are durable too."""
         self._settle()
+
+    def probe(self) -> None:
+        """Asks the brokers for the topics; nothing is written. Raises LogError if none answers."""
+        self._settle()
+        read_topics(self._connection)
 
     def batches(self, after: int) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order."""
