@@ -271,7 +271,7 @@ def events_a_second(log: SqliteLog | KafkaLog, count: int, batch: int) -> float:
     graph = Graph()
     graph.apply(Events().add_nodes(np.arange(NODES)))
     graph.seq = 0
-    runtime = Runtime(log, graph, max_batch_events=batch)
+    runtime = Runtime(log, graph, max_batch_events=batch, max_waiting_ms=float("inf"))
     runtime.start()
 
     def send() -> None:

@@ -166,7 +166,14 @@ def measure(
     graph = first_graph(stream)
     engine = Engine(graph, model)
     policy = CheckpointPolicy(folder / f"checkpoints {beside}", every_events=every, beside=beside)
-    runtime = Runtime(SqliteLog(folder / f"{beside}.db"), graph, engine, checkpoints=policy, scrub=None)
+    runtime = Runtime(
+        SqliteLog(folder / f"{beside}.db"),
+        graph,
+        engine,
+        checkpoints=policy,
+        scrub=None,
+        max_waiting_ms=float("inf"),
+    )
     runtime.start()
     with Arrivals(runtime, stream) as arrivals:
         ends, seconds, pauses = watch(runtime, count, 600)

@@ -95,7 +95,7 @@ def save_model(path: Path) -> None:
 def fill(path: Path, nodes: int) -> int:
     """Logs nodes and random edges; returns the number of the last event."""
     log = SqliteLog(path)
-    runtime = Runtime(log, lg.Graph(SCHEMA))
+    runtime = Runtime(log, lg.Graph(SCHEMA), max_waiting_ms=float("inf"))
     runtime.start()
     rng = np.random.default_rng(3)
     runtime.append(lg.Events().add_nodes(np.arange(nodes), rng.random((nodes, 10), np.float32)))

@@ -4,6 +4,7 @@ The loop runs by a clock that the test moves: a view of the graph makes each bat
 """
 
 import asyncio
+import math
 import re
 import threading
 from collections.abc import Iterator
@@ -98,8 +99,41 @@ def test_the_limit_in_seconds_follows_what_batches_cost() -> None:
         assert not admission.is_open(int(1.6 * most))
         assert admission.waiting_seconds(most) == pytest.approx(0.5, rel=0.4)
         assert admission.is_open(1)
-    assert not Admission(Pace(64)).limited
-    assert Admission(Pace(64)).is_open(10**12)
+
+
+def test_without_settings_ten_seconds_of_events_may_wait() -> None:
+    pace = Pace(64)
+    admission = Admission(pace)
+    assert admission.limited
+    for _ in range(60):
+        pace.learn(64, 0.01)
+    admission.learn()
+    assert admission.is_open(30_000)
+    assert not admission.is_open(100_000)
+    unlimited = Admission(pace, max_waiting_ms=math.inf)
+    unlimited.learn()
+    assert not unlimited.limited
+    assert unlimited.is_open(10**12)
+    in_events = Admission(pace, max_waiting_events=10**9)
+    in_events.learn()
+    assert in_events.is_open(10**8)
+
+
+def test_a_runtime_without_settings_pushes_back(log: SqliteLog, clock: Clock) -> None:
+    """As many events as come are applied within seconds of their append, or refused."""
+    runtime = make_runtime(log, clock, max_batch_events=256)
+    refused = 0
+    for _ in range(40):  # 30,000 come in each round, of which 256 are applied
+        try:
+            runtime.append_all([some(1000)] * 30)
+        except OverloadedError:
+            refused += 1
+        runtime.step()
+    assert 0 < refused < 40
+    assert log.last_seq() == 30_000 * (40 - refused)
+    began = clock.now
+    drain(runtime)
+    assert clock.now - began < 12.0
 
 
 def test_overload_and_recovery(log: SqliteLog, clock: Clock) -> None:

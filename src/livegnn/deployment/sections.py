@@ -223,7 +223,7 @@ class RuntimeSection:
     and how many edges whatever their share; how far the time of an event may be ahead, 0 for any, and of
     what; how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops
     when a view fails, or builds it again; after how many events a start computes the views from the graph
-    instead of letting them follow the replay, 0 for never. Of `Runtime`, 0 for none: freshness_ms,
+    instead of letting them follow the replay, 0 for never. Of `Runtime`, 0 for None: freshness_ms,
     max_waiting_events, max_waiting_ms.
     """
 

@@ -15,6 +15,9 @@ from livegnn.arguments import above_zero, whole
 from livegnn.errors import OverloadedError
 from livegnn.runtime.pace import Pace
 
+WAITING_MS: Final = 10_000.0
+"""What may wait by default takes so long: a request that waits for its events waits no longer, either."""
+
 _OBJECTIVES: Final = 25  # what waits may take so many times the objective
 _LOW: Final = 0.5
 _LONGEST_RETRY: Final = 3600.0
@@ -23,9 +26,9 @@ _LONGEST_RETRY: Final = 3600.0
 class Admission:
     """Whether events are taken in, for the number of those that wait.
 
-    max_waiting_events: at most so many wait. max_waiting_ms: at most what the loop applies in this time;
-    None: 25 times the objective of `pace`, if it has one. Where all are None, whatever comes is taken in.
-    Raises InputError if a setting makes no sense.
+    max_waiting_events: at most so many wait. max_waiting_ms: at most what the loop applies in this time,
+    infinite for no limit; None: 25 times the objective of `pace`, if it has one, else `WAITING_MS`, unless
+    there is a limit in events. Raises InputError if a setting makes no sense.
     """
 
     def __init__(
@@ -42,6 +45,8 @@ class Admission:
             self._most_seconds = max_waiting_ms / 1000
         elif pace.objective is not None:
             self._most_seconds = _OBJECTIVES * pace.objective
+        elif max_waiting_events is None:
+            self._most_seconds = WAITING_MS / 1000
         self.limited = min(self._most_events, self._most_seconds) < math.inf
         self.closed = False
         """Whether appends were refused when the last one was asked for."""

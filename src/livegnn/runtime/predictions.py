@@ -84,12 +84,13 @@ class Runtime(Loop):
 
     max_batch_events: of a batch, at most. freshness_ms: an objective for the time from append to visible, for
     which batches then are as large as is best (see `Pace`). max_waiting_events, max_waiting_ms: when appends
-    are refused, since too many events wait (see `Admission`). auto_add: node types of which events may name
-    unknown nodes, which they then add, as in `Schema`: it becomes a part of the graph's schema, and types can
-    be added to it but not taken away. when_view_fails: "stop" ends the loop, with a message that names the
-    view; "rebuild" goes on without it and builds it again from the graph, with its factory of `factories`, a
-    few times at most. build: further views, by name, which are built from the graph when the log is replayed:
-    after very many events that is faster than to follow the replay, and exact, but of other last bits.
+    are refused, since too many events wait (see `Admission`): by default more than the loop applies in 10 s.
+    auto_add: node types of which events may name unknown nodes, which they then add, as in `Schema`: it
+    becomes a part of the graph's schema, and types can be added to it but not taken away. when_view_fails:
+    "stop" ends the loop, with a message that names the view; "rebuild" goes on without it and builds it again
+    from the graph, with its factory of `factories`, a few times at most. build: further views, by name, which
+    are built from the graph when the log is replayed: after very many events that is faster than to follow
+    the replay, and exact, but of other last bits.
     register: keeps what is deployed, and which engine serves, for the next start.
 
     models: the engines, and how others are deployed.
