@@ -15,6 +15,7 @@ import pytest
 
 import loopback
 from livegnn import Engine, Events
+from owned import names_in
 from serving import Server, write_deployment
 from streams import WIDTH, make_graph, make_model, make_overflow, make_stream
 from waiting import REQUEST_SECONDS
@@ -520,6 +521,6 @@ def test_a_clean_stop_ends_the_feeds_and_keeps_everything(tmp_path: Path) -> Non
             assert next(read_events(lines))[0] == "ready"
             assert server.stop() == 0
             assert [line for line in lines if line.startswith("event")] == []
-    assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+    assert len(names_in(tmp_path / "checkpoints")) == 1
     with Server(deployment) as server:
         assert loopback.get(f"{server.address}/v1/predictions?ids=1,2,3").json() == before

@@ -22,6 +22,7 @@ from livegnn.inference.options import EngineSettings
 from livegnn.log import Batch, Rejection
 from livegnn.runtime import CheckpointPolicy, Runtime, checkpoints, list_checkpoints
 from livegnn.types import State
+from owned import names_in
 from processes import children
 from streams import WIDTH, make_arrays, make_graph, make_model, make_stream
 from waiting import PATIENCE
@@ -161,7 +162,7 @@ def test_a_killed_process_costs_a_checkpoint_and_nothing_else(
     with ours.held.hold() as process:
         os.kill(process, signal.SIGKILL)
         ours.wait()
-    assert (os.listdir(ours.policy.directory), ours.failed) == ([], 1)
+    assert (names_in(ours.policy.directory), ours.failed) == ([], 1)
     assert "no checkpoint at event 10: the process that writes it was ended by SIGKILL" in caplog.text
     ours.apply(value_of(2, 9))
     ours.apply(value_of(3))
@@ -236,7 +237,7 @@ def test_what_fails_there_is_told_and_counted_and_the_next_is_tried(
     failing.act = act
     runtime.wait(runtime.append(value_of(1)), PATIENCE)
     assert log.ended.acquire(timeout=PATIENCE)
-    assert os.listdir(policy.directory) == []
+    assert names_in(policy.directory) == []
     assert runtime.statistics.failed_checkpoint_seconds.count == 1
     (record,) = caplog.records
     assert record.getMessage().startswith("no checkpoint at event 1: ")
@@ -275,7 +276,7 @@ def test_stop_ends_what_is_being_written_and_writes_the_last_itself(
     with ours.held.hold() as process:
         ours.runtime.stop()
         assert process not in children()
-    assert os.listdir(ours.policy.directory) == ["checkpoint-00000000000000000010.lgck"]
+    assert names_in(ours.policy.directory) == ["checkpoint-00000000000000000010.lgck"]
     assert (ours.seqs, ours.failed, caplog.text) == ([10], 0, "")
 
 
@@ -297,7 +298,7 @@ def test_a_loop_that_fails_leaves_no_process(
     ours.runtime.stop()
     assert isinstance(ours.runtime.failure, ValueError)
     assert children() <= others
-    assert os.listdir(ours.policy.directory) == []
+    assert names_in(ours.policy.directory) == []
 
 
 def test_many_leave_no_descriptors_and_no_processes_while_others_read(
@@ -462,7 +463,7 @@ def test_a_log_that_cannot_be_synced_gives_no_name(
         with ours.held.hold():
             pass
         ours.wait()
-    assert os.listdir(ours.policy.directory) == []
+    assert names_in(ours.policy.directory) == []
     assert "no checkpoint at event 10: the disk of the log has failed" in caplog.text
     ours.runtime.stop()  # which tries again
     assert (ours.seqs, ours.failed) == ([10], 1)

@@ -110,7 +110,7 @@ def replay(
             predictions = hashlib.blake2b(engine.embeddings(-1).tobytes(), digest_size=16)
             said += f", predictions {predictions.hexdigest()}"
         if output is not None:
-            _write_checkpoint(output, graph, views, reader.digest(graph.seq))
+            _write_checkpoint(output, graph, views, reader)
     typer.echo(said)
     if graph.seq < to:
         typer.echo(f"event {graph.seq} is the end of the last batch that ends at or before {to}", err=True)
@@ -188,13 +188,13 @@ def trim(deployment: DeploymentFile) -> None:
             f"{deployment} must have a section [checkpoint]: without checkpoints all of the log is needed"
         )
     policy = settings.checkpoint.policy()
-    oldest = oldest_kept(policy)
-    if oldest is None:
-        raise InputError(
-            f"{policy.directory} must hold {policy.keep} checkpoints that share nothing before anything is "
-            "trimmed, got fewer"
-        )
     with _owning(settings) as log:
+        oldest = oldest_kept(policy, log)
+        if oldest is None:
+            raise InputError(
+                f"{policy.directory} must hold {policy.keep} checkpoints that share nothing before anything "
+                "is trimmed, got fewer"
+            )
         end = log.trim(oldest)
         typer.echo(f"{log.path} begins after event {end}, the oldest checkpoint is of event {oldest}")
 
@@ -271,12 +271,12 @@ def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tupl
     return graph, views
 
 
-def _write_checkpoint(path: Path, graph: "Graph", views: "dict[str, View]", digest: str | None) -> None:
+def _write_checkpoint(path: Path, graph: "Graph", views: "dict[str, View]", reader: "SqliteReader") -> None:
     from livegnn import checkpoint
-    from livegnn.types import State
+    from livegnn.runtime import history_state
 
     states = {name: state for name, view in views.items() if (state := view.state()) is not None}
-    log = State({"digest": digest}, {})
+    log = history_state(reader, graph.seq)
     checkpoint.write(path, {"graph": graph.state(), **states, "log": log}, graph.seq)
 
 

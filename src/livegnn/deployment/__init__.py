@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from livegnn import checkpoint
 from livegnn.arguments import as_path
 from livegnn.deployment.arrays import read_arrays
+from livegnn.deployment.directories import own_directories, refuse_missing, write_mark
 from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import (
     parse_section,
@@ -62,7 +63,10 @@ _BOUND: Final = {"graph": ("undirected", "time_to_live", "parallel")}
 
 @dataclass(frozen=True)
 class Deployment:
-    """All sections of the file. Paths in it are relative to the file itself."""
+    """All sections of the file. Paths in it are relative to the file itself.
+
+    file: where it is, if it was read from one.
+    """
 
     graph: GraphSection
     log: LogSection
@@ -78,6 +82,7 @@ class Deployment:
     workers: WorkersSection | None = None
     cluster: ClusterSection = field(default_factory=ClusterSection)
     snapshots: SnapshotsSection | None = None
+    file: Path | None = None
 
     def __post_init__(self) -> None:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
@@ -92,7 +97,7 @@ class Deployment:
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path} must be a TOML file, got: {error}") from error
         try:
-            return cls.parse(content, path.parent)
+            return replace(cls.parse(content, path.parent), file=path)
         except InputError as error:
             raise InputError(f"{path}: {error}") from error
 
@@ -204,13 +209,34 @@ class Deployment:
     def open(self) -> Runtime:
         """A runtime at the end of what the log has recorded, not started yet.
 
-        Raises LogError if the log is damaged, or is not the one of the checkpoints.
+        Raises LogError if the log is damaged, is missing where something says that there was one, or is not
+        the one of the checkpoints; InputError if a directory that the deployment names is another log's.
         """
-        deployed = None
-        if self.models is not None:
-            deployed = ModelDirectory(self.models.directory, self.log.place(self.models.directory))
+        refuse_missing(self)
         factories = self.factories()
-        if deployed is not None:
+        log = self.log.open()
+        try:
+            properties = self.properties()
+            log.check_bound(properties)  # before anything of another graph is written to files
+            own_directories(self, log.directories)
+            deployed = None
+            if self.models is not None:
+                owned = log.directories.own(self.models.directory, "models")
+                deployed = ModelDirectory(owned, self.log.place(owned.directory))
+                deployed.clean()
+                self._add_deployed(factories, deployed)
+            if self.snapshots is not None:
+                factories["snapshots"] = self.snapshots.factory(log.directories.record())
+            runtime = self._open(factories, log, deployed, properties)
+            write_mark(self, log.directories)
+        except BaseException:
+            log.close()
+            raise
+        return runtime
+
+    def _add_deployed(self, factories: dict[str, ViewFactory], deployed: ModelDirectory) -> None:
+        """Adds what makes the engines of deployed models."""
+        if deployed.names:
             options = self.engine.options()
             for name, model in deployed.load().items():
                 if name in factories:
@@ -221,14 +247,6 @@ class Deployment:
                 mode = deployed.mode_of(name)
                 own = options if mode is None else options.in_mode(mode)
                 factories[name] = predictor_factory(model, own, name=name)
-        log = self.log.open()
-        try:
-            if deployed is not None:
-                deployed.clean()
-            return self._open(factories, log, deployed)
-        except BaseException:
-            log.close()
-            raise
 
     def connect(self, runtime: Runtime) -> "list[JsonLinesTopic]":
         """The sources that read into the log of `runtime`, not started yet. Raises InputError."""
@@ -278,10 +296,9 @@ class Deployment:
         factories: Mapping[str, ViewFactory],
         log: "SqliteLog | KafkaLog",
         deployed: ModelDirectory | None,
+        properties: Mapping[str, str],
     ) -> Runtime:
         directory = None if self.checkpoint is None else self.checkpoint.directory
-        properties = self.properties()
-        log.check_bound(properties)  # before the features of another graph are written to files
         most = self.runtime.recompute_after_events
         build = factories if most and count_recorded(log, directory) > most else {}
         graph, views = restore(

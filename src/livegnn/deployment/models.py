@@ -1,7 +1,8 @@
 """The models that were deployed into a running server, kept for its next start (see docs/deploying.md).
 
-Invariant: `models.json` names only models whose files are whole: files are written before it, and removed
-after it. Thread safety: everything may be called from any thread.
+Invariants: `models.json` names only models whose files are whole: files are written before it, and removed
+after it. The directory belongs to the log of the deployment as soon as it has a model, and is checked before
+each change. Thread safety: everything may be called from any thread.
 """
 
 import json
@@ -15,6 +16,7 @@ from typing import Final
 from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, InputError
 from livegnn.inference import Mode
+from livegnn.log.directories import OwnedDirectory
 from livegnn.model import Model
 from livegnn.types import JSON
 
@@ -25,7 +27,8 @@ _VERSION: Final = 1
 @dataclass(frozen=True)
 class _Index:
     """What `models.json` says. models: digests by name. modes: of their engines, where they are known.
-    serving: None for what the deployment names. log: of the deployment that has written it.
+    serving: None for what the deployment names. log: where that of the deployment was from here, in files of
+    earlier versions.
     """
 
     models: Mapping[str, str] = field(default_factory=dict)
@@ -38,23 +41,29 @@ class _Index:
 class ModelDirectory:
     """Keeps models in a directory, which is made for the first one; a `ModelRegister` of a runtime.
 
-    log: what tells the log of the deployment from those of others. Raises FileFormatError if what is there is
-    damaged, InputError if another deployment's models are there, OSError if it cannot be read.
+    owned: the directory, of the log of the deployment. place: where that log is from the directory, by which
+    earlier versions told it from others. Raises FileFormatError if what is there is damaged, InputError if
+    another deployment's models are there, LogError if another process has them, OSError if it cannot be read.
     """
 
-    def __init__(self, directory: Path, log: str) -> None:
-        self.directory = directory
+    def __init__(self, owned: OwnedDirectory, place: str) -> None:
+        self.directory = owned.directory
+        self._owned = owned
         self._lock = threading.Lock()
         self._index = self._read()
-        if self._index.log not in (None, log):
+        if not owned.is_known() and self._index.log not in (None, place):
             raise InputError(
-                f"{directory} must hold the models of this deployment, whose log is {log}, got those of one "
-                f"with the log {self._index.log}: name another directory in [models]"
+                f"{self.directory} must hold the models of this deployment, whose log is {place}, got those "
+                f"of one with the log {self._index.log}: name another directory in [models]"
             )
-        self._index = replace(self._index, log=log)
+        if owned.is_known() or self._index != _Index():
+            owned.hold()
 
     def clean(self) -> None:
-        """Removes what a process left that died while it wrote. Only for who owns the log."""
+        """Removes what a process left that died while it wrote, if the directory is the deployment's."""
+        if not self._owned.is_known():
+            return
+        self._owned.hold()
         for left in self.directory.glob("*.partial"):
             left.unlink(missing_ok=True)
 
@@ -99,7 +108,7 @@ class ModelDirectory:
     def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
         """Keeps a model. Raises ModelError if it cannot be saved, OSError."""
         with self._lock:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self._owned.hold()
             model.save(self._path(name))
             models = {**self._index.models, name: model.digest}
             self._write(replace(self._index, models=models, modes={**self._index.modes, name: mode}))
@@ -113,6 +122,7 @@ class ModelDirectory:
             previous = None if self._index.previous == name else self._index.previous
             modes = {other: mode for other, mode in self._index.modes.items() if other != name}
             self._write(replace(self._index, models=kept, modes=modes, previous=previous))
+            self._owned.hold()
             self._path(name).unlink(missing_ok=True)
 
     def serve(self, name: str, previous: str | None) -> None:
@@ -124,12 +134,7 @@ class ModelDirectory:
         return self.directory / f"{name}.lgnn"
 
     def _write(self, index: _Index) -> None:
-        if (found := self._read().log) not in (None, index.log):
-            raise InputError(
-                f"{self.directory} must hold the models of one deployment, whose log is {index.log}, got "
-                f"those of one with the log {found} meanwhile: name another directory in [models]"
-            )
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self._owned.hold()
         content: dict[str, JSON] = {
             "version": _VERSION,
             "serving": index.serving,
@@ -138,7 +143,6 @@ class ModelDirectory:
             "modes": {
                 name: mode if isinstance(mode, str) else list(mode) for name, mode in index.modes.items()
             },
-            "log": index.log,
         }
         with replace_file(self.directory / _INDEX) as file:
             file.write(json.dumps({**content, "crc32": _checksum(content)}, indent=1).encode())

@@ -1,17 +1,24 @@
 """`[snapshots]`: a snapshot of the graph in object storage, which follows it (see docs/snapshots.md)."""
 
+import logging
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, SnapshotError
 from livegnn.graph import Graph
+from livegnn.log.directories import Directories, Record
 from livegnn.runtime import Runtime, ViewFactory
 from livegnn.serverless.objects import open_objects
+from livegnn.serverless.ownership import check_owner
 from livegnn.serverless.view import SnapshotView
 from livegnn.serverless.writer import Direction
 from livegnn.types import State
+
+_logger = logging.getLogger(__name__)
+
+_PATIENCE = 5.0  # seconds that a start waits for a store
 
 
 @dataclass(frozen=True)
@@ -38,10 +45,28 @@ class SnapshotsSection:
         """The same, with the path of a folder relative to `directory`."""
         return self if "://" in self.url else replace(self, url=str(directory / self.url))
 
-    def factory(self) -> ViewFactory:
+    @property
+    def folder(self) -> Path | None:
+        """The folder, if they are in one."""
+        return None if "://" in self.url else Path(self.url)
+
+    def refuse_foreign(self, directories: Directories) -> None:
+        """Raises InputError if the store says now that its snapshots belong to another log.
+
+        Where it cannot be asked, the view asks before it writes.
+        """
+        objects = open_objects(self.url, patience=_PATIENCE)
+        try:
+            check_owner(objects, directories.record())
+        except SnapshotError as error:
+            _logger.warning("%s does not say whose snapshots it holds: %s", self.url, error)
+        finally:
+            objects.close()
+
+    def factory(self, record: Record | None = None) -> ViewFactory:
         """What makes the view, which writes nothing before `start_snapshots` or the first batch of its own.
 
-        Raises InputError for a URL that names no store.
+        record: of the log that the snapshots belong to. Raises InputError for a URL that names no store.
         """
         named: tuple[str, ...] = ("in", "out") if self.directions == "both" else (self.directions,)
         directions = cast("tuple[Direction, ...]", named)
@@ -56,6 +81,7 @@ class SnapshotsSection:
                 grace=self.grace,
                 state=state,
                 start=False,
+                owner=record,
             )
 
         return make

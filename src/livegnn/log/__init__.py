@@ -12,6 +12,8 @@ from livegnn.types import IntArray
 if TYPE_CHECKING:
     from jaxtyping import Int64
 
+    from livegnn.log.directories import Directories
+
 __all__ = [
     "Appended",
     "AppliedBatch",
@@ -157,9 +159,16 @@ class ReadableLog(Protocol):
 
     def digest(self, seq: int) -> str | None: ...
 
+    def bound(self) -> Mapping[str, str]: ...
+
 
 class Log(Protocol):
-    """What the runtime asks of a log. Every method may be called from any thread and raises LogError."""
+    """What the runtime asks of a log. Every method may be called from any thread and raises LogError.
+
+    directories: those that belong to it, which `close` releases.
+    """
+
+    directories: "Directories"
 
     def append(self, events: Events, *, key: str | None = None) -> int:
         """Stores events durably, as one entry; returns the sequence number of the last one.

@@ -1,4 +1,4 @@
-"""One process owns a log: a lock on a file beside it, which the system releases when the process ends."""
+"""One process owns a log, or a directory: a lock on a file, which the system releases when it ends."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ class Owner:
 
     def __init__(self, path: Path, what: str) -> None:
         self._file = -1
-        while not self._is_at(path):  # who removes the file between the two calls makes another one of it
+        while not self.is_at(path):  # who removes the file between the two calls makes another one of it
             self.release()
             self._lock(path, what)
 
@@ -45,7 +45,7 @@ class Owner:
             if not is_disk_full(error):
                 raise
 
-    def _is_at(self, path: Path) -> bool:
+    def is_at(self, path: Path) -> bool:
         """Whether the file that is held is the one at `path`."""
         if self._file < 0:
             return False

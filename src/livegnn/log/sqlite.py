@@ -37,6 +37,7 @@ from livegnn.log.database import (
     one,
     transaction,
 )
+from livegnn.log.directories import Directories
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
 from livegnn.log.location import beside, locate
@@ -65,6 +66,7 @@ class SqliteLog(SqliteReader):
     def __init__(self, path: Path | str, *, keep_keys_seconds: float = _DAY, vfs: str | None = None) -> None:
         with errors_as_log_errors("open", path):
             self.path = locate(path, new=True)
+        self.directories = Directories(self, str(self.path))
         self._write = threading.Lock()
         self._appended = threading.Condition()
         self._woken = False
@@ -273,6 +275,7 @@ class SqliteLog(SqliteReader):
         """
         with self._write, self._read, self._errors("close"), ExitStack() as opened:
             opened.callback(self._owner.release)
+            opened.callback(self.directories.release)
             opened.callback(self._mark.close)
             for connection in (self._appends, self._boundaries, self._reads):
                 opened.callback(connection.close)

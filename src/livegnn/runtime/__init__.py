@@ -6,6 +6,7 @@ from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.chains import list_checkpoints
 from livegnn.runtime.checkpoints import CheckpointPolicy, oldest_kept
 from livegnn.runtime.comparison import Comparison, DegreeClass
+from livegnn.runtime.history import history_state
 from livegnn.runtime.loop import Chore, Loop
 from livegnn.runtime.models import ModelRegister, Models, ModelState, Nothing, Switch
 from livegnn.runtime.pace import Pace
@@ -41,6 +42,7 @@ __all__ = [
     "Views",
     "WhenViewFails",
     "count_recorded",
+    "history_state",
     "list_checkpoints",
     "oldest_kept",
     "replay",

@@ -27,12 +27,13 @@ def seq_of(path: Path) -> int:
     return int(path.stem.removeprefix("checkpoint-"))
 
 
-def list_chains(directory: Path) -> list[list[Path]]:
+def list_chains(directory: Path, foreign: AbstractSet[Path] = frozenset()) -> list[list[Path]]:
     """The checkpoints in `directory` by chain, the newest first, and so each chain.
 
-    A file whose header cannot be read belongs to the chain that needs it, or to none.
+    foreign: files that are left out. A file whose header cannot be read belongs to the chain that needs it,
+    or to none.
     """
-    paths = list_checkpoints(directory)
+    paths = [path for path in list_checkpoints(directory) if path not in foreign]
     firsts: dict[str, str] = {}
     for path in paths:
         try:
@@ -48,19 +49,25 @@ def list_chains(directory: Path) -> list[list[Path]]:
     return list(chains.values())
 
 
-def remove_old(directory: Path, keep: int, passed_over: AbstractSet[Path] = frozenset()) -> Path | None:
+def remove_old(
+    directory: Path,
+    keep: int,
+    passed_over: AbstractSet[Path] = frozenset(),
+    foreign: AbstractSet[Path] = frozenset(),
+) -> Path | None:
     """Removes what is older than the newest `keep` chains; returns the oldest file that they need.
 
     passed_over: files that a start could not use. A chain of such files alone does not count, and goes when
-    `keep` newer ones are there. None, with nothing removed, until there are as many.
+    `keep` newer ones are there. foreign: files that are not of this history: they neither count nor go. None,
+    with nothing removed, until there are as many.
     """
-    chains = [chain for chain in list_chains(directory) if not passed_over >= set(chain)]
+    chains = [chain for chain in list_chains(directory, foreign) if not passed_over >= set(chain)]
     if len(chains) < keep:
         return None
     kept = {path for chain in chains[:keep] for path in chain}
     oldest = min(kept)
     for path in list_checkpoints(directory):
-        if path not in kept and path < oldest:
+        if path not in kept and path not in foreign and path < oldest:
             path.unlink()
     return oldest
 

@@ -8,7 +8,8 @@ A checkpoint has a section for the graph, one for what it knows of the log, and 
 view's name. The child has the memory as it was between two batches, copied on write, so the loop stands only
 for the fork. Parts that a fork does not copy (`View.forkable`) are taken before it.
 
-Invariants: a file has its name only when the log is synced; one checkpoint is written at a time.
+Invariants: a file has its name only when the log is synced; one checkpoint is written at a time; the
+directory belongs to the log, and what is not of its history is not removed.
 """
 
 import logging
@@ -26,10 +27,12 @@ from livegnn.arguments import above_zero, switch, whole
 from livegnn.atomic_file import name_partial, put_in_place, write_partial
 from livegnn.errors import InputError, LogError
 from livegnn.graph import Graph, View
-from livegnn.log import Log
+from livegnn.log import Log, ReadableLog
+from livegnn.log.directories import OwnedDirectory
 from livegnn.runtime import child
 from livegnn.runtime.chains import list_chains, list_checkpoints, may_follow, remove_old, seq_of
 from livegnn.runtime.child import Child, explain
+from livegnn.runtime.history import find_foreign, history_state, is_foreign
 from livegnn.runtime.statistics import Statistics
 from livegnn.types import State
 
@@ -83,9 +86,9 @@ def _name_of(seq: int) -> str:
     return f"checkpoint-{seq:020d}.lgck"
 
 
-def oldest_kept(policy: CheckpointPolicy) -> int | None:
-    """The sequence number of the oldest checkpoint that is kept; None until as many chains are there."""
-    kept = list_chains(policy.directory)[: policy.keep]
+def oldest_kept(policy: CheckpointPolicy, log: ReadableLog) -> int | None:
+    """The number of the oldest checkpoint of `log` that is kept; None until as many chains are there."""
+    kept = list_chains(policy.directory, find_foreign(log, policy.directory))[: policy.keep]
     return min(seq_of(chain[-1]) for chain in kept) if len(kept) == policy.keep else None
 
 
@@ -137,6 +140,11 @@ class Checkpoints:
         self._policy, self._log, self._graph, self._views = policy, log, graph, views  # as they are then
         self._statistics, self._clock, self._readers = statistics, clock, readers
         self._written = self._tried = since
+        self._owned: OwnedDirectory | None = None
+        self._own: set[Path] = set()  # of the log's history, as far as they were looked at
+        if policy is not None:
+            self._owned = log.directories.own(policy.directory, "checkpoints")
+            _hold_if_possible(self._owned)
         # Newer ones than that which the graph was made of could not be used: they do not count as kept.
         there = [] if policy is None else list_checkpoints(policy.directory)
         self._passed_over = {path for path in there if path.name > _name_of(since)}
@@ -171,7 +179,10 @@ class Checkpoints:
         writing = _Writing(seq, path, name_partial(path), self._clock(), self._last, self._unhashed)
         self._tried = seq
         try:
-            policy.directory.mkdir(parents=True, exist_ok=True)
+            assert self._owned is not None
+            self._owned.hold()
+            if is_foreign(self._log, path):
+                raise LogError(f"{path} is of another log, and stays: move it away")
             for leftover in policy.directory.glob("checkpoint-*.partial"):
                 leftover.unlink()  # of a process that was killed while it wrote
             if not (beside and self._beside and self._begin(writing)):
@@ -233,7 +244,7 @@ class Checkpoints:
         return {
             "graph": self._graph.state,
             **views,
-            "log": lambda: State({"digest": self._log.digest(seq)}, {}),
+            "log": lambda: history_state(self._log, seq),
         }
 
     def _is_forkable(self, part: str) -> bool:
@@ -296,12 +307,17 @@ class Checkpoints:
 
     def _finish(self, writing: _Writing) -> None:
         assert self._policy is not None
+        assert self._owned is not None
+        self._owned.hold()  # somebody may have given the directory to another log meanwhile
         self._log.sync()
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
         self._unhashed, self._last = self._count_unhashed(writing), writing.path
         self._passed_over.discard(writing.path)
-        oldest = remove_old(self._policy.directory, self._policy.keep, self._passed_over)
+        self._own.add(writing.path)
+        foreign = find_foreign(self._log, self._policy.directory, self._own)
+        self._own = {path for path in list_checkpoints(self._policy.directory) if path not in foreign}
+        oldest = remove_old(self._policy.directory, self._policy.keep, self._passed_over, foreign)
         self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
         if self._policy.trim_log and oldest is not None:
             _trim_behind(oldest, self._log, self._needed_after())
@@ -321,6 +337,14 @@ class Checkpoints:
         _logger.error("no checkpoint at event %d: %s", writing.seq, reason)
         self._statistics.failed_checkpoint_seconds.record(self._clock() - writing.began)
         _remove(writing.partial)
+
+
+def _hold_if_possible(owned: OwnedDirectory) -> None:
+    """A disk that takes nothing now may do so later, when the first checkpoint is due."""
+    try:
+        owned.hold()
+    except OSError as error:
+        _logger.warning("no checkpoint can be written to %s now: %s", owned.directory, error)
 
 
 def _remove(path: Path) -> None:

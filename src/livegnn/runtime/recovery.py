@@ -11,10 +11,11 @@ from typing import TypeAlias
 
 from livegnn import checkpoint
 from livegnn.arguments import as_path, function
-from livegnn.errors import FileFormatError, InputError, LogError, ModelError
+from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.graph import Graph, View
 from livegnn.log import ReadableLog
 from livegnn.runtime.chains import list_checkpoints, seq_of
+from livegnn.runtime.history import check_history
 from livegnn.types import State
 
 _logger = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ def restore(
             _logger.warning("passing over the checkpoint %s: %s", path, error)
         else:
             if log is not None:
-                _check_history(log, path, saved)
+                known = saved.states.get("log")  # older ones do not have it
+                check_history(log, path, {} if known is None else known.meta, saved.seq)
             return graph, made
     graph = initial()
     return graph, {name: make_view(name, make, graph, None) for name, make in views.items()}
@@ -107,17 +109,3 @@ def make_view(name: str, make: ViewFactory, graph: Graph, state: State | None) -
             "keeps its state under its own name"
         )
     return view
-
-
-def _check_history(log: ReadableLog, path: Path, saved: checkpoint.Checkpoint) -> None:
-    """Raises LogError if `log` has led to something else than a checkpoint."""
-    known = saved.states.get("log")  # older checkpoints do not say it
-    if known is None or log.last_seq() < saved.seq:  # a runtime refuses what is too short
-        return
-    ours, theirs = known.meta.get("digest"), log.digest(saved.seq)
-    if ours is not None and theirs is not None and ours != theirs:  # older logs and checkpoints have none
-        raise LogError(
-            f"the log must hold what led to the checkpoint {path}, entries up to event {saved.seq} with the "
-            f"digest {ours}, got {theirs}: it is not the log of this graph. Put back the "
-            "log that the checkpoints belong to, or move the checkpoints away"
-        )

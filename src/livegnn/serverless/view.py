@@ -21,11 +21,13 @@ import numpy as np
 from livegnn.arguments import above_zero
 from livegnn.errors import FileFormatError, InputError, ObjectMissingError, SnapshotError
 from livegnn.graph import Graph, GraphDelta, View
+from livegnn.log.directories import Record
 from livegnn.serverless import records
 from livegnn.serverless.changed_rows import ChangedRows
 from livegnn.serverless.compaction import Compaction, Step, check_grace, collect
 from livegnn.serverless.manifest import Layer, Manifest, TableKey, path_of
 from livegnn.serverless.objects import Objects, as_objects
+from livegnn.serverless.ownership import claim
 from livegnn.serverless.rows import GraphRows
 from livegnn.serverless.snapshot import read_past_damage
 from livegnn.serverless.writer import (
@@ -77,7 +79,8 @@ class SnapshotView(View):
     of directed edge types they have. compaction: when deltas are joined and a base is written anew. grace:
     seconds for which replaced snapshots stay readable. state: what `state` returned, with the graph at the
     same event: the snapshot of then is continued, if it is still there; else a new base is written. start:
-    begin at once, not with the first batch that is no replay.
+    begin at once, not with the first batch that is no replay. owner: the log that the graph follows, to which
+    the store then belongs.
 
     `failure` says why the last attempt wrote nothing; None if it did. Raises `InputError` for wrong
     arguments, `FileFormatError` if the state does not fit.
@@ -96,6 +99,7 @@ class SnapshotView(View):
         grace: float = 600.0,
         state: State | None = None,
         start: bool = True,
+        owner: Record | None = None,
     ) -> None:
         if not isinstance(graph, Graph):
             raise InputError(f"graph must be a Graph, got {kind_of(graph)}")
@@ -105,6 +109,7 @@ class SnapshotView(View):
         if interval is not None:
             above_zero(interval, "interval")
         self._grace = check_grace(grace)
+        self._owner = owner
         self._directions = checked_directions(directions)
         self._keys = table_keys(graph.schema, self._directions)
         self.objects = as_objects(where)
@@ -264,7 +269,8 @@ class SnapshotView(View):
         so.
 
         Raises `SnapshotError` if the store cannot be written, or if another process writes to it; the next
-        call writes what this one did not. Raises `InputError` after `close`.
+        call writes what this one did not. Raises `InputError` after `close`, and if the store belongs to
+        another log than `owner`.
         """
         if self._closed:
             raise InputError(
@@ -287,8 +293,14 @@ class SnapshotView(View):
                 raise
             if published:
                 try:
+                    if self._owner is not None:
+                        claim(self.objects, self._owner)
                     collect(self.objects, self._grace)
-                except SnapshotError as error:  # after the next snapshot it is tried again
+                except (
+                    SnapshotError,
+                    InputError,
+                    FileFormatError,
+                ) as error:  # after the next snapshot it is tried again
                     _logger.warning(
                         "replaced snapshots in %s were not collected: %s", self.objects.url, error
                     )
@@ -308,6 +320,8 @@ class SnapshotView(View):
 
     def _write(self) -> bool:
         """Whether it published a snapshot."""
+        if self._owner is not None:
+            claim(self.objects, self._owner)
         newest, damaged = read_past_damage(self.objects)
         behind, self._behind = self._behind, None
         if newest is not None and newest.seq > self.graph.seq:

@@ -26,6 +26,7 @@ from livegnn.events import Events
 from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection, Write
 from livegnn.log.arguments import check_entries, check_events, check_range
 from livegnn.log.binding import new_properties
+from livegnn.log.directories import Directories
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
 from livegnn.log.kafka.control import Control
@@ -66,23 +67,22 @@ class KafkaLog:
         settings: Settings | None = None,
     ) -> None:
         self._connection = Connection(servers, topic, settings or {})
+        self.directories = Directories(self, self._connection.name)
         self._keep_keys = not_negative(keep_keys_seconds, "keep_keys_seconds")
         self._timeout = not_negative(timeout, "timeout, in seconds,")
         topics = read_topics(self._connection)
-        self._lows, self._largest = topics.lows, topics.largest
-        self._largest_control = topics.largest_control
+        self._lows = topics.lows
+        self._largest, self._largest_control = topics.largest, topics.largest_control
         self._history = History()
         skim(self._connection, self._history, topics.control_end)
         self._owner = Owner(self._connection, self._history.owner)
         self._state = threading.Condition()
-        self._writing = threading.Lock()
-        self._reading = threading.Lock()
+        self._writing, self._reading = threading.Lock(), threading.Lock()
         self._group = GroupCommit(self.append_all)
         self._failure: LogError | None = None
         self._woken = self._closing = False
         self._ended = threading.Event()
-        self._recent = Recent()
-        self._holding = False
+        self._recent, self._holding = Recent(), False
         self._proposed: Order | None = None
         self._reader = Reader(self._connection, self._timeout)
         self._follower: Follower | None = None
@@ -420,6 +420,7 @@ class KafkaLog:
             self._follower.close()
         with self._reading:
             self._reader.close()
+        self.directories.release()
         self._owner.release()
 
     def _settle(self) -> None:

@@ -1,0 +1,202 @@
+"""Directories that belong to a log: those into which only what follows this log may write, or remove.
+
+    log, bound to its identity       directory/livegnn-owner.json: the same identity
+                                     directory/livegnn-lock: held while the log is open
+
+An identity is drawn, and stored in the log and in the directory: both may be moved, together or not, or
+restored from a copy, and still know each other. The lock tells two copies of one log from each other.
+Thread safety: everything may be called from any thread.
+"""
+
+import json
+import os
+import secrets
+import threading
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from livegnn.atomic_file import replace_file
+from livegnn.errors import FileFormatError, InputError, LogError
+from livegnn.log.owner import Owner
+from livegnn.types import JSON
+
+OWNER: Final = "livegnn-owner.json"
+LOCK: Final = "livegnn-lock"
+IDENTITY: Final = "log/identity"
+_VERSION: Final = 1
+
+
+class Record(NamedTuple):
+    """Which log something belongs to: its identity, and where it was, for messages."""
+
+    log: str
+    place: str
+
+
+class _Bound(Protocol):
+    """What is asked of a log that is only read."""
+
+    def bound(self) -> Mapping[str, str]: ...
+
+
+class _Binding(_Bound, Protocol):
+    """What is asked of a log that may write to its directories."""
+
+    def bind(self, properties: Mapping[str, str]) -> None: ...
+
+
+def identity_of(log: _Bound) -> str | None:
+    """What tells a log from all others; None if nothing belongs to it yet."""
+    return log.bound().get(IDENTITY)
+
+
+def read_record(path: Path) -> Record | None:
+    """What `write_record` wrote, None if there is no file. Raises FileFormatError, OSError."""
+    try:
+        return parse_record(path.read_bytes(), str(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def parse_record(data: bytes, path: str) -> Record:
+    """What `to_bytes` made. path: where it is, for messages. Raises FileFormatError for anything else."""
+    try:
+        content = json.loads(data)
+        if not isinstance(content, dict):
+            raise TypeError(f"an object, got {content!r:.40}")
+        crc32, version = content.pop("crc32"), content["version"]
+        if version != _VERSION:
+            raise FileFormatError(
+                f"{path} must be of version {_VERSION}, got {version!r:.40}: update livegnn"
+            )
+        if crc32 != _checksum(content):
+            raise ValueError("its checksum does not fit")
+        return Record(str(content["log"]), str(content["place"]))
+    except FileFormatError:
+        raise
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FileFormatError(
+            f"{path} must say to which log this belongs, as livegnn wrote it, got something else: {error}. "
+            "Put it back; or, if no other log needs what is there, remove it"
+        ) from error
+
+
+def to_bytes(record: Record) -> bytes:
+    """The content of a file that `read_record` reads."""
+    content: dict[str, JSON] = {"version": _VERSION, "log": record.log, "place": record.place}
+    return json.dumps({**content, "crc32": _checksum(content)}).encode()
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Writes a file that `read_record` reads. Raises OSError."""
+    with replace_file(path) as file:
+        file.write(to_bytes(record))
+
+
+def foreign(directory: Path, what: str, place: str, theirs: Record) -> InputError:
+    """The error for a directory that the log at `place` needs for `what`, and that says `theirs`."""
+    return InputError(
+        f"{directory} must be a directory of this log, {place}, for its {what}, got one of another log, "
+        f"which was at {theirs.place}: name another directory; or, if that log is gone and nothing there is "
+        f"needed, remove {directory / OWNER}"
+    )
+
+
+class OwnedDirectory:
+    """A directory of `directories`, which says its path as `what`, such as "checkpoints"."""
+
+    def __init__(self, directories: "Directories", directory: Path, what: str) -> None:
+        self.directory = directory
+        self._directories, self._what = directories, what
+        self._lock: Owner | None = None
+
+    def hold(self) -> None:
+        """Returns when the directory, which is made when it is missing, is the log's, and its lock is held.
+
+        It may be called at any time: what somebody has removed is made again. Raises InputError if it belongs
+        to another log, LogError if another process holds it; OSError.
+        """
+        with self._directories.changing:
+            self._refuse_foreign()
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held = self._lock
+            if held is None or not held.is_at(self.directory / LOCK):
+                held = Owner(self.directory / LOCK, f"the directory of {self._what} {self.directory}")
+            try:
+                if self._refuse_foreign() is None:  # nobody else writes it now
+                    for left in self.directory.glob(f"{OWNER}.*.partial"):
+                        left.unlink(missing_ok=True)
+                    write_record(self.directory / OWNER, self._directories.record())
+            except BaseException:
+                if held is not self._lock:
+                    held.release()
+                raise
+            if held is not self._lock:
+                self.release()
+                self._lock = held
+
+    def is_known(self) -> bool:
+        """Whether something of this log, or of another, is there. Raises as `hold` for another."""
+        return self._refuse_foreign() is not None
+
+    def release(self) -> None:
+        """Lets another process hold it; again does nothing."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
+
+    def _refuse_foreign(self) -> Record | None:
+        """What the directory says; raises InputError if it belongs to another log."""
+        theirs = read_record(self.directory / OWNER)
+        if theirs is not None and theirs.log != self._directories.identity:
+            raise foreign(self.directory, self._what, self._directories.place, theirs)
+        return theirs
+
+
+class Directories:
+    """The directories of `log`, which is at `place`, and their locks, until `release`."""
+
+    def __init__(self, log: _Binding, place: str) -> None:
+        self.place = place
+        self.changing = threading.RLock()
+        self._log = log
+        self._identity: str | None = None
+        self._owned: dict[str, OwnedDirectory] = {}
+
+    @property
+    def identity(self) -> str | None:
+        """What tells the log from all others; None if it has none yet."""
+        if self._identity is None:
+            self._identity = identity_of(self._log)
+        return self._identity
+
+    def record(self) -> Record:
+        """What is written beside what belongs to the log, which gets its identity now if it has none.
+
+        Raises LogError.
+        """
+        with self.changing:
+            if self.identity is None:
+                self._log.bind({IDENTITY: secrets.token_hex(16)})
+            identity = self.identity
+        if identity is None:
+            raise LogError(f"the log at {self.place} must keep what it is bound to, got nothing back")
+        return Record(identity, self.place)
+
+    def own(self, directory: Path, what: str) -> OwnedDirectory:
+        """A directory for `what`, which `hold` then makes the log's; the same object for the same place."""
+        with self.changing:
+            return self._owned.setdefault(os.path.realpath(directory), OwnedDirectory(self, directory, what))
+
+    def release(self) -> None:
+        """Lets other processes hold all of them; again does nothing."""
+        with self.changing:
+            for owned in self._owned.values():
+                owned.release()
+            self._owned.clear()
+
+
+def _checksum(content: Mapping[str, JSON]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())

@@ -1,0 +1,215 @@
+"""Directories that a deployment names: each belongs to one log, whoever else names it too."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from livegnn import Events, Graph, InputError, LogError
+from livegnn.deployment import Deployment
+from livegnn.errors import FileFormatError
+from livegnn.log.directories import LOCK, OWNER
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
+from owned import content_of
+from streams import make_arrays, make_model
+
+BASE = """
+[model]
+path = "model.lgnn"
+[graph]
+path = "graph.npz"
+[log]
+path = "events.db"
+keep = {keep!r}
+[runtime]
+max_batch_events = 16
+"""
+
+KINDS = {
+    "checkpoint": "[checkpoint]\ndirectory = {shared!r}\nevery_events = 20\nbeside = false\n",
+    "models": "[models]\ndirectory = {shared!r}\n",
+    "features": "[features]\ndirectory = {shared!r}\n",
+    "state": "[engine]\nthreads = 1\nstate_dir = {shared!r}\n",
+    "snapshots": "[snapshots]\nurl = {shared!r}\n",
+}
+"""How a deployment names a directory of each kind."""
+
+
+def write(place: Path, shared: Path | str, *kinds: str) -> Path:
+    """A deployment in `place`, with a log of its own, that names `shared` for each of `kinds`."""
+    place.mkdir()
+    make_model().save(place / "model.lgnn")
+    np.savez(place / "graph.npz", **make_arrays())
+    keep = "since_checkpoint" if "checkpoint" in kinds else "all"
+    text = BASE.format(keep=keep) + "".join(KINDS[kind].format(shared=str(shared)) for kind in kinds)
+    (place / "deployment.toml").write_text(text, encoding="utf-8")
+    return place / "deployment.toml"
+
+
+def run(path: Path, events: int = 60) -> bytes:
+    """A start that appends, deploys a model if it has none, takes a snapshot, and stops; its predictions."""
+    runtime = Deployment.read(path).open()
+    with closing(runtime.log):
+        for number in range(events):
+            runtime.append(Events().add_edges(number % 7, 8 + number % 5))
+            runtime.step()
+        if "other" not in runtime.views:
+            runtime.models.deploy("other", make_model(2), wait=False)
+            while "other" not in runtime.views:
+                runtime.step()
+        if "snapshots" in runtime.views:
+            runtime.views["snapshots"].write()
+        runtime.stop()
+        return runtime.engine.embeddings(-1).tobytes()
+
+
+def copy_of(place: Path, to: Path) -> Path:
+    shutil.copytree(place, to)
+    return to / "deployment.toml"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_directory_belongs_to_one_log(tmp_path: Path, kind: str) -> None:
+    """Whether the other deployment runs or not, and one on a copy of its log; nothing there changes."""
+    shared = tmp_path / "shared"
+    a, b = write(tmp_path / "a", shared, kind), write(tmp_path / "b", shared, kind)
+    run(a)
+    before, own = content_of(shared), content_of(b.parent)
+    assert OWNER in before
+    with pytest.raises(InputError) as error:
+        Deployment.read(b).open()
+    assert str(shared) in str(error.value)
+    assert "name another" in str(error.value)
+    assert str(a.parent / "events.db") in str(error.value)
+    assert content_of(shared) == before
+    left = {name for name in content_of(b.parent) if not name.startswith("events.db")}
+    assert left == own.keys()
+
+    copied = copy_of(a.parent, tmp_path / "copied")
+    runtime = Deployment.read(a).open()
+    with closing(runtime.log):
+        before = content_of(shared)
+        with pytest.raises(LogError, match=f"must have one owner, got a second one: process {os.getpid()}"):
+            Deployment.read(copied).open()
+        with pytest.raises(InputError, match="name another"):
+            Deployment.read(b).open()
+        assert content_of(shared) == before
+        runtime.stop()
+    run(a)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_moved_or_copied_together_goes_on(tmp_path: Path, kind: str) -> None:
+    """The deployment with its directory, the directory alone, the log alone; and a backup of both."""
+    path = write(tmp_path / "a", "here", kind)
+    expected = run(path)
+    backup = copy_of(path.parent, tmp_path / "backup")
+    moved = path.parent.rename(tmp_path / "moved") / "deployment.toml"
+    assert run(moved, events=0) == expected
+    text = moved.read_text(encoding="utf-8")
+    (moved.parent / "here").rename(moved.parent / "there")
+    (moved.parent / "logs").mkdir()
+    for one in moved.parent.glob("events.db*"):
+        one.rename(moved.parent / "logs" / one.name)
+    text = text.replace("'here'", "'there'").replace('"events.db"', '"logs/events.db"')
+    moved.write_text(text, encoding="utf-8")
+    assert run(moved, events=0) == expected
+    assert run(backup, events=0) == expected
+
+
+def test_all_kinds_in_one_directory_of_one_deployment(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "here", *KINDS)
+    expected = run(path)
+    assert run(path, events=0) == expected
+
+
+def test_deployments_share_what_neither_of_them_writes(tmp_path: Path) -> None:
+    """Model, graph, and the folder where deployed models would be."""
+    write(tmp_path / "a", "unused")
+    runtimes = []
+    for name in ("one", "two"):
+        path = tmp_path / "a" / f"{name}.toml"
+        path.write_text(BASE.format(keep="all").replace("events.db", f"{name}.db"), encoding="utf-8")
+        runtimes.append(Deployment.read(path).open())
+    for runtime in runtimes:
+        runtime.append(Events().add_edges(0, 9))
+        runtime.step()
+        runtime.stop()
+        runtime.log.close()
+
+
+def test_a_killed_owner_leaves_no_lock(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "here", *KINDS)
+    program = (
+        "import sys, os, signal; from livegnn.deployment import Deployment\n"
+        "runtime = Deployment.read(sys.argv[1]).open()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    for _ in range(2):
+        killed = subprocess.run([sys.executable, "-c", program, str(path)], check=False)
+        assert killed.returncode == -9
+    run(path)
+
+
+def runtime_on(log: SqliteLog, directory: Path) -> Runtime:
+    policy = CheckpointPolicy(directory, every_events=10, beside=False, trim_log=True)
+    graph, _ = restore({}, Graph, directory=directory, log=log)
+    return Runtime(log, graph, checkpoints=policy)
+
+
+def grow(runtime: Runtime, events: int, first: int) -> None:
+    for number in range(first, first + events):
+        runtime.append(Events().add_nodes(number))
+        runtime.step()
+
+
+def test_neither_of_two_logs_loses_what_was_acknowledged(tmp_path: Path) -> None:
+    """One is on its way when a second one is given its directory; then the files by which it is owned are
+    taken away, and the second one comes first.
+    """
+    directory = tmp_path / "checkpoints"
+    with closing(SqliteLog(tmp_path / "a.db")) as a, closing(SqliteLog(tmp_path / "b.db")) as b:
+        first = runtime_on(a, directory)
+        grow(first, 40, 0)
+        with pytest.raises(InputError, match="name another directory"):
+            Runtime(b, Graph(), checkpoints=CheckpointPolicy(directory))
+        kept = list_checkpoints(directory)
+        assert kept
+        for name in (OWNER, LOCK):
+            (directory / name).unlink()
+        second = Runtime(b, Graph(), checkpoints=CheckpointPolicy(directory, every_events=10, beside=False))
+        grow(second, 60, 1000)  # its checkpoints are of later events
+        assert set(kept) < set(list_checkpoints(directory))
+        grow(first, 40, 40)
+        second.stop()
+        first.stop()
+        assert a.first_seq() > 1
+        assert set(kept) < set(list_checkpoints(directory))
+        own = {path for path in list_checkpoints(directory) if path not in kept}
+        for path in own:
+            path.unlink()
+        graph, _ = restore({}, Graph, directory=directory, log=a)
+        Runtime(a, graph).stop()  # what was trimmed is in a checkpoint
+        assert graph.seq == a.last_seq() == 80
+        assert graph.num_nodes() == 80
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b"[" * 100_000, b'{"version": 2, "crc32": 0}'],
+    ids=["empty", "a list", "nothing said", "deep", "a later version"],
+)
+def test_an_owner_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -> None:
+    directory = tmp_path / "checkpoints"
+    directory.mkdir()
+    (directory / OWNER).write_bytes(content)
+    with closing(SqliteLog(tmp_path / "log.db")) as log, pytest.raises(FileFormatError) as error:
+        Runtime(log, Graph(), checkpoints=CheckpointPolicy(directory))
+    assert str(directory / OWNER) in str(error.value)
+    assert content_of(directory) == {OWNER: content}
