@@ -13,7 +13,7 @@ from livegnn import Events, Graph, InputError, LogError
 from livegnn.deployment import Deployment
 from livegnn.log import Batch, Entry, Rejection, trimming
 from livegnn.log.consumers import forget
-from livegnn.log.keys import RETRY_KEY
+from livegnn.log.keys import retry_key
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.tail import SqliteTail
 from livegnn.log.wal import find_damage
@@ -169,7 +169,7 @@ def test_refused_entries_can_be_read_and_appended_again_for_ever(log: SqliteLog)
 def test_an_entry_that_was_appended_again_before_leaves_nothing(log: SqliteLog) -> None:
     log.append(nodes(1))
     log.record_batch(Batch(0, 2), Rejection(2, "InputError", "no"))
-    log.append(nodes(1), key=f"{RETRY_KEY}2")
+    log.append(nodes(1), key=retry_key(2))
     log.record_batch(Batch(2, 4))
     log.append(nodes(2))
     assert log.trim(2) == 2

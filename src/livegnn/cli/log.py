@@ -140,7 +140,7 @@ def retry(
 ) -> None:
     """Append refused entries again, for the next start to apply. The server must not run."""
     from livegnn.deployment import Deployment
-    from livegnn.log.keys import RETRY_KEY
+    from livegnn.log.keys import retry_key
 
     with _owning(Deployment.read(deployment)) as log:
         refused = {rejection.seq for rejection in log.rejections()}
@@ -152,7 +152,7 @@ def retry(
                 )
         for seq, entry in entries.items():
             assert entry is not None
-            again = log.append(entry.events, key=f"{RETRY_KEY}{seq}")
+            again = log.append(entry.events, key=retry_key(seq))
             typer.echo(f"entry {seq} is appended again as entry {again}")
 
 

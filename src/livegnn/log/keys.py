@@ -1,8 +1,9 @@
 """Idempotency keys: an entry that is sent again, because its answer was lost, takes effect once.
 
 A key is stored with its entry in one transaction, with a checksum of the events, so that a key that comes
-with other events is found. Keys expire after a time. Thread safety: none, the caller has the connection to
-itself.
+with other events is found. Keys expire after a time. Keys of our own begin with a character that no key of a
+client may have, so neither takes the place of the other. Thread safety: none, the caller has the connection
+to itself.
 """
 
 import hashlib
@@ -19,7 +20,8 @@ from livegnn.events import Events
 from livegnn.log.checksums import add_checksum, check_row
 from livegnn.wording import quoted
 
-RETRY_KEY: Final = "retry of "
+_OWN: Final = "\x01"  # not printable
+RETRY: Final = f"{_OWN}retry of "
 """Before the number of a refused entry: the key under which it is appended again."""
 _LONGEST: Final = 255
 _EXPIRED_AT_ONCE: Final = 5000
@@ -38,19 +40,39 @@ class Known(NamedTuple):
         """Raises InputError if `events` are not those of the entry."""
         if checksum(events) != self.crc32:
             raise InputError(
-                f"an idempotency key must come with the same events each time, got {quoted(self.key)} with "
-                f"others than those of entry {self.seq}: give each request a key of its own"
+                "an idempotency key must come with the same events each time, got "
+                f"{quoted(self.key.removeprefix(_OWN))} with others than those of entry {self.seq}: "
+                "give each request a key of its own"
             )
 
 
-def part_key(key: str, number: int) -> str:
-    """The key of entry `number` of a request that came with `key` and became several. No client means it."""
+class OwnKey(str):
+    """A key of our own. What a client sends is never of this type, whatever its characters are."""
+
+    __slots__ = ()
+
+
+def retry_key(seq: int) -> OwnKey:
+    """The key under which the refused entry `seq` is appended again."""
+    return OwnKey(f"{RETRY}{seq}")
+
+
+def part_key(key: str, number: int) -> OwnKey:
+    """The key of entry `number` of a request that came with `key` and became several."""
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
-    return f"part {number} of {digest.hexdigest()}"
+    return OwnKey(f"{_OWN}part {number} of {digest.hexdigest()}")
+
+
+def stored_key(key: object) -> object:
+    """A key that was stored where it lost its type. Of anything else `check_key` says what it is."""
+    is_own = isinstance(key, str) and key.startswith(_OWN) and key.removeprefix(_OWN).isprintable()
+    return OwnKey(key) if is_own else key
 
 
 def check_key(key: object) -> None:
-    """Raises InputError for what is no idempotency key."""
+    """Raises InputError for what is no idempotency key: neither of a client, nor of our own."""
+    if isinstance(key, OwnKey):
+        return
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST or not key.isprintable():
         raise InputError(
             f"an idempotency key must be text of 1 to {_LONGEST} printable characters, got {quoted(key)}"

@@ -13,7 +13,7 @@ from typing import Any, Final
 import apsw
 
 from livegnn.log.checksums import add_checksum
-from livegnn.log.keys import RETRY_KEY
+from livegnn.log.keys import RETRY
 from livegnn.log.rows import Row, begin_of
 
 _ROWS: Final = 256  # of a step at most
@@ -47,7 +47,7 @@ def trim_step(connection: apsw.Connection, up_to: int) -> int | None:
 
 def forget_retried(connection: apsw.Connection) -> None:
     """Deletes refused entries before the beginning of the log that have been appended again since."""
-    gone = begin_of(connection).seq, RETRY_KEY
+    gone = begin_of(connection).seq, RETRY
     connection.execute("DELETE FROM dead_letters WHERE seq <= ? AND ? || seq IN (SELECT key FROM keys)", gone)
     connection.execute("DELETE FROM rejections WHERE seq <= ? AND ? || seq IN (SELECT key FROM keys)", gone)
 
@@ -55,7 +55,7 @@ def forget_retried(connection: apsw.Connection) -> None:
 def _keep_letters(connection: apsw.Connection, begin: int, end: int) -> None:
     connection.execute(
         "DELETE FROM rejections WHERE seq > ? AND seq <= ? AND ? || seq IN (SELECT key FROM keys)",
-        (begin, end, RETRY_KEY),
+        (begin, end, RETRY),
     )
     rejected: list[Any] = connection.execute(
         "SELECT seq FROM rejections WHERE seq > ? AND seq <= ?", (begin, end)

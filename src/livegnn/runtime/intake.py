@@ -13,7 +13,7 @@ from livegnn.events import Events
 from livegnn.graph import Graph
 from livegnn.log import Appended, Log, Origin, Rejection
 from livegnn.log.group_commit import GroupCommit
-from livegnn.log.keys import RETRY_KEY
+from livegnn.log.keys import retry_key
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import Ahead, AheadPolicy
 from livegnn.runtime.checks import check_schema
@@ -235,7 +235,7 @@ class Intake:
             raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
         if any_time:
             self._ahead.allow(entry.events)
-        (outcome,) = self._append_all([entry.events], [f"{RETRY_KEY}{seq}"], [None], self._append_one)
+        (outcome,) = self._append_all([entry.events], [retry_key(seq)], [None], self._append_one)
         if isinstance(outcome, InputError):
             raise outcome
         return outcome.seq

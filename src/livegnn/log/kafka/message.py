@@ -26,7 +26,7 @@ from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Origin
 from livegnn.log.bad_messages import Unread
-from livegnn.log.keys import check_key
+from livegnn.log.keys import check_key, stored_key
 from livegnn.log.origins import check_origin
 from livegnn.types import JSON
 from livegnn.wording import quoted
@@ -173,6 +173,7 @@ def _parse_notes(
     for name, given in (("keys", keys), ("origins", origins), ("bad", bad)):
         if not isinstance(given, list) or len(given) not in (0, count):
             raise ValueError(f"{name} of {count} entries must be a list, got {quoted(given)}")
+    keys = [stored_key(key) for key in keys]
     for key in keys:
         if key is not None:
             check_key(key)
