@@ -46,14 +46,15 @@ def name_kind(mode: int) -> str:
 
 
 @contextmanager
-def replace_file(path: Path) -> Iterator[BinaryIO]:
+def replace_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """A stream whose content becomes the file at `path` when the block ends; if it raises, nothing changes.
 
     If `path` is a symbolic link, the link stays and its target is replaced. An existing file keeps its
-    permissions. Raises `InputError` as `check_replaceable` does, and `OSError` if writing fails.
+    permissions; a new one that is private is for its owner alone. Raises `InputError` as `check_replaceable`
+    does, and `OSError` if writing fails.
     """
     partial = name_partial(path)
-    with write_partial(partial, path) as stream:
+    with write_partial(partial, path, private=private) as stream:
         yield stream
     put_in_place(partial, path)
 
@@ -64,15 +65,16 @@ def name_partial(path: Path) -> Path:
 
 
 @contextmanager
-def write_partial(partial: Path, path: Path) -> Iterator[BinaryIO]:
+def write_partial(partial: Path, path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """A stream into a new file at `partial`, which is on the disk when the block ends, and removed if it
     raises. `put_in_place` then makes it the file at `path`; another process may do that.
 
-    Raises as `replace_file` does.
+    private, and errors: as of `replace_file`.
     """
     permissions = check_replaceable(path)
     with _naming(path, partial):
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        mode = 0o600 if private else 0o666
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             with open(handle, "wb") as stream:
                 if permissions is not None:

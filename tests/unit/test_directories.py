@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livegnn import Events, Graph, InputError, LogError
+from livegnn import Events, Graph, InputError, LogError, checkpoint
 from livegnn.deployment import Deployment
 from livegnn.errors import FileFormatError
 from livegnn.log.directories import LOCK, OWNER
@@ -127,6 +127,103 @@ def test_all_kinds_in_one_directory_of_one_deployment(tmp_path: Path) -> None:
     path = write(tmp_path / "a", "here", *KINDS)
     expected = run(path)
     assert run(path, events=0) == expected
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
+    """As the log's are, while a process runs and afterwards; snapshots are for others."""
+    umask = os.umask(0)
+    try:
+        place = tmp_path / "a"
+        path = write(place, "here", "checkpoint", "models")
+        with open(path, "a", encoding="utf-8") as file:
+            file.write("[features]\ndirectory = 'x'\n[engine]\nthreads = 1\nstate_dir = 'rows'\n")
+        given = {one.name for one in place.iterdir()}
+        run(path)
+        runtime = Deployment.read(path).open()
+        mapped = {
+            os.readlink(link): os.stat(link).st_mode & 0o777
+            for link in Path("/proc/self/fd").iterdir()
+            if str(place) in os.path.realpath(link)
+        }
+        modes = {
+            one.relative_to(place).as_posix(): one.stat().st_mode & 0o777
+            for one in place.rglob("*")
+            if one.name not in given
+        }
+        runtime.stop()
+        runtime.log.close()
+    finally:
+        os.umask(umask)
+    assert {"here/models.json", "here/other.lgnn", "x", "rows"} <= modes.keys()
+    assert sum(name.endswith(".lgck") for name in modes) == 2
+    assert sum("/livegnn-" in name and "deleted" in name for name in mapped) >= 2
+    for name, mode in (mapped | modes).items():
+        assert mode & 0o077 == 0, (name, oct(mode))
+    checkpoint.write(tmp_path / "one.lgck", {}, 0)
+    assert (tmp_path / "one.lgck").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "kinds", [(), *[(kind,) for kind in KINDS]], ids=lambda kinds: "+".join(kinds) or "none"
+)
+def test_a_start_without_what_was_there_stops(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    """A volume that is not mounted: an empty folder, or none. It goes on when the volume is back."""
+    place, volume = tmp_path / "a", tmp_path / "a" / "volume"
+    path = write(place, "volume/here", *kinds)
+    text = path.read_text(encoding="utf-8").replace('"events.db"', '"volume/events.db"')
+    path.write_text(text, encoding="utf-8")
+    volume.mkdir()
+    expected = run(path)
+    for empty in (True, False):
+        volume.rename(tmp_path / "unmounted")
+        if empty:
+            volume.mkdir()
+        before = content_of(place)
+        for _ in range(2):
+            with pytest.raises(
+                LogError, match=r"must be the event log .* no such file: is a volume not mounted"
+            ):
+                Deployment.read(path).open()
+        assert content_of(place) == before
+        if empty:
+            volume.rmdir()
+        (tmp_path / "unmounted").rename(volume)
+        assert run(path, events=0) == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_start_without_the_log_alone_stops(tmp_path: Path, kind: str) -> None:
+    """The log is on a volume of its own, the deployment file in a folder that is only read."""
+    path = write(tmp_path / "a", "here", kind)
+    expected = run(path)
+    (path.parent / "deployment.toml-mark").unlink()
+    away = tmp_path / "away"
+    away.mkdir()
+    for one in path.parent.glob("events.db*"):
+        one.rename(away / one.name)
+    before = content_of(path.parent)
+    with pytest.raises(LogError, match="is a volume not mounted") as error:
+        Deployment.read(path).open()
+    assert content_of(path.parent) == before
+    for one in away.iterdir():
+        one.rename(path.parent / one.name)
+    assert run(path, events=0) == expected
+    for one in path.parent.glob("events.db*"):
+        one.unlink()
+    with pytest.raises(LogError, match="is a volume not mounted") as error:
+        Deployment.read(path).open()
+    for name in str(error.value).split("move away ")[1].split(", "):
+        Path(name).rename(away / Path(name).name)
+    run(path)
+
+
+def test_a_deployment_that_is_changed_to_another_log_begins(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "unused")
+    run(path)
+    text = path.read_text(encoding="utf-8").replace('"events.db"', '"other.db"')
+    path.write_text(text, encoding="utf-8")
+    shutil.rmtree(path.parent / "models")
+    run(path)
 
 
 def test_deployments_share_what_neither_of_them_writes(tmp_path: Path) -> None:

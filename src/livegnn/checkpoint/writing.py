@@ -58,12 +58,12 @@ class _Section:
 def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
     """Writes `states` at `seq` to `path`, durably and all at once; returns the size of the file in bytes.
 
-    The file stands alone. Raises InputError for an array or metadata that the format cannot hold, or if
-    something other than a regular file is at `path`, OSError if the disk refuses; what was there before is
-    then untouched.
+    The file stands alone; a new one is for its owner alone, as a log is. Raises InputError for an array or
+    metadata that the format cannot hold, or if something other than a regular file is at `path`, OSError if
+    the disk refuses; what was there before is then untouched.
     """
     path, seq = as_path(path, "path"), whole(seq, "seq", 0)
-    with replace_file(path) as file:
+    with replace_file(path, private=True) as file:
         return write_to(file, states, seq)
 
 

@@ -52,18 +52,25 @@ def refuse_missing(deployment: "Deployment") -> None:
     path = deployment.log.path
     if path is None or os.path.lexists(path) or beside(path, "-mark").exists():  # which the log reads itself
         return
+    found = []
     for what, directory in (*_written(deployment), *_other(deployment)):
         record = read_record(directory / OWNER)
-        if record is None:
+        if record is None or directory in found:
             continue
-        if record.place == os.path.realpath(path):
-            raise _missing(path, directory / OWNER, f"its {what} are in {directory}")
-        raise foreign(directory, what, str(path), record)
+        if record.place != os.path.realpath(path):
+            raise foreign(directory, what, str(path), record)
+        found.append(directory)
     mark = _mark_of(deployment)
-    if mark is not None:
-        record = read_record(mark)
-        if record is not None and record.place == _place_of(path, mark.parent):
-            raise _missing(path, mark, "this deployment has run on one")
+    record = None if mark is None else read_record(mark)
+    if mark is not None and record is not None and record.place == _place_of(path, mark.parent):
+        found.append(mark)
+    if found:
+        names = ", ".join(map(str, found))
+        raise LogError(
+            f"there must be the event log of this deployment at {path}, to which this belongs: {names}; got "
+            "no such file: is a volume not mounted, or was it moved? Put it back; or, to begin anew, move "
+            f"away {names}"
+        )
 
 
 def write_mark(deployment: "Deployment", directories: Directories) -> None:
@@ -75,13 +82,6 @@ def write_mark(deployment: "Deployment", directories: Directories) -> None:
     with suppress(OSError):  # a folder that may only be read has none
         if read_record(mark) != record:
             write_record(mark, record)
-
-
-def _missing(log: Path, found: Path, reason: str) -> LogError:
-    return LogError(
-        f"there must be the event log of this deployment at {log}, since {reason}, got no such file: is a "
-        f"volume not mounted, or was it moved? Put it back; or, to begin anew, remove {found}"
-    )
 
 
 def _mark_of(deployment: "Deployment") -> Path | None:

@@ -109,7 +109,7 @@ class ModelDirectory:
         """Keeps a model. Raises ModelError if it cannot be saved, OSError."""
         with self._lock:
             self._owned.hold()
-            model.save(self._path(name))
+            model.save(self._path(name), private=True)
             models = {**self._index.models, name: model.digest}
             self._write(replace(self._index, models=models, modes={**self._index.modes, name: mode}))
 
@@ -144,7 +144,7 @@ class ModelDirectory:
                 name: mode if isinstance(mode, str) else list(mode) for name, mode in index.modes.items()
             },
         }
-        with replace_file(self.directory / _INDEX) as file:
+        with replace_file(self.directory / _INDEX, private=True) as file:
             file.write(json.dumps({**content, "crc32": _checksum(content)}, indent=1).encode())
         self._index = index
 

@@ -44,7 +44,7 @@ def make_core(
         return _core.Graph(list(schema.node_types.values()), edge_types, workers, "")
     directory = as_path(features_dir, "features_dir")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _core.Graph(list(schema.node_types.values()), edge_types, workers, str(directory))
     except _core.ThreadError:
         raise

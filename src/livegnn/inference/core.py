@@ -69,7 +69,7 @@ def make_core(graph: Graph, plan: Plan, options: EngineOptions) -> _core.Engine:
         return _core.Engine(graph.native, plan.program, threads, "", options.keep_degree)
     directory = as_path(options.state_dir, "state_dir")
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         return _core.Engine(graph.native, plan.program, threads, str(directory), options.keep_degree)
     except _core.ThreadError:
         raise

@@ -91,7 +91,7 @@ def to_bytes(record: Record) -> bytes:
 
 def write_record(path: Path, record: Record) -> None:
     """Writes a file that `read_record` reads. Raises OSError."""
-    with replace_file(path) as file:
+    with replace_file(path, private=True) as file:
         file.write(to_bytes(record))
 
 

@@ -55,12 +55,14 @@ def decode(data: bytes, make: "type[Model]") -> "Model":
         raise FileFormatError(f"the file holds no valid model: {error}") from error
 
 
-def write(model: "Model", path: str | PathLike[str]) -> None:
+def write(model: "Model", path: str | PathLike[str], *, private: bool = False) -> None:
     """Writes a model's file; a reader sees the whole old file or the whole new one.
+
+    private: whether a new file is for its owner alone.
 
     Raises `InputError` if something other than a regular file is at `path`, `OSError` if writing fails.
     """
-    with replace_file(as_path(path, "path")) as stream:
+    with replace_file(as_path(path, "path"), private=private) as stream:
         stream.write(encode(model))
 
 

@@ -173,9 +173,9 @@ class Model:
             **({"query": self.query.to_json()} if self.query is not None else {}),
         }
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, private: bool = False) -> None:
         """Writes the model as one file (docs/model-file.md). It replaces an existing file atomically; for a
-        symbolic link, it replaces the link's target.
+        symbolic link, it replaces the link's target. private: whether a new file is for its owner alone.
 
         Raises `ModelError` if the model has functions of the user, since a file holds no code, `InputError`
         if `path` is a device, a directory or the like, and `OSError` if writing fails.
@@ -188,7 +188,7 @@ class Model:
                 "code: build it again from the code that makes it"
             )
 
-        file.write(self, path)
+        file.write(self, path, private=private)
 
     @staticmethod
     def load(path: str | PathLike[str]) -> "Model":

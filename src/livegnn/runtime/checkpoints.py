@@ -275,7 +275,7 @@ class Checkpoints:
 
     def _save(self, writing: _Writing, states: Mapping[str, State | None], alive: Callable[[], None]) -> None:
         kept = {name: state for name, state in states.items() if state is not None}
-        with write_partial(writing.partial, writing.path) as file:
+        with write_partial(writing.partial, writing.path, private=True) as file:
             flushed = 0
 
             def flush_some() -> None:

@@ -88,7 +88,7 @@ class SamplingWorker:
         stopped: threading.Event | None = None,
     ) -> None:
         self.directory = Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._checkpoint_every = whole(checkpoint_every, "checkpoint_every", 1)
         self._max_events = whole(max_events, "max_events", 1)
         self._stopped = stopped or threading.Event()

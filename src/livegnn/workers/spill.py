@@ -197,7 +197,7 @@ def _open(directory: Path, budget_bytes: int) -> Rdict:
     tables.set_block_cache(Cache(max(budget_bytes // 16, 1 << 20)))
     options.set_block_based_table_factory(tables)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(directory.iterdir()):
             if not (directory / "CURRENT").exists():
                 raise InputError(
