@@ -109,6 +109,22 @@ LAST_BATCH: Final = "SELECT coalesce(max(seq), 0) FROM batches"
 
 _BUSY_MILLISECONDS = 10_000
 
+_OLDEST: Final = (3, 51, 3)
+"""SQLite before it can lose committed transactions when two connections of one write-ahead file write or
+checkpoint at once, as those of a log do: "the WAL-reset bug" of https://sqlite.org/wal.html.
+"""
+
+
+def check_sqlite() -> None:
+    """Raises LogError if the SQLite inside apsw is too old for a log, whatever the installation asked for."""
+    found = apsw.sqlite_lib_version()
+    if tuple(int(part) for part in found.split(".")[:3]) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise LogError(
+            f"a log needs SQLite {oldest} or newer, because older ones can lose committed transactions, got "
+            f"{found} in apsw {apsw.apsw_version()}: pip install -U 'apsw>={oldest}.0'"
+        )
+
 
 def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connection:
     """A connection to the log at `path`, which is made when it is missing. Raises LogError, apsw.Error."""
@@ -129,6 +145,7 @@ def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connec
 
 def connect_to_read(path: Path, vfs: str | None = None) -> apsw.Connection:
     """A connection that changes nothing, to a log that is there. Raises LogError, apsw.Error."""
+    check_sqlite()
     connection = _open_to_read(path, vfs)
     try:
         connection.set_busy_timeout(_BUSY_MILLISECONDS)

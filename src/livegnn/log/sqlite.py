@@ -31,6 +31,7 @@ from livegnn.log.consumers import read_positions
 from livegnn.log.database import (
     LAST_BATCH,
     LAST_EVENT,
+    check_sqlite,
     connect,
     errors_as_log_errors,
     make_private,
@@ -64,6 +65,7 @@ class SqliteLog(SqliteReader):
     """
 
     def __init__(self, path: Path | str, *, keep_keys_seconds: float = _DAY, vfs: str | None = None) -> None:
+        check_sqlite()
         with errors_as_log_errors("open", path):
             self.path = locate(path, new=True)
         self.directories = Directories(self, str(self.path))

@@ -22,7 +22,7 @@ from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.checksums import add_checksum, check_row
 from livegnn.log.consumers import read_positions
-from livegnn.log.database import errors_as_log_errors, make_private, one, transaction
+from livegnn.log.database import check_sqlite, errors_as_log_errors, make_private, one, transaction
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.origins import Partition
@@ -82,6 +82,7 @@ class SqliteStreamReader:
     """
 
     def __init__(self, log: Path | str, name: str, partition: int = 0, *, vfs: str | None = None) -> None:
+        check_sqlite()
         self.path = path_of(log, name, partition)
         self._read = threading.Lock()
         self._closed = threading.Event()
@@ -186,6 +187,7 @@ class SqliteStream(SqliteStreamReader):
     """
 
     def __init__(self, log: Path | str, name: str, partition: int = 0, *, vfs: str | None = None) -> None:
+        check_sqlite()
         path = path_of(log, name, partition)
         self._write = threading.Lock()
         self._reached: dict[Partition, int] | None = None
