@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from livegnn import Events, Graph, InputError, LogError, checkpoint
+from livegnn import Events, Graph, InputError, LogError, Query, Schema, checkpoint
 from livegnn.deployment import Deployment
+from livegnn.deployment.workers import open_sampling
 from livegnn.errors import FileFormatError
 from livegnn.log.directories import LOCK, OWNER
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from owned import content_of
-from streams import make_arrays, make_model
+from streams import WIDTH, make_arrays, make_model
 
 BASE = """
 [model]
@@ -224,6 +225,67 @@ def test_a_deployment_that_is_changed_to_another_log_begins(tmp_path: Path) -> N
     path.write_text(text, encoding="utf-8")
     shutil.rmtree(path.parent / "models")
     run(path)
+
+
+def write_workers(place: Path, shared: Path) -> Path:
+    """A deployment with sampling workers that keep their checkpoints in `shared`; its log has some nodes."""
+    place.mkdir()
+    edge = ("node", "to", "node")
+    make_model().with_query(Query("node").hop(edge, 3, direction="in").hop(edge, 2, direction="in")).save(
+        place / "model.lgnn"
+    )
+    checkpoint.write(place / "graph.lgck", {"graph": Graph(Schema({"node": WIDTH})).state()}, 0)
+    text = BASE.format(keep="all").replace("graph.npz", "graph.lgck")
+    path = place / "deployment.toml"
+    path.write_text(f"{text}[workers]\ndirectory = {str(shared)!r}\n", encoding="utf-8")
+    runtime = Deployment.read(path).open()
+    with closing(runtime.log):
+        runtime.append(Events().add_nodes(np.arange(9), np.ones((9, WIDTH))))
+        runtime.step()
+        runtime.stop()
+    return path
+
+
+def test_workers_of_two_logs_share_no_directory(tmp_path: Path) -> None:
+    """At the start, and when the directory is given to another log meanwhile."""
+    shared = tmp_path / "shared"
+    a, b = (Deployment.read(write_workers(tmp_path / name, shared)) for name in ("a", "b"))
+    worker = open_sampling(a, 0)
+    assert worker.step()
+    worker.save()
+    assert OWNER in names(shared)
+    before = content_of(shared)
+    with pytest.raises(
+        InputError, match=r"for its workers, got one of another log, .* name another directory"
+    ):
+        open_sampling(b, 0)
+    assert content_of(shared) == before
+    worker.close()
+    with pytest.raises(InputError, match="name another directory"):
+        open_sampling(b, 0)
+    worker = open_sampling(a, 0)
+    (shared / OWNER).rename(shared / "away")
+    for one in shared.glob("sampling-0*"):
+        one.unlink()
+    other = open_sampling(b, 0)
+    assert other.step()
+    other.save()
+    before = content_of(shared)
+    runtime = a.open()
+    with closing(runtime.log):
+        runtime.append(Events().add_nodes(10, np.ones((1, WIDTH))))
+        runtime.step()
+        runtime.stop()
+    assert worker.step()
+    with pytest.raises(InputError, match="name another directory"):
+        worker.save()
+    assert content_of(shared) == before
+    worker.close()
+    other.close()
+
+
+def names(directory: Path) -> set[str]:
+    return {one.name for one in directory.iterdir()}
 
 
 def test_deployments_share_what_neither_of_them_writes(tmp_path: Path) -> None:

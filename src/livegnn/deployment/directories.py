@@ -35,6 +35,8 @@ def own_directories(deployment: "Deployment", directories: Directories) -> None:
 
     Raises InputError for what is another log's, LogError for what another process holds, OSError.
     """
+    if deployment.workers is not None:
+        directories.record()  # the log's identity, by which workers know their directory
     for what, path in _written(deployment):
         owned = directories.own(path, what)
         try:
@@ -110,3 +112,5 @@ def _other(deployment: "Deployment") -> Iterator[_Named]:
     """Those that only some requests and processes write to."""
     if deployment.models is not None:
         yield _Named("models", deployment.models.directory)
+    if deployment.workers is not None:
+        yield _Named("workers", deployment.workers.directory)

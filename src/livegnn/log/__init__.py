@@ -286,6 +286,11 @@ class Tail(Protocol):
     """
 
     @property
+    def name(self) -> str:
+        """Where the log is, as messages call it."""
+        ...
+
+    @property
     def position(self) -> int:
         """The last event that was committed: reading goes on after it."""
         ...
@@ -329,6 +334,10 @@ class Tail(Protocol):
 
     def check_bound(self, properties: Mapping[str, str]) -> None:
         """Raises LogError if the log is bound to other values of some of `properties`: see `Log.bind`."""
+        ...
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to, as far as it was when it applied what comes next."""
         ...
 
     def close(self) -> None:

@@ -104,6 +104,19 @@ def foreign(directory: Path, what: str, place: str, theirs: Record) -> InputErro
     )
 
 
+def share(directory: Path, what: str, place: str, identity: str | None) -> None:
+    """Makes a directory that several processes write to, and so without a lock, one of the log at `place`.
+
+    identity: of that log; without one the directory stays nobody's. Raises InputError if it is another log's,
+    OSError.
+    """
+    theirs = read_record(directory / OWNER)
+    if theirs is not None and theirs.log != identity:
+        raise foreign(directory, what, place, theirs)
+    if theirs is None and identity is not None:
+        write_record(directory / OWNER, Record(identity, place))
+
+
 class OwnedDirectory:
     """A directory of `directories`, which says its path as `what`, such as "checkpoints"."""
 

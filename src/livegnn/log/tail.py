@@ -60,6 +60,11 @@ class SqliteTail:
             opened.pop_all()
 
     @property
+    def name(self) -> str:
+        """Where the log is, as messages call it."""
+        return str(self.path)
+
+    @property
     def position(self) -> int:
         """The last event that was committed: reading goes on after it."""
         assert self._position.seq is not None
@@ -150,6 +155,10 @@ class SqliteTail:
     def check_bound(self, properties: Mapping[str, str]) -> None:
         """Raises LogError if the log is bound to other values of some of `properties`."""
         self._reader.check_bound(properties)
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to."""
+        return self._reader.bound()
 
     def close(self) -> None:
         """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""

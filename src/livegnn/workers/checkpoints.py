@@ -1,6 +1,7 @@
 """The checkpoints of a sampling worker: the newest, and the one before in case a disk spoils that.
 
-Invariant: both are whole files; nobody sees half of one.
+Invariants: both are whole files; nobody sees half of one; the directory belongs to the log that the worker
+follows, as far as that has an identity.
 Thread safety: none.
 """
 
@@ -12,6 +13,8 @@ from typing import NamedTuple
 
 from livegnn import checkpoint
 from livegnn.errors import FileFormatError
+from livegnn.log import Tail
+from livegnn.log.directories import identity_of, share
 from livegnn.types import State
 from livegnn.workers.messages import ANEW
 
@@ -33,6 +36,14 @@ class Checkpoints:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.before = path.with_name(f"{path.name}.before")
+        self._identity: str | None = None
+
+    def hold(self, log: Tail) -> None:
+        """Makes the directory, in which each worker has files of its own, one of `log`. Raises InputError if
+        it belongs to another log, OSError.
+        """
+        self._identity = self._identity or identity_of(log)
+        share(self.path.parent, "workers", log.name, self._identity)
 
     def write(self, state: State, seq: int) -> None:
         """Makes `state`, of event `seq`, the newest. Raises OSError; then the newest is as it was."""

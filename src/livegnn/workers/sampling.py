@@ -16,7 +16,7 @@ Thread safety: `stop` may be called from any thread; everything else belongs to 
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final, cast
 
@@ -91,8 +91,7 @@ class SamplingWorker:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._checkpoint_every = whole(checkpoint_every, "checkpoint_every", 1)
         self._max_events = whole(max_events, "max_events", 1)
-        self._stopped = stopped or threading.Event()
-        self._trim, self._closed = trim, False
+        self._stopped, self._trim, self._closed = stopped or threading.Event(), trim, False
         self._fits = False  # whether the log is known to be of a graph with the plan's schema
         self._place = place
         self._changes_at, self._state, before = find_generation(
@@ -197,6 +196,7 @@ class SamplingWorker:
             raise LogError(f"sampling worker {self.worker} is closed: another may have its place")
         if self._step == self._saved_step:
             return
+        self._checkpoints.hold(self._tail)
         if not self._ended:
             # A step in which nothing comes. A worker that another has replaced may not write it, and so it
             # does not write over the checkpoint of that one.
@@ -239,10 +239,10 @@ class SamplingWorker:
                 self._begin_after(*before)
             # First, because whoever is refused here must not have taken the streams from the one that runs.
             # This one holds the log back for the checkpoint before the last; the other reads ahead.
-            self._kept: Tail = self._place.tail(f"sampling-{worker}")
-            opened.callback(self._kept.close)
+            self._kept: Tail = opened.enter_context(closing(self._place.tail(f"sampling-{worker}")))
             self._tail: Tail = self._place.tail(f"sampling-{worker}-ahead", after=self._seq)
             opened.callback(self._tail.close)
+            self._checkpoints.hold(self._tail)
             check_history(self._tail, self._seq, digest)
             self._streams = SamplingStreams(self._place, self.generation, self.plan, worker, self._others)
             opened.callback(self._streams.close)

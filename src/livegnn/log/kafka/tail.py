@@ -89,6 +89,11 @@ class KafkaTail:
             opened.pop_all()
 
     @property
+    def name(self) -> str:
+        """Where the log is, as messages call it."""
+        return self._connection.name
+
+    @property
     def position(self) -> int:
         """The last event that was committed: reading goes on after it."""
         assert self._position.seq is not None
@@ -186,6 +191,12 @@ class KafkaTail:
         with self._reads():
             self._catch_up(self.position + 1, batches=True)  # all that was bound before what comes next
             new_properties(self._connection.name, self._history.properties, properties, replace=False)
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to, as `check_bound` looks at it."""
+        with self._reads():
+            self._catch_up(self.position + 1, batches=True)
+            return dict(self._history.properties)
 
     def close(self) -> None:
         """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
