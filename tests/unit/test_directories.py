@@ -1,6 +1,7 @@
 """Directories that a deployment names: each belongs to one log, whoever else names it too."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from livegnn.deployment import Deployment
 from livegnn.deployment.workers import open_sampling
 from livegnn.errors import FileFormatError
 from livegnn.log.directories import LOCK, OWNER
+from livegnn.log.owner import Owner
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from owned import content_of
@@ -357,6 +359,33 @@ def test_neither_of_two_logs_loses_what_was_acknowledged(tmp_path: Path) -> None
         Runtime(a, graph).stop()  # what was trimmed is in a checkpoint
         assert graph.seq == a.last_seq() == 80
         assert graph.num_nodes() == 80
+
+
+def test_a_disk_that_is_full_keeps_nobody_from_a_directory_of_its_own(tmp_path: Path) -> None:
+    with closing(SqliteLog(tmp_path / "log.db")) as log:
+        log.directories.own(tmp_path / "kept", "models").hold()
+    with closing(SqliteLog(tmp_path / "log.db")) as log:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            log.directories.own(tmp_path / "kept", "models").hold()
+            with pytest.raises(OSError, match="File too large"):
+                log.directories.own(tmp_path / "new", "models").hold()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        with pytest.raises(LogError, match="must have one owner"):
+            Owner(tmp_path / "kept" / LOCK, "it")
+        Owner(tmp_path / "new" / LOCK, "it").release()
+        log.directories.own(tmp_path / "new", "models").hold()
+
+
+def test_a_log_that_is_closed_holds_nothing(tmp_path: Path) -> None:
+    with closing(SqliteLog(tmp_path / "log.db")) as log:
+        owned = log.directories.own(tmp_path / "kept", "models")
+        owned.hold()
+    with pytest.raises(LogError, match="must be open"):
+        owned.hold()
+    Owner(tmp_path / "kept" / LOCK, "it").release()
 
 
 @pytest.mark.parametrize(

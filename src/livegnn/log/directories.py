@@ -129,9 +129,11 @@ class OwnedDirectory:
         """Returns when the directory, which is made when it is missing, is the log's, and its lock is held.
 
         It may be called at any time: what somebody has removed is made again. Raises InputError if it belongs
-        to another log, LogError if another process holds it; OSError.
+        to another log, LogError if another process holds it, or if the log was closed; OSError.
         """
         with self._directories.changing:
+            if self._directories.released:
+                raise LogError(f"the log at {self._directories.place} must be open, got one that is closed")
             self._refuse_foreign()
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             held = self._lock
@@ -174,6 +176,7 @@ class Directories:
     def __init__(self, log: _Binding, place: str) -> None:
         self.place = place
         self.changing = threading.RLock()
+        self.released = False
         self._log = log
         self._identity: str | None = None
         self._owned: dict[str, OwnedDirectory] = {}
@@ -206,9 +209,9 @@ class Directories:
     def release(self) -> None:
         """Lets other processes hold all of them; again does nothing."""
         with self.changing:
+            self.released = True
             for owned in self._owned.values():
                 owned.release()
-            self._owned.clear()
 
 
 def _checksum(content: Mapping[str, JSON]) -> int:
