@@ -149,7 +149,7 @@ inline std::vector<PlainRow> plain_registers(const Program& program, const RowsS
           out[c] = context > 0 ? op.number * a[c] / context : 0;
           break;
         case OpKind::kRsqrtContext:
-          out[c] = context > 0 ? op.number * a[c] / std::sqrt(context) : 0;
+          out[c] = context == 0 ? 0 : op.number * a[c] / std::sqrt(context);
           break;
         case OpKind::kAddLoop:
           out[c] = a[c] + context * (*in[2])[c];

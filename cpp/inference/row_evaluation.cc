@@ -106,7 +106,7 @@ class BlockRun {
       } else if (op.kind == OpKind::kDivideContext) {
         factors[i] = context > 0 ? op.number / context : 0.0f;
       } else {
-        factors[i] = context > 0 ? op.number / std::sqrt(context) : 0.0f;
+        factors[i] = context == 0 ? 0.0f : op.number / std::sqrt(context);
       }
     }
     if (op.kind == OpKind::kAddLoop) {

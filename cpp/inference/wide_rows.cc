@@ -44,7 +44,7 @@ void run_widely(const Program& program, const Op& op, const RowsStep& step, std:
       each([&](size_t c) { return *in[1] > 0 ? a[c] * number / *in[1] : 0; });
       break;
     case OpKind::kRsqrtContext:
-      each([&](size_t c) { return *in[1] > 0 ? a[c] * number / std::sqrt(*in[1]) : 0; });
+      each([&](size_t c) { return a[c] * (*in[1] == 0 ? 0 : number / std::sqrt(*in[1])); });
       break;
     case OpKind::kAddLoop:
       each([&](size_t c) { return a[c] + *in[1] * in[2][c]; });

@@ -43,7 +43,7 @@ enum class OpKind : uint8_t {
   kMaximum,
   kConcat,
   kDivideContext,  // number * row / context, 0 if the context is not positive
-  kRsqrtContext,   // number * row / sqrt(context), 0 if the context is not positive
+  kRsqrtContext,   // number * row / sqrt(context), 0 if the context is 0, NaN if it is below
   kAddLoop,        // a + context * b
   kExp,
   kSumChannels,  // each head's channels: [heads]

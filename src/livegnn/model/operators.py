@@ -323,7 +323,7 @@ OPERATORS: Mapping[str, Operator] = {
         _by_degree, least=2, most=2, summary="x / degree, 0 where the degree is not positive"
     ),
     "rsqrt_degree": Operator(
-        _by_degree, least=2, most=2, summary="x / sqrt(degree), 0 where the degree is not positive"
+        _by_degree, least=2, most=2, summary="x / sqrt(degree), 0 where the degree is 0, NaN below"
     ),
     "propagate": Operator(
         _propagate,

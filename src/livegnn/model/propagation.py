@@ -54,7 +54,8 @@ class Propagate:
     neighbor_context: ``"count"`` of the in-edges, ``"sum"`` of their coefficients, or, without coefficients,
       of their weights (1 each in an unweighted graph), or ``"none"``.
     combine: the function of the aggregate and the context c: ``"identity"``, ``"divide"`` by c, or
-      ``"rsqrt"``, which multiplies by c^-1/2. If c is not positive, the factor (and d_u^-1/2) is 0.
+      ``"rsqrt"``, which multiplies by c^-1/2. If c is 0, the factor (and d_u^-1/2) is 0; if c is below 0,
+      ``"divide"`` gives 0, and a root NaN.
     aggregate: ``"sum"``, ``"min"`` or ``"max"`` of the messages, channel by channel; 0 if there are none.
     self_loops: None, or the weight of a self-loop that is added to every node without one. It is an edge like
       any other: it counts in the context and carries a message.

@@ -20,7 +20,7 @@ from livegnn.model.inputs import EdgeInput, Input
 from livegnn.model.model import Model
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.oracle import row_reference
-from livegnn.oracle.row_reference import Inputs, Tensors, whole
+from livegnn.oracle.row_reference import Inputs, Tensors, inverse_root, whole
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 SourceRows = Float[np.ndarray, "sources channels"]
@@ -194,11 +194,11 @@ def _propagate(
 
     factor = np.ones_like(weight)
     if "source_rsqrt" in ops.message_local:
-        factor = _power_where_positive(context, -0.5)[source]
+        factor = inverse_root(context)[source]
     if "weight" in ops.message_local:
         factor = factor * weight
     if ops.combine == "rsqrt":
-        factor = factor * _power_where_positive(context, -0.5)[target]
+        factor = factor * inverse_root(context)[target]
     aggregate: DoubleArray = _aggregate(ops.aggregate, h, message_of, target, factor, num_nodes)
     return _divide(aggregate, context[:, None]) if ops.combine == "divide" else aggregate
 
@@ -244,7 +244,7 @@ def _propagate_messages(
     if softmax:
         factor = factor / context[target]  # before the message is multiplied, as in PyG
     elif ops.combine == "rsqrt":
-        factor = factor * _power_where_positive(context, -0.5)[target]
+        factor = factor * inverse_root(context)[target]
     each_channel = np.repeat(factor, value.shape[1] // heads, axis=1)
     aggregate = _sum_by_target(value * each_channel, target, num_nodes)
     if softmax or ops.combine != "divide":
@@ -342,11 +342,4 @@ def _aggregate(
             extremes = np.full(num_nodes, np.inf, h.dtype)
             np.minimum.at(extremes, target, messages)
             result[reached, channel] = extremes[reached]
-    return result
-
-
-def _power_where_positive(context: DoubleArray, exponent: float) -> DoubleArray:
-    result: DoubleArray = np.zeros_like(context)
-    positive = context > 0
-    result[positive] = context[positive] ** exponent
     return result

@@ -260,16 +260,21 @@ def _lookup(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     return _flat(rows)
 
 
-def _by_degree(x: DoubleArray, divisor: DoubleArray, degree: DoubleArray) -> DoubleArray:
-    quotients: DoubleArray = np.divide(x, divisor, out=np.zeros_like(x), where=~(degree <= 0))
+def _divide_by_degree(x: DoubleArray, degree: DoubleArray) -> DoubleArray:
+    quotients: DoubleArray = np.divide(x, degree, out=np.zeros_like(x), where=~(degree <= 0))
     return quotients
 
 
+def inverse_root(degree: DoubleArray) -> DoubleArray:
+    """1 / sqrt(degree), which is 0 where the degree is 0, and NaN where it is below."""
+    with np.errstate(invalid="ignore"):
+        roots: DoubleArray = np.divide(1, np.sqrt(degree), out=np.zeros_like(degree), where=degree != 0)
+    return roots
+
+
 _OF_ROWS: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
-    "divide_degree": lambda step, inputs, tensors: _by_degree(inputs[0], inputs[1], inputs[1]),
-    "rsqrt_degree": lambda step, inputs, tensors: _by_degree(
-        inputs[0], np.sqrt(np.maximum(inputs[1], 0)), inputs[1]
-    ),
+    "divide_degree": lambda step, inputs, tensors: _divide_by_degree(inputs[0], inputs[1]),
+    "rsqrt_degree": lambda step, inputs, tensors: inputs[0] * inverse_root(inputs[1]),
     "linear": _linear,
     "matmul": _matmul,
     "scale_shift": lambda step, inputs, tensors: (
