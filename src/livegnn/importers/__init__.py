@@ -6,8 +6,8 @@ operators, and these as expressions, by ``operators``, ``shape_operators`` and `
 ``normal_form`` and ``edge_rules`` (the rules), ``classes`` (the reads of each propagation), ``explanation``
 (a report for the user). ``copying`` keeps the module unchanged. ``exported``, ``naming`` and ``program_file``
 begin with a program instead of a module. ``failures`` says why a module cannot be traced. ``interpreter``
-defines the meaning of expressions, ``evaluation`` the effect of one operation on tensors, ``facts`` properties
-of expressions.
+defines the meaning of expressions, ``evaluation`` the effect of one operation on tensors, ``facts``
+properties of expressions.
 
 The other modules make a model from the normal form. There, each ``scatter`` along edges has one piece, unless
 it is an extremum over edges and own rows, and reads its target only if it must. ``relations``, ``own_loops``
@@ -15,6 +15,7 @@ and ``softmaxes`` find structures that the engine keeps as a whole, ``joining`` 
 one message; ``lowering`` and ``row_steps`` write steps, equal expressions once; ``fusion`` joins steps;
 ``assembly`` runs all of this. ``importing`` is the entry point: ``settings`` checks the caller's arguments,
 ``declared`` finds the module's arguments, ``widths`` finds unknown widths, ``proposed`` asks a proposer for
-layers that cannot be read, and ``check`` compares the model with the module on small graphs. ``proposal``
+layers that cannot be read, ``check`` compares the model with the module on small graphs, and ``left_out``
+refuses arguments that were left out although something reads them. ``proposal``
 verifies proposed convolutions, without torch.
 """

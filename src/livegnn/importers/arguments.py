@@ -1,6 +1,5 @@
 """Finds the arguments of a module, from its signature and from PyG data or a schema if there is one."""
 
-import inspect
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -8,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from livegnn.errors import ModelError
-from livegnn.importers.export import Given, Record
+from livegnn.arguments import check_unrounded
+from livegnn.errors import InputError, ModelError
+from livegnn.importers.export import Given, Record, leaves, signature_of
 from livegnn.importers.expressions import Atom
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 NAMES = {
     **dict.fromkeys(("x", "h", "feat", "feats", "features", "inputs", "z"), "x"),
     **dict.fromkeys(("edge_index", "adj", "adj_t", "edges"), "edge_index"),
-    **dict.fromkeys(("edge_weight", "edge_weights", "weight"), "edge_weight"),
-    **dict.fromkeys(("edge_attr", "edge_attrs", "edge_features", "edge_feat"), "edge_attr"),
+    **dict.fromkeys(("edge_weight", "edge_weights", "weight", "weights", "ew"), "edge_weight"),
+    **dict.fromkeys(
+        ("edge_attr", "edge_attrs", "edge_features", "edge_feature", "edge_feats", "edge_feat"), "edge_attr"
+    ),
+    **dict.fromkeys(("efeats", "efeat", "e_feat"), "edge_attr"),
     "edge_type": "edge_type",
     "num_nodes": "num_nodes",
 }
@@ -34,11 +37,17 @@ _RECORDS = ("data", "batch")
 
 @dataclass(frozen=True)
 class Found:
-    """A method's arguments, by name or position, and the module's parameters with a row for each node."""
+    """A method's arguments, by name or position, and the module's parameters with a row for each node.
+
+    left_out: the names of optional arguments that it is called without, and nobody said so. unused: the
+    columns of the data that no argument takes.
+    """
 
     arguments: Mapping[str, object]
     parameters: tuple[Given, ...]
     positional: tuple[object, ...] = ()
+    left_out: tuple[str, ...] = ()
+    unused: frozenset[str] = frozenset()
 
 
 def find_arguments(
@@ -62,23 +71,30 @@ def find_arguments(
     taken: set[str] = set()
     arguments: dict[str, object] = {}
     positional: tuple[object, ...] = ()
-    signature = inspect.signature(getattr(module, method))
+    left_out: list[str] = []
+    signature = signature_of(module, method)
     named = {NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
     required = {
         name.removesuffix("_dict") for name, one in signature.parameters.items() if one.default is one.empty
     }
     for place, (name, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
+            left_out += [] if name in given else [name]
             rest = finding.rest(given.pop(name, None), name, {*taken, *given})
             if rest:
                 positional, arguments = (*arguments.values(), *rest), {}
             continue
         if parameter.kind is parameter.VAR_KEYWORD:
-            arguments |= {key: finding.rows(given.pop(key), key) for key in list(given)}
-            if positional and getattr(data, "asked_for", False):
-                for column in ("edge_weight", "edge_attr"):  # as HeteroConv hands them on
-                    if column in finding.known:
-                        arguments[f"{column}_dict"] = finding.known[column]
+            said = _keywords(given, name)
+            columns = () if said is not None and not positional else ("edge_weight", "edge_attr")
+            arguments |= {key: finding.rows(value, key) for key, value in (said or {}).items()}
+            given = {}
+            for column in columns if getattr(data, "asked_for", False) else ():
+                if positional and column in finding.known:  # as HeteroConv hands them on
+                    arguments[f"{column}_dict"] = finding.known[column]
+                elif column in finding.known and column not in taken:
+                    arguments[column] = finding.find(column, required=True)
+            left_out += [] if said is not None else [name]
             continue
         if name in given:
             arguments[name] = finding.rows(given.pop(name), name)
@@ -96,12 +112,14 @@ def find_arguments(
         ):
             meaning = _ORDER[place]
         if not needed and (own == "num_nodes" or (meaning is None and NAMES.get(own) in taken)):
+            left_out += [] if own == "num_nodes" else [name]
             continue
         if own in _RECORDS and needed and own not in finding.known and not named & set(_ORDER):
             arguments[name] = finding.record()
             continue
         found = finding.find(meaning or own, required=needed)
         if meaning == "edge_attr" and not needed and finding.leaves_edge_features_out():
+            left_out.append(name)
             continue
         if found is not None:
             arguments[name] = found
@@ -112,6 +130,8 @@ def find_arguments(
                 f"as inputs={{{name!r}: ...}}, the name of an attribute of data, ('node', channels), "
                 "('edge', channels), or the value itself"
             )
+        else:
+            left_out.append(name)
     if given:
         raise ModelError(
             f"inputs has {min(given)!r}, which {method} does not take: it takes "
@@ -122,7 +142,17 @@ def find_arguments(
             f"{type(module).__name__}.{method} takes no rows of a graph, so that it has one of its own, or "
             "none: give it arguments, such as x and edge_index"
         )
-    return Found(arguments, parameters, positional)
+    for one in leaves([positional, arguments]):
+        if one.name in finding.whole:
+            try:
+                check_unrounded(finding.whole[one.name].cpu().numpy(), one.name)
+            except InputError as error:
+                raise ModelError(
+                    f"{type(module).__name__}.{method} takes whole numbers, and {error}"
+                ) from None
+    used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
+    unused = frozenset(finding.known) - used - {"edge_index"}
+    return Found(arguments, parameters, positional, tuple(left_out), unused)
 
 
 def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Collection[str]) -> str | None:
@@ -139,8 +169,23 @@ def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Colle
     return meaning
 
 
+def _keywords(given: Mapping[str, object], name: str) -> dict[str, object] | None:
+    """What the caller gives as ``**name``: by its names, or as a dict of them; None if nobody says."""
+    if not given:
+        return None
+    more = given.get(name, {})
+    if not isinstance(more, Mapping):
+        raise ModelError(
+            f"inputs has {name!r}, which takes any keyword: give a dict from keywords to what they are, or "
+            "{} if there are none"
+        )
+    return {**{key: value for key, value in given.items() if key != name}, **more}
+
+
 class _Finding:
-    """Rows that a graph and a module have. known: name -> type of node or edge -> its rows."""
+    """Rows that a graph and a module have. known: name -> type of node or edge -> its rows. whole: the
+    columns of data with whole numbers, by full name.
+    """
 
     def __init__(self, module: nn.Module, data: "Data | HeteroData | Schema | None") -> None:
         self.module, self.data = module, data
@@ -157,6 +202,7 @@ class _Finding:
             self.hetero = False  # a schema of one type
         self.node, self.edge = next(iter(self.nodes.values())), next(iter(self.edges.values()), None)
         self.known: dict[str, dict[object, Given]] = {}
+        self.whole: dict[str, torch.Tensor] = {}
         for key, atom in (*self.nodes.items(), *self.edges.items()):
             self._learn(key, atom)
 
@@ -178,6 +224,8 @@ class _Finding:
             if not isinstance(tensor, torch.Tensor) or not tensor.dim() or name == "edge_index":
                 continue
             if len(tensor) == number and (not ambiguous or name.startswith("edge") == of_edges):
+                if not tensor.dtype.is_floating_point:
+                    self.whole[f"{name}:{key}" if self.hetero else name] = tensor
                 self._know(name, key, atom, tuple(tensor.shape[1:]), tensor.dtype)
 
     def _learn_schema(self, schema: "Schema", key: str | tuple[str, str, str], atom: Atom) -> None:

@@ -5,16 +5,17 @@ width of each input, which is found by calling the module (`widths`) if the call
 """
 
 import inspect
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from torch import nn
+from torch_geometric.nn import MessagePassing
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments import Found, find_arguments
+from livegnn.importers.arguments import NAMES, Found, find_arguments
 from livegnn.importers.assembly import RELATION
-from livegnn.importers.export import call_with, leaves
+from livegnn.importers.export import call_with, leaves, signature_of
 from livegnn.importers.failures import ordered_layer
 from livegnn.importers.settings import Metadata, Told, check_joined
 from livegnn.importers.widths import discover
@@ -38,7 +39,7 @@ def with_relations(
 
 
 def check_takes_relations(module: nn.Module, method: str, relations: Sequence[EdgeType] | None) -> None:
-    if relations is not None and RELATION not in inspect.signature(getattr(module, method)).parameters:
+    if relations is not None and RELATION not in signature_of(module, method).parameters:
         name = f"{type(module).__name__}.{method}"
         raise ModelError(f"{name} takes no edge_type, so relations must not be given")
 
@@ -65,9 +66,11 @@ class Declared:
 
     def __init__(self, module: nn.Module, told: Told) -> None:
         self.module, self.method, self.relations = module, told.method, told.relations
+        self.edge_channels = told.edge_channels
         node_type, edge_type, metadata = told.node_type, told.edge_type, told.metadata
-        self.parameters = inspect.signature(getattr(module, told.method)).parameters
+        self.parameters = signature_of(module, told.method).parameters
         self._check_given(node_type, edge_type, metadata)
+        self.typed = any(map(_convolutions, self.module.modules()))
         self.unknown: list[tuple[str, str, str, str]] = []
         if metadata is not None:
             self.nodes, self.edges = list(metadata[0]), list(metadata[1])
@@ -125,17 +128,15 @@ class Declared:
         several = any(one.kind is one.VAR_KEYWORD for one in self.parameters.values()) or any(
             map(_convolutions, [self.module])
         )
-        takes = {name.removesuffix("_dict") for name in self.parameters}
-        needs = {n.removesuffix("_dict") for n, p in self.parameters.items() if p.default is p.empty}
+        takes, needs = self._takes(), self._needs()
         self._check_columns(edge_weight, edge_channels, takes, needs, several=several)
         known: dict[Key, int | bool | None] = {}
         for node in self.nodes:
             known["x", node] = _told("in_channels", in_channels, node, self.nodes)
         made_for = dict(self._made_for_features())
-        typed = any(map(_convolutions, self.module.modules()))
         for edge in self.edges:
             width = _told("edge_channels", edge_channels, edge, self.edges)
-            needed = "edge_attr" in needs and not typed
+            needed = "edge_attr" in needs and not self.typed
             if edge_channels is None and (needed or made_for.get(edge)):
                 known["edge_attr", edge] = None
             elif width:
@@ -143,6 +144,16 @@ class Declared:
             weighted = edge_weight if isinstance(edge_weight, bool | None) else edge in edge_weight
             known["edge_weight", edge] = bool(weighted) if several else weighted is not False
         return known
+
+    def _takes(self) -> set[str]:
+        """The meanings of the arguments; of edges also those that may be left out."""
+        names = {name.removesuffix("_dict") for name in self.parameters}
+        return {NAMES.get(name, name) if name.startswith("edge_") else name for name in names} | self._needs()
+
+    def _needs(self) -> set[str]:
+        """The meanings of the arguments that must be given."""
+        names = {n.removesuffix("_dict") for n, p in self.parameters.items() if p.default is p.empty}
+        return {NAMES.get(name, name) for name in names}
 
     def _check_columns(
         self,
@@ -169,18 +180,46 @@ class Declared:
             if given is not None and not given and column in needs:
                 raise ModelError(f"{name} needs {column}, so {keyword} must not be {no}")
 
-    def _made_for_features(self) -> Iterator[tuple[EdgeType, bool]]:
+    def _made_for_features(
+        self, is_made: Callable[[nn.Module], bool] = lambda layer: bool(getattr(layer, "edge_dim", None))
+    ) -> Iterator[tuple[EdgeType, bool]]:
         """For each edge type, whether one of its layers was made for features of edges."""
         by_type = [
             (edge, conv) for part in self.module.modules() for edge, conv in _convolutions(part).items()
         ]
         for edge in self.edges:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
-            yield edge, any(_reads_features(one) for layer in layers for one in layer.modules())
+            yield edge, any(is_made(one) for layer in layers for one in layer.modules())
 
     def find(self, inputs: Mapping[str, object] | None) -> Found:
         """The module's arguments, with their widths."""
-        inputs, known = with_relations(inputs, self.relations), self.known
+        inputs = with_relations(inputs, self.relations)
+        lacking = self._lacking(inputs)
+        if lacking:
+            before = list(self.unknown)
+            try:
+                found = self._find(inputs)
+                self._call(found)
+            except Exception:  # it needs features, or fails with them too, and then that error is raised
+                self.unknown = before
+                self.known |= dict.fromkeys(lacking)
+            else:
+                return found
+        return self._find(inputs)
+
+    def _lacking(self, inputs: Mapping[str, object] | None) -> "list[Key]":
+        """Features of edges that it is called without, and that the messages of a layer need."""
+        if "edge_attr" in (inputs or {}) or self.edge_channels is not None:
+            return []
+        made_for = dict(self._made_for_features(_needs_features))
+        keys: list[Key] = [("edge_attr", edge) for edge in self.edges if made_for[edge]]
+        return [key for key in keys if key not in self.known]
+
+    def _call(self, found: Found) -> object:
+        return call_with(self.module, found.positional, found.arguments, self.method, found.parameters)
+
+    def _find(self, inputs: Mapping[str, object] | None) -> Found:
+        known = self.known
         unknown = [key for key, width in known.items() if width is None]
 
         def arguments(widths: Mapping[Hashable, int]) -> Found:
@@ -198,8 +237,7 @@ class Declared:
             return arguments({})
 
         def call(widths: Mapping[Hashable, int]) -> object:
-            found = arguments(widths)
-            return call_with(self.module, found.positional, found.arguments, self.method, found.parameters)
+            return self._call(arguments(widths))
 
         sizes = {size for one in self.module.parameters() for size in one.shape}
         for part in self.module.modules():
@@ -235,9 +273,12 @@ class Declared:
                 )
 
 
-def _reads_features(layer: nn.Module) -> bool:
-    """Whether a layer needs features of edges, or was trained with them."""
-    return type(layer).__name__ in ("GINEConv", "GMMConv") or bool(getattr(layer, "edge_dim", None))
+def _needs_features(layer: nn.Module) -> bool:
+    """Whether the messages of a layer read features of edges, and always do."""
+    if not isinstance(layer, MessagePassing):
+        return False
+    features = inspect.signature(layer.message).parameters.get("edge_attr")
+    return features is not None and features.default is features.empty and "None" not in str(features)
 
 
 def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:

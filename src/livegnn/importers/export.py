@@ -1,6 +1,7 @@
 """Exports a module as a program for any number of nodes and edges, without changing the module."""
 
 import builtins
+import inspect
 import logging
 import sys
 import threading
@@ -20,6 +21,7 @@ from torch.fx.experimental import symbolic_shapes
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn.dense import HeteroLinear
 from torch_geometric.utils import num_nodes
@@ -130,7 +132,9 @@ class _Flat(nn.Module):
         args, kwargs = cast("Called", fill(self.arguments, iter(rows)))
         replaced = {one.name: named[one.name] for one in self.parameters_given}
         with stateless._reparametrize_module(self.module, replaced):
-            return getattr(self.module, self.method)(*args, **kwargs)
+            # not its forward: the module's own hooks and __call__ are a part of what it computes
+            call = self.module if self.method == "forward" else getattr(self.module, self.method)
+            return call(*args, **kwargs)
 
 
 @dataclass(frozen=True)
@@ -202,6 +206,68 @@ def call_with(
         return flat(*([one.clone() for one in tensors] if tensors else _examples(flat.given)[0]))
 
 
+def call_watched(
+    module: nn.Module,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    method: str,
+    parameters: Sequence[Given],
+) -> tuple[object, list[str]]:
+    """Calls a copy of a module on a small random graph, as `call_with` does.
+
+    Returns the result, or the exception, and the names of the parameters and buffers that nothing read.
+    Counters of training steps are not among them.
+    """
+    with _LOCK, _tracing():
+        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        held = [
+            *flat.module.named_parameters(remove_duplicate=False),
+            *(
+                (name, one)
+                for name, one in flat.module.named_buffers()
+                if one.dim() or one.is_floating_point()
+            ),
+        ]
+        given = {one.name for one in parameters}
+        result: object
+        with _Watch() as watch:
+            try:
+                result = flat(*_examples(flat.given)[0])
+            except Exception as error:
+                result = error
+        places = {name: one.untyped_storage().data_ptr() for name, one in held if one.numel()}
+        return result, [name for name, at in places.items() if at not in watch.read and name not in given]
+
+
+class _Watch(TorchDispatchMode):
+    """Notes the storages of all tensors that operators read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: set[int] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        for one in pytree.tree_leaves((args, kwargs)):
+            if isinstance(one, torch.Tensor) and one.layout is torch.strided:
+                self.read.add(one.untyped_storage().data_ptr())
+        return func(*args, **(kwargs or {}))
+
+
+def signature_of(module: nn.Module, method: str) -> inspect.Signature:
+    """The arguments of a method; those of ``forward`` may be named by the module's own ``__call__``."""
+    if method == "forward" and type(module).__call__ is not nn.Module.__call__:
+        own = inspect.signature(module)
+        if any(one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in own.parameters.values()):
+            return own
+    return inspect.signature(getattr(module, method))
+
+
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     """The module inside wrappers for distribution or compilation.
 
@@ -210,6 +276,11 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     if not isinstance(module, nn.Module):
         raise ModelError(f"module must be a torch.nn.Module, got {type(module).__name__}")
     while type(module).__name__ in _WRAPPERS:
+        if any(held for name, held in vars(module).items() if name.startswith("_forward") and held):
+            raise ModelError(
+                f"{type(module).__name__} has hooks, which the module that it wraps does not run: "
+                "register them on the module that it wraps"
+            )
         module = getattr(module, _WRAPPERS[type(module).__name__])
     for path, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):

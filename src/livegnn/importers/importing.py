@@ -14,6 +14,7 @@ from livegnn.importers.copying import keeping_random
 from livegnn.importers.declared import Declared, check_takes_relations, with_relations
 from livegnn.importers.export import call_with, export_module, ordinary, unwrap
 from livegnn.importers.failures import line_of
+from livegnn.importers.left_out import refuse_left_out
 from livegnn.importers.proposal import Proposer
 from livegnn.importers.proposed import Cuts, Proposals, import_proposed
 from livegnn.importers.reader import Program, read
@@ -46,6 +47,7 @@ def import_module(
         relations = None if told.relations is None else tuple(told.relations)
         reading = Reading(inner, found, told.method, relations, output, output_type)
         model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        refuse_left_out(inner, told, found)
         if declared is not None:
             declared.check_widths({*model.inputs, *model.edge_inputs})
         return model

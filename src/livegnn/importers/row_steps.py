@@ -83,6 +83,7 @@ class Steps:
         """The name of a tensor; equal tensors have one name."""
         constant = given if isinstance(given, Expression) else self.make.constant(given)
         assert constant.value is not None
+        _check_unrounded(constant)
         array = constant.value.numpy().astype(np.float32)
         name = wanted = self.make.names.get(constant) or "constant"
         number = 1
@@ -93,6 +94,19 @@ class Steps:
             name = f"{wanted}/{number}"
         self.tensors[name] = array
         return name
+
+
+def _check_unrounded(constant: Expression) -> None:
+    """Raises `ModelError` for whole numbers that float32 would round."""
+    if constant.kind != "int" or constant.value is None:
+        return
+    numbers = constant.value.reshape(-1)
+    lost = numbers[numbers.float().double() != numbers.double()]
+    if len(lost):
+        raise ModelError(
+            f"the whole number {int(lost[0])} meets rows of a graph, which are float32 and would round it: "
+            "subtract where such numbers begin (as of times) before they come into the graph"
+        )
 
 
 @dataclass
@@ -110,6 +124,7 @@ class RowSteps:
     def fit(self, one: Expression, shape: Shape, rows: Expression) -> str:
         """A row that is broadcast to a shape. rows: the expression whose number of rows a constant gets."""
         if one.value is not None:
+            _check_unrounded(one)
             # Constants must be finite: uninitialised values (NaN) become 0, infinities the largest number.
             if prod(shape) == 1:
                 number = one.value.double().nan_to_num(0.0, _LARGEST, -_LARGEST)

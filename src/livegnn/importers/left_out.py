@@ -1,0 +1,183 @@
+"""Refuses a call that leaves out an argument which the module was made for.
+
+The signs are a parameter or buffer that only a call with the argument reads, and rows of edges that make
+another prediction when they are given as the argument. Calls on a small graph show both.
+"""
+
+import inspect
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from livegnn.errors import ModelError
+from livegnn.importers.arguments import NAMES, Found
+from livegnn.importers.export import Given, call_watched, leaves, signature_of
+from livegnn.importers.settings import Told
+
+_KEYWORDS = ("edge_weight", "edge_attr", "edge_type")
+_WIDTHS = 5
+"""The number of widths that are tried for an argument, of those that the unread parameters have."""
+
+
+def refuse_left_out(module: nn.Module, told: Told, found: Found) -> None:
+    """Raises `ModelError` if a parameter, or a prediction, depends on an argument that is left out.
+
+    An argument that the caller left out in so many words, or of which data have no column, may be read.
+    """
+    calls = _Calls(module, told.method, found)
+    optional = _optional(module, told.method)
+    left_out = [name for name in found.left_out if name in optional]
+    if not left_out or (not calls.unread and not calls.edges):
+        return
+    said = _said(told, found, left_out)
+    unread = calls.unread
+    for name in said if unread else ():
+        for call in calls.trials(name, optional[name], unread):
+            unread -= unread - calls.unread_by(call)
+    for name in left_out:
+        if name not in said:
+            _refuse_if_read(calls, optional[name], name, unread, told)
+
+
+def _refuse_if_read(
+    calls: "_Calls", kind: inspect.Parameter, name: str, unread: frozenset[str], told: Told
+) -> None:
+    stars = {kind.VAR_KEYWORD: "**", kind.VAR_POSITIONAL: "*"}
+    shown = f"{stars[kind.kind]}{name}" if kind.kind in stars else repr(name)
+    understood = False
+    for call in calls.trials(name, kind, unread):
+        result, left = calls.call(call)
+        key = call.name if kind.kind is kind.VAR_KEYWORD else name
+        if unread - left:
+            what = f"and then never reads {min(unread - left)!r}, which it reads with rows there"
+            raise ModelError(calls.refusal(shown, what, key, kind, told))
+        understood = understood or not isinstance(result, Exception)
+        if call.of_edges and calls.differs(result):
+            what = f"where rows of edges, such as {key!r}, make another prediction"
+            raise ModelError(calls.refusal(shown, what, key, kind, told))
+    if unread and not understood:
+        what = f"and nothing reads {min(unread)!r}, for which it may be needed"
+        raise ModelError(calls.refusal(shown, what, name, kind, told))
+
+
+def _optional(module: nn.Module, method: str) -> dict[str, inspect.Parameter]:
+    """The arguments that may be left out and may hold rows."""
+    parameters = signature_of(module, method).parameters
+    return {
+        name: one
+        for name, one in parameters.items()
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        or (one.default is None and (one.annotation is one.empty or "Tensor" in str(one.annotation)))
+    }
+
+
+def _said(told: Told, found: Found, names: Collection[str]) -> list[str]:
+    """The arguments that the caller, or the columns of data, leave out."""
+    meanings = {"edge_weight"} if told.edge_weight is False else set()
+    meanings |= {"edge_attr"} if told.edge_channels == 0 else set()
+    if told.data is not None:
+        meanings |= {one for one in NAMES.values() if one not in found.unused}
+    return [name for name in names if NAMES.get(name.removesuffix("_dict")) in meanings]
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A call with one more argument. name: its keyword, or the argument that takes any place."""
+
+    found: Found
+    name: str
+    of_edges: bool
+
+
+class _Calls:
+    """Calls of a module on a small graph. unread: the parameters and buffers that the call which is imported
+    never reads. edges, nodes: an argument with rows of edges, and one with rows of nodes.
+    """
+
+    def __init__(self, module: nn.Module, method: str, found: Found) -> None:
+        self.module, self.method, self.found = module, method, found
+        self.result, self.unread = self.call(_Trial(found, "", of_edges=False))
+        given = [*found.positional, *found.arguments.values()]
+        self.edges = next((one for one in given if any(part.ends for part in leaves(one))), None)
+        self.nodes = next((one for one in given if _is_of_nodes(leaves(one))), None)
+
+    def call(self, trial: _Trial) -> tuple[object, frozenset[str]]:
+        """The result, or an exception, and the names of the parameters and buffers that are never read."""
+        found = trial.found
+        result, unread = call_watched(
+            self.module, found.positional, found.arguments, self.method, found.parameters
+        )
+        return result, frozenset(unread)
+
+    def unread_by(self, trial: _Trial) -> frozenset[str]:
+        return self.call(trial)[1]
+
+    def trials(self, name: str, kind: inspect.Parameter, unread: frozenset[str]) -> Iterator[_Trial]:
+        """Calls with the argument. unread: parameters whose widths its rows may have."""
+        held = dict((*self.module.named_parameters(), *self.module.named_buffers()))
+        widths = sorted({size for one in unread for size in held[one].shape[-2:]})[:_WIDTHS]
+        of_nodes = {one.channels for one in leaves(self.nodes) if len(one.channels) == 1}
+        rows = [(self.edges, shape, torch.float32) for shape in ((), (1,), *sorted(of_nodes))]
+        if unread:
+            rows += [(self.edges, (width,), torch.float32) for width in widths]
+            rows += [(self.edges, (), torch.int64), (self.nodes, (), torch.int64)]
+            rows += [(self.nodes, (width,), torch.float32) for width in widths]
+        for like, channels, dtype in rows:
+            if like is None:
+                continue
+            for keyword in self._keywords() if kind.kind is kind.VAR_KEYWORD else [name]:
+                value = _rows(like, keyword, channels, dtype)
+                yield _Trial(self._with(kind, keyword, value), keyword, of_edges=like is self.edges)
+
+    def _with(self, kind: inspect.Parameter, name: str, value: object) -> Found:
+        found = self.found
+        if kind.kind is kind.VAR_POSITIONAL:
+            return replace(
+                found, positional=(*found.positional, *found.arguments.values(), value), arguments={}
+            )
+        return replace(found, arguments={**found.arguments, name: value})
+
+    def _keywords(self) -> list[str]:
+        """The names of what its layers may be given."""
+        names = dict.fromkeys(_KEYWORDS)
+        for part in self.module.modules():
+            names |= dict.fromkeys(_optional(part, "forward"))
+        taken = set(self.found.arguments) | {"args", "kwargs"}
+        end = "_dict" if isinstance(self.edges, Mapping) else ""
+        return [name + end for name in names if name not in taken and name in NAMES]
+
+    def differs(self, result: object) -> bool:
+        """Whether a result has the shapes of the one that is imported, and other values."""
+        pairs = list(zip(pytree.tree_leaves(self.result), pytree.tree_leaves(result), strict=False))
+        tensors = [(one, other) for one, other in pairs if isinstance(one, torch.Tensor)]
+        alike = all(isinstance(b, torch.Tensor) and a.shape == b.shape for a, b in tensors)
+        return alike and not all(torch.allclose(a, b, equal_nan=True) for a, b in tensors)
+
+    def refusal(self, shown: str, what: str, key: str, kind: inspect.Parameter, told: Told) -> str:
+        """The message, with what the caller can say."""
+        name = f"{type(self.module).__name__}.{self.method}"
+        value, nothing = f"{{{key!r}: ('edge', channels)}}", f"{{{key!r}: None}}"
+        if kind.kind is kind.VAR_POSITIONAL:
+            value, nothing = f"{{{key!r}: [('edge', channels)]}}", f"{{{key!r}: []}}"
+        elif kind.kind is kind.VAR_KEYWORD:
+            nothing = f"{{{shown.strip('*')!r}: {{}}}}"
+        says = f"say what it is, as in inputs={value}"
+        if NAMES.get(key) == "edge_attr" and told.data is None:
+            says += ", or edge_channels=..."
+        if self.found.unused and told.data is not None:
+            says += f", or name a column of data, which has {', '.join(sorted(self.found.unused))}"
+        return f"{name} is called without {shown}, {what}: {says}; or inputs={nothing} to leave it out"
+
+
+def _is_of_nodes(given: Sequence[Given]) -> bool:
+    return any(one.atom.source is None and not one.count for one in given)
+
+
+def _rows(like: object, name: str, channels: tuple[int, ...], dtype: torch.dtype) -> object:
+    """Rows for an argument, by type if the argument that they are like is so."""
+    if isinstance(like, Mapping):
+        return {key: _rows(one, f"{name}:{key}", channels, dtype) for key, one in like.items()}
+    return Given(name, leaves(like)[0].atom, channels, dtype)

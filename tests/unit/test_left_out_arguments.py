@@ -1,0 +1,162 @@
+"""An argument is left out only if somebody says so, or if nothing would read it."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.data import Data
+
+from livegnn import Engine, Graph, Model, ModelError
+
+X = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
+SOURCE, TARGET = np.array([0, 1, 2, 3, 0]), np.array([2, 2, 3, 0, 1])
+OF_EDGES = np.random.default_rng(1).random((5, 2)).astype(np.float32)
+EDGE_INDEX = torch.from_numpy(np.stack([SOURCE, TARGET]))
+
+
+class Net(nn.Module):
+    """A layer, one that reads features of edges or weights of edges, and a head that nothing reads."""
+
+    def __init__(self, conv: nn.Module, *unread: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.unread = conv, nn.ModuleList(unread)
+
+
+def named(name: str) -> type[Net]:
+    """A class of networks whose forward takes what the edges have under a name, or may be called without."""
+    space: dict[str, object] = {}
+    exec(f"def forward(self, x, edge_index, {name}=None): return self.conv(x, edge_index, {name})", space)
+    return type("Net", (Net,), {"forward": space["forward"]})
+
+
+class Keywords(Net):
+    def forward(self, x, edge_index, **kwargs):
+        return self.conv(x, edge_index, **kwargs)
+
+
+class Rest(Net):
+    def forward(self, x, edge_index, *args):
+        return self.conv(x, edge_index, *args)
+
+
+class Encoded(Net):
+    """What it reads of the edges alone is no part of a convolution, and fails for other widths."""
+
+    def __init__(self) -> None:
+        super().__init__(pyg.GINConv(nn.Linear(3, 4)), nn.Linear(2, 3))
+
+    def forward(self, x, edge_index, said=None):
+        if said is not None:
+            x = x.index_add(0, edge_index[1], self.unread[0](said))
+        return self.conv(x, edge_index)
+
+
+def attention() -> nn.Module:
+    return pyg.GATConv(3, 4, edge_dim=2)
+
+
+LEFT_OUT = {
+    "features of edges": (lambda: named("attr")(attention()), "attr", r"conv\.lin_edge\.weight"),
+    "features, encoded": (Encoded, "said", r"unread\.0\.(weight|bias)"),
+    "features by any keyword": (
+        lambda: Keywords(pyg.CGConv(4, 2), nn.Linear(2, 2)),
+        r"\*\*kwargs",
+        r"unread\.0\.(weight|bias)",
+    ),
+    "features by any place": (lambda: Rest(attention()), r"\*args", r"conv\.lin_edge\.weight"),
+    "weights of edges": (lambda: named("w")(pyg.GCNConv(3, 4)), "w", "another prediction"),
+    "weights by any keyword": (
+        lambda: Keywords(pyg.GCNConv(3, 4)),
+        r"\*\*kwargs",
+        "edge_weight.*another prediction",
+    ),
+    "a graph of each node": (
+        lambda: Pooled(pyg.SAGEConv(3, 4)),
+        "graph",
+        r"conv\.lin_l|unread\.0\.(weight|bias)",
+    ),
+}
+
+
+class Pooled(Net):
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__(conv, nn.Linear(4, 2))
+
+    def forward(self, x, edge_index, graph=None):
+        h = self.conv(x, edge_index)
+        return h if graph is None else self.unread[0](pyg.global_add_pool(h, graph))
+
+
+@pytest.mark.parametrize("case", LEFT_OUT)
+def test_what_is_left_out_and_would_be_read_is_refused(case):
+    make, argument, read = LEFT_OUT[case]
+    with pytest.raises(ModelError, match=rf"is called without '?{argument}.*{read}.*inputs={{"):
+        Model.from_pyg(make())
+
+
+def test_doing_what_a_refusal_says_removes_it():
+    """The argument is said, or it is said that there is none."""
+    torch.manual_seed(0)
+    net = named("attr")(attention()).eval()
+    graph = Graph.from_edges(SOURCE, TARGET, x=X, edge_attr=OF_EDGES)
+    model = Model.from_pyg(net, inputs={"attr": ("edge", 2)})
+    expected = net(torch.from_numpy(X), EDGE_INDEX, torch.from_numpy(OF_EDGES)).detach().numpy()
+    np.testing.assert_allclose(Engine(graph, model).predict(np.arange(4)), expected, rtol=1e-4, atol=1e-5)
+
+    without = Model.from_pyg(net, inputs={"attr": None})
+    expected = net(torch.from_numpy(X), EDGE_INDEX).detach().numpy()
+    np.testing.assert_allclose(Engine(graph, without).predict(np.arange(4)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "inputs"),
+    [
+        (lambda: Keywords(attention()), {"kwargs": {}}),
+        (lambda: Rest(attention()), {"args": [("edge", 2)]}),
+        (lambda: Rest(attention()), {"args": []}),
+    ],
+)
+def test_what_goes_by_any_keyword_or_place_can_be_said(make, inputs):
+    model = Model.from_pyg(make(), inputs=inputs)
+    assert bool(model.edge_inputs) == any(map(bool, inputs.values()))
+
+
+def test_features_go_by_any_keyword_if_a_layer_was_made_for_them():
+    assert Model.from_pyg(Keywords(attention())).edge_inputs["edge_attr"].width == 2
+
+
+def test_data_name_the_columns_that_nothing_reads():
+    data = Data(x=torch.from_numpy(X), edge_index=EDGE_INDEX, amount=torch.from_numpy(OF_EDGES))
+    with pytest.raises(ModelError, match=r"attr.*conv\.lin_edge\.weight.*amount"):
+        Model.from_pyg(named("attr")(attention()), data)
+    assert Model.from_pyg(named("attr")(attention()), data, inputs={"attr": "amount"}).edge_inputs
+
+
+class Decides(Net):
+    """What may be left out decides nothing that the unread head would be read for."""
+
+    def forward(self, x, edge_index, graph=None, verbose: bool = False, size: tuple[int, int] | None = None):
+        if graph is not None and verbose:
+            print(graph)
+        return self.conv(x, edge_index, size=size)
+
+
+def test_a_head_of_another_method_keeps_nothing_from_being_imported():
+    assert Model.from_pyg(Decides(pyg.SAGEConv(3, 4), nn.Linear(4, 1), nn.BatchNorm1d(4))).width("x") == 3
+
+
+class Made(Net):
+    """Its layer may have features as wide as the nodes' rows, and none are there: it makes them itself."""
+
+    def forward(self, x, edge_index, edge_attr=None):
+        e = x[edge_index[0]] - x[edge_index[1]] if edge_attr is None else edge_attr
+        return self.conv(x, edge_index, e)
+
+
+def test_features_are_needed_by_what_fails_without_them():
+    alone = Model.from_pyg(pyg.GINEConv(nn.Linear(3, 4)))
+    assert alone.edge_inputs["edge_attr"].width == 3
+    assert not Model.from_pyg(Made(pyg.GINEConv(nn.Linear(3, 4))), edge_channels=0).edge_inputs
+    with pytest.raises(ModelError, match=r"edge_attr.*another prediction.*edge_channels"):
+        Model.from_pyg(Made(pyg.GINEConv(nn.Linear(3, 4))))
