@@ -2,9 +2,10 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from livegnn.errors import LogError, is_disk_full
+from livegnn.errors import LogError
 
 
 class Owner:
@@ -36,14 +37,10 @@ class Owner:
             raise
 
     def _say_who(self) -> None:
-        """Writes the number of the process, for the error of a second one; on a full disk it stays unsaid."""
-        said = b"%d\n" % os.getpid()
-        os.ftruncate(self._file, 0)
-        try:
-            os.pwrite(self._file, said, 0)
-        except OSError as error:
-            if not is_disk_full(error):
-                raise
+        """Writes the number of the process, for the error of a second one; a disk may not take it."""
+        with suppress(OSError):
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
     def is_at(self, path: Path) -> bool:
         """Whether the file that is held is the one at `path`."""

@@ -71,8 +71,7 @@ class KafkaLog:
         self._keep_keys = not_negative(keep_keys_seconds, "keep_keys_seconds")
         self._timeout = not_negative(timeout, "timeout, in seconds,")
         topics = read_topics(self._connection)
-        self._lows = topics.lows
-        self._largest, self._largest_control = topics.largest, topics.largest_control
+        self._lows, self._largest, self._largest_control = topics.lows, topics.largest, topics.largest_control
         self._history = History()
         skim(self._connection, self._history, topics.control_end)
         self._owner = Owner(self._connection, self._history.owner)
