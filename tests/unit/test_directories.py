@@ -220,6 +220,22 @@ def test_a_start_without_the_log_alone_stops(tmp_path: Path, kind: str) -> None:
     run(path)
 
 
+def test_a_mark_that_is_damaged_is_written_again_while_the_log_is_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "unused")
+    expected = run(path)
+    mark = path.with_name("deployment.toml-mark")
+    content = mark.read_bytes()
+    mark.write_bytes(content[:-5])
+    assert run(path, events=0) == expected
+    assert mark.read_bytes() == content
+    mark.write_bytes(content[:-5])
+    for one in path.parent.glob("events.db*"):
+        one.rename(tmp_path / one.name)
+    shutil.rmtree(path.parent / "models")
+    with pytest.raises(FileFormatError, match=r"toml-mark must say to which log this belongs"):
+        Deployment.read(path).open()
+
+
 def test_a_deployment_that_is_changed_to_another_log_begins(tmp_path: Path) -> None:
     path = write(tmp_path / "a", "unused")
     run(path)

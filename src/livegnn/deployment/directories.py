@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from livegnn.errors import LogError
+from livegnn.errors import FileFormatError, LogError
 from livegnn.log.directories import OWNER, Directories, Record, foreign, read_record, write_record
 from livegnn.log.location import beside
 
@@ -82,7 +82,11 @@ def write_mark(deployment: "Deployment", directories: Directories) -> None:
         return
     record = Record(directories.record().log, _place_of(path, mark.parent))
     with suppress(OSError):  # a folder that may only be read has none
-        if read_record(mark) != record:
+        try:
+            known = read_record(mark)
+        except FileFormatError:  # the log is there, so nothing depends on it
+            known = None
+        if known != record:
             write_record(mark, record)
 
 
