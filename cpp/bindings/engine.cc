@@ -130,6 +130,8 @@ void bind_batches(nb::class_<Engine>& engine) {
       .def("be_lazy", &Engine::be_lazy)
       .def("retire", &Engine::retire)
       .def("settle", [](Engine& self) { as_writer([&] { self.settle(); }); })
+      .def("show_current", [](Engine& self) { as_writer([&] { self.show_current(); }); })
+      .def("show_base", [](Engine& self) { as_writer([&] { self.show_base(); }); })
       .def("outgrown_by", &Engine::outgrown_by)
       .def("pending", &Engine::pending)
       .def("work",

@@ -44,6 +44,16 @@ void EdgeRecord::merge() noexcept {
   }
 }
 
+std::vector<DirectedChange> EdgeRecord::sorted() const {
+  std::vector<DirectedChange> all;
+  all.reserve(size_);
+  for (const auto& [target, list] : by_target_) all.insert(all.end(), list.begin(), list.end());
+  std::sort(all.begin(), all.end(), [](const DirectedChange& a, const DirectedChange& b) {
+    return a.target != b.target ? a.target < b.target : a.order() < b.order();
+  });
+  return all;
+}
+
 size_t EdgeRecord::bytes() const {
   size_t total = by_target_.bucket_count() * (sizeof(uint32_t) + sizeof(std::vector<DirectedChange>) + 8);
   for (const auto& [target, list] : by_target_) total += list.capacity() * sizeof(DirectedChange);

@@ -32,6 +32,8 @@ class EdgeRecord {
     const auto found = by_target_.find(target);
     return found == by_target_.end() ? std::span<const DirectedChange>{} : found->second;
   }
+  // All changes, sorted by target, source and key.
+  std::vector<DirectedChange> sorted() const;
   size_t size() const { return size_; }
   void clear() {
     by_target_.clear();

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <stdexcept>
 
 #include "hashing/mix_hash.h"
 #include "inference/directed_changes.h"
@@ -95,9 +97,24 @@ void Engine::initialize() {
   measure_first(&state_, pool_.get());
 }
 
+void Engine::save(Arrays* to) const {
+  state_.save(to);
+  if (lazy_ != nullptr) lazy_->save(to);
+}
+
 void Engine::load(const ArrayViews& from) {
+  if (lazy_ != nullptr) lazy_->clear();
   state_.load(from);
   for (const auto& context : contexts_) context->check(pool_.get());
+  const std::optional<size_t> eager = Lazy::saved_eager(from);
+  if (!eager) return;
+  if (lazy_ != nullptr && lazy_->eager() == *eager) return lazy_->load(from);
+  // Of an engine in another mode: its record is worked off.
+  if (!Lazy::knows(state_.program, *eager))
+    throw std::runtime_error("lazy/eager: expected steps that can wait, got others");
+  Lazy other(&state_, *eager, pool_.get());
+  other.load(from);
+  other.show_current();
 }
 
 // -- a batch
@@ -109,9 +126,10 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   const bool removes = std::any_of(delta.nodes.begin(), delta.nodes.end(),
                                    [](const NodeDelta& nodes) { return !nodes.removed.empty(); });
   if (removes) {
-    settle();
+    lazy_->show_current();
     return prepare(delta, prepared);
   }
+  lazy_->show_base();
   Preparation* const p = preparation(prepared);
   forget_units(state_, p);
   give_up_on_failure(p, [&] {
@@ -292,7 +310,11 @@ void Engine::release() noexcept {
 
 void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
   state_.commit(delta, preparation(prepared), pool_.get());
-  if (prepared.marked) lazy_->commit(delta, preparation(prepared));
+  if (prepared.marked) {
+    lazy_->commit(delta, preparation(prepared));
+  } else if (lazy_ != nullptr) {
+    lazy_->leave_behind();
+  }
 }
 
 // -- lazy computation
@@ -304,7 +326,15 @@ bool Engine::be_lazy(size_t eager) {
 }
 
 void Engine::settle() {
-  if (lazy_ != nullptr) lazy_->settle();
+  if (lazy_ == nullptr) return;
+  lazy_->show_current();
+  lazy_->clear();
+}
+void Engine::show_current() {
+  if (lazy_ != nullptr) lazy_->show_current();
+}
+void Engine::show_base() noexcept {
+  if (lazy_ != nullptr) lazy_->show_base();
 }
 bool Engine::outgrown_by(const Delta& delta) const { return lazy_ != nullptr && lazy_->outgrown_by(delta); }
 size_t Engine::pending() const { return lazy_ == nullptr ? 0 : lazy_->pending(); }

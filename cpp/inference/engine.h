@@ -59,10 +59,10 @@ class Engine final : public Backend {
   // Instead of `initialize`: takes over the values of an engine on an equal graph at the same batch, which must not be
   // used afterwards. Returns false and does nothing if it is laid out differently. Requires: that engine is settled.
   bool take(Engine* from) noexcept { return state_.take(&from->state_); }
-  // Prepares all depths of a batch. Requires: the engine is settled.
+  // Prepares all depths of a batch. Requires: a lazy engine shows the current rows.
   void prepare(const Delta& delta, Prepared* prepared);
   // Like `prepare`, for a batch that will be committed. A lazy engine only marks the nodes that the batch reaches; but
-  // if the batch removes nodes, whose indices will be reused, it settles and computes.
+  // if the batch removes nodes, whose indices will be reused, it computes, and settles with the commit.
   void prepare_batch(const Delta& delta, Prepared* prepared);
   // The ids of the nodes in `Prepared::changed`; call it before the commit.
   std::vector<int64_t> changed_ids(const Delta& delta, const Prepared& prepared) const;
@@ -78,14 +78,19 @@ class Engine final : public Backend {
 
   // -- lazy computation (lazy.h)
 
+  // Call it before the rows are computed or loaded.
   // From now on, `prepare_batch` computes the first `eager` steps, contexts included, and only marks the nodes that the
   // other steps would compute. Returns false and does nothing if one of the other steps is of a kind that must be
   // computed immediately. Requires: the engine keeps every row.
   bool be_lazy(size_t eager);
   bool lazy() const { return lazy_ != nullptr; }
-  // Computes everything that is stale, so that every value is as it would be without laziness. Takes the graph's lock.
-  // Only the one writer may call it, between batches.
+  // Computes everything that is stale, so that every value is as it would be without laziness, and goes on from there.
+  // Takes the graph's lock, as the next two do. Only the one writer may call them, between batches.
   void settle();
+  // The same until the next batch is marked or `show_base` is called: later bits do not depend on it. Does nothing
+  // without laziness.
+  void show_current();
+  void show_base() noexcept;
   // Whether the record, together with the next batch, becomes so large that the engine should settle.
   bool outgrown_by(const Delta& delta) const;
   size_t pending() const;  // number of nodes whose prediction is stale
@@ -112,8 +117,8 @@ class Engine final : public Backend {
   // The rows of an on-demand step for every index of its node type, `width` floats each.
   void evaluate(size_t on_demand, float* out);
 
-  // Requires: a lazy engine is settled.
-  void save(Arrays* to) const override { state_.save(to); }
+  // Requires: a lazy engine shows its base.
+  void save(Arrays* to) const override;
   void load(const ArrayViews& from) override;
   bool load_rows(uint32_t value, const float* from, size_t count, size_t width) {
     return state_.load_rows(value, from, count, width);
@@ -122,7 +127,7 @@ class Engine final : public Backend {
   void load_moments(const Moments& moments) { state_.moments = moments; }
 
   // Compares kept aggregates of `nodes`, or their degrees, sums of weights and loops, with values computed again.
-  // Changes nothing.
+  // Changes nothing. Requires: a lazy engine shows the current rows.
   Scrubbed scrub(size_t propagation, std::span<const uint32_t> nodes) const;
   Scrubbed scrub_context(size_t context, std::span<const uint32_t> nodes) const;
 

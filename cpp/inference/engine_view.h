@@ -26,8 +26,8 @@ class EngineView : public View {
   // The engine must outlive it.
   explicit EngineView(Engine& engine) : engine_(engine), prepared_(engine.new_prepared()) {}
 
-  // How to prepare the next batch. settled: nothing in a lazy engine is stale, so it may compute the batch instead of
-  // marking it. trusted: do not refuse the batch if values become non-finite.
+  // How to prepare the next batch. settled: a lazy engine shows its current rows, so it may compute the batch instead
+  // of marking it. trusted: do not refuse the batch if values become non-finite.
   void expect(bool settled, bool trusted) { settled_ = settled, trusted_ = trusted; }
 
   // Throws NotFinite if the engine is guarded and a row would become non-finite.

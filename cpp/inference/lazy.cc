@@ -123,7 +123,7 @@ void Lazy::add_step(LazyStep::Kind kind, uint32_t node_type, const std::vector<u
     }
     columns.push_back(column);
   }
-  lazy_steps_.push_back({kind, node_type, rows, propagation, std::move(columns), Overlay(stride)});
+  lazy_steps_.push_back({kind, node_type, rows, propagation, std::move(columns), Overlay(stride), {}});
 }
 
 Lazy::Source Lazy::source_of(uint32_t value) const {
@@ -294,6 +294,7 @@ void Lazy::reserve(const Delta& delta, const Preparation& prepared) {
 }
 
 void Lazy::release() noexcept {
+  if (left_behind_) clear();
   for (LazyStep& lazy_step : lazy_steps_) lazy_step.overlay.settle();
   for (EdgeRecord& record : edges_) record.forget();
   reserved_ = false;
@@ -335,11 +336,15 @@ void Lazy::commit(const Delta& delta, const Preparation& prepared) noexcept {
 
 // -- settling
 
-void Lazy::settle() {
-  if (std::all_of(lazy_steps_.begin(), lazy_steps_.end(),
-                  [](const LazyStep& lazy_step) { return lazy_step.overlay.nodes().empty(); })) {
-    // Changed edges always reach some node, but weights may have changed that no step reads.
-    for (EdgeRecord& record : edges_) record.clear();
+bool Lazy::covers_nothing() const {
+  return std::all_of(lazy_steps_.begin(), lazy_steps_.end(),
+                     [](const LazyStep& lazy_step) { return lazy_step.overlay.nodes().empty(); });
+}
+
+void Lazy::show_current() {
+  if (shows_current_) return;
+  if (covers_nothing()) {
+    shows_current_ = true;
     return;
   }
   {
@@ -347,51 +352,93 @@ void Lazy::settle() {
     std::unique_lock lock(mutex_);
     for (size_t s = 0; s < lazy_steps_.size(); ++s) need_[s].reserve(lazy_steps_[s].overlay.num_stale());
     for (size_t s = 0; s < lazy_steps_.size(); ++s) {
-      Overlay& overlay = lazy_steps_[s].overlay;
-      if (overlay.num_stale() == 0) continue;
-      for (uint32_t node : overlay.nodes()) {
-        if (!overlay.stale(node)) continue;
+      LazyStep& lazy_step = lazy_steps_[s];
+      if (lazy_step.kind == LazyStep::kPropagate) {
+        lazy_step.base_errors.resize(lazy_step.overlay.nodes().size() * state_.errors[lazy_step.propagation].width());
+      }
+      if (lazy_step.overlay.num_stale() == 0) continue;
+      for (uint32_t node : lazy_step.overlay.nodes()) {
+        if (!lazy_step.overlay.stale(node)) continue;
         need_[s].push_back(node);
-        overlay.want(node);
+        lazy_step.overlay.want(node);
       }
     }
     compute(true);
   }
   std::unique_lock alone(state_.graph.lock);
+  exchange_rows();
+  exchange_errors(true);
+  shows_current_ = true;
+}
+
+void Lazy::show_base() noexcept {
+  if (!shows_current_) return;
+  if (!covers_nothing()) {
+    std::unique_lock alone(state_.graph.lock);
+    exchange_rows();
+    exchange_errors(false);
+    shows_current_ = false;  // before readers go on
+  }
+  shows_current_ = false;
+}
+
+void Lazy::exchange_rows() noexcept {
   for (LazyStep& lazy_step : lazy_steps_) {
     if (lazy_step.kind == LazyStep::kSaved) continue;
     const std::vector<uint32_t>& nodes = lazy_step.overlay.nodes();
     for (const LazyStep::Column& column : lazy_step.columns) {
       if (column.value == kNoIndex) continue;
-      const Rows out = state_.rows(column.value);
+      const Rows rows = state_.rows(column.value);
       writer_pool_.run(blocks_of(nodes.size()), kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
         const size_t end = std::min(nodes.size(), (block + 1) * kBlockRows);
         for (size_t i = block * kBlockRows; i < end; ++i) {
-          std::memcpy(out.row(nodes[i]), lazy_step.overlay.row(nodes[i]) + column.at, out.width * sizeof(float));
+          float* const row = lazy_step.overlay.row(nodes[i]) + column.at;
+          std::swap_ranges(row, row + rows.width, rows.row(nodes[i]));
         }
       });
     }
-    if (lazy_step.kind != LazyStep::kPropagate) continue;
-    Table& errors = state_.errors[lazy_step.propagation];
-    if (errors.width() == 0) continue;  // a maximum
-    // Messages that read both ends were summed again, however many bounds they have.
-    const bool anew = state_.program.propagations[lazy_step.propagation].message != kNoIndex;
-    for (uint32_t node : nodes) {
-      if (anew) {
-        errors.clear_row(node);
-      } else {
-        errors.write(node, lazy_step.overlay.error(node));
-      }
-    }
   }
-  clear();
 }
 
-void Lazy::clear() {
-  for (LazyStep& lazy_step : lazy_steps_) lazy_step.overlay.clear();
-  for (EdgeRecord& record : edges_) record.clear();
-  saved_features_ = 0;
-  pending_.store(0, std::memory_order_relaxed);
+void Lazy::exchange_errors(bool current) noexcept {
+  for (LazyStep& lazy_step : lazy_steps_) {
+    if (lazy_step.kind != LazyStep::kPropagate) continue;
+    Table& errors = state_.errors[lazy_step.propagation];
+    const size_t width = errors.width();
+    if (width == 0) continue;  // a maximum
+    // Messages that read both ends were summed again, however many bounds they have.
+    const bool anew = state_.program.propagations[lazy_step.propagation].message != kNoIndex;
+    float* base = lazy_step.base_errors.data();
+    for (uint32_t node : lazy_step.overlay.nodes()) {
+      if (!current) {
+        errors.write(node, base);
+      } else {
+        std::copy_n(errors.row(node), width, base);
+        if (anew) {
+          errors.clear_row(node);
+        } else {
+          errors.write(node, lazy_step.overlay.error(node));
+        }
+      }
+      base += width;
+    }
+  }
+}
+
+// Nobody reads an overlay while current rows are shown, so this needs no lock of the graph.
+void Lazy::clear() noexcept {
+  {
+    std::unique_lock lock(mutex_);
+    for (LazyStep& lazy_step : lazy_steps_) {
+      lazy_step.overlay.clear();
+      lazy_step.base_errors = {};
+    }
+    for (EdgeRecord& record : edges_) record.clear();
+    saved_features_ = 0;
+    pending_.store(0, std::memory_order_relaxed);
+  }
+  left_behind_ = false;
+  shows_current_ = false;
 }
 
 }  // namespace livegnn

@@ -17,7 +17,11 @@
 // Invariants: `prepare` marks everything that a batch reaches along edges, old and new. So an existing row depends on
 // no stale row, and a row is a function of the base and the graph alone: not of earlier queries or of the thread that
 // computed it. Only batches and calls of `settle` decide when the base moves, so queries do not influence later
-// results.
+// results. Base, record and covered nodes are saved, and all rows follow from them: so neither does a restart.
+//
+// Who reads all rows, or prepares a batch that may be given up, needs them where those of an eager engine are. So
+// `show_current` exchanges the rows of covered nodes in overlays and slabs, and `show_base` exchanges them back, to the
+// bit, before the next batch is marked or the state is saved. Meanwhile queries read the slabs alone.
 //
 // Thread safety: `prepare` reads nothing that a query writes, and may run concurrently with queries; `reserve` blocks
 // queries that compute while it makes room. `commit` and the second half of `settle` run while the caller holds the
@@ -29,6 +33,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <vector>
@@ -61,8 +66,19 @@ class Lazy {
   void commit(const Delta& delta, const Preparation& prepared) noexcept;
   void release() noexcept;
   void predict(std::span<const uint32_t> nodes, float* out, size_t output);
-  void settle();
-  void clear();
+  // Computes everything that is stale, and leaves the current rows in the slabs.
+  void show_current();
+  void show_base() noexcept;
+  // The current rows become the base. Requires: they are shown, or not needed any more.
+  void clear() noexcept;
+  // The same for a batch that was computed on the current rows, in two parts, since the first must not free memory.
+  void leave_behind() noexcept { left_behind_ = true; }
+  // Base and record; nothing if nothing has been recorded. Requires: the base is shown.
+  void save(Arrays* to) const;
+  // After the slabs. Throws std::runtime_error if the arrays do not fit the graph.
+  void load(const ArrayViews& from);
+  // Of the saved arrays of an engine: how many of its steps were eager; nothing if they hold no record.
+  static std::optional<size_t> saved_eager(const ArrayViews& from);
   bool outgrown_by(const Delta& delta) const;
 
   size_t pending() const { return pending_.load(std::memory_order_relaxed); }
@@ -82,6 +98,7 @@ class Lazy {
     };
     std::vector<Column> columns;
     Overlay overlay;
+    std::vector<float> base_errors;  // those of covered nodes, while the current ones are shown
   };
   // Where the rows of a value are.
   struct Source {
@@ -128,6 +145,11 @@ class Lazy {
                float* counts);
   void compute_messages(LazyStep* lazy_step, const PropagateStep& step, const std::vector<uint32_t>& nodes);
   static std::vector<uint32_t> values_of(const PropagateStep& step);
+  bool covers_nothing() const;
+  void exchange_rows() noexcept;
+  void exchange_errors(bool current) noexcept;
+  void load_covered(size_t lazy_step, const ArrayViews& from);
+  void load_edges(size_t direction, const ArrayViews& from);
 
   State& state_;
   size_t eager_;
@@ -142,7 +164,9 @@ class Lazy {
   std::vector<EdgeRecord> edges_;       // by direction
   std::vector<bool> recorded_;          // by direction: whether a lazy propagation uses it
   size_t saved_features_ = 0;
-  bool reserved_ = false;  // for the batch that will be committed next
+  bool reserved_ = false;                   // for the batch that will be committed next
+  bool left_behind_ = false;                // the base, by a batch that has been committed
+  std::atomic<bool> shows_current_{false};  // changes while the graph's lock is held exclusively, or nothing is covered
 
   mutable Checked<std::shared_mutex> mutex_;  // protects rows and stale marks in the overlays, and the members below
   std::vector<std::vector<uint32_t>> need_;   // by lazy step

@@ -23,7 +23,7 @@ void Lazy::predict(std::span<const uint32_t> nodes, float* out, size_t output) {
   const uint32_t lazy_step = outputs_[output];
   std::vector<uint32_t> kept;
   std::vector<size_t> kept_at, asked_at;
-  if (lazy_step != kNoIndex) {
+  if (lazy_step != kNoIndex && !shows_current_) {
     const Overlay& overlay = lazy_steps_[lazy_step].overlay;
     for (size_t i = 0; i < nodes.size(); ++i) {
       if (overlay.covers(nodes[i])) {

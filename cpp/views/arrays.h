@@ -42,6 +42,7 @@ class ArrayViews {
     all_.insert_or_assign(std::move(name), Held{width, values});
   }
 
+  bool has(const std::string& name) const { return all_.find(name) != all_.end(); }
   // The array of this name, [count] or [rows, width]. Throws std::runtime_error if there is none of this name, type and
   // width.
   template <class T>

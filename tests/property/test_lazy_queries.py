@@ -122,7 +122,6 @@ class World:
                 engine.settle()
             assert self.lazy.pending == 0
         elif len(self.graph.ids()):
-            # Every engine is asked: a question of this kind settles.
             node = self.graph.ids()[0]
             answers = [
                 engine.what_if(Events().set_features(node, ROWS[3])).predict(node) for engine in self.engines

@@ -119,14 +119,12 @@ def test_a_mode_that_cannot_be(mode, why):
 # -- what settles
 
 
-def test_what_reads_everything_settles():
+def test_what_reads_everything_computes_it_and_settles_nothing():
     readers = [
         lambda engine: engine.embeddings(1),
         lambda engine: engine.verify(),
         lambda engine: engine.scrub(),
-        lambda engine: engine.state(),
         lambda engine: engine.what_if(new_features(9)),
-        lambda engine: engine.settle(),
     ]
     for read in readers:
         engine = make_engine()
@@ -134,7 +132,17 @@ def test_what_reads_everything_settles():
         assert engine.pending == 3
         read(engine)
         assert engine.pending == 0
+        assert "lazy/eager" in engine.state().arrays
         assert engine.verify().ok
+        engine.settle()
+        assert "lazy/eager" not in engine.state().arrays
+
+
+def test_a_state_holds_the_record_and_computes_nothing():
+    engine = make_engine()
+    engine.apply(new_features())
+    assert "lazy/eager" in engine.state().arrays
+    assert engine.pending == 3
 
 
 def test_a_batch_that_removes_nodes_is_computed_at_once():
@@ -162,6 +170,7 @@ def test_a_long_record_settles():
     assert max(pending) == LINE
     assert memory["record"] > 0
     assert engine.verify().ok
+    engine.settle()
     assert engine.memory()["record"] < memory["record"]
 
 

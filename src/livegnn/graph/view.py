@@ -76,6 +76,10 @@ class View:
         state: what that changed in itself would be lost.
         """
 
+    def prepare_fork(self) -> None:
+        """Called with `Graph.writer` before a process is forked that saves the state. A view settles."""
+        self.settle()
+
     def state(self) -> State | None:
         """The state for checkpoints. None: a checkpoint stores nothing, and each start builds the view from
         the graph.

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Unpack, cast
@@ -89,14 +90,14 @@ class Engine(View):
         self._last_work = (0, 0, 0, 0)
         self._memory = Measurement(graph.writer)
         with graph.writer:
+            if eager_steps is not None:
+                self._lazy = self.native_engine.be_lazy(eager_steps)
             if state is None:
                 self.native_engine.initialize()
             elif isinstance(state, Engine):
                 take(self, state)
             else:
                 restore(self, state)
-            if eager_steps is not None:
-                self._lazy = self.native_engine.be_lazy(eager_steps)
             graph.attach(self)
             self._history = History(graph, options.history) if options.history else None
             if self._history is not None:
@@ -202,10 +203,10 @@ class Engine(View):
 
     def prepare(self, change: GraphDelta) -> None:
         native, view = self.native_engine, self.native_view
-        # A settled lazy engine computes the batch instead of recording it; only then it measures its scales.
-        settled = self._lazy and native.outgrown_by(change.native) and self._settle_if_possible()
+        # A lazy engine then computes the batch instead of recording it; only then it measures its scales.
+        outgrown = self._lazy and native.outgrown_by(change.native) and self._show_if_possible()
         try:
-            view.prepare_batch(self.graph.native, change.native, settled, change.trusted)
+            view.prepare_batch(self.graph.native, change.native, outgrown, change.trusted)
         except _core.NotFiniteError as error:
             refuse_lost(self.graph, self.plan, change.native, *error.args)
 
@@ -233,12 +234,12 @@ class Engine(View):
         self.native_engine.retire()  # for those who have it already
         self.native_engine = Retired()  # type: ignore[assignment]
 
-    def _settle_if_possible(self) -> bool:
-        """Settles, and returns whether that succeeded. An exception of a function of the model must not stop
-        the next batch; it is raised by a query that needs the result of the function.
+    def _show_if_possible(self) -> bool:
+        """Computes what is pending, and returns whether that succeeded. An exception of a function of the
+        model must not stop the next batch; it is raised by a query that needs the result of the function.
         """
         try:
-            self.native_engine.settle()
+            self.native_engine.show_current()
         except Exception:
             _logger.exception("the engine could not settle at event %d, and will try again", self.graph.seq)
             return False
@@ -261,20 +262,32 @@ class Engine(View):
             raise interrupt
 
     def settle(self) -> None:
-        """Computes all predictions that a lazy engine has not yet computed; does nothing in an eager engine.
-        Later batches are added to these values, so the bits of later predictions depend on when it is called.
+        """Computes all predictions that a lazy engine has not yet computed, and lets it go on from these
+        values; does nothing in an eager engine.
 
-        The engine does so itself when a batch removes nodes, when the edges and features changed since then
-        come to a sixteenth of the graph, and for `embeddings`, `verify`, `scrub`, `what_if` and `state`.
+        Later batches are added to these values, so the bits of later predictions depend on when it is called.
+        The engine does so itself when a batch removes nodes, and when the edges and features changed since
+        then come to a sixteenth of the graph. No call that only reads does so.
         """
         with self.graph.writer:
-            self._settle()
+            self._refuse_within_batch()
+            self.native_engine.settle()
 
-    def _settle(self) -> None:
-        """Settles before all rows are read. Raises `InputError` if a lazy engine is called within a batch."""
+    def prepare_fork(self) -> None:
+        self.native_engine.show_base()
+
+    @contextmanager
+    def show_current(self) -> Iterator[None]:
+        """No batch, and every row as it is now in the tables of a lazy engine too."""
+        with self.graph.writer:
+            self._refuse_within_batch()
+            self.native_engine.show_current()
+            yield
+
+    def _refuse_within_batch(self) -> None:
+        """Raises `InputError` if a lazy engine is called within a batch."""
         if self._lazy:
             self.graph.followers.refuse_within_batch()
-        self.native_engine.settle()
 
     # -- reading
     # ------------------------------------------------------------------------------------------------
@@ -320,8 +333,7 @@ class Engine(View):
 
     def _rows(self, name: str) -> FloatArray:
         """All rows of an output or a layer, in the order of the graph's ids."""
-        with self.graph.writer:
-            self._settle()
+        with self.show_current():
             rows = (
                 self.native_engine.evaluate(self.plan.on_demand[name])
                 if name in self.plan.on_demand
@@ -395,7 +407,7 @@ class Engine(View):
         if only one of two compared values is finite.
 
         It changes nothing, and its cost is that of `sample` nodes and their neighbours, so it can run between
-        the batches of a stream; but a lazy engine settles first.
+        the batches of a stream; but a lazy engine computes what is pending first.
 
         sample: at least one; all nodes if there are no more. seed: of the draw.
 
@@ -406,8 +418,7 @@ class Engine(View):
     def scrubbed(self, sample: int = 64, *, seed: int = 0) -> Scrubbed:
         """The result of `scrub`, and how many of the compared rows are not finite."""
         sample, seed = whole(sample, _SAMPLE, 1), whole(seed, "seed", 0)
-        with self.graph.writer:
-            self._settle()
+        with self.show_current():
             return scrub(self.native_engine, self.graph, self.plan, sample, seed)
 
     def memory(self) -> dict[str, int]:
@@ -446,5 +457,6 @@ class Engine(View):
     def state(self) -> State:
         """All kept values, exactly. An engine restored from them computes the same bits as this one would."""
         with self.graph.writer:
-            self._settle()
+            self._refuse_within_batch()
+            self.native_engine.show_base()
             return save(self)

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 def save(engine: "Engine") -> State:
-    """All kept values of a settled engine, exactly."""
+    """All kept values of an engine, exactly; of a lazy engine, which must show its base, the record too."""
+    arrays = engine.native_view.save()
     batches, measured, touched = engine.native_engine.moments()
     meta: dict[str, JSON] = {
-        "kind": "engine",
+        "kind": "engine with a record" if "lazy/eager" in arrays else "engine",
         "model": engine.digest,
         "seq": engine.seq,
         "batches": batches,
@@ -28,13 +29,14 @@ def save(engine: "Engine") -> State:
         "touched": touched,
         "scaled": True,
     }
-    return State(meta, engine.native_view.save())
+    return State(meta, arrays)
 
 
 def restore(engine: "Engine", saved: State) -> None:
     """Fills an engine that has computed nothing. Raises `FileFormatError`."""
     meta = saved.meta
-    if meta.get("kind") != "engine":
+    # Versions that know no record must not read such a state as that of a settled engine.
+    if meta.get("kind") not in ("engine", "engine with a record"):
         raise FileFormatError(f"expected the state of an engine, got {meta.get('kind')!r}")
     if meta.get("model") != engine.digest:
         raise FileFormatError(

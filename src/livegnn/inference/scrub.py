@@ -33,7 +33,7 @@ class Scrubbed:
 
 
 def scrub(native: _core.Engine, graph: Graph, plan: Plan, sample: int, seed: int) -> Scrubbed:
-    """Compares `sample` rows of each aggregate and each context; the engine must be settled."""
+    """Compares `sample` rows of each aggregate and each context; a lazy engine shows the current ones."""
     rng = np.random.default_rng(seed)
     difference, not_finite, rows = 0.0, 0, 0
     for kept in plan.kept.values():

@@ -89,11 +89,12 @@ class WhatIf:
     def _refresh(self) -> None:
         engine = self._engine
         with engine.graph.writer:
+            # A batch that was refused may have put the rows of a lazy engine away meanwhile.
+            engine.native_engine.show_current()
             if self._epoch == engine.epoch:
                 return
             staged = engine.graph.stage(self._events)
             delta = staged.native
-            engine.native_engine.settle()
             if not engine.native_engine.prepare(delta, self._prepared):
                 refuse_lost(engine.graph, engine.plan, delta, *self._prepared.lost())
             self._delta = staged  # the prepared batch points into it: new features are not copied

@@ -208,7 +208,7 @@ class Checkpoints:
         """Whether a child writes it now."""
         with self._graph.writer:
             for view in self._views.values():
-                view.settle()
+                view.prepare_fork()
             parts = self._parts(writing.seq)
             taken = {name: save() for name, save in parts.items() if not self._is_forkable(name)}
 
