@@ -193,6 +193,11 @@ void bind_rounding(nb::class_<Engine>& engine) {
              const auto seen = as_writer([&] { return self.scrub(propagation, {nodes.data(), nodes.shape(0)}); });
              return nb::make_tuple(seen.difference, seen.not_finite);
            })
+      .def("scrub_rows",
+           [](Engine& self, uint32_t value, In<uint32_t> nodes) {
+             const auto seen = as_writer([&] { return self.scrub_rows(value, {nodes.data(), nodes.shape(0)}); });
+             return nb::make_tuple(seen.difference, seen.not_finite);
+           })
       .def("scrub_context", [](Engine& self, size_t context, In<uint32_t> nodes) {
         const auto seen = as_writer([&] { return self.scrub_context(context, {nodes.data(), nodes.shape(0)}); });
         return nb::make_tuple(seen.difference, seen.not_finite);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 
@@ -371,7 +372,21 @@ void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t
 void Engine::evaluate(size_t on_demand, float* out) { evaluate_all(state_, on_demand, pool_.get(), out); }
 
 Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) const {
-  return propagations_[propagation]->scrub(nodes);
+  Scrubbed seen = propagations_[propagation]->scrub(nodes);
+  // A unit that is too large would hide rounding.
+  if (!state_.units[propagation].fits()) seen.difference = std::numeric_limits<double>::infinity();
+  return seen;
+}
+
+Scrubbed Engine::scrub_rows(uint32_t value, std::span<const uint32_t> nodes) const {
+  if (!state_.is_stored(value)) return {};
+  const Program& program = state_.program;
+  for (size_t r = 0; r < program.rows.size(); ++r) {
+    for (const Sink& sink : program.rows[r].sinks) {
+      if (sink.value == value) return rows_[r]->scrub(value, nodes);
+    }
+  }
+  return {};
 }
 
 Scrubbed Engine::scrub_context(size_t context, std::span<const uint32_t> nodes) const {

@@ -126,9 +126,10 @@ class Engine final : public Backend {
   Moments moments() const { return state_.moments; }
   void load_moments(const Moments& moments) { state_.moments = moments; }
 
-  // Compares kept aggregates of `nodes`, or their degrees, sums of weights and loops, with values computed again.
-  // Changes nothing. Requires: a lazy engine shows the current rows.
+  // Compares kept aggregates of `nodes`, or their degrees, sums of weights and loops, or the rows that a step computes
+  // of them, with values computed again. Changes nothing. Requires: nodes in use; of a lazy engine, the current rows.
   Scrubbed scrub(size_t propagation, std::span<const uint32_t> nodes) const;
+  Scrubbed scrub_rows(uint32_t value, std::span<const uint32_t> nodes) const;
   Scrubbed scrub_context(size_t context, std::span<const uint32_t> nodes) const;
 
   // Bytes of the workspaces in which batches are prepared, without those of each `Prepared`, as of the last batch; any

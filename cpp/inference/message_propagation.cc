@@ -341,6 +341,23 @@ void MessagePropagation::add_reach(const std::vector<InEdge>& in, const std::vec
   }
 }
 
+// A later batch adds to the sums of coefficients, relative to their references, whatever a row hides of them: without
+// messages other than 0, the quotient is 0 whatever it is divided by.
+double MessagePropagation::difference_of_context(uint32_t node, const std::vector<float>& context) const {
+  const float* const held = state_.stored_row(step_.context, node);
+  double difference = 0;
+  for (size_t h = 0; h < heads_; ++h) {
+    double now = context[h], then = held[h];
+    if (program_.softmax) {
+      if (context[h] > 0 && is_wide(context[h])) now /= double{kWide};
+      if (held[h] > 0 && is_wide(held[h])) then /= double{kWide};
+      then *= std::exp(static_cast<double>(held[heads_ + h]) - static_cast<double>(context[heads_ + h]));
+    }
+    difference = std::max(difference, part_of(then, now, std::fabs(now)));
+  }
+  return difference;
+}
+
 // Sums that are divided by a context are compared after the division.
 double MessagePropagation::difference_of(uint32_t node, size_t terms, const std::vector<float>& row,
                                          const std::vector<float>& context, const std::vector<float>& units,
@@ -349,7 +366,7 @@ double MessagePropagation::difference_of(uint32_t node, size_t terms, const std:
   const float* const held_context = has_context() ? state_.stored_row(step_.context, node) : nullptr;
   const size_t width = row.size(), channels = width / heads_;
   const double count = std::max<double>(1, static_cast<double>(terms));
-  double difference = 0;
+  double difference = has_context() ? difference_of_context(node, context) : 0;
   for (size_t c = 0; c < width; ++c) {
     double now = 1, then = 1, scale = std::max(units[c] * std::sqrt(count), reach[c] / count);
     if (has_context()) {

@@ -48,6 +48,7 @@ class MessagePropagation final : public Propagation {
   // Adds up the magnitudes of a node's messages, channel by channel.
   void add_reach(const std::vector<InEdge>& in, const std::vector<float>& context, const std::vector<Rows>& stored,
                  MessageSums* sums, std::vector<double>* reach) const;
+  double difference_of_context(uint32_t node, const std::vector<float>& context) const;
   double difference_of(uint32_t node, size_t terms, const std::vector<float>& row, const std::vector<float>& context,
                        const std::vector<float>& units, const std::vector<double>& reach) const;
 

@@ -1,6 +1,7 @@
 #include "inference/node_rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "program/kernels.h"
@@ -41,6 +42,41 @@ void NodeRows::initialize(State* state, const Whole& whole) const {
       }
     }
   });
+}
+
+Scrubbed NodeRows::scrub(uint32_t value, std::span<const uint32_t> nodes) const {
+  const auto sink =
+      std::find_if(step_.sinks.begin(), step_.sinks.end(), [&](const Sink& s) { return s.value == value; });
+  const size_t width = step_.registers[sink->reg].width;
+  const Rows kept = state_.rows(value);
+  std::vector<double> typical(width);
+  for (uint32_t node : nodes) {
+    const float* const row = kept.row(node);
+    if (!kernels().finite(width, row)) continue;
+    for (size_t c = 0; c < width; ++c) typical[c] += std::fabs(row[c]) / static_cast<double>(nodes.size());
+  }
+  Scrubbed seen;
+  RowBuffers memory;
+  RowArena arena;
+  std::vector<const float*> sources(step_.sources.size() * kBlockRows);
+  for (size_t first = 0; first < nodes.size(); first += kBlockRows) {
+    const std::span<const uint32_t> block = nodes.subspan(first, std::min(kBlockRows, nodes.size() - first));
+    arena.clear();
+    for (size_t s = 0; s < step_.sources.size(); ++s) {
+      stored_rows(state_, step_.sources[s], block, &arena, sources.data() + s * kBlockRows);
+    }
+    float* const* const buffers = memory.open(step_);
+    run_rows(state_.program, step_, block.size(), sources.data(), buffers);
+    for (size_t i = 0; i < block.size(); ++i) {
+      const float *const held = kept.row(block[i]), *const row = row_in(step_, sink->reg, i, sources.data(), buffers);
+      seen.not_finite += kernels().finite(width, held) ? 0 : 1;
+      for (size_t c = 0; c < width; ++c) {
+        const double scale = std::max(std::fabs(static_cast<double>(row[c])), typical[c]);
+        seen.difference = std::max(seen.difference, part_of(held[c], row[c], scale));
+      }
+    }
+  }
+  return seen;
 }
 
 // The union of the changes in the sources of a step, and for each source the place of a node's new row. An added node

@@ -7,9 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "inference/preparation.h"
+#include "inference/propagation.h"
 #include "inference/row_evaluation.h"
 #include "inference/state.h"
 #include "inference/stored_rows.h"
@@ -27,6 +29,9 @@ class NodeRows {
 
   // Computes every kept row; input rows that are not kept are taken from `whole`.
   void initialize(State* state, const Whole& whole) const;
+  // Computes the rows of `nodes` again from the values that the step reads, and compares those of a kept value with
+  // them. A channel's magnitude is the larger of its own and the mean one of these rows.
+  Scrubbed scrub(uint32_t value, std::span<const uint32_t> nodes) const;
   // Computes the rows that a batch changes, in one call.
   void prepare(Preparation* prepared) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "inference/error_bounds.h"
@@ -114,6 +115,12 @@ void Unit::set(std::span<const float> measured, float typical_mean) noexcept {
   std::copy(measured.begin(), measured.end(), scales.begin());
   mean = typical_mean;
   invert_scales(scales, inverses.data());
+}
+
+bool Unit::fits() const {
+  std::vector<float> expected(row_stride(scales.size()));
+  invert_scales(scales, expected.data());
+  return std::memcmp(expected.data(), inverses.data(), scales.size() * sizeof(float)) == 0;
 }
 
 std::vector<float> Unit::saved() const {

@@ -40,6 +40,8 @@ struct Unit {
   // Starts with channels that have had no messages yet; a maximum has no unit.
   void begin(size_t width);
   void set(std::span<const float> measured, float typical_mean) noexcept;
+  // Whether the inverses are those of the scales.
+  bool fits() const;
   // The scales, followed by the mean; empty for a maximum.
   std::vector<float> saved() const;
   // Returns false and does nothing if the numbers are not a valid unit.

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Unpack, cast
@@ -21,7 +22,7 @@ from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
 from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
-from livegnn.inference.scrub import Scrubbed, scrub
+from livegnn.inference.scrub import Scrubbed, scrub, scrub_all
 from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
@@ -373,11 +374,12 @@ class Engine(View):
     def verify(self, sample: int | None = None, *, seed: int = 0, output: str | None = None) -> Verification:
         """Compares predictions with the oracle, which computes the whole model on the whole graph from
         scratch, in float64, and in float32 too if the float64 result does not prove the guarantee
-        (`livegnn.oracle.exactness`).
+        (`livegnn.oracle.exactness`). Compares what the engine keeps between batches too, as `scrub` does:
+        later predictions are made of it.
 
         sample: how many nodes, drawn at random, to compare: at least one; by default, or if there are no more
         nodes, all of them. seed: of the draw. output: the name of an output of the model, by default the
-        first. Batches wait only while graph and predictions are read.
+        first. Batches wait only while graph, predictions and parts of what is kept are read.
 
         Raises `InputError` for a sample below 1, a seed below 0 or an output that the model does not have.
         """
@@ -391,6 +393,7 @@ class Engine(View):
         with self.graph.writer:
             snapshot = self.graph.snapshot()
             got = self._rows(value)
+        kept = scrub_all(self) if sample is None else self.scrubbed(sample, seed=seed)
         expected = reference.compute(self.model, snapshot)[value]
         rows = None
         if sample is not None and sample < len(expected):
@@ -399,12 +402,12 @@ class Engine(View):
         def compute_in_float32() -> Array:
             return reference.compute(self.model, snapshot, dtype=np.float32)[value]
 
-        return judge(got, expected, compute_in_float32, rows=rows)
+        return replace(judge(got, expected, compute_in_float32, rows=rows), kept=kept.difference)
 
     def scrub(self, sample: int = 64, *, seed: int = 0) -> float:
-        """Computes some aggregates of each layer again from all neighbours, and degrees and sums of weights.
-        Returns the largest difference to the kept values, as a fraction of the channel's magnitude; infinity
-        if only one of two compared values is finite.
+        """Computes some rows of everything that is kept again: aggregates from all neighbours, degrees and
+        sums of weights, and rows of layers. Returns the largest difference to the kept values, as a fraction
+        of the channel's magnitude; infinity if only one of two compared values is finite.
 
         It changes nothing, and its cost is that of `sample` nodes and their neighbours, so it can run between
         the batches of a stream; but a lazy engine computes what is pending first.

@@ -1,4 +1,4 @@
-"""Checks for drift between batches: computes random aggregates again from all neighbours and compares them,
+"""Checks for drift between batches: computes kept rows again from what they are made of, and compares them,
 channel by channel.
 """
 
@@ -14,7 +14,14 @@ from livegnn.compiler.plan import Plan
 from livegnn.graph import Graph
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from livegnn.inference.engine import Engine
+
+    _Indices = npt.NDArray[np.uint32]
+
+_PART = 1 << 14
+"""Of how many nodes `scrub_all` compares the rows at a time."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +29,9 @@ class Scrubbed:
     """The result of comparing some kept rows with the same rows computed again.
 
     difference: the largest difference of a channel, as a fraction of the channel's magnitude; infinity if
-    only one of the two values is finite. The magnitude is the largest of three: the channel's own, the mean
-    one of its messages, and that of as many typical messages over the graph. not_finite: the number of rows
+    only one of the two values is finite. The magnitude of an aggregate is the largest of three: the channel's
+    own, the mean one of its messages, and that of as many typical messages over the graph; that of another
+    row is its own, or the mean one of the compared rows if that is larger. not_finite: the number of rows
     that hold an infinity or NaN. rows: how many were compared.
     """
 
@@ -33,20 +41,48 @@ class Scrubbed:
 
 
 def scrub(native: _core.Engine, graph: Graph, plan: Plan, sample: int, seed: int) -> Scrubbed:
-    """Compares `sample` rows of each aggregate and each context; a lazy engine shows the current ones."""
+    """Compares `sample` rows of each value that is kept; a lazy engine must show its current rows."""
     rng = np.random.default_rng(seed)
+    return _compare(
+        native, graph, plan, lambda nodes: rng.choice(nodes, min(sample, len(nodes)), replace=False)
+    )
+
+
+def scrub_all(engine: "Engine") -> Scrubbed:
+    """Compares all rows, some nodes at a time: a batch waits for one part at most. What is compared of a node
+    belongs to one moment, whichever that is.
+    """
+    difference, not_finite, rows, first = 0.0, 0, 0, 0
+    while True:
+        with engine.show_current():
+            graph = engine.graph
+            end = max(graph.native.capacity(index) for index in range(len(graph.schema.node_types)))
+            part = _compare(engine.native_engine, graph, engine.plan, _between(first, first + _PART))
+        difference = max(difference, part.difference)
+        not_finite, rows, first = not_finite + part.not_finite, rows + part.rows, first + _PART
+        if first >= end:
+            return Scrubbed(difference, not_finite, rows)
+
+
+def _between(first: int, end: int) -> "Callable[[_Indices], _Indices]":
+    return lambda nodes: nodes[(nodes >= first) & (nodes < end)]
+
+
+def _compare(
+    native: _core.Engine, graph: Graph, plan: Plan, choose: "Callable[[_Indices], _Indices]"
+) -> Scrubbed:
     difference, not_finite, rows = 0.0, 0, 0
     for kept in plan.kept.values():
-        if kept.propagation is None and kept.context is None:
+        if not kept.stored:
             continue
-        nodes = graph.native.indices(graph.node_type_index(plan.node_type(kept.name)))
-        chosen = rng.choice(nodes, min(sample, len(nodes)), replace=False)
+        nodes = choose(graph.native.indices(graph.node_type_index(plan.node_type(kept.name))))
         if kept.propagation is not None:
-            largest, lost = native.scrub(kept.propagation, chosen)
+            largest, lost = native.scrub(kept.propagation, nodes)
+        elif kept.context is not None:
+            largest, lost = native.scrub_context(kept.context, nodes)
         else:
-            assert kept.context is not None
-            largest, lost = native.scrub_context(kept.context, chosen)
-        difference, not_finite, rows = max(difference, largest), not_finite + lost, rows + len(chosen)
+            largest, lost = native.scrub_rows(kept.index, nodes)
+        difference, not_finite, rows = max(difference, largest), not_finite + lost, rows + len(nodes)
     return Scrubbed(difference, not_finite, rows)
 
 

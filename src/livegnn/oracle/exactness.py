@@ -49,17 +49,19 @@ class Verification:
 
     differences, scales, bounds: float64 [channels]: the largest difference of each channel (inf if a NaN or
     an infinity differs from the reference), the layer's scale in it, and the largest allowed difference.
-    checked: how many rows were compared.
+    checked: how many rows were compared. kept: of an engine, the largest difference of a kept row to the same
+    row computed again, as a fraction of the channel's magnitude (`Engine.scrub`); at most 1e-4 is ok.
     """
 
     differences: DoubleArray
     scales: DoubleArray
     bounds: DoubleArray
     checked: int
+    kept: float = 0.0
 
     @property
     def ok(self) -> bool:
-        return bool((self.differences <= self.bounds).all())
+        return bool((self.differences <= self.bounds).all()) and self.kept <= EXACTNESS
 
     @property
     def channel(self) -> int:
@@ -68,8 +70,10 @@ class Verification:
 
     @property
     def part(self) -> float:
-        """The difference of the worst channel divided by its bound; above 1, the layer is not exact."""
-        return float(self._parts.max(initial=0.0))
+        """The difference of the worst channel divided by its bound, or of the worst kept row; above 1, the
+        layer is not exact, or will not be.
+        """
+        return max(float(self._parts.max(initial=0.0)), self.kept / EXACTNESS)
 
     @property
     def max_difference(self) -> float:
@@ -112,6 +116,11 @@ class Verification:
             f"{'ok' if self.ok else 'not ok'}: channel {self.channel} of {len(self.bounds)} differs by "
             f"{self.max_difference:.3g}, at most {self.bound:.3g} allowed (scale {self.scale:.3g}), "
             f"{self.checked} rows"
+            + (
+                f"; rows kept between batches differ by {self.kept:.3g} of a channel"
+                if self.kept > EXACTNESS
+                else ""
+            )
         )
 
 
