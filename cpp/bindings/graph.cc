@@ -13,6 +13,7 @@
 
 #include "bindings/locks.h"
 #include "bindings/module.h"
+#include "bindings/raised.h"
 #include "store/stage.h"
 #include "views/commit.h"
 
@@ -22,6 +23,49 @@ namespace {
 // Source, target, weighted, timed, undirected, accumulate, in_lists, capacity, slack, width, expires, keyed.
 using EdgeTypeTuple =
     std::tuple<uint32_t, uint32_t, bool, bool, bool, bool, bool, uint32_t, uint32_t, size_t, bool, bool>;
+
+// Prepares a batch and makes it visible, or leaves everything as it was: one call, so that no exception from outside
+// comes between the last thing that may fail and the commit, or between the commit and its number. `graph` gets the
+// number of `batch`, a livegnn.graph.transaction.Transaction, whose functions for views go on where they were left, and
+// are called once more if they raise. `readers`: a lock to hold until all views show the batch, or None.
+void apply_batch(Graph& self, const Delta& delta, const std::vector<View*>& views, nb::handle graph, nb::handle batch,
+                 nb::handle readers) {
+  const auto abandon = [&] {
+    for (View* view : views) view->abandon();
+    self.abandon();
+  };
+  as_writer([&] {
+    self.abandon();  // a batch that was neither committed nor abandoned
+    try {
+      self.prepare(delta);
+    } catch (...) {
+      abandon();
+      throw;
+    }
+  });
+  static PyObject* const prepare_views = PyUnicode_InternFromString("prepare_views");
+  static PyObject* const abandon_views = PyUnicode_InternFromString("abandon_views");
+  static PyObject* const commit_views = PyUnicode_InternFromString("commit_views");
+  static PyObject* const committed = PyUnicode_InternFromString("committed");
+  static PyObject* const seq = PyUnicode_InternFromString("seq");
+  Raised raised;
+  bool ready = raised.none_of(call_method(batch, prepare_views));
+  if (ready && !readers.is_none()) {
+    ready = raised.none_of(nb::steal(PyObject_CallMethod(readers.ptr(), "acquire", nullptr)));
+  }
+  if (!ready) {
+    raised.none_of_two([&] { return call_method(batch, abandon_views); });
+    as_writer(abandon);
+    raised.restore();
+    nb::raise_python_error();
+  }
+  as_writer([&] { commit(&self, delta, views); });
+  PyObject_SetAttr(graph.ptr(), seq, nb::steal(PyObject_GetAttr(batch.ptr(), seq)).ptr());
+  PyObject_SetAttr(batch.ptr(), committed, Py_True);
+  raised.none_of_two([&] { return call_method(batch, commit_views); });
+  if (!readers.is_none()) raised.none_of(nb::steal(PyObject_CallMethod(readers.ptr(), "release", nullptr)));
+  if (raised.restore()) nb::raise_python_error();
+}
 
 }  // namespace
 
@@ -54,6 +98,7 @@ void bind_graph(nb::module_& module) {
       .def("abandon", [](Graph& self) { as_writer([&] { self.abandon(); }); })
       .def("commit", [](Graph& self, const Delta& delta,
                         const std::vector<View*>& views) { as_writer([&] { commit(&self, delta, views); }); })
+      .def("apply", &apply_batch, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
       .def_prop_rw(
           "latest_time", [](const Graph& self) { return read(self, 1, [&] { return self.latest_time; }); },
           [](Graph& self, double time) { alone(self, [&] { self.latest_time = time; }, [] {}); })

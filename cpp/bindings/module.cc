@@ -21,7 +21,7 @@ NB_MODULE(_core, module) {
   module.def("wait_with_gil", [](const livegnn::Graph& graph) { std::shared_lock wrong(graph.lock); });
   module.def("refuse_in_function", &livegnn::bindings::refuse_in_function);
   livegnn::bindings::bind_errors(module);
-  livegnn::bindings::bind_try_lock(module);
+  livegnn::bindings::bind_interrupts(module);
   livegnn::bindings::bind_byte_ranges(module);
   livegnn::bindings::bind_fork(module);
   livegnn::bindings::bind_text_ids(module);

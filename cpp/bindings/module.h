@@ -10,7 +10,7 @@ namespace livegnn::bindings {
 namespace nb = nanobind;
 
 void bind_errors(nb::module_& module);
-void bind_try_lock(nb::module_& module);
+void bind_interrupts(nb::module_& module);
 void bind_byte_ranges(nb::module_& module);
 void bind_fork(nb::module_& module);
 void bind_text_ids(nb::module_& module);

@@ -15,7 +15,14 @@ namespace {
 // The engine may hold functions that refer to the view, so the garbage collector must traverse it.
 struct HeldEngineView : EngineView {
   explicit HeldEngineView(nb::object engine) : EngineView(nb::cast<Engine&>(engine)), engine(std::move(engine)) {}
+  void commit() noexcept override {
+    EngineView::commit();
+    ++commits;
+  }
   nb::object engine;
+  size_t commits = 0;  // batches
+  nb::object outcome;  // of the last of these that was asked for; whoever was interrupted asks again
+  size_t outcome_of = 0;
 };
 
 int traverse_view(PyObject* self, visitproc visit, void* arg) {
@@ -53,11 +60,18 @@ void bind_engine_view(nb::module_& module) {
              as_writer([&] { self.prepare(Change(graph, delta)); });
            })
       // The result of the last batch: ids of nodes whose prediction changed, whether it was only marked, and its work.
-      .def("take_outcome", [](HeldEngineView& self) {
-        const Prepared& done = self.prepared();
-        return nb::make_tuple(given(self.take_changed_ids()), done.marked,
-                              nb::make_tuple(done.affected, done.edges_touched, done.nodes_touched, done.recomputed));
-      });
+      .def("outcome",
+           [](HeldEngineView& self) {
+             if (self.outcome_of != self.commits) {
+               const Prepared& done = self.prepared();
+               self.outcome = nb::make_tuple(
+                   given(self.take_changed_ids()), done.marked,
+                   nb::make_tuple(done.affected, done.edges_touched, done.nodes_touched, done.recomputed));
+               self.outcome_of = self.commits;
+             }
+             return self.outcome;
+           })
+      .def_ro("commits", &HeldEngineView::commits);
 }
 
 }  // namespace

@@ -103,10 +103,10 @@ class Expiry:
         expired = self._graph.expired(now)
         if now != self._confirmed and self._is_too_much(now, len(expired)):
             return
-        self._release()
         for chunk in expired.chunks:
             for start in range(0, len(chunk.ids), size):
                 yield from_chunks([chunk.part(slice(start, start + size))])
+        self._release()  # now: what was confirmed goes on if it is interrupted
 
     def confirm(self) -> HeldExpiry:
         """Lets the expiry that waits happen in the next round, and returns it.

@@ -527,8 +527,13 @@ class InterruptedOnce:
         return getattr(self._connection, name)
 
     def execute(self, *given: Any) -> object:
-        result = self._connection.execute(*given)
-        if self._left and given[0].startswith("INSERT"):
+        return self._interrupt(given[0], self._connection.execute(*given))
+
+    def executemany(self, *given: Any) -> object:
+        return self._interrupt(given[0], self._connection.executemany(*given))
+
+    def _interrupt(self, statement: str, result: object) -> object:
+        if self._left and statement.startswith("INSERT"):
             self._left = 0
             raise KeyboardInterrupt
         return result
@@ -542,6 +547,25 @@ def test_an_interrupt_after_a_commit_loses_and_doubles_nothing(tmp_path: Path) -
     assert log.append(EVENTS[1]) == 11
     assert [entry.events for entry in log.entries(0)] == [*EVENTS, EVENTS[0], EVENTS[1]]
     assert (log.last_seq(), log.digest(11) != log.digest(9)) == (11, True)
+    log.close()
+
+
+def test_the_repeat_of_an_append_that_was_interrupted_is_stored_whoever_keeps_the_interrupt(
+    tmp_path: Path,
+) -> None:
+    """It found its own key, which was not committed, and was acknowledged; then both were rolled back."""
+    log = filled(tmp_path / "log.db")
+    log._appends = InterruptedOnce(log._appends)  # type: ignore[assignment]
+    log._keys._connection = log._appends
+    with pytest.raises(KeyboardInterrupt) as kept:
+        log.append(EVENTS[0], key="a")
+    assert log.last_seq() == 6
+    assert log.append(EVENTS[0], key="a") == 9
+    assert log.append(EVENTS[1], key="b") == 11
+    log.close()
+    log = SqliteLog(tmp_path / "log.db")
+    assert [entry.events for entry in log.entries(0)] == [*EVENTS, EVENTS[0], EVENTS[1]]
+    assert kept.value is not None
     log.close()
 
 

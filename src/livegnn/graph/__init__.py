@@ -7,6 +7,7 @@ from livegnn.graph.graph import Graph
 from livegnn.graph.newcomers import AutoAdd, auto_add_nodes
 from livegnn.graph.schema import EdgeSchema, Schema
 from livegnn.graph.snapshot import Snapshot
+from livegnn.graph.transaction import Transaction
 from livegnn.graph.view import Neighbors, View
 from livegnn.graph.writer import Claim
 
@@ -22,6 +23,7 @@ __all__ = [
     "Parallel",
     "Schema",
     "Snapshot",
+    "Transaction",
     "View",
     "auto_add_nodes",
     "check_columns",

@@ -1,7 +1,10 @@
 """The net effect of a batch of events on a graph."""
 
+import operator
 import weakref
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from livegnn import _core
     from livegnn.graph.graph import Graph
     from livegnn.graph.view import View
+
+_Said = TypeVar("_Said")
 
 
 class EdgeAttrChanges(NamedTuple):
@@ -68,7 +73,7 @@ class GraphDelta:
     keeping the object is cheap.
     """
 
-    __slots__ = ("__weakref__", "_graph", "_updates", "events", "native", "pin", "seq", "trusted")
+    __slots__ = ("__weakref__", "_graph", "_told", "_updates", "events", "native", "pin", "seq", "trusted")
 
     def __init__(
         self,
@@ -89,6 +94,7 @@ class GraphDelta:
         self.trusted = trusted
         """Whether the batch was accepted before, so that no view may refuse it because of its results."""
         self._updates: dict[weakref.ref[View], object] = {}  # weak: a delta must not keep views alive
+        self._told: dict[weakref.ref[object], tuple[Iterator[object], Iterator[object]]] = {}
 
     def update_of(self, view: "View") -> object:
         """The effect of the batch on a view, as its `commit` returned it; None before that."""
@@ -97,6 +103,33 @@ class GraphDelta:
     def note_update(self, view: "View", update: object) -> None:
         """Stores what `view.commit` returned. Only the graph calls it."""
         self._updates[weakref.ref(view)] = update
+
+    def tell(
+        self,
+        teller: object,
+        callbacks: "Iterable[Callable[[_Said], object]]",
+        said: _Said,
+        on_failure: Callable[[_Said, BaseException], None],
+    ) -> None:
+        """Calls each of `callbacks` with `said`, once for each teller: a second call, after one that was
+        interrupted, goes on where that was left.
+
+        on_failure: called for an exception that a callback has raised. What is no `Exception`, an interrupt,
+        is raised when all were called.
+        """
+        asked = iter(tuple(callbacks))
+        begun = self._told.setdefault(weakref.ref(teller), (asked, map(operator.call, asked, repeat(said))))
+        left, calls = begun
+        interrupt: BaseException | None = None
+        while operator.length_hint(left):
+            try:
+                next(calls)  # takes a callback and calls it: nothing comes between the two
+            except Exception as error:
+                on_failure(said, error)
+            except BaseException as error:
+                interrupt = interrupt or error
+        if interrupt is not None:
+            raise interrupt
 
     @property
     def after(self) -> "GraphAfter":

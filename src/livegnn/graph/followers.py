@@ -1,24 +1,22 @@
-"""Keeps the views of a graph, and applies each batch to all of them or to none.
+"""Keeps the views of a graph, and the batches that they have not been told of.
 
 Thread safety: the caller must hold `Graph.writer`.
 """
 
-import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from livegnn import _core
-from livegnn.errors import InputError, LiveGNNError
-from livegnn.graph.delta import GraphDelta
+from livegnn.errors import InputError
 from livegnn.graph.view import View
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
+    from livegnn.graph.delta import GraphDelta
     from livegnn.graph.graph import Graph
-
-_logger = logging.getLogger(__name__)
+    from livegnn.graph.transaction import Transaction
 
 
 class Followers:
@@ -26,10 +24,9 @@ class Followers:
 
     def __init__(self) -> None:
         self._views: list[weakref.ref[View]] = []
-        self._unpublished: deque[tuple[GraphDelta, Sequence[View]]] = deque()
-        self._publishing = False
-        self.within_batch = False  # a batch is prepared and not yet committed in all views
-        self.preparing: GraphDelta | None = None  # the batch whose `after` may be used now
+        self.batches: deque[Transaction] = deque()  # those that are not told of yet, in order
+        self.within = _core.Section()  # in which a batch is prepared and not yet committed in all views
+        self.telling = _core.Section()  # in which callers and subscribers are told
         self.failed: list[tuple[View, Exception]] = []  # views that made the last batch fail, and how
 
     def attach(self, graph: "Graph", view: View) -> None:
@@ -58,125 +55,60 @@ class Followers:
         """Raises `InputError` if a batch is being prepared or committed. The call then comes from a view, or
         from `on_staged`, and would start another batch within the first.
         """
-        if self.within_batch:
+        if self.within.active:
             raise InputError(
                 "expected a call between batches, got one from a view that prepares or commits a batch, or "
                 "from on_staged: apply batches, attach views and suppose events in View.publish, or in "
                 "on_committed"
             )
 
-    def refuse_unless_prepared(self, change: GraphDelta) -> None:
+    def refuse_unless_prepared(self, change: "GraphDelta") -> None:
         """Raises `InputError` unless `change` is being prepared: only then does the store know its result."""
-        if self.preparing is not change:
+        last = self.batches[-1] if self.within.active else None
+        if last is None or last.delta is not change or last.committed:
             raise InputError(
                 "expected to be asked for the graph after a batch while that is prepared, in View.prepare or "
                 "on_staged; now ask the graph itself, or GraphDelta for what the batch changed"
             )
 
-    def apply(
-        self,
-        graph: "Graph",
-        delta: GraphDelta,
-        on_staged: Callable[[GraphDelta], None] | None,
-    ) -> tuple[Sequence[View], BaseException | None]:
-        """Prepares a batch and makes it visible in the graph and all views. Returns the views, and the first
-        interrupt or failure of a view after the point where the batch could still be refused.
-        """
+    def begin(self, batch: "Transaction") -> Sequence[View]:
+        """Notes that a batch begins. Returns the views, which are as they are now until it is told of."""
+        self.failed = []
         views = [view for ref in self._views if (view := ref()) is not None]
-        self.within_batch, self.failed = True, []
-        try:
-            self.preparing = delta
-            self._prepare(graph.native, delta, views, on_staged)
-            self.preparing = None
-            broken: BaseException | None = None
-            try:
-                graph.native.commit(delta.native, [view.native for view in views if view.native is not None])
-            except KeyboardInterrupt as interrupt:
-                broken = interrupt  # the commit is complete: an interrupt waits for a native call to end
-            graph.seq = delta.seq
-            for view in views:
-                try:
-                    delta.note_update(view, view.commit(delta))
-                except BaseException as error:
-                    self._note_failure(view, error)
-                    broken = broken or _explain(error, view, "committed it, and is out of date")
-            return views, broken
-        finally:
-            self.within_batch, self.preparing = False, None
+        self.batches.append(batch)
+        return views
 
-    def _prepare(
-        self,
-        graph: "_core.Graph",
-        delta: GraphDelta,
-        views: Sequence[View],
-        on_staged: Callable[[GraphDelta], None] | None,
-    ) -> None:
-        """Does everything that may fail. The store prepares first, so that views can read its lists as they
-        are before and after the batch.
-        """
-        begun = 0
-        try:
-            graph.prepare(delta.native)
-            for view in views:
-                begun += 1
-                try:
-                    view.prepare(delta)
-                except Exception as error:
-                    if not isinstance(error, InputError):
-                        self._note_failure(view, error)
-                    raise
-            if on_staged is not None:
-                on_staged(delta)
-        except BaseException as error:
-            interrupt: BaseException | None = None
-            for view in views[:begun]:
-                try:
-                    view.abandon(delta)
-                except Exception:
-                    _logger.exception("the view %r failed to abandon a batch", view.name)
-                except BaseException as late:
-                    interrupt = interrupt or late
-                if view.native is not None:
-                    view.native.abandon()
-            graph.abandon()
-            if interrupt is not None and isinstance(error, Exception):
-                raise interrupt from error
-            raise
+    def waits(self, batch: "Transaction") -> bool:
+        """Whether this batch has begun, and is neither told of nor abandoned."""
+        return batch in self.batches
 
-    def _note_failure(self, view: View, error: BaseException) -> None:
-        if isinstance(error, Exception):
-            self.failed.append((view, error))
+    def forget(self, batch: "Transaction") -> None:
+        """Takes off a batch that was abandoned."""
+        self.batches.remove(batch)
 
-    def publish(self, delta: GraphDelta, views: Sequence[View]) -> BaseException | None:
+    def settle(self) -> None:
+        """Abandons or finishes what an exception from outside has left of earlier batches."""
+        if self.batches and not self.telling.active:
+            for batch in tuple(self.batches):
+                batch.settle()
+
+    def note_failure(self, view: View, error: Exception) -> None:
+        """Notes a view that made the last batch fail."""
+        self.failed.append((view, error))
+
+    def publish(self) -> BaseException | None:
         """Publishes batches in order: a batch that a subscriber applies is published after all views have
         published the batch before. Returns the first interrupt or failure of a view.
         """
-        if self._publishing:
-            self._unpublished.append((delta, views))
-            return None
-        self._publishing = True
+        return None if self.telling.active else _core.within(self.telling, self._publish)
+
+    def _publish(self) -> BaseException | None:
         broken: BaseException | None = None
-        try:
-            while True:
-                for view in views:
-                    try:
-                        view.publish(delta)
-                    except BaseException as error:
-                        self._note_failure(view, error)
-                        broken = broken or _explain(error, view, "told of it")
-                if not self._unpublished:
-                    return broken
-                delta, views = self._unpublished.popleft()
-        finally:
-            self._publishing = False
-
-
-def _explain(error: BaseException, view: View, when: str) -> BaseException:
-    """Interrupts unchanged; any other error wrapped in one that says that the batch was applied, so that no
-    caller takes it for a refused batch.
-    """
-    if not isinstance(error, Exception):
-        return error
-    explained = LiveGNNError(f"a batch was applied, but the view {view.name!r} failed as it {when}: {error}")
-    explained.__cause__ = error
-    return explained
+        while self.batches:
+            batch = self.batches[0]
+            if batch.committed:
+                broken = batch.publish_views() or broken
+                self.batches.popleft()
+            else:
+                batch.settle()
+        return broken

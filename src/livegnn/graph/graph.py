@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from threading import RLock
@@ -27,7 +26,8 @@ from livegnn.graph.followers import Followers
 from livegnn.graph.node_ids import NodeIds
 from livegnn.graph.schema import Schema
 from livegnn.graph.snapshot import Snapshot, take_snapshot
-from livegnn.graph.staging import check_seq, stage_events
+from livegnn.graph.staging import check_seq, stage_batch
+from livegnn.graph.transaction import Transaction
 from livegnn.graph.view import Neighbors, View
 from livegnn.graph.writer import Claim, Measurement
 from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType, State
@@ -80,7 +80,7 @@ class Graph:
         self.followers = Followers()
         self.batch_began = 0.0  # when the current batch got the writer lock
         self.claim: Claim | None = None  # held by a runtime, which alone may apply batches
-        self._memory = Measurement(self._writer)
+        self.measurement = Measurement(self._writer)
         self.native = make_core(self.schema, threads, features_dir)
         self.forkable = features_dir is None
         """Whether a forked process has a copy of everything: it shares mapped files."""
@@ -174,10 +174,10 @@ class Graph:
     def _fill(self, events: Events, refusing: "AbstractSet[EdgeType]") -> None:
         # A single batch would need buffers several times as large as the graph.
         for part in events.parts(_FILL_AT_ONCE):
-            delta = self._stage(part, 0, refuse_parallel=part.chunks[0].type in refusing)
+            delta = stage_batch(self, part, 0, refuse_parallel=part.chunks[0].type in refusing)
             self.native.prepare(delta.native)
             self.native.commit(delta.native, [])
-        self._memory.take(self._measure)
+        self.measurement.take(self._measure)
 
     # -- changing it
     # --------------------------------------------------------------------------------------------
@@ -188,16 +188,7 @@ class Graph:
             self.followers.refuse_within_batch()
             if seq is not None:
                 check_seq(seq, self.seq)
-            return self._stage(events, seq)
-
-    def _stage(
-        self, events: Events, seq: int | None, *, refuse_parallel: bool = False, trusted: bool = False
-    ) -> GraphDelta:
-        if self._left_out or type(events) is not Events:
-            events = self.with_types(events)
-        native, pin = stage_events(self, events, refuse_parallel=refuse_parallel)
-        after = self.seq + len(events) if seq is None else seq
-        return GraphDelta(self, native, after, events, pin, trusted=trusted)
+            return stage_batch(self, events, seq)
 
     def apply(
         self,
@@ -227,24 +218,9 @@ class Graph:
             function(on_staged, "on_staged", "a GraphDelta")
         if on_committed is not None:
             function(on_committed, "on_committed", "a GraphDelta")
-        with self.writer:
-            if self.followers.within_batch:
-                self.followers.refuse_within_batch()
-            if self.claim is not None:
-                self.claim.take_turn()
-            self.batch_began = time.perf_counter()
-            if seq is not None:
-                check_seq(seq, self.seq)
-            delta = self._stage(events, seq, trusted=trusted)
-            views, broken = self.followers.apply(self, delta, on_staged)
-            if self._memory.wanted:
-                self._memory.take(self._measure)
-            if on_committed is not None:
-                on_committed(delta)
-            broken = self.followers.publish(delta, views) or broken
-            if broken is not None:
-                raise broken
-            return delta
+        tell = None if on_committed is None else lambda change: map(on_committed, iter((change,)))
+        batch = Transaction(self, events, seq=seq, on_staged=on_staged, tell=tell, trusted=trusted)
+        return batch.run()
 
     def expired(self, now: float) -> Events:
         """Events that remove all edges whose time is before `now` minus their type's time to live.
@@ -253,16 +229,17 @@ class Graph:
         makes exact. A call costs one comparison for each block, and a scan of the edges of those blocks that
         have had an expired edge since their last scan. The first call after `from_state` scans all edges.
         """
-        with self.writer:
-            return find_expired(self, now)
+        return _core.holding(self.writer, find_expired, self, now)
 
     def expire(self, now: float) -> GraphDelta:
         """Applies `expired(now)`, as a batch that every view sees.
 
         Raises `InputError` while a `Runtime` runs the graph, which removes expired edges through its log.
         """
-        with self.writer:
-            return self.apply(self.expired(now))
+        return _core.holding(self.writer, self._expire, now)
+
+    def _expire(self, now: float) -> GraphDelta:
+        return self.apply(find_expired(self, now))
 
     def attach(self, view: View) -> None:
         """Makes `view` follow the graph, which holds it weakly. A view attached again becomes the last one.
@@ -393,7 +370,7 @@ class Graph:
         It never waits for a batch. While a batch runs, it returns the sizes measured before; they are then
         measured again when the batch ends.
         """
-        return self._memory.read(self._measure)
+        return self.measurement.read(self._measure)
 
     def _measure(self) -> dict[str, int]:
         return measure_parts(self)
@@ -403,8 +380,7 @@ class Graph:
 
     def state(self) -> State:
         """The complete state: a graph restored from it behaves exactly like this one, bit for bit."""
-        with self.writer:
-            return state.save(self)
+        return _core.holding(self.writer, state.save, self)
 
     @classmethod
     def from_state(cls, saved: State, *, features_dir: "str | os.PathLike[str] | None" = None) -> "Graph":
@@ -415,7 +391,7 @@ class Graph:
             raise FileFormatError(f"expected the state of a graph, got {saved.meta.get('kind')!r}")
         graph = cls(Schema.from_json(saved.meta.get("schema")), features_dir=features_dir)
         state.restore(graph, saved)
-        graph._memory.take(graph._measure)
+        graph.measurement.take(graph._measure)
         return graph
 
     # -- types, ids and internal numbers

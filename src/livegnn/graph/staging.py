@@ -14,6 +14,7 @@ from livegnn.events import Chunk
 from livegnn.events.chunk import EDGE_KINDS
 from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import parallel_edges
+from livegnn.graph.delta import GraphDelta
 from livegnn.graph.newcomers import Newcomers
 
 if TYPE_CHECKING:
@@ -34,6 +35,20 @@ def check_seq(seq: int, at: int) -> None:
             f"seq must be at least {at}, where the graph is, got {seq}: sequence numbers never go back; "
             "leave it out, and it grows by the number of events"
         )
+
+
+def stage_batch(
+    graph: "Graph", events: "Events", seq: int | None, *, refuse_parallel: bool = False, trusted: bool = False
+) -> GraphDelta:
+    """The changes that `events` would make. seq: the sequence number after them, by default counted on.
+
+    refuse_parallel: an edge that occurs twice is an error, not an update. trusted: as of `Graph.apply`.
+    Raises what `Graph.apply` raises.
+    """
+    events = graph.with_types(events)
+    native, pin = stage_events(graph, events, refuse_parallel=refuse_parallel)
+    after = graph.seq + len(events) if seq is None else seq
+    return GraphDelta(graph, native, after, events, pin, trusted=trusted)
 
 
 def stage_events(

@@ -13,20 +13,17 @@ class Claim:
 
     A batch from any other caller, such as a view that is notified of a batch, would be in the graph but not
     in the log. The claim ends with its owner. Thread safety: the caller must hold `Graph.writer`.
+
+    readers: a lock that is held while a batch becomes visible, for those who read graph and views together.
     """
 
-    def __init__(self, claimant: object) -> None:
+    def __init__(self, claimant: object, readers: RLock) -> None:
         self._claimant = weakref.ref(claimant)
-        self._turn = False
+        self.readers = readers
 
-    def give_turn(self) -> None:
-        """Permits one batch. The claimant calls it before each batch."""
-        self._turn = True
-
-    def take_turn(self) -> None:
-        """Uses up the permission. Raises `InputError` if the batch is not the claimant's."""
-        turn, self._turn = self._turn, False
-        if not turn and self._claimant() is not None:
+    def refuse_others(self, claim: "Claim | None") -> None:
+        """Raises `InputError` unless `claim` is this one, or nobody has this one any more."""
+        if claim is not self and self._claimant() is not None:
             raise InputError(
                 "expected events through the runtime that runs this graph, whose log would lack these: call "
                 "append of the runtime, or stop it first"
@@ -48,14 +45,11 @@ class Measurement:
     def read(self, measure: Callable[[], dict[str, int]]) -> dict[str, int]:
         """The sizes in bytes. Raises RuntimeError inside a function of a model."""
         _core.refuse_in_function()
-        with _core.TryLock(self._writer) as taken:
-            if taken:
-                self.take(measure)
-            else:
-                self.wanted = True
+        if not _core.if_free(self._writer, self.take, measure):
+            self.wanted = True
         return dict(self._last)
 
     def take(self, measure: Callable[[], dict[str, int]]) -> None:
         """Measures now. The caller must hold the writer lock."""
-        self.wanted = False
         self._last = measure()
+        self.wanted = False

@@ -15,7 +15,7 @@ from livegnn import _core
 from livegnn.arguments import function, listed_ids, not_negative, switch, whole
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
-from livegnn.graph import Graph, GraphDelta, View
+from livegnn.graph import Graph, GraphDelta, Transaction, View
 from livegnn.graph.writer import Measurement
 from livegnn.inference.core import Retired, check_pair, lay_out, make_core, missing_engine
 from livegnn.inference.engine_state import restore, save, take
@@ -83,7 +83,6 @@ class Engine(View):
         self.output_type_name: NodeType = self.model.node_type(self.model.output)
         self.output_type = graph.node_type_index(self.output_type_name)
         self.outputs = Outputs(self.model)
-        self.epoch = 0
         self._lazy = False
         self.subscriber_failures = 0
         """How often a subscriber raised."""
@@ -137,6 +136,11 @@ class Engine(View):
         return f"Engine(\n  {graph},\n  {self.model!r},\n  {how}, seq={self.seq:,}, state {state}\n)"
 
     @property
+    def epoch(self) -> int:
+        """How many batches were committed since the engine was made."""
+        return self.native_view.commits
+
+    @property
     def pending(self) -> int:
         """The number of nodes whose predictions events have reached and that have not been computed since."""
         return self.native_engine.pending()
@@ -161,11 +165,17 @@ class Engine(View):
 
         on_committed: called when the graph and all views show the batch, before subscribers are called.
         """
+        if on_staged is not None:
+            function(on_staged, "on_staged", "a GraphDelta")
         if on_committed is not None:
             function(on_committed, "on_committed", "an Update")
-
-        tell = None if on_committed is None else lambda change: on_committed(self.update_of(change))
-        return self.update_of(self.graph.apply(events, seq=seq, on_staged=on_staged, on_committed=tell))
+        tell = (
+            None
+            if on_committed is None
+            else lambda change: map(on_committed, iter((self.update_of(change),)))
+        )
+        batch = Transaction(self.graph, events, seq=seq, on_staged=on_staged, tell=tell)
+        return self.update_of(batch.run())
 
     def update_of(self, change: GraphDelta) -> Update:
         """The effect of a committed batch on this engine's predictions. Raises `InputError` if the batch was
@@ -212,8 +222,7 @@ class Engine(View):
             refuse_lost(self.graph, self.plan, change.native, *error.args)
 
     def commit(self, change: GraphDelta) -> Update:
-        self.epoch += 1
-        changed, marked, self._last_work = self.native_view.take_outcome()
+        changed, marked, self._last_work = self.native_view.outcome()
         update = Update(
             self.graph,
             changed,
@@ -248,19 +257,13 @@ class Engine(View):
 
     def publish(self, change: GraphDelta) -> None:
         update = change.update_of(self)
-        if not isinstance(update, Update) or not update.num_changed:
+        if not self._subscribers or not isinstance(update, Update) or not update.num_changed:
             return
-        interrupt: BaseException | None = None
-        for callback in tuple(self._subscribers):
-            try:
-                callback(update)
-            except Exception:
-                self.subscriber_failures += 1
-                _logger.exception("a subscriber to the changes of event %d failed", update.seq)
-            except BaseException as error:
-                interrupt = interrupt or error
-        if interrupt is not None:
-            raise interrupt
+        change.tell(self, self._subscribers, update, self._count_failure)
+
+    def _count_failure(self, update: Update, error: BaseException) -> None:
+        self.subscriber_failures += 1
+        _logger.error("a subscriber to the changes of event %d failed", update.seq, exc_info=error)
 
     def settle(self) -> None:
         """Computes all predictions that a lazy engine has not yet computed, and lets it go on from these
@@ -270,9 +273,11 @@ class Engine(View):
         The engine does so itself when a batch removes nodes, and when the edges and features changed since
         then come to a sixteenth of the graph. No call that only reads does so.
         """
-        with self.graph.writer:
-            self._refuse_within_batch()
-            self.native_engine.settle()
+        _core.holding(self.graph.writer, self._settle)
+
+    def _settle(self) -> None:
+        self._refuse_within_batch()
+        self.native_engine.settle()
 
     def prepare_fork(self) -> None:
         self.native_engine.show_base()
@@ -281,9 +286,13 @@ class Engine(View):
     def show_current(self) -> Iterator[None]:
         """No batch, and every row as it is now in the tables of a lazy engine too."""
         with self.graph.writer:
-            self._refuse_within_batch()
-            self.native_engine.show_current()
+            self.show_current_rows()
             yield
+
+    def show_current_rows(self) -> None:
+        """Fills the tables of a lazy engine. The caller holds `Graph.writer` until it has read them."""
+        self._refuse_within_batch()
+        self.native_engine.show_current()
 
     def _refuse_within_batch(self) -> None:
         """Raises `InputError` if a lazy engine is called within a batch."""
@@ -421,8 +430,11 @@ class Engine(View):
     def scrubbed(self, sample: int = 64, *, seed: int = 0) -> Scrubbed:
         """The result of `scrub`, and how many of the compared rows are not finite."""
         sample, seed = whole(sample, _SAMPLE, 1), whole(seed, "seed", 0)
-        with self.show_current():
-            return scrub(self.native_engine, self.graph, self.plan, sample, seed)
+        return _core.holding(self.graph.writer, self._scrub, sample, seed)
+
+    def _scrub(self, sample: int, seed: int) -> Scrubbed:
+        self.show_current_rows()
+        return scrub(self.native_engine, self.graph, self.plan, sample, seed)
 
     def memory(self) -> dict[str, int]:
         """Bytes of the graph's parts and of the engine's. ``"mapped state"`` is the part of the engine's
@@ -459,7 +471,9 @@ class Engine(View):
 
     def state(self) -> State:
         """All kept values, exactly. An engine restored from them computes the same bits as this one would."""
-        with self.graph.writer:
-            self._refuse_within_batch()
-            self.native_engine.show_base()
-            return save(self)
+        return _core.holding(self.graph.writer, self._save)
+
+    def _save(self) -> State:
+        self._refuse_within_batch()
+        self.native_engine.show_base()
+        return save(self)

@@ -72,6 +72,9 @@ class PastBatch:
     nodes: dict[NodeType, OldNodes]
     edges: dict[EdgeType, OldEdges]
     pin: "_core.TextPin"
+    events_before: int
+    """How many events all batches had that were kept before this one, and how many bytes."""
+    bytes_before: int
 
     @cached_property
     def nbytes(self) -> int:
@@ -104,10 +107,15 @@ class History(View):
         """The first sequence number to which one can go back."""
         self._began, self._why = graph.seq, "the engine was made or restored"
         self._batches: deque[PastBatch] = deque()
-        self._kept = 0
-        self.nbytes = 0
-        """Approximate bytes of memory."""
         self._prepared: _Parts | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate bytes of memory."""
+        if not self._batches:
+            return 0
+        first, last = self._batches[0], self._batches[-1]
+        return last.bytes_before + last.nbytes - first.bytes_before
 
     def prepare(self, delta: GraphDelta) -> None:
         """Collects the batch's events and the old state, so that `commit` only has to store them."""
@@ -129,31 +137,35 @@ class History(View):
         self._prepared = chunks, nodes, edges
 
     def commit(self, delta: GraphDelta) -> None:
-        """Stores the batch; it is committed already, so if there is no memory left the history is cleared."""
-        parts, self._prepared = self._prepared, None
+        """Stores the batch; it is committed already, so if there is no memory left the history is cleared.
+        It begins again where an interrupt has left it.
+        """
+        parts = self._prepared
         self._seq = delta.seq
         try:
             if parts is None:
                 self._begin_anew("a batch had more events than new sequence numbers")
-            elif count := len(delta.events):  # the delta counts nodes that no event announces too
-                # Only a committed batch takes the pin: a refused batch must not keep texts alive.
-                self._keep(PastBatch(delta.seq, count, *parts, delta.pin))
+            elif len(delta.events):  # the delta counts nodes that no event announces too
+                self._keep(parts, delta)
         except MemoryError:
             self._begin_anew("there was no memory to keep a batch")
 
-    def _keep(self, batch: PastBatch) -> None:
-        self._batches.append(batch)
-        self._kept += batch.num_events
-        self.nbytes += batch.nbytes
-        while self._kept - self._batches[0].num_events >= self.num_events:
-            gone = self._batches.popleft()
-            self._kept -= gone.num_events
-            self.nbytes -= gone.nbytes
-            self.oldest = gone.seq
+    def _keep(self, parts: _Parts, delta: GraphDelta) -> None:
+        last = self._batches[-1] if self._batches else None
+        if last is None or last.chunks is not parts[0]:
+            events = 0 if last is None else last.events_before + last.num_events
+            nbytes = 0 if last is None else last.bytes_before + last.nbytes
+            # Only a committed batch takes the pin: a refused batch must not keep texts alive.
+            last = PastBatch(delta.seq, len(delta.events), *parts, delta.pin, events, nbytes)
+            self._batches.append(last)
+        end = last.events_before + last.num_events
+        while end - self._batches[0].events_before - self._batches[0].num_events >= self.num_events:
+            self.oldest = self._batches[0].seq
+            self._batches.popleft()
 
     def _begin_anew(self, why: str) -> None:
         self._batches.clear()
-        self._kept, self.nbytes, self.oldest = 0, 0, self._seq
+        self.oldest = self._seq
         self._began, self._why = self._seq, why
 
     def since(self, seq: int) -> list[PastBatch]:

@@ -245,14 +245,20 @@ def _is_full(error: Exception) -> bool:
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
     """All or nothing; takes SQLite's lock for writing at once: what it reads stays true."""
+    roll_back(connection)
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # a full disk may have ended it
-            connection.execute("ROLLBACK")
+        roll_back(connection)  # a full disk may have ended it
         raise
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    """Takes back what was not committed: of a transaction that was interrupted, too."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
 
 
 def one(connection: apsw.Connection, statement: str, values: tuple[object, ...] = ()) -> int:

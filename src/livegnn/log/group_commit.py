@@ -27,6 +27,11 @@ class _Waiting:
         self.events, self.key = events, key
         self.outcome: Appended | BaseException | None = None
 
+    def withdraw(self) -> None:
+        """Says that nobody waits any more: if it was not written yet, it never is."""
+        if self.outcome is None:
+            self.outcome = LogError("the append was interrupted before it was written")
+
 
 class GroupCommit:
     """Appends of many threads through one `commit`. Thread-safe."""
@@ -40,32 +45,37 @@ class GroupCommit:
     def append(self, events: Events, key: str | None) -> Appended:
         """Returns when the entry is stored. Raises what `commit` raises, or returns for this entry."""
         mine = _Waiting(events, key)
+        return _core.settled(self._append, mine.withdraw, mine)
+
+    def _append(self, mine: _Waiting) -> Appended:
         self._waiting.append(mine)
         while mine.outcome is None:
-            with _core.TryLock(self._turn) as leads:
-                if leads and mine.outcome is None:
-                    if mine not in self._waiting:
-                        raise LogError(
-                            "the append was interrupted while another thread wrote for both: whether it was "
-                            "stored is not known"
-                        )
-                    self._write_for_all()
-            with self._written:
-                if leads:
-                    self._written.notify_all()
-                elif mine.outcome is None and not self._is_idle():
-                    self._written.wait(_SECONDS)
+            led = _core.if_free(self._turn, self._lead, mine)
+            _core.holding(self._written, self._wake_or_wait, mine, led)
         if isinstance(mine.outcome, BaseException):
             raise mine.outcome
         return mine.outcome
 
-    def _is_idle(self) -> bool:
-        with _core.TryLock(self._turn) as idle:
-            return idle
+    def _lead(self, mine: _Waiting) -> None:
+        if mine.outcome is not None:
+            return
+        if mine not in self._waiting:
+            raise LogError(
+                "the append was interrupted while another thread wrote for both: whether it was stored is "
+                "not known"
+            )
+        self._write_for_all()
+
+    def _wake_or_wait(self, mine: _Waiting, led: bool) -> None:
+        if led:
+            self._written.notify_all()
+        elif mine.outcome is None and not _core.if_free(self._turn, _do_nothing):
+            self._written.wait(_SECONDS)
 
     def _write_for_all(self) -> None:
         group = self._waiting[:_MOST]
         del self._waiting[: len(group)]
+        group = [one for one in group if one.outcome is None]
         try:
             outcomes = self._commit([one.events for one in group], [one.key for one in group])
         except Exception as error:
@@ -74,3 +84,7 @@ class GroupCommit:
         else:
             for one, outcome in zip(group, outcomes, strict=True):
                 one.outcome = outcome
+
+
+def _do_nothing() -> None:
+    """Of a turn that is only looked at."""

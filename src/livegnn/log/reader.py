@@ -5,11 +5,13 @@ log appends meanwhile. Each call sees the log at one moment. Locks: `_read`, for
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
+from livegnn import _core
 from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
@@ -26,6 +28,21 @@ from livegnn.log.rows import Row, begin_of, chain_before, chain_of
 
 _BEFORE: Final = "SELECT coalesce(max(seq), ?) FROM entries WHERE seq < ?"
 
+_Given = ParamSpec("_Given")
+_Answer = TypeVar("_Answer")
+
+
+def _reads(
+    method: "Callable[Concatenate[SqliteReader, _Given], _Answer]",
+) -> "Callable[Concatenate[SqliteReader, _Given], _Answer]":
+    """A method that has the connection to itself, and lets go of it whatever comes from outside."""
+
+    @wraps(method)
+    def call(self: "SqliteReader", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
+        return _core.holding(self._read, method, self, *args, **kwargs)
+
+    return call
+
 
 class SqliteReader:
     """The log at `path`, to be read. Thread-safe.
@@ -41,39 +58,45 @@ class SqliteReader:
         with self._errors("open"):
             self._reads = connect_to_read(self.path, vfs)
 
+    @_reads
     def last_seq(self) -> int:
         """The sequence number of the last event that was appended, 0 for an empty log."""
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             return one(self._reads, LAST_EVENT)
 
+    @_reads
     def position(self, source: str, partition: int) -> int | None:
         """The last offset that was stored of a partition of a source: go on after it. None if nothing was."""
         source = check_text(source, "source")
         partition = whole(partition, "partition", 0, LARGEST_SEQ)
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             reached = find_reached(self._reads, (source, partition))
         return None if reached is None else reached.offset
 
+    @_reads
     def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
         """What came from origins and could not be stored, with `number` > `after`, in order, `most` of it."""
         after, most = check_range(after, most)
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             return find_bad(self._reads, after, most)
 
+    @_reads
     def first_seq(self) -> int:
         """The sequence number of the first event that the log holds or will hold: 1 if it was not trimmed."""
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             return begin_of(self._reads).seq + 1
 
+    @_reads
     def last_batch_seq(self) -> int:
         """The sequence number at which the last recorded batch ends, 0 if there is none."""
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             return one(self._reads, LAST_BATCH)
 
+    @_reads
     def check_begin(self, after: int) -> None:
         """Raises LogError if events that follow event `after` have been trimmed."""
         after = whole(after, "after", 0, LARGEST_SEQ)
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             self._refuse_trimmed(after)
 
     def entries(
@@ -86,6 +109,7 @@ class SqliteReader:
         writes = self.writes(after, up_to=up_to, max_events=max_events)
         return [entry for write in writes for entry in write.entries()]
 
+    @_reads
     def writes(
         self, after: int, *, up_to: int | None = None, max_events: int | None = None
     ) -> Sequence[Write]:
@@ -93,7 +117,7 @@ class SqliteReader:
         writes: list[Write] = []
         after, end = check_range(after, up_to, max_events)
         last = after
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             reached = min(end, self._known_end())
             for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
                 stored = self._decode(Row(*row))
@@ -120,13 +144,14 @@ class SqliteReader:
                 raise self._missing(last, reached)
         return writes
 
+    @_reads
     def entry(self, seq: int) -> Entry | None:
         """The entry whose last event is `seq`, None if there is none.
 
         Of what was trimmed, entries that were refused and not appended again since are still there.
         """
         seq = whole(seq, "seq", 0, LARGEST_SEQ)
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             end = self._known_end()
             row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
             begin = before = begin_of(self._reads).seq
@@ -174,13 +199,14 @@ class SqliteReader:
     def _damaged(self, seq: int, error: Exception) -> LogError:
         return LogError(f"{self.path} must hold the events of entry {seq}, got: {error}")
 
+    @_reads
     def batches(self, after: int, *, most: int | None = None) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order; the first `most` of them.
 
         Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
         """
         after, most = check_range(after, most)
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             end = one(self._reads, LAST_BATCH)
             rows: list[Any] = self._reads.execute(
                 "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq LIMIT ?", (after, most)
@@ -211,10 +237,11 @@ class SqliteReader:
             )
         return [Batch(*row) for row in rows]
 
+    @_reads
     def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
         """The rejected entries with `after` < `seq` <= `up_to`, in order."""
         after, end = check_range(after, up_to)
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             rows: list[Any] = self._reads.execute(
                 "SELECT seq, error, message, row_crc32 FROM rejections "
                 "WHERE seq > ? AND seq <= ? ORDER BY seq",
@@ -222,23 +249,26 @@ class SqliteReader:
             ).fetchall()
         return [Rejection(*check_row(row, "rejections", self.path)) for row in rows]
 
+    @_reads
     def bound(self) -> Mapping[str, str]:
         """What the log is bound to, as `bind` of a `SqliteLog` has stored it: properties by name."""
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             return bound_properties(self._reads)
 
+    @_reads
     def check_bound(self, properties: Mapping[str, str]) -> None:
         """Raises LogError if the log is bound to other values of some of `properties`."""
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             check_properties(self._reads, self.path, properties)
 
+    @_reads
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has.
 
         None where a part of it was written by a version that kept no digests, and where it was trimmed.
         """
         seq = whole(seq, "seq", 0, LARGEST_SEQ)
-        with self._read, self._errors("read"):
+        with self._errors("read"):
             found = self._reads.execute(
                 f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)
             ).fetchone()
@@ -255,9 +285,10 @@ class SqliteReader:
                 chain = chain_of(chain, within.seq, None, within.events.to_bytes())
         return None if chain is None else chain.hex()
 
+    @_reads
     def close(self) -> None:
         """Closes the file; again does nothing."""
-        with self._read, self._errors("close"):
+        with self._errors("close"):
             self._reads.close()
 
     def _errors(self, action: str) -> AbstractContextManager[None]:

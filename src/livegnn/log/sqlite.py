@@ -14,11 +14,14 @@ process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite 
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
+import apsw
+
+from livegnn import _core
 from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
@@ -36,7 +39,7 @@ from livegnn.log.database import (
     errors_as_log_errors,
     make_private,
     one,
-    transaction,
+    roll_back,
 )
 from livegnn.log.directories import Directories
 from livegnn.log.group_commit import GroupCommit
@@ -53,6 +56,11 @@ from livegnn.log.wal import find_damage
 _logger = logging.getLogger(__name__)
 _SMALLEST_PAGE = 512  # of any SQLite database
 _DAY: Final = 86_400
+_INSERT: Final = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+
+_Given: TypeAlias = tuple[Events | InputError, str | None, Origin | None]
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
 
 
 class SqliteLog(SqliteReader):
@@ -91,29 +99,25 @@ class SqliteLog(SqliteReader):
             self._group = GroupCommit(self.append_all)
             self._settled = False
             try:
-                with self._writing("open"):
-                    pass
+                with self._errors("open"):
+                    self._settle()
             except LogError as error:
                 if not may_pass(error):
                     raise
                 _logger.warning("the log is read, and cannot be written to yet: %s", error)
             opened.pop_all()
 
-    @contextmanager
-    def _writing(self, action: str) -> Iterator[None]:
-        """The lock of those who write. Whoever is the first of them settles what was left at the start."""
-        with self._write, self._errors(action):
-            if not self._settled:
-                self._settle()
-            yield
-
     def _settle(self) -> None:
-        """Makes durable what a process left that died while it appended, before anything comes after it."""
+        """Makes durable what a process left that died while it appended, before anything comes after it: the
+        first of those who write does. The caller holds `_write`.
+        """
+        if self._settled:
+            return
         # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
         # taken for what a later one did.
         self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
         if self._mark.read() < self._last:
-            self._flush()
+            _core.transact(self._appends, self._flush)
             self._mark.write(self._last)
         self._settled = True
 
@@ -138,59 +142,82 @@ class SqliteLog(SqliteReader):
         entries: an InputError stands for events that could not be read. origins: as of `Log.append_all`.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
-        keys, origins = check_entries(entries, keys, origins)
-        with self._writing("append to"):
-            writer = RowWriter(self._find_tail(), self._keys, self._appends)
-            outcomes = [_add(writer, *given) for given in zip(entries, keys, origins, strict=True)]
-            writer.finish()
-            self._store(writer)
-        with self._appended:
-            self._appended.notify_all()
+        given = list(zip(entries, *check_entries(entries, keys, origins), strict=True))
+        with self._errors("append to"):
+            return _core.settled(self._append_all, self._note_end, given)
+
+    def _append_all(self, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+        outcomes = _core.holding(self._write, self._store, given)
+        _core.holding(self._appended, self._appended.notify_all)
+        return outcomes
+
+    def _store(self, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+        self._settle()
+        tail, self._tail = self._find_tail(), None
+        writer = RowWriter(tail, self._keys, self._appends)
+        if any(key is not None or origin is not None for _, key, origin in given):
+            # Keys and offsets are looked up within the transaction: what they say is committed.
+            outcomes = _core.transact(self._appends, self._store_rows, writer, given)
+        else:
+            outcomes = _add_all(writer, given)
+            if len(writer.rows) == 1:
+                # A transaction of one statement. Each more would have to wait for the interpreter's lock.
+                self._appends.execute(_INSERT, writer.rows[0])
+            elif writer.rows:
+                _core.transact(self._appends, self._appends.executemany, _INSERT, writer.rows)
+        self._end_at(writer.tail)
+        return outcomes
+
+    def _store_rows(self, writer: RowWriter, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+        outcomes = _add_all(writer, given)
+        self._appends.executemany(_INSERT, writer.rows)
+        if writer.known:
+            self._keys.add(writer.known.values())
+        store_reached(self._appends, writer.reached)
+        if writer.bad:
+            store_bad(self._appends, writer.bad)
         return outcomes
 
     def _find_tail(self) -> Tail:
         """The end of the log; asked of the file if an interrupt came between a commit and what notes it."""
         if self._tail is None:
+            roll_back(self._appends)
             end = one(self._appends, LAST_EVENT)
-            self._tail = Tail(end, chain_before(self._appends, LARGEST_SEQ) or b"")
-            self._last = end
+            self._end_at(Tail(end, chain_before(self._appends, LARGEST_SEQ) or b""))
+        assert self._tail is not None
         return self._tail
 
-    def _store(self, writer: RowWriter) -> None:
-        self._tail = None
-        insert = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
-        if len(writer.rows) == 1 and not writer.known and not writer.reached:
-            # A transaction of one statement. Each more would have to wait for the interpreter's lock.
-            self._appends.execute(insert, writer.rows[0])
-        elif writer.rows or writer.reached:
-            with transaction(self._appends):
-                self._appends.executemany(insert, writer.rows)
-                if writer.known:
-                    self._keys.add(writer.known.values())
-                store_reached(self._appends, writer.reached)
-                if writer.bad:
-                    store_bad(self._appends, writer.bad)
-        self._tail = writer.tail
-        if self._last != writer.tail.seq:
-            self._last = writer.tail.seq
-            self._mark.write(self._last)
+    def _end_at(self, tail: Tail) -> None:
+        if self._last != tail.seq:
+            self._mark.write(tail.seq)
+            self._last = tail.seq
+        self._tail = tail
+
+    def _note_end(self) -> None:
+        """Looks where the log ends, after an append that raised, and tells those who wait."""
+        _core.holding(self._write, self._find_tail)
+        _core.holding(self._appended, self._appended.notify_all)
 
     def last_seq(self) -> int:
         """The sequence number of the last event that was appended, 0 for an empty log."""
+        if self._tail is None:  # an append is at work, or was interrupted
+            with self._errors("read"):
+                _core.if_free(self._write, self._find_tail)
         return self._last
 
     def wait(self, after: int, timeout: float | None) -> bool:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
-        with self._appended:
-            self._appended.wait_for(lambda: self._last > after or self._woken, timeout)
-            self._woken = False
-            return self._last > after
+        return _core.holding(self._appended, self._wait, after, timeout)
+
+    def _wait(self, after: int, timeout: float | None) -> bool:
+        self._appended.wait_for(lambda: self._last > after or self._woken, timeout)
+        self._woken = False
+        return self._last > after
 
     def wake(self) -> None:
         """Makes the `wait` that is going on, or else the next one, return."""
-        with self._appended:
-            self._woken = True
-            self._appended.notify_all()
+        self._woken = True
+        _core.holding(self._appended, self._appended.notify_all)
 
     def record_batch(self, batch: Batch, rejection: Rejection | None = None) -> None:
         """Stores the boundaries of a batch that is about to become visible, with what was rejected in it.
@@ -201,33 +228,48 @@ class SqliteLog(SqliteReader):
             raise LogError(
                 f"cannot record a batch in {self.path}: {rejection} must be of an entry of {batch}"
             )
-        with self._writing("record a batch in"), transaction(self._boundaries):
-            last = one(self._boundaries, LAST_BATCH)
-            if batch.after != last:
-                raise LogError(
-                    f"{self.path} must be continued after event {last}, got a batch after event "
-                    f"{batch.after}: does another process run on this log?"
-                )
-            self._boundaries.execute("INSERT INTO batches VALUES (?, ?)", (batch.seq, batch.after))
-            if rejection is not None:
-                self._boundaries.execute(
-                    "INSERT INTO rejections VALUES (?, ?, ?, ?)", add_checksum(rejection)
-                )
+        with self._errors("record a batch in"):
+            self._transact(self._boundaries, self._record_batch, batch, rejection)
+
+    def _record_batch(self, batch: Batch, rejection: Rejection | None) -> None:
+        last = one(self._boundaries, LAST_BATCH)
+        if batch.after != last:
+            raise LogError(
+                f"{self.path} must be continued after event {last}, got a batch after event "
+                f"{batch.after}: does another process run on this log?"
+            )
+        self._boundaries.execute("INSERT INTO batches VALUES (?, ?)", (batch.seq, batch.after))
+        if rejection is not None:
+            self._boundaries.execute("INSERT INTO rejections VALUES (?, ?, ?, ?)", add_checksum(rejection))
+
+    def _transact(
+        self,
+        connection: apsw.Connection,
+        function: Callable[_Arguments, _Answer],
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
+    ) -> _Answer:
+        """Calls `function` in a transaction, as the only one who writes."""
+
+        def transact() -> _Answer:
+            self._settle()
+            return _core.transact(connection, function, *args, **kwargs)
+
+        return _core.holding(self._write, transact)
 
     def sync(self) -> None:
         """Returns when all recorded batches are durable too, whoever reads the file meanwhile."""
-        with self._writing("flush"):
-            self._flush()
+        with self._errors("flush"):
+            self._transact(self._appends, self._flush)
 
     def probe(self) -> None:
         """Writes what `sync` writes. Raises LogError if the disk would not take events."""
         self.sync()
 
     def _flush(self) -> None:
-        with transaction(self._appends):
-            # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
-            row = add_checksum(("synced", str(self._last)))
-            self._appends.execute("REPLACE INTO properties VALUES (?, ?, ?)", row)
+        # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
+        row = add_checksum(("synced", str(self._last)))
+        self._appends.execute("REPLACE INTO properties VALUES (?, ?, ?)", row)
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
         """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.
@@ -235,12 +277,10 @@ class SqliteLog(SqliteReader):
         Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
         replace: take the new values instead.
         """
-        with self._write, self._errors("bind"):
-            known = bound_properties(self._appends)
-            if not new_properties(str(self.path), known, properties, replace):
-                return  # a start on a full disk writes nothing
-        with self._writing("bind"), transaction(self._appends):
-            bind_properties(self._appends, self.path, properties, replace)
+        if not new_properties(str(self.path), self.bound(), properties, replace):
+            return  # a start on a full disk writes nothing
+        with self._errors("bind"):
+            self._transact(self._appends, bind_properties, self._appends, self.path, properties, replace)
 
     def trim(self, up_to: int) -> int:
         """Deletes whole rows at or before event `up_to`, of which no batch and no consumer needs any more.
@@ -251,8 +291,7 @@ class SqliteLog(SqliteReader):
         up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
         with self._errors("trim"):
             up_to = min([up_to, *read_positions(self.path, flush=True).values()])
-            with self._writing("trim"), transaction(self._appends):
-                forget_retried(self._appends)
+            self._transact(self._appends, forget_retried, self._appends)
         end: int | None = self.first_seq() - 1
         while end is not None:
             began = time.monotonic()
@@ -261,14 +300,15 @@ class SqliteLog(SqliteReader):
         return trimmed
 
     def _trim_step(self, up_to: int) -> int | None:
-        with self._writing("trim"), transaction(self._appends):
-            self._keys.forget_old()
-            try:
-                return trim_step(self._appends, min(up_to, one(self._appends, LAST_BATCH)))
-            except (FileFormatError, InputError) as error:
-                raise LogError(
-                    f"{self.path} must hold the events of refused entries, got: {error}"
-                ) from error
+        with self._errors("trim"):
+            return self._transact(self._appends, self._trim_some, up_to)
+
+    def _trim_some(self, up_to: int) -> int | None:
+        self._keys.forget_old()
+        try:
+            return trim_step(self._appends, min(up_to, one(self._appends, LAST_BATCH)))
+        except (FileFormatError, InputError) as error:
+            raise LogError(f"{self.path} must hold the events of refused entries, got: {error}") from error
 
     def close(self) -> None:
         """Closes the file, into which SQLite moves its write-ahead file, and lets another process own it.
@@ -323,6 +363,12 @@ class SqliteLog(SqliteReader):
                 f"on with what it has, remove {self._mark.path}"
             )
         return last
+
+
+def _add_all(writer: RowWriter, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+    outcomes = [_add(writer, *one) for one in given]
+    writer.finish()
+    return outcomes
 
 
 def _add(

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from livegnn import _core
 from livegnn.arguments import not_negative, switch, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Events
@@ -46,7 +47,8 @@ class Intake:
         self._log_watch = LogWatch(log)
         self._ahead = Ahead(ahead)
         self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
-        self._expiring_thread: int | None = None  # which has it then
+        self._expiring = _core.Section()  # in which the loop does so
+        self._expiring_thread: int | None = None  # which did last
         self._group = GroupCommit(self._log_all)
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
@@ -140,19 +142,21 @@ class Intake:
             if isinstance(row[0], Events) or _has_payload(row[2])
         ]
         logged = log_all(*(list(column) for column in zip(*given, strict=True))) if given else []
-        with self._visible:
-            for outcome in logged:
-                if isinstance(outcome, InputError) or outcome.again:
-                    continue
-                if outcome.seq > self._seq:
-                    self._arrivals[outcome.seq] = started
-                elif outcome.size:
-                    self.statistics.latency_seconds.record(self._clock() - started)
+        _core.holding(self._visible, self._note_arrivals, logged, started)
         rest = iter(logged)
         return [
             one if isinstance(one, InputError) and not _has_payload(origin) else next(rest)
             for one, origin in zip(checked, origins, strict=True)
         ]
+
+    def _note_arrivals(self, logged: _Outcomes, started: float) -> None:
+        for outcome in logged:
+            if isinstance(outcome, InputError) or outcome.again:
+                continue
+            if outcome.seq > self._seq:
+                self._arrivals[outcome.seq] = started
+            elif outcome.size:
+                self.statistics.latency_seconds.record(self._clock() - started)
 
     def _checked(self, events: _Given) -> _Given:
         if isinstance(events, InputError):
@@ -168,7 +172,8 @@ class Intake:
     ) -> _Outcomes:
         """Logs one entry, together with those of other threads."""
         (events,) = entries
-        if self._expiring_thread == threading.get_ident() or isinstance(events, InputError):
+        expires = self._expiring.active and self._expiring_thread == threading.get_ident()
+        if expires or isinstance(events, InputError):
             # The others wait until this thread has expired edges.
             return self._log_all(entries, keys, origins)
         return [self._group.append(events, keys[0])]
@@ -179,12 +184,19 @@ class Intake:
         keys: Sequence[str | None],
         origins: Sequence[Origin | None] | None = None,
     ) -> _Outcomes:
-        with self._appending:
-            try:
-                outcomes = self.log.append_all(entries, keys, origins)
-            except LogError as error:
-                self._log_watch.note(error)
-                raise
+        return _core.holding(self._appending, self._append_watched, entries, keys, origins)
+
+    def _append_watched(
+        self,
+        entries: Sequence[Events | InputError],
+        keys: Sequence[str | None],
+        origins: Sequence[Origin | None] | None,
+    ) -> _Outcomes:
+        try:
+            outcomes = self.log.append_all(entries, keys, origins)
+        except LogError as error:
+            self._log_watch.note(error)
+            raise
         if any(isinstance(one, Appended) and one.size and not one.again for one in outcomes):
             self._log_watch.note(None)
         return outcomes
@@ -213,8 +225,7 @@ class Intake:
         """Whether, after a batch, it was `ready` within `timeout` seconds, or the loop has ended."""
         if timeout is not None:  # what is longer the system cannot wait
             timeout = min(not_negative(timeout, f"{name}, in seconds,"), threading.TIMEOUT_MAX)
-        with self._visible:
-            return self._visible.wait_for(lambda: ready() or self._ended, timeout)
+        return _core.holding(self._visible, self._visible.wait_for, lambda: ready() or self._ended, timeout)
 
     def rejection(self, seq: int) -> Rejection | None:
         """Why entry `seq` was not applied, None if it was (or was not reached yet)."""

@@ -13,7 +13,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from types import NoneType
 from typing import Protocol, TypeVar
 
@@ -22,7 +21,7 @@ from livegnn.arguments import function
 from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
-from livegnn.graph import Claim, Graph, GraphDelta, View
+from livegnn.graph import Claim, Graph, GraphDelta, Transaction, View
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
@@ -35,6 +34,7 @@ from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
 from livegnn.runtime.steady_clock import SteadyClock
+from livegnn.runtime.turn import Turn
 from livegnn.runtime.views import Rebuilding, Views, WhenViewFails, check_build
 
 _logger = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ class Loop(Intake):
         self.pace = pace
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
         self._stopping, self._spacing, self._began = False, 0.0, 0.0
+        self._turn: Turn | None = None  # the batch that the loop is at, or that it was interrupted at
         check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
@@ -106,7 +107,7 @@ class Loop(Intake):
         self.views.build(graph, build)
         self._seq = graph.seq
         with graph.writer:
-            self._claim = graph.claim = Claim(self)
+            self._claim = graph.claim = Claim(self, self._becoming_visible)
         self._checkpoints = Checkpoints(
             checkpoints,
             log,
@@ -210,6 +211,8 @@ class Loop(Intake):
         self.log.wake()
         if self._thread is not None:
             self._thread.join()
+        if self._failure is None:
+            self._settle_turn()
         self._end()
         if self._failure is None:
             self._checkpoints.write(self._seq)
@@ -243,6 +246,7 @@ class Loop(Intake):
 
     def step(self) -> bool:
         """Does one round of the loop without waiting; returns whether there were entries."""
+        self._settle_turn()
         worked = self._apply_waiting()
         if self._expiry.until() == 0:
             self._expire()
@@ -267,8 +271,7 @@ class Loop(Intake):
 
     def _age(self) -> float:
         """For how many seconds the oldest entry waits, 0 if that is not known, as after a restart."""
-        with self._visible:
-            oldest = next(iter(self._arrivals.values()), None)
+        oldest = _core.holding(self._visible, lambda: next(iter(self._arrivals.values()), None))
         return 0.0 if oldest is None else self._clock() - oldest
 
     def _keep_apart(self, seconds: float) -> None:
@@ -344,45 +347,82 @@ class Loop(Intake):
         Raises InputError with nothing changed or recorded.
         """
         batch = Batch(self._seq, ends[-1])
-        started = self._clock()
-        commit, applied = ExitStack(), list[GraphDelta]()
+        self._turn = Turn(batch, ends, events, rejection, self._clock())
+        _core.settled(self._take_turn, self._settle_turn)
 
-        def record(delta: GraphDelta) -> None:
-            self.log.record_batch(batch, rejection)
-            commit.enter_context(self._becoming_visible)
+    def _take_turn(self) -> None:
+        turn = self._turn
+        assert turn is not None
+        while not turn.visible:
+            try:
+                _core.holding(self.graph.writer, self._apply_turn, turn)
+            except InputError:
+                raise
+            except Exception as error:
+                self._rebuilding.blame(error)  # or else it goes on without the views that failed
+        self._finish_turn(turn)
 
-        def let_go(change: GraphDelta) -> None:
-            # First of all: whatever comes now, this batch will not be applied again.
-            self._seq = batch.seq
-            applied.append(change)
-            commit.close()
-            self._record(batch, self._clock() - started, rejection)
-            if rejection is None:
-                self._count(change)
-            with self._visible:
-                now = self._clock()
-                for end in ends:
-                    arrival = self._arrivals.pop(end, None)
-                    if arrival is not None:
-                        self.statistics.latency_seconds.record(now - arrival)
-                self._visible.notify_all()
+    def _apply_turn(self, turn: Turn) -> None:
+        def record(change: GraphDelta) -> None:
+            turn.records = True
+            self.log.record_batch(turn.batch, turn.rejection)
+            turn.recorded = True
 
-        try:
-            with commit, self.graph.writer:
-                # Its numbers are those of the log, whatever somebody has applied before.
-                self.graph.seq = self._seq
-                self._ahead.check(events, self.graph.latest_time)
-                self._claim.give_turn()
-                self.graph.apply(events, seq=batch.seq, on_staged=record, on_committed=let_go)
-        except InputError:
-            raise
-        except Exception as error:
-            self._rebuilding.blame(error)
-            if not applied:
-                self._commit(ends, events, rejection)  # without the views that failed
-                return
+        if not turn.recorded:
+            self._ahead.check(turn.events, self.graph.latest_time)
+        turn.transaction = Transaction(
+            self.graph,
+            turn.events,
+            seq=turn.batch.seq,
+            after=turn.batch.after,  # its numbers are those of the log, whatever somebody has applied before
+            on_staged=None if turn.recorded else record,
+            tell=lambda change: map(self._show, iter((turn,)), iter((change,))),
+            trusted=turn.recorded,
+            claim=self._claim,
+        )
+        turn.transaction.run()
+
+    def _settle_turn(self) -> None:
+        """Finishes the batch that an exception from outside has left: one that was recorded is applied."""
+        turn = self._turn
+        if turn is None:
+            return
+        if turn.visible:
+            self._finish_turn(turn)
+        elif turn.recorded or (turn.records and len(self.log.batches(turn.batch.after))):
+            turn.recorded = True
+            self._take_turn()
+        else:
+            self._turn = None
+
+    def _finish_turn(self, turn: Turn) -> None:
+        assert turn.transaction is not None
+        assert turn.transaction.delta is not None
+        change = turn.transaction.delta
+        self._show(turn, change)
         self._rebuilding.settle()
-        self._tell(applied[0], self._clock() - started)
+        self._tell(change, self._clock() - turn.began)
+        self._turn = None
+
+    def _show(self, turn: Turn, change: GraphDelta) -> None:
+        """Counts a batch that is visible, and wakes those who wait for it: each once."""
+        self._seq = turn.batch.seq
+        if not turn.counted:
+            turn.counted = True
+            self._record(turn.batch, self._clock() - turn.began, turn.rejection)
+            if turn.rejection is None:
+                self._count(change)
+        if not turn.woken:
+            _core.holding(self._visible, self._wake, turn.ends)
+            turn.woken = True
+
+    def _wake(self, ends: list[int]) -> None:
+        now = self._clock()
+        for end in ends:
+            arrival = self._arrivals.pop(end, None)
+            if arrival is not None:
+                self.statistics.latency_seconds.record(now - arrival)
+        self._visible.notify_all()
 
     def _record(self, batch: Batch, seconds: float, rejection: Rejection | None) -> None:
         count = batch.seq - batch.after
@@ -397,19 +437,17 @@ class Loop(Intake):
         now = self._expiry.begin()
         if now is None:
             return
+        _core.holding(self._appending, _core.within, self._expiring, self._append_expired, now)
+
+    def _append_expired(self, now: float) -> None:
+        self._expiring_thread = threading.get_ident()
+        # What waits may renew an edge, or remove its node, so it comes first, and nothing comes between.
+        while self._apply_waiting():
+            pass
         count = 0
-        with self._appending:
-            self._expiring_thread = threading.get_ident()
-            try:
-                # What waits may renew an edge, or remove its node, so it comes first, and nothing comes
-                # between.
-                while self._apply_waiting():
-                    pass
-                for part in self._expiry.removals(now, self.pace.size):
-                    self.log.append(part)
-                    count += len(part)
-            finally:
-                self._expiring_thread = None
+        for part in self._expiry.removals(now, self.pace.size):
+            self.log.append(part)
+            count += len(part)
         if count:
             self.statistics.expired_edges.record(count)
 

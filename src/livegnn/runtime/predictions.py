@@ -321,14 +321,11 @@ class Runtime(Loop):
 
     def _tell(self, change: GraphDelta, seconds: float) -> None:
         described = self._describe(change, self._update_of(change), seconds)
-        with self._visible:
-            subscribers = list(self._subscribers)
-        for callback in subscribers:
-            try:
-                callback(described)
-            except Exception:
-                self._subscriber_failures += 1
-                _logger.exception("a subscriber to the changes of batch %d failed", described.seq)
+        change.tell(self, self._subscribers, described, self._count_failure)
+
+    def _count_failure(self, described: Change, error: BaseException) -> None:
+        self._subscriber_failures += 1
+        _logger.error("a subscriber to the changes of batch %d failed", described.seq, exc_info=error)
 
     def _describe(self, change: GraphDelta, update: Update | None, seconds: float) -> Change:
         engine = self.models.engine

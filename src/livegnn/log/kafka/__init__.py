@@ -291,6 +291,11 @@ class KafkaLog:
         if (failure := self._failed()) is not None:
             raise failure
         if batch.after != self._batch_end:
+            # The one before may have been interrupted when it was sent, and before it was noted.
+            self._settle()
+            with self._state:
+                self._batch_end = self._history.batch_ends[-1]
+        if batch.after != self._batch_end:
             raise LogError(
                 f"{self._connection.name} must be continued after event {self._batch_end}, got a batch after "
                 f"event {batch.after}"

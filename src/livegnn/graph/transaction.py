@@ -1,0 +1,206 @@
+"""One batch on its way into a graph: prepared, committed and told of, as a whole or not at all.
+
+    run ─► stage ─► native apply: prepare_views, commit, commit_views ─► on_committed ─► publish_views
+             └──────────── refused or interrupted: abandon_views ──┘
+
+An exception from outside (Ctrl-C, a signal's handler, a time limit) can come between any two opcodes. So one
+native call prepares and commits, and says so in `committed`. What comes before it is abandoned, what comes
+after it is finished: by the same call, and if that is interrupted again, by the next batch. Each step goes on
+where it was left.
+
+Thread safety: `run` takes `Graph.writer`; who calls anything else must hold it.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from livegnn import _core
+from livegnn.errors import InputError, LiveGNNError
+from livegnn.graph.description import measure_parts
+from livegnn.graph.staging import check_seq, stage_batch
+
+if TYPE_CHECKING:
+    from livegnn.events import Events
+    from livegnn.graph.delta import GraphDelta
+    from livegnn.graph.graph import Graph
+    from livegnn.graph.view import View
+    from livegnn.graph.writer import Claim
+
+_logger = logging.getLogger(__name__)
+
+
+class Transaction:
+    """Applies `events` to `graph` and its views once, by `run`. The arguments are those of `Graph.apply`.
+
+    after: the sequence number before the batch, by default the graph's. tell: makes an iterator whose next
+    step tells the caller, by a call that nothing comes before, such as `map(on_committed, iter([change]))`.
+    claim: of whoever applies it.
+    """
+
+    committed = False
+    """Whether the graph shows the batch."""
+    delta: "GraphDelta | None" = None
+    _views: "Sequence[View]" = ()
+    _caller: Iterator[object] | None = None
+    _begun = _abandoned = _shown = _published = 0  # views
+    _again = False  # the next view has been interrupted, and is called once more
+    _interrupt: BaseException | None = None  # of a view, while it abandoned the batch
+    _broken: BaseException | None = None  # what a view raised as it committed
+    _deaf: BaseException | None = None  # what a view raised as it was told
+
+    def __init__(
+        self,
+        graph: "Graph",
+        events: "Events",
+        *,
+        seq: int | None = None,
+        after: int | None = None,
+        on_staged: "Callable[[GraphDelta], None] | None" = None,
+        tell: "Callable[[GraphDelta], Iterator[object]] | None" = None,
+        trusted: bool = False,
+        claim: "Claim | None" = None,
+    ) -> None:
+        self.graph, self._events, self.seq, self.after = graph, events, seq, after
+        self._on_staged, self._tell = on_staged, tell
+        self._trusted, self.claim = trusted, claim
+
+    def run(self) -> "GraphDelta":
+        """Applies the batch, with `Graph.writer`. Raises what `Graph.apply` raises."""
+        return _core.holding(self.graph.writer, _core.settled, self._run, self.settle)
+
+    def _run(self) -> "GraphDelta":
+        graph, followers = self.graph, self.graph.followers
+        followers.refuse_within_batch()
+        if graph.claim is not None:
+            graph.claim.refuse_others(self.claim)
+        if followers.batches:
+            followers.settle()
+        graph.batch_began = time.perf_counter()
+        if self.after is not None:
+            graph.seq = self.after
+        if self.seq is not None:
+            check_seq(self.seq, graph.seq)
+        self.delta = delta = stage_batch(graph, self._events, self.seq, trusted=self._trusted)
+        self.seq = delta.seq
+        self._views = views = followers.begin(self)
+        native = [view.native for view in views if view.native is not None]
+        readers = None if self.claim is None else self.claim.readers
+        try:
+            _core.within(followers.within, graph.native.apply, delta.native, native, graph, self, readers)
+        except Exception as error:
+            if self._interrupt is not None:
+                raise self._interrupt from error
+            raise
+        if graph.measurement.wanted:
+            graph.measurement.take(partial(measure_parts, graph))
+        broken = self._finish() or self._broken
+        if broken is not None:
+            raise broken
+        return delta
+
+    def settle(self) -> None:
+        """Abandons or finishes the batch, after an exception."""
+        followers = self.graph.followers
+        if self.committed:
+            self._finish()
+        elif followers.waits(self):
+            self.abandon_views()
+            followers.forget(self)
+
+    def _finish(self) -> BaseException | None:
+        """Shows and tells what is left of that; the first interrupt or failure of a view that was told."""
+        followers = self.graph.followers
+        if self._shown < len(self._views):
+            _core.within(followers.within, self.commit_views)
+        if self._tell is not None:
+            assert self.delta is not None
+            if self._caller is None:
+                self._caller = self._tell(self.delta)
+            # The next step and the call are one: nobody is told twice, or not at all.
+            _core.within(followers.telling, next, self._caller, None)
+        return followers.publish()
+
+    # -- called by the native core
+
+    def prepare_views(self) -> None:
+        """Does everything that may fail. The store has prepared, so that views can read its lists as they are
+        before and after the batch.
+        """
+        delta = self.delta
+        assert delta is not None
+        for view in self._views:
+            self._begun += 1
+            try:
+                view.prepare(delta)
+            except Exception as error:
+                if not isinstance(error, InputError):
+                    self.graph.followers.note_failure(view, error)
+                raise
+        if self._on_staged is not None:
+            self._on_staged(delta)
+
+    def abandon_views(self) -> None:
+        """Has the views discard what they have prepared."""
+        while self._abandoned < self._begun:
+            view = self._views[self._abandoned]
+            try:
+                assert self.delta is not None
+                view.abandon(self.delta)
+            except Exception:
+                _logger.exception("the view %r failed to abandon a batch", view.name)
+            except BaseException as late:
+                self._interrupt = self._interrupt or late
+            self._abandoned += 1
+
+    def commit_views(self) -> None:
+        """Has the views become what they have prepared. One that raises is called once more: it may have been
+        interrupted.
+        """
+        delta = self.delta
+        assert delta is not None
+        while self._shown < len(self._views):
+            view = self._views[self._shown]
+            try:
+                delta.note_update(view, view.commit(delta))
+            except BaseException as error:
+                self._broken = self._broken or self._explain(view, error, "committed it, and is out of date")
+                if not self._again:
+                    self._again = True
+                    continue
+            self._again = False
+            self._shown += 1
+
+    def publish_views(self) -> BaseException | None:
+        """Has the views tell their subscribers. One that is interrupted is called once more. Returns the
+        first interrupt or failure.
+        """
+        delta = self.delta
+        assert delta is not None
+        while self._published < len(self._views):
+            view = self._views[self._published]
+            try:
+                view.publish(delta)
+            except BaseException as error:
+                self._deaf = self._deaf or self._explain(view, error, "told of it")
+                if not self._again and not isinstance(error, Exception):
+                    self._again = True
+                    continue
+            self._again = False
+            self._published += 1
+        return self._deaf
+
+    def _explain(self, view: "View", error: BaseException, when: str) -> BaseException:
+        """Interrupts unchanged; any other error wrapped in one that says that the batch was applied, so that
+        no caller takes it for a refused batch.
+        """
+        if not isinstance(error, Exception):
+            return error
+        self.graph.followers.note_failure(view, error)
+        explained = LiveGNNError(
+            f"a batch was applied, but the view {view.name!r} failed as it {when}: {error}"
+        )
+        explained.__cause__ = error
+        return explained

@@ -1,0 +1,39 @@
+"""One batch of the log while the loop applies it, so that one that was interrupted can be finished."""
+
+from livegnn.events import Events
+from livegnn.graph import Transaction
+from livegnn.log import Batch, Rejection
+
+
+class Turn:
+    """The entries that end at `ends`, as one batch.
+
+    began: when, on the loop's clock. records: whether the log may have its boundaries. recorded: whether it
+    is known to. transaction: the last attempt to apply it. counted, woken: what was done since it is visible.
+    """
+
+    __slots__ = (
+        "batch",
+        "began",
+        "counted",
+        "ends",
+        "events",
+        "recorded",
+        "records",
+        "rejection",
+        "transaction",
+        "woken",
+    )
+
+    def __init__(
+        self, batch: Batch, ends: list[int], events: Events, rejection: Rejection | None, began: float
+    ) -> None:
+        self.batch, self.ends, self.events, self.rejection = batch, ends, events, rejection
+        self.began = began
+        self.transaction: Transaction | None = None
+        self.records = self.recorded = self.counted = self.woken = False
+
+    @property
+    def visible(self) -> bool:
+        """Whether the graph shows it."""
+        return self.transaction is not None and self.transaction.committed
