@@ -1,7 +1,9 @@
 """Who is told of batches: after all views show them, each in its turn, and whatever another one raises."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Convolution, Model
 from livegnn.runtime import Change, Runtime
 from streams import WIDTH, make_graph, make_model
+from waiting import PATIENCE
 
 
 @pytest.fixture
@@ -135,6 +138,36 @@ def test_an_interrupt_in_the_loop_leaves_the_batch_recorded_and_applied_once(
     runtime.append(some_change(rng))
     assert runtime.step()
     assert [tuple(batch) for batch in log.batches(0)] == [(0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "error", [InputError, SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError, StopIteration]
+)
+def test_whatever_a_subscriber_raises_in_the_loop_is_counted_and_the_loop_goes_on(
+    rng: np.random.Generator, log: SqliteLog, error: type[BaseException]
+) -> None:
+    """`sys.exit` in a subscriber ended the loop."""
+    graph = make_graph()
+    runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    told: list[int] = []
+
+    def leave(update: object) -> None:
+        raise error
+
+    runtime.engine.subscribe(leave)
+    runtime.engine.subscribe(lambda update: told.append(update.seq))
+    runtime.subscribe(leave, on_end=lambda: leave(None))
+    runtime.subscribe(lambda change: told.append(change.seq))
+    runtime.start()
+    for _ in range(2):
+        runtime.wait(runtime.append(some_change(rng)), PATIENCE)
+    runtime.wait(runtime.append(some_change(rng)), PATIENCE)
+    assert runtime.failure is None
+    runtime._errands.ask(lambda: None)  # all were told of the last batch
+    assert told == [1, 1, 2, 2, 3, 3]
+    assert runtime.subscriber_failures == 6
+    with suppress(error):  # who stops it is another thread, and the end is told there
+        runtime.stop()
 
 
 def test_a_subscriber_that_waits_for_its_own_loop_is_told_so(

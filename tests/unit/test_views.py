@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from livegnn.types import State
 from mirror import frozen
 from streams import make_graph, make_model, make_overflow, make_stream
+from waiting import PATIENCE
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "views.md").read_text(encoding="utf-8")
 HEADER = (Path(__file__).parents[2] / "cpp" / "views" / "degree_histogram.h").read_text(encoding="utf-8")
@@ -307,6 +309,105 @@ def test_a_runtime_ends_where_a_view_fails_and_applies_nothing_twice(log: Sqlite
     assert weights is not None
     assert weights.tolist() == [4.0]
     assert not runtime.step()
+
+
+class Unwilling(Picky):
+    """Refuses everything for a while, as one whose store does not answer."""
+
+    name = "unwilling"
+    refuses = False
+    counted = 0
+
+    def prepare(self, change: GraphDelta) -> None:
+        super().prepare(change)
+        self._next = self.counted + change.num_events
+        if self.refuses:
+            raise lg.InputError("not now")
+
+    def commit(self, change: GraphDelta) -> None:
+        super().commit(change)
+        self.counted = self._next
+
+
+@pytest.mark.parametrize("threaded", [True, False])
+def test_a_view_that_refuses_for_a_while_has_entries_refused_and_nothing_else(
+    log: SqliteLog, threaded: bool
+) -> None:
+    """The batch without events that stands for a refused entry was shown to it too, and ended the loop."""
+    graph = make_graph()
+    unwilling, other = Unwilling(graph, forbidden=-1), Picky(graph, forbidden=-1)
+    other.name = "other"
+    runtime = Runtime(log, graph, unwilling, other)
+    if threaded:
+        runtime.start()
+
+    def append(*ids: int) -> None:
+        for id in ids:
+            seq = runtime.append(lg.Events().add_nodes(id))
+        if threaded:
+            runtime.wait(seq, PATIENCE)
+        while not threaded and runtime.step():
+            pass
+
+    append(50)
+    unwilling.refuses = True
+    append(51, 52)
+    append(53)
+    unwilling.refuses = False
+    append(54)
+    assert runtime.failure is None
+    assert graph.contains([50, 51, 52, 53, 54]).tolist() == [True, False, False, False, True]
+    assert [(one.seq, one.error, one.message) for one in log.rejections()] == [
+        (seq, "InputError", "not now") for seq in (2, 3, 4)
+    ]
+    assert (unwilling.counted, runtime.seq, graph.seq) == (2, 5, 5)
+    assert unwilling.told.count("commit") == unwilling.told.count("publish") == 2
+    assert other.told.count("commit") == other.told.count("publish") == 5
+    runtime.stop()
+
+
+@pytest.mark.parametrize("when", ["prepare", "commit", "publish"])
+@pytest.mark.parametrize("policy", ["stop", "rebuild"])
+def test_a_view_that_exits_in_the_loop_has_failed_as_with_any_other_exception(
+    log: SqliteLog, when: str, policy: str
+) -> None:
+    graph = make_graph()
+
+    class Exiting(View):
+        name = "exiting"
+
+        def __init__(self, graph: lg.Graph, state: object = None) -> None:
+            super().__init__(graph)
+            graph.attach(self)
+
+    def leave(change: GraphDelta) -> None:
+        raise SystemExit(3)
+
+    exiting = Exiting(graph)
+    setattr(exiting, when, leave)
+    runtime = Runtime(
+        log,
+        graph,
+        exiting,
+        when_view_fails=policy,
+        factories={"exiting": Exiting},  # type: ignore[arg-type]
+    )
+    runtime.start()
+    if policy == "rebuild":
+        assert runtime.wait(runtime.append(lg.Events().add_nodes(50)), PATIENCE) == 1
+        assert runtime.wait(runtime.append(lg.Events().add_nodes(51)), PATIENCE) == 2
+        runtime._errands.ask(lambda: None)
+        assert runtime.failure is None
+        assert runtime.views["exiting"] is not exiting
+    else:
+        seq = runtime.append(lg.Events().add_nodes(50))
+        with suppress(lg.LiveGNNError):
+            runtime.wait(seq, PATIENCE)
+        assert runtime._thread is not None
+        runtime._thread.join(PATIENCE)
+        assert "the view 'exiting'" in str(runtime.failure)
+        assert "SystemExit(3)" in str(runtime.failure)
+    runtime.stop()
 
 
 def test_what_if_asks_no_view() -> None:

@@ -73,7 +73,18 @@ class GraphDelta:
     keeping the object is cheap.
     """
 
-    __slots__ = ("__weakref__", "_graph", "_told", "_updates", "events", "native", "pin", "seq", "trusted")
+    __slots__ = (
+        "__weakref__",
+        "_graph",
+        "_told",
+        "_updates",
+        "events",
+        "native",
+        "pin",
+        "seq",
+        "sheltered",
+        "trusted",
+    )
 
     def __init__(
         self,
@@ -91,6 +102,8 @@ class GraphDelta:
         self.events = events
         self.pin = pin
         """Keeps the texts of all ids that the batch names."""
+        self.sheltered = False
+        """Whether it is applied in a thread to which nothing comes from outside, such as the loop's."""
         self.trusted = trusted
         """Whether the batch was accepted before, so that no view may refuse it because of its results."""
         self._updates: dict[weakref.ref[View], object] = {}  # weak: a delta must not keep views alive
@@ -115,7 +128,7 @@ class GraphDelta:
         interrupted, goes on where that was left.
 
         on_failure: called for an exception that a callback has raised. What is no `Exception`, an interrupt,
-        is raised when all were called.
+        is raised when all were called, unless the batch is `sheltered`.
         """
         asked = iter(tuple(callbacks))
         begun = self._told.setdefault(weakref.ref(teller), (asked, map(operator.call, asked, repeat(said))))
@@ -124,10 +137,11 @@ class GraphDelta:
         while operator.length_hint(left):
             try:
                 next(calls)  # takes a callback and calls it: nothing comes between the two
-            except Exception as error:
-                on_failure(said, error)
             except BaseException as error:
-                interrupt = interrupt or error
+                if self.sheltered or isinstance(error, Exception):
+                    on_failure(said, error)
+                else:
+                    interrupt = interrupt or error
         if interrupt is not None:
             raise interrupt
 

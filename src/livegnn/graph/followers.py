@@ -27,7 +27,7 @@ class Followers:
         self.batches: deque[Transaction] = deque()  # those that are not told of yet, in order
         self.within = _core.Section()  # in which a batch is prepared and not yet committed in all views
         self.telling = _core.Section()  # in which callers and subscribers are told
-        self.failed: list[tuple[View, Exception]] = []  # views that made the last batch fail, and how
+        self.failed: list[tuple[View, BaseException]] = []  # views that made the last batch fail, and how
 
     def attach(self, graph: "Graph", view: View) -> None:
         """Adds a view at the end; a view that is attached already moves there."""
@@ -92,7 +92,7 @@ class Followers:
             for batch in tuple(self.batches):
                 batch.settle()
 
-    def note_failure(self, view: View, error: Exception) -> None:
+    def note_failure(self, view: View, error: BaseException) -> None:
         """Notes a view that made the last batch fail."""
         self.failed.append((view, error))
 

@@ -37,7 +37,9 @@ class Transaction:
 
     after: the sequence number before the batch, by default the graph's. tell: makes an iterator whose next
     step tells the caller, by a call that nothing comes before, such as `map(on_committed, iter([change]))`.
-    claim: of whoever applies it.
+    claim: of whoever applies it. rejects: the batch has no events, and stands for an entry that was refused:
+    a view that refuses it too is passed over. sheltered: it runs in a thread to which nothing comes from
+    outside, so an interrupt, such as a `SystemExit`, is a failure of the view or subscriber that raises it.
     """
 
     committed = False
@@ -62,10 +64,13 @@ class Transaction:
         tell: "Callable[[GraphDelta], Iterator[object]] | None" = None,
         trusted: bool = False,
         claim: "Claim | None" = None,
+        rejects: bool = False,
+        sheltered: bool = False,
     ) -> None:
         self.graph, self._events, self.seq, self.after = graph, events, seq, after
         self._on_staged, self._tell = on_staged, tell
         self._trusted, self.claim = trusted, claim
+        self._rejects, self._sheltered = rejects, sheltered
 
     def run(self) -> "GraphDelta":
         """Applies the batch, with `Graph.writer`. Raises what `Graph.apply` raises."""
@@ -85,6 +90,7 @@ class Transaction:
             check_seq(self.seq, graph.seq)
         self.delta = delta = stage_batch(graph, self._events, self.seq, trusted=self._trusted)
         self.seq = delta.seq
+        delta.sheltered = self._sheltered
         self._views = views = followers.begin(self)
         native = [view.native for view in views if view.native is not None]
         readers = None if self.claim is None else self.claim.readers
@@ -131,16 +137,36 @@ class Transaction:
         """
         delta = self.delta
         assert delta is not None
-        for view in self._views:
+        while self._begun < len(self._views):
+            view = self._views[self._begun]
             self._begun += 1
             try:
                 view.prepare(delta)
-            except Exception as error:
-                if not isinstance(error, InputError):
-                    self.graph.followers.note_failure(view, error)
-                raise
+            except InputError:
+                if not self._rejects or view.native is not None:
+                    raise
+                self._pass_over(view)
+            except BaseException as error:
+                if not self._is_failure(error):
+                    raise
+                self.graph.followers.note_failure(view, error)
+                if isinstance(error, Exception):
+                    raise
+                raise LiveGNNError(
+                    f"the view {view.name!r} ended as it prepared a batch: {error!r}"
+                ) from error
         if self._on_staged is not None:
             self._on_staged(delta)
+
+    def _pass_over(self, view: "View") -> None:
+        """Goes on without a view for this batch, in which nothing changes."""
+        assert self.delta is not None
+        view.abandon(self.delta)
+        self._views = [one for one in self._views if one is not view]
+        self._begun -= 1
+
+    def _is_failure(self, error: BaseException) -> bool:
+        return self._sheltered or isinstance(error, Exception)
 
     def abandon_views(self) -> None:
         """Has the views discard what they have prepared."""
@@ -149,10 +175,11 @@ class Transaction:
             try:
                 assert self.delta is not None
                 view.abandon(self.delta)
-            except Exception:
-                _logger.exception("the view %r failed to abandon a batch", view.name)
             except BaseException as late:
-                self._interrupt = self._interrupt or late
+                if self._is_failure(late):
+                    _logger.exception("the view %r failed to abandon a batch", view.name)
+                else:
+                    self._interrupt = self._interrupt or late
             self._abandoned += 1
 
     def commit_views(self) -> None:
@@ -185,7 +212,7 @@ class Transaction:
                 view.publish(delta)
             except BaseException as error:
                 self._deaf = self._deaf or self._explain(view, error, "told of it")
-                if not self._again and not isinstance(error, Exception):
+                if not self._again and not self._is_failure(error):
                     self._again = True
                     continue
             self._again = False
@@ -196,11 +223,12 @@ class Transaction:
         """Interrupts unchanged; any other error wrapped in one that says that the batch was applied, so that
         no caller takes it for a refused batch.
         """
-        if not isinstance(error, Exception):
+        if not self._is_failure(error):
             return error
         self.graph.followers.note_failure(view, error)
         explained = LiveGNNError(
-            f"a batch was applied, but the view {view.name!r} failed as it {when}: {error}"
+            f"a batch was applied, but the view {view.name!r} failed as it {when}: "
+            + (str(error) if isinstance(error, Exception) else repr(error))
         )
         explained.__cause__ = error
         return explained

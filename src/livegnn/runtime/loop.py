@@ -379,8 +379,16 @@ class Loop(Intake):
             tell=lambda change: map(self._show, iter((turn,)), iter((change,))),
             trusted=turn.recorded,
             claim=self._claim,
+            rejects=turn.rejection is not None,
+            sheltered=self._is_sheltered(),
         )
         turn.transaction.run()
+
+    def _is_sheltered(self) -> bool:
+        """Whether this is the loop's own thread, to which no signal comes: what raises a `SystemExit` there
+        is a view or a subscriber.
+        """
+        return threading.current_thread() is self._thread
 
     def _settle_turn(self) -> None:
         """Finishes the batch that an exception from outside has left: one that was recorded is applied."""

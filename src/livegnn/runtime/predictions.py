@@ -299,7 +299,9 @@ class Runtime(Loop):
         for callback in callbacks:
             try:
                 callback(switch)
-            except Exception:
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and not self._is_sheltered():
+                    raise
                 self._subscriber_failures += 1
                 _logger.exception("a subscriber to the switch to %r failed", switch.model)
 
@@ -348,6 +350,8 @@ class Runtime(Loop):
         for callback in callbacks:
             try:
                 callback()
-            except Exception:
+            except BaseException as error:
+                if isinstance(error, KeyboardInterrupt) and not self._is_sheltered():
+                    raise
                 self._subscriber_failures += 1
                 _logger.exception("a subscriber to the end of the loop failed")
