@@ -28,7 +28,7 @@ from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events
 from livegnn.log.bad_messages import store_bad
-from livegnn.log.binding import bind_properties, bound_properties, new_properties
+from livegnn.log.binding import bind_properties, new_properties
 from livegnn.log.checksums import add_checksum
 from livegnn.log.consumers import read_positions
 from livegnn.log.database import (
