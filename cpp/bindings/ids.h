@@ -1,11 +1,14 @@
 // Conversions of the user's ids: integers, or texts if the graph's ids are texts.
 #pragma once
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
+#include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -39,18 +42,49 @@ inline std::string utf8(const uint32_t* text, size_t width) {
   return out;
 }
 
-// Ids as input: integers (also the internal numbers of texts), or texts as NumPy's code points.
-using GivenIds = std::variant<In<int64_t>, InRows<uint32_t>>;
+// Texts of any lengths: their UTF-8 with a NUL between them, and where each begins; one place more says where another
+// would begin after the last.
+using GivenTexts = std::pair<nb::bytes, In<int64_t>>;
+
+class TextsView {
+ public:
+  // Throws std::invalid_argument for places that are not within the bytes, or not in order.
+  explicit TextsView(const GivenTexts& given)
+      : bytes_(given.first.c_str()), places_(given.second.data()), count_(given.second.shape(0)) {
+    const auto size = static_cast<int64_t>(given.first.size());
+    bool right = count_ > 0 && places_[0] >= 0 && places_[count_ - 1] <= size + 1;
+    for (size_t i = 1; i < count_; ++i) right = right && places_[i - 1] < places_[i];
+    if (!right) throw std::invalid_argument("texts must lie one after the other within their bytes");
+    --count_;
+  }
+  size_t size() const { return count_; }
+  std::string_view operator()(size_t i) const { return text_at(bytes_, places_, i); }
+  static std::string_view text_at(const char* bytes, const int64_t* places, size_t i) {
+    return {bytes + places[i], static_cast<size_t>(places[i + 1] - places[i] - 1)};
+  }
+
+ private:
+  const char* bytes_;
+  const int64_t* places_;
+  size_t count_;
+};
+
+// Ids as input: integers (also the internal numbers of texts), texts as NumPy's code points, or as bytes and places.
+using GivenIds = std::variant<In<int64_t>, InRows<uint32_t>, GivenTexts>;
 
 inline size_t count_of(const GivenIds& ids) {
-  return std::visit([](const auto& given) { return given.shape(0); }, ids);
+  if (const auto* texts = std::get_if<GivenTexts>(&ids)) return TextsView(*texts).size();
+  if (const auto* numbers = std::get_if<In<int64_t>>(&ids)) return numbers->shape(0);
+  return std::get<InRows<uint32_t>>(ids).shape(0);
 }
 
 // Call it inside a read (locks.h).
 inline int64_t number_of(const Graph& graph, const GivenIds& ids, size_t i) {
   if (const auto* numbers = std::get_if<In<int64_t>>(&ids)) return numbers->data()[i];
-  const auto& texts = std::get<InRows<uint32_t>>(ids);
   if (graph.texts == nullptr) return kNoId;
+  if (const auto* given = std::get_if<GivenTexts>(&ids))  // as `count_of` has checked them
+    return graph.texts->find(TextsView::text_at(given->first.c_str(), given->second.data(), i));
+  const auto& texts = std::get<InRows<uint32_t>>(ids);
   return graph.texts->find(utf8(texts.data() + i * texts.shape(1), texts.shape(1)));
 }
 

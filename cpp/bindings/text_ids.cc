@@ -16,29 +16,46 @@
 #include "bindings/module.h"
 
 namespace livegnn::bindings {
+namespace {
+
+auto code_points(const InRows<uint32_t>& texts) {
+  return [from = texts.data(), width = texts.shape(1)](size_t i) { return utf8(from + i * width, width); };
+}
+
+// The numbers of `count` texts: `call(count, text_at, out)` finds them.
+template <class TextAt, class Call>
+Out<int64_t> numbers_of(size_t count, const TextAt& text_at, const Call& call) {
+  auto out = array<int64_t>(count);
+  run(count > TextIds::kAtOnce, [&] { call(count, [&](size_t i) { return text_at(i); }, out.data()); });
+  return out;
+}
+
+}  // namespace
 
 void bind_text_ids(nb::module_& module) {
   nb::class_<TextIds>(module, "TextIds")
       .def(nb::init<>())
       .def("intern",
            [](TextIds& self, InRows<uint32_t> texts) {
-             auto out = array<int64_t>(texts.shape(0));
-             const uint32_t* from = texts.data();
-             const size_t width = texts.shape(1);
-             run(texts.shape(0) > TextIds::kAtOnce, [&] {
-               self.intern(texts.shape(0), [&](size_t i) { return utf8(from + i * width, width); }, out.data());
-             });
-             return out;
+             return numbers_of(texts.shape(0), code_points(texts),
+                               [&](size_t n, auto text, int64_t* out) { self.intern(n, text, out); });
+           })
+      .def("intern",
+           [](TextIds& self, const GivenTexts& given) {
+             const TextsView texts(given);
+             return numbers_of(texts.size(), texts,
+                               [&](size_t n, auto text, int64_t* out) { self.intern(n, text, out); });
            })
       .def("find",
            [](const TextIds& self, InRows<uint32_t> texts) {
-             auto out = array<int64_t>(texts.shape(0));
-             const uint32_t* from = texts.data();
-             const size_t width = texts.shape(1);
-             run(texts.shape(0) > TextIds::kAtOnce, [&] {
-               self.find(texts.shape(0), [&](size_t i) { return utf8(from + i * width, width); }, out.data());
-             });
-             return out;
+             return numbers_of(texts.shape(0), code_points(texts),
+                               [&](size_t n, auto text, int64_t* out) { self.find(n, text, out); });
+           })
+      .def("find",
+           [](const TextIds& self, const GivenTexts& given) {
+             const TextsView texts(given);
+             return numbers_of(texts.size(), texts,
+                               [&](size_t n, auto text, int64_t* out) { self.find(n, text, out); });
            })
       .def("texts",
            [](const TextIds& self, In<int64_t> numbers) {
