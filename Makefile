@@ -14,7 +14,7 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 # A step that failed is taken again.
 .DELETE_ON_ERROR:
 
-.PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild explore format bench bench-native churn \
+.PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild hurt explore format bench bench-native churn \
   hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine compile-cpp-sanitized model clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
@@ -168,6 +168,9 @@ imports-oldest:  ## the same modules with the oldest PyTorch that imports them, 
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
+
+hurt: $(VENV)/installed-test  ## how long others wait while a server reads what is made to hurt; commit what it writes
+	$(BIN)/python tests/hurt.py
 
 HOURS ?= 1
 explore: $(VENV)/installed-test compile-cpp-sanitized  ## new random cases for HOURS; finds are kept in build/explore

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, SupportsIndex, cast
 import numpy as np
 
 from livegnn.errors import InputError
+from livegnn.texts import Texts
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
@@ -130,10 +131,12 @@ def check_unrounded(array: "Shaped[NDArray[np.generic], '...']", name: str) -> N
         )
 
 
-def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic], '...']":
-    """Ids as an array; a single id becomes an array of length 1. Raises `InputError`."""
+def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic], '...'] | Texts":
+    """Ids as an array, or texts as they are; a single id is an array of length 1. Raises `InputError`."""
     if type(value) is list and len(value) == 1 and type(value[0]) is int and 0 <= value[0] < 2**63:
         return np.array(value)  # the most frequent question takes a microsecond less
+    if isinstance(value, Texts):
+        return value
     if isinstance(value, (str, list, tuple)):
         check_lengths([value] if isinstance(value, str) else value, name)
     array = plain_numbers(np.atleast_1d(as_array(value, name, "integers or text")))
@@ -195,7 +198,7 @@ def as_text(
 
 def one_id(value: object) -> "Shaped[NDArray[np.generic], '1']":
     """An id as an array of length 1. Raises `InputError` if there is not exactly one."""
-    asked = listed_ids(value)
+    asked = np.asarray(listed_ids(value))
     if asked.shape != (1,):
         raise InputError(f"expected the id of one node, got {quoted(value)}")
     return asked

@@ -33,6 +33,10 @@ class InputError(LiveGNNError, ValueError):
         super().__init__(shortened(message))
 
 
+class TooLargeError(InputError):
+    """What is larger than may be read, or answered, at once. Its message says how to ask for it in parts."""
+
+
 class UnknownNodeError(InputError):
     """An id of a node that is not in the graph, or was removed from it."""
 

@@ -48,6 +48,7 @@ def serve(deployment: DeploymentFile) -> None:
     from livegnn.deployment.snapshots import start_snapshots
     from livegnn.server import create_app, listen
     from livegnn.server import serve as serve_app
+    from livegnn.server.bodies import Limits
 
     settings = Deployment.read(deployment)
     # A second server must not touch the files of the first, so the address comes before the log.
@@ -57,12 +58,13 @@ def serve(deployment: DeploymentFile) -> None:
             opened.callback(runtime.log.close)
             opened.callback(runtime.stop)
             runtime.start()
+            limits = Limits(settings.server.largest_json_bytes, settings.server.largest_body_bytes)
             start_snapshots(runtime)
             for source in settings.connect(runtime):
                 opened.callback(source.stop)
                 source.start()
             serve_app(
-                create_app(runtime),
+                create_app(runtime, limits=limits),
                 listener,
                 until_failure=settings.server.when_failed == "exit",
                 ready=lambda address: typer.echo(f"event {runtime.seq}, listening at {address}"),

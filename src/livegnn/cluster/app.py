@@ -7,7 +7,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from livegnn.server.bodies import media_type_of, parse, read_body, to_json
+from livegnn.server.bodies import Limits, media_type_of, parse, read_body, to_json
 from livegnn.workers import WorkerPlan
 from livegnn.workers.front import create_front
 
@@ -37,7 +37,8 @@ def create_cluster_app(cluster: "Cluster", plan: WorkerPlan) -> "FastAPI":
 
     @app.post("/v1/replicas")
     async def replicate(request: Request) -> Response:
-        wanted = parse(ReplicasRequest, await read_body(request), media_type_of(request))
+        body = await read_body(request, Limits().objects, "send two numbers")
+        wanted = parse(ReplicasRequest, body, media_type_of(request))
         await run_in_threadpool(cluster.replicate, wanted.serving_worker, wanted.replicas)
         return to_json(wanted.model_dump())
 

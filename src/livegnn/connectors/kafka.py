@@ -13,7 +13,8 @@ from typing import Final, get_args
 
 from livegnn.connectors.partitions import Arrived, Begin, Partitions, Unreachable, check_place
 from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError
-from livegnn.events import Events
+from livegnn.events import Events, json_lines
+from livegnn.events.builder import from_chunks
 from livegnn.log import Appended, Origin
 from livegnn.log.kafka.connection import Connection, Settings
 from livegnn.log.origins import check_origin
@@ -218,7 +219,7 @@ def _decode(value: bytes | None) -> Events | InputError:
     if len(value) > _LARGEST:
         return InputError(f"a message must have at most {_LARGEST:,} bytes, got {len(value):,}")
     try:
-        return Events.from_json_lines(value)
+        return from_chunks(json_lines.decode(value, json_lines.STRANGERS))
     except InputError as error:
         return error
     except Exception as error:

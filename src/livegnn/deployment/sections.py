@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast, get_args
 
-from livegnn.arguments import share
+from livegnn.arguments import share, whole
 from livegnn.deployment.parsing import import_factory
 from livegnn.errors import InputError
 from livegnn.expiry import ExpiryPolicy
@@ -281,16 +281,21 @@ class RuntimeSection:
 class ServerSection:
     """`[server]`: the address to listen at; port 0 is any free one. when_failed: what the process does when a
     batch could not be applied and the loop has ended: "exit" with status 1, or "wait" and answer reads, which
-    are marked as stale.
+    are marked as stale. largest_json_bytes: of JSON that becomes Python objects as a whole, a body or a line
+    of events. largest_body_bytes: of a body of events, which is read line by line.
     """
 
     host: str = "127.0.0.1"
     port: int = 8080
     when_failed: str = "exit"
+    largest_json_bytes: int = 2**20
+    largest_body_bytes: int = 8 * 2**20
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InputError(f"port must be from 0 to 65535, got {self.port}")
+        whole(self.largest_json_bytes, "largest_json_bytes", 1024)
+        whole(self.largest_body_bytes, "largest_body_bytes", 1024)
         if self.when_failed not in ("exit", "wait"):
             raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
 

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from livegnn.arguments import check_lengths
 from livegnn.errors import InputError
-from livegnn.events.chunk import EDGE_KINDS, to_edge_type
+from livegnn.events.chunk import EDGE_KINDS, to_edge_type, to_texts
 from livegnn.events.json_lines import FIELDS, NAMES
+from livegnn.texts import Texts
 from livegnn.types import EdgeType, Ids, NodeType
 from livegnn.wording import quoted
 
@@ -33,6 +33,7 @@ COLUMNS: Final = (
     "node_type",
 )
 _SEPARATOR: Final = "\x1f"
+_AT_ONCE: Final = 65_536  # texts that are Python objects at a time
 
 
 def decode(table: pa.Table | pa.RecordBatch, events: "Events") -> None:
@@ -167,13 +168,14 @@ def _first(rows: dict[str, pa.Array], name: str) -> object:
     return rows[name][0].as_py() if name in rows else None
 
 
-def _ids(column: pa.Array) -> Ids:
+def _ids(column: pa.Array) -> Ids | Texts:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return Texts.join(
+            to_texts(column.slice(at, _AT_ONCE).to_pylist()) for at in range(0, len(column), _AT_ONCE)
+        )
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        texts = column.to_pylist()
-        check_lengths(texts, "ids")
-        return np.array(texts, dtype=np.str_)
     if not pa.types.is_integer(column.type):
         raise InputError(f"ids must be integers or text, got {column.type}")
     ids: Ids = column.to_numpy(zero_copy_only=False)

@@ -18,6 +18,7 @@ import numpy as np
 
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events.chunk import EDGE_KINDS, KINDS, Chunk
+from livegnn.texts import Texts
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, Ids, NodeType
 from livegnn.wording import quoted
 
@@ -91,16 +92,18 @@ def _version_of(chunks: Sequence[Chunk]) -> int:
     return 2 if any(chunk.x is not None and chunk.kind in EDGE_KINDS for chunk in chunks) else 1
 
 
-def encode_ids(ids: "Shaped[Ids, 'events']") -> bytes:
+def encode_ids(ids: "Shaped[Ids, 'events'] | Texts") -> bytes:
     """Integer ids as int64; text ids as a length and their UTF-8."""
-    if ids.dtype.kind != "U":
+    if not isinstance(ids, Texts) and ids.dtype.kind != "U":
         return ids.astype("<i8", copy=False).tobytes()
     text = encode_text(ids)
     return _U32.pack(len(text)) + text
 
 
-def encode_text(ids: "Shaped[Ids, 'events']") -> bytes:
+def encode_text(ids: "Shaped[Ids, 'events'] | Texts") -> bytes:
     """Text ids as UTF-8 with NUL between them. Raises InputError if one holds a NUL or is not Unicode."""
+    if isinstance(ids, Texts):
+        return ids.encoded()
     text = "\0".join(ids.tolist())
     if text.count("\0") != len(ids) - 1:
         bad = next(id_ for id_ in ids.tolist() if "\0" in id_)
@@ -176,14 +179,11 @@ class _Reader:
         self.position = end
         return part
 
-    def ids(self, n: int, text: bool) -> Ids:
+    def ids(self, n: int, text: bool) -> Ids | Texts:
         if not text:
             return np.frombuffer(self.take(8 * n), dtype="<i8").astype(np.int64)
         (size,) = _U32.unpack(self.take(_U32.size))
-        ids = np.array(self.take(size).decode().split("\0"), dtype=np.str_)
-        if len(ids) != n:
-            raise ValueError(f"{len(ids)} text ids where {n} are needed")
-        return ids
+        return Texts.read(self.take(size), n)
 
     def name(self) -> str:
         (size,) = _U16.unpack(self.take(_U16.size))

@@ -21,6 +21,7 @@ from livegnn.events.chunk import (
     to_time,
     to_weight,
 )
+from livegnn.texts import Texts
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, Ids, NodeType
 from livegnn.wording import kind_of, quoted
 
@@ -268,7 +269,7 @@ def _type(chunk: Chunk) -> str:
 
 
 def _is_scalar(ids: IdsLike) -> bool:
-    return not isinstance(ids, (list, tuple)) and np.ndim(ids) == 0
+    return not isinstance(ids, (list, tuple, Texts)) and np.ndim(ids) == 0
 
 
 def _equal(a: Chunk, b: Chunk) -> bool:
@@ -278,8 +279,8 @@ def _equal(a: Chunk, b: Chunk) -> bool:
         if left is None or right is None:
             if left is not right:
                 return False
-        elif left.dtype.kind == "U":
-            if right.dtype.kind != "U" or not np.array_equal(left, right):
+        elif isinstance(left, Texts) or isinstance(right, Texts) or left.dtype.kind == "U":
+            if right.dtype.kind != "U" or left.tolist() != right.tolist():
                 return False
         elif left.dtype != right.dtype or left.shape != right.shape or left.tobytes() != right.tobytes():
             return False
@@ -294,7 +295,7 @@ def _name(chunk: Chunk, row: int) -> str:
     return f"edge {shown} -> {quoted(chunk.dst[row].item())} of type {chunk.type}"
 
 
-def _check_text(ids: Ids) -> None:
+def _check_text(ids: Ids | Texts) -> None:
     from livegnn.events.binary import encode_text
 
     encode_text(ids)

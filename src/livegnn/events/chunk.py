@@ -11,6 +11,7 @@ import numpy as np
 
 from livegnn.arguments import as_array, as_text, check_lengths, plain_numbers
 from livegnn.errors import InputError
+from livegnn.texts import Texts
 from livegnn.types import (
     DEFAULT_EDGE_TYPE,
     DEFAULT_NODE_TYPE,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from jaxtyping import Float32, Float64, Shaped, UInt32
 
-    IdsLike: TypeAlias = int | str | np.integer | Ids | Sequence[int] | Sequence[str]
+    IdsLike: TypeAlias = int | str | np.integer | Ids | Texts | Sequence[int] | Sequence[str]
     NumbersLike: TypeAlias = npt.ArrayLike
 else:
     IdsLike = NumbersLike = object
@@ -47,15 +48,15 @@ _minimum = np.minimum.reduce
 class Chunk(NamedTuple):
     """`n` events of one kind and one type, in order.
 
-    ids: the nodes, or the sources of edges, `int64[n]` or `str[n]`. dst: the targets of edges, like `ids`.
-    weight: `float32[n]`. time: `float64[n]`. x: the features of the nodes or the edges, `float32[n, width]`.
-    key: distinguishes parallel edges, `uint32[n]`. Columns that the events do not have are None.
+    ids: the nodes, or the sources of edges, `int64[n]`, `str[n]` or texts. dst: the targets of edges, like
+    `ids`. weight: `float32[n]`. time: `float64[n]`. x: the features of the nodes or the edges,
+    `float32[n, width]`. key: distinguishes parallel edges, `uint32[n]`. Absent columns are None.
     """
 
     kind: Kind
     type: NodeType | EdgeType
-    ids: "Shaped[Ids, 'events']"
-    dst: "Shaped[Ids, 'events'] | None" = None
+    ids: "Shaped[Ids, 'events'] | Texts"
+    dst: "Shaped[Ids, 'events'] | Texts | None" = None
     weight: "Float32[FloatArray, 'events'] | None" = None
     time: "Float64[DoubleArray, 'events'] | None" = None
     x: "Float32[FloatArray, 'events channels'] | None" = None
@@ -78,8 +79,13 @@ class Chunk(NamedTuple):
         return "x" if self.dst is None else "edge_attr"
 
 
-def to_ids(value: IdsLike, name: str) -> "Shaped[Ids, 'events']":
-    """`value` as `int64[n]` or `str[n]`; a scalar is one id. Raises InputError for anything else."""
+def to_ids(value: IdsLike, name: str) -> "Shaped[Ids, 'events'] | Texts":
+    """`value` as `int64[n]` or `str[n]`, or texts as they are; a scalar is one id.
+
+    Raises InputError for anything else.
+    """
+    if isinstance(value, Texts):
+        return value
     if type(value) is np.ndarray and value.dtype is _INT64 and value.ndim == 1 and value.flags.c_contiguous:
         array = value
     elif type(value) is int:
@@ -126,6 +132,13 @@ def _to_ids(value: IdsLike, name: str) -> Ids:
     if array.dtype == np.uint64 and int(array.max()) > _LARGEST_ID:
         raise InputError(f"{name} must be ids from 0 to 2^63 - 1, got {array.max()}")
     return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def to_texts(values: Sequence[str], name: str = "ids") -> Texts:
+    """`values` as texts. Raises InputError for one that is too long, holds a NUL or is not valid Unicode."""
+    check_lengths(values, name)
+    as_text(values, np.empty(0), name)
+    return Texts.of(values)
 
 
 def to_weight(value: NumbersLike, n: int) -> "Float32[FloatArray, 'events']":
@@ -234,8 +247,14 @@ def join(chunks: Sequence[Chunk]) -> Chunk:
     columns = []
     for position in range(2, len(first)):
         parts = [chunk[position] for chunk in chunks]
-        columns.append(None if parts[0] is None else np.concatenate(cast("list[FloatArray]", parts)))
+        columns.append(None if parts[0] is None else _join_columns(cast("list[FloatArray]", parts)))
     return Chunk(first.kind, first.type, *columns)  # type: ignore[arg-type]
+
+
+def _join_columns(parts: "Sequence[npt.NDArray[np.generic] | Texts]") -> "npt.NDArray[np.generic] | Texts":
+    if any(isinstance(part, Texts) for part in parts):
+        return Texts.join(parts)
+    return np.concatenate(cast("list[FloatArray]", parts))
 
 
 def _describe(array: "npt.NDArray[np.generic]") -> str:

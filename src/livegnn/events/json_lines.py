@@ -1,16 +1,19 @@
 """Events as JSON lines, one event on each line, for people, files and HTTP."""
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import orjson
 
 from livegnn.arguments import check_lengths
-from livegnn.errors import InputError
-from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind
+from livegnn.errors import InputError, TooLargeError
+from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind, join
+from livegnn.events.json_parts import check_parts
 from livegnn.events.repeated_keys import repeated_key
+from livegnn.texts import Texts
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, FloatArray, Ids
 from livegnn.wording import quoted
 
@@ -37,8 +40,24 @@ _LARGEST_KEY = 2**32 - 1
 _LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
-def decode(text: str | bytes) -> list[Chunk]:
-    """The chunks of the events in `text`. Raises an InputError that names the line."""
+_LINE: Final = re.compile(rb"[^\n]+")  # other line breaks of Unicode may occur inside a JSON string
+_NUMBERS: Final = 16_384  # of rows, and as many as four for each event, that are Python objects at a time
+
+
+class Limits(NamedTuple):
+    """What a stranger may send. line: bytes of a line, which becomes Python objects as a whole. runs: of
+    events of the same shape, each of which costs as much as many events.
+    """
+
+    line: int = 2**20
+    runs: int = 32_768
+
+
+STRANGERS: Final = Limits()
+
+
+def decode(text: str | bytes, limits: Limits | None = None) -> list[Chunk]:
+    """The chunks of the events in `text`. Raises an InputError that names the line; TooLargeError."""
     if isinstance(text, str):
         try:
             text = text.encode()
@@ -48,7 +67,7 @@ def decode(text: str | bytes) -> list[Chunk]:
             ) from error
     if not isinstance(text, bytes):
         raise InputError(f"JSON lines must be text or bytes, got {quoted(text)}: of dicts, use from_records")
-    return collect(parse_lines(text))
+    return collect(parse_lines(text, limits), limits)
 
 
 def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> list[Chunk]:
@@ -58,12 +77,27 @@ def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> list[Chunk]:
     return collect((f"events[{position}]", record) for position, record in enumerate(records))
 
 
-def parse_lines(text: bytes) -> "Iterator[tuple[str, JSON]]":
+def split_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """Each line that is not blank, with its number, from 1. One line at a time is in memory."""
+    number, last = 1, 0
+    for found in _LINE.finditer(text):
+        number += text.count(b"\n", last, found.start())
+        last = found.start()
+        line = found[0]
+        if not line.isspace():
+            yield number, line
+
+
+def parse_lines(text: bytes, limits: Limits | None = None) -> "Iterator[tuple[str, JSON]]":
     """Each line that is not blank as parsed JSON, with its place, as in "line 3". Raises InputError."""
-    # Only "\n" ends a line: other line breaks of Unicode may occur inside a JSON string.
-    for number, line in enumerate(text.split(b"\n"), start=1):
-        if not line.strip():
-            continue
+    for number, line in split_lines(text):
+        if limits is not None and len(line) > limits.line:
+            raise TooLargeError(
+                f"line {number}: a line must be at most {limits.line:,} bytes, got {len(line):,}: write "
+                "an event on each line"
+            )
+        if limits is not None:
+            check_parts(line, limits.line, f"line {number}")
         try:
             record = orjson.loads(line)
         except orjson.JSONDecodeError as error:
@@ -73,24 +107,47 @@ def parse_lines(text: bytes) -> "Iterator[tuple[str, JSON]]":
         yield f"line {number}", record
 
 
-def collect(records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]") -> list[Chunk]:
+def collect(
+    records: "Iterable[tuple[str, JSON | Mapping[str, JSON]]]", limits: Limits | None = None
+) -> list[Chunk]:
     """The chunks of events that are parsed JSON, one for each run of the same shape.
 
-    records: each with its place, which an InputError names.
+    records: each with its place, which an InputError names; they may be made one by one, and are let go of.
     """
     chunks: list[Chunk] = []
+    pieces: list[Chunk] = []  # of the last run
     run: list[Mapping[str, JSON]] = []
-    last: object = None
+    last: tuple[object, ...] | None = None
+    numbers = 0
+
+    def end_piece() -> None:
+        if run:
+            pieces.append(_to_chunk(run))
+            run.clear()
+
+    def end_run() -> None:
+        end_piece()
+        if pieces:
+            chunks.append(join(pieces))
+            pieces.clear()
+
     for place, record in records:
         shape = _check(place, record)
         assert isinstance(record, Mapping)
-        if shape != last and run:
-            chunks.append(_to_chunk(run))
-            run = []
+        if shape != last:
+            end_run()
+            if limits is not None and len(chunks) == limits.runs:
+                raise TooLargeError(
+                    f"{place}: events may change their kind, type or fields {limits.runs:,} times, got more: "
+                    "send them in parts, or those of one kind one after the other"
+                )
+        if shape != last or numbers > _NUMBERS:
+            end_piece()
+            numbers = 0
         last = shape
         run.append(record)
-    if run:
-        chunks.append(_to_chunk(run))
+        numbers += 4 + len(record.get("x", record.get("edge_attr", ())))  # type: ignore[arg-type]
+    end_run()
     return chunks
 
 
@@ -212,11 +269,11 @@ def _rows(run: list[Mapping[str, JSON]], name: str) -> FloatArray | None:
     return np.array([record[name] for record in run], dtype=np.float32)
 
 
-def _ids(values: "list[JSON]") -> Ids:
+def _ids(values: "list[JSON]") -> Ids | Texts:
     if not isinstance(values[0], str):
         return np.array(values, dtype=np.int64)
     check_lengths(values, "ids")
-    return np.array(values, dtype=np.str_)
+    return Texts.of(cast("list[str]", values))
 
 
 def encode(chunks: Iterable[Chunk]) -> str:
@@ -243,12 +300,13 @@ def _records(chunks: Iterable[Chunk]) -> Iterator[dict[str, JSON]]:
         columns: dict[str, list[JSON]] = {}
         constant: dict[str, JSON] = {"event": names[chunk.kind]}
         if isinstance(chunk.type, str):
-            columns["id"] = chunk.ids.tolist()
+            columns["id"] = cast("list[JSON]", chunk.ids.tolist())
             if chunk.type != DEFAULT_NODE_TYPE:
                 constant["node_type"] = chunk.type
         else:
             assert chunk.dst is not None
-            columns |= {"src": chunk.ids.tolist(), "dst": chunk.dst.tolist()}
+            columns["src"] = cast("list[JSON]", chunk.ids.tolist())
+            columns["dst"] = cast("list[JSON]", chunk.dst.tolist())
             if chunk.type != DEFAULT_EDGE_TYPE:
                 constant["edge_type"] = list(chunk.type)
         for name, column in (

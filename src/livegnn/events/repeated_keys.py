@@ -25,11 +25,16 @@ def repeated_key(text: bytes, content: JSON) -> str | None:
     # An escape such as \u003a is a colon in `content` but not in `text`; it could make up for a lost key.
     if b"\\u" not in text and colons == _written(content).count(b":"):
         return None
+    return find_repeated(text)
+
+
+def find_repeated(text: bytes) -> str | None:
+    """A key that an object in `text` has twice, None if there is none, or if `text` is no JSON."""
     try:
         _READER.decode(text.decode())
     except _RepeatedError as error:
         return str(error)
-    except RecursionError:
+    except (ValueError, RecursionError):
         return None  # deeply nested lists are no events, and the reader of the events refuses them
     return None
 

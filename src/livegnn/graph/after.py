@@ -34,7 +34,7 @@ class GraphAfter:
         self, ids: "ArrayLike", node_type: NodeType | None = None
     ) -> "Bool[NDArray[np.bool_], 'ids']":
         """Which of `ids` will be in the graph."""
-        found: NDArray[np.bool_] = self._indices(listed_ids(ids), node_type) != _NO_INDEX
+        found: NDArray[np.bool_] = self._indices(np.asarray(listed_ids(ids)), node_type) != _NO_INDEX
         return found
 
     def degree(
@@ -42,7 +42,7 @@ class GraphAfter:
     ) -> "Int64[IntArray, 'ids']":
         """The number of in-edges (or out-edges) nodes will have, int64 [ids]. Raises `UnknownNodeError`."""
         index, node_type = self._end(edge_type, direction)
-        nodes = self._known(listed_ids(ids), node_type)
+        nodes = self._known(np.asarray(listed_ids(ids)), node_type)
         return self._graph.native.degrees_after(index, nodes, incoming(direction))
 
     def neighbors(

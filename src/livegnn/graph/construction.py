@@ -45,7 +45,7 @@ def read_arrays(
     if num_nodes is not None:
         num_nodes = whole(num_nodes, "num_nodes", 0)
     count = num_nodes if num_nodes is not None else None if features is None else len(features)
-    names = None if ids is None else to_ids(cast("Ids", ids), "ids")
+    names = None if ids is None else np.asarray(to_ids(cast("Ids", ids), "ids"))
     if names is not None:
         _check_distinct(names)
     _check_kinds(sources, targets, names, count)

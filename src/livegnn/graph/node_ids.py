@@ -14,6 +14,7 @@ import numpy as np
 from livegnn import _core
 from livegnn.arguments import listed_ids
 from livegnn.errors import InputError, UnknownNodeError
+from livegnn.texts import Texts
 from livegnn.types import Ids, IntArray
 
 if TYPE_CHECKING:
@@ -48,35 +49,39 @@ class NodeIds:
         return np.array(names, dtype=np.str_) if isinstance(names, list) else names
 
     def given(
-        self, ids: "Shaped[NDArray[np.generic], '...']"
-    ) -> "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...']":
-        """Ids in the form that reads of the native core take: integers, or code points of texts."""
+        self, ids: "Shaped[NDArray[np.generic], '...'] | Texts"
+    ) -> "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...'] | tuple[bytes, IntArray]":
+        """Ids in the form that reads of the native core take: integers, or texts in one of two forms."""
         ids = self._as_listed(ids)
-        return self._integers(ids) if self.texts is None else _code_points(ids)
+        return self._integers(ids) if self.texts is None else _as_texts(ids)
 
     def to_numbers(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
         """The internal numbers of ids that may or may not be known."""
         listed = self._as_listed(listed_ids(ids))
-        return self._integers(listed) if self.texts is None else self.texts.find(_code_points(listed))
+        return self._integers(listed) if self.texts is None else self.texts.find(_as_texts(listed))
 
-    def intern(self, ids: "Shaped[Ids, 'ids']") -> "Int64[IntArray, 'ids']":
+    def intern(self, ids: "Shaped[Ids, 'ids'] | Texts") -> "Int64[IntArray, 'ids']":
         """The internal numbers of ids; a new text gets a number. Pin first, or it may be freed at once."""
         if self.texts is not None:
-            return self.texts.intern(_code_points(ids))
-        if ids.dtype.kind != "i":
+            return self.texts.intern(_as_texts(ids))
+        if isinstance(ids, Texts) or ids.dtype.kind != "i":
             raise InputError(f"this graph's ids are integers, got {ids.dtype}")
         return cast("IntArray", ids)
 
-    def _as_listed(self, ids: "NDArray[np.generic]") -> "NDArray[np.generic]":
+    def _as_listed(self, ids: "NDArray[np.generic] | Texts") -> "NDArray[np.generic] | Texts":
         if ids.ndim != 1:
             raise InputError(f"ids must be one id or a list of ids, got an array of shape {list(ids.shape)}")
         # The dtype of an empty list says nothing about ids.
         return ids if len(ids) else np.empty(0, dtype=np.int64 if self.texts is None else np.str_)
 
-    def _integers(self, ids: "NDArray[np.generic]") -> IntArray:
-        if ids.dtype.kind not in "iu":
+    def _integers(self, ids: "NDArray[np.generic] | Texts") -> IntArray:
+        if isinstance(ids, Texts) or ids.dtype.kind not in "iu":
             raise InputError(f"this graph's ids are integers, got {ids.dtype}")
         return np.ascontiguousarray(ids, dtype=np.int64)
+
+
+def _as_texts(ids: "NDArray[np.generic] | Texts") -> "NDArray[np.uint32] | tuple[bytes, IntArray]":
+    return (ids.utf8, ids.places) if isinstance(ids, Texts) else _code_points(ids)
 
 
 def _code_points(ids: "NDArray[np.generic]") -> "NDArray[np.uint32]":

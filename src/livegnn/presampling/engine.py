@@ -8,7 +8,7 @@ the same for a hub as for any other node.
 from collections.abc import Sequence
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 import numpy as np
 
@@ -22,8 +22,11 @@ from livegnn.model.outputs import Output, Outputs
 from livegnn.presampling.presampler import SamplesView
 from livegnn.sampling import HeteroSubgraph
 from livegnn.sampling.request import given_ids, native_ids
+from livegnn.texts import Texts
 from livegnn.types import FloatArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
+
+_TEXTS: Final = 1024  # ids of a request that are an array of texts at a time
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Shaped
@@ -96,6 +99,9 @@ class SampledEngine(SamplesView):
         output: the name of one of the model's `outputs`, by default the first; it must be of the query's seed
         type. Raises `UnknownNodeError`, and `InputError` if the model has no such output.
         """
+        if isinstance(ids, Texts) and len(ids) > _TEXTS:
+            parts = (ids[at : at + _TEXTS] for at in range(0, len(ids), _TEXTS))
+            return np.concatenate([self.predict(part, output=output) for part in parts])
         asked = given_ids(ids)
         if len(asked) > 1 and asked.dtype.kind in "iuU":  # anything else is refused where samples are drawn
             distinct, places = np.unique(asked, return_inverse=True)

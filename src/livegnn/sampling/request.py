@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def bounds(until: "ArrayLike | None", num_seeds: int) -> "Float64[DoubleArray, '
 
 
 def given_ids(ids: "ArrayLike") -> "Shaped[NDArray[np.generic], 'ids']":
-    given = listed_ids(ids)
+    given = np.asarray(listed_ids(ids))
     if given.ndim != 1:
         raise InputError(f"ids must be a single column, got the shape {given.shape}")
     return given
@@ -109,7 +109,9 @@ def native_ids(
     graph: Graph, asked: "Shaped[NDArray[np.generic], 'ids']"
 ) -> "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...']":
     """Ids in the form that the native core takes. The dtype of an empty list is ignored."""
-    return graph.node_ids.given(asked) if asked.size else np.empty(0, dtype=np.int64)
+    if not asked.size:
+        return np.empty(0, dtype=np.int64)
+    return cast("IntArray", graph.node_ids.given(asked))
 
 
 @contextmanager

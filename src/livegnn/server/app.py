@@ -21,6 +21,7 @@ import livegnn
 from livegnn.errors import LiveGNNError
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
+from livegnn.server.bodies import Limits
 from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
@@ -31,10 +32,11 @@ from livegnn.server.routes import create_routes
 _EVENTS = "/v1/events"
 
 
-def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
+def create_app(runtime: Runtime, *, dashboard: Path | None = None, limits: Limits = Limits()) -> FastAPI:  # noqa: B008
     """The server as an ASGI application; the caller starts and stops the runtime.
 
-    dashboard: a directory of static files to serve at `/`, below everything else.
+    dashboard: a directory of static files to serve at `/`, below everything else. limits: of what a request
+    may bring, and ask for.
     """
     feed = Feed(runtime)
 
@@ -53,7 +55,7 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None) -> FastAPI:
         redoc_url=None,
     )
     app.state.feed = feed
-    routes = create_routes(runtime, feed)
+    routes = create_routes(runtime, feed, limits)
     app.append_events, app.runtime = routes.append_events, runtime
     add_failures(app, routes.router)
     app.include_router(routes.router)

@@ -1,27 +1,48 @@
-"""Bodies of requests, read and parsed, and JSON answers."""
+"""Bodies of requests, read and parsed within limits, and JSON answers."""
 
-from collections.abc import Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
 
 import orjson
 from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
-from livegnn.errors import InputError
-from livegnn.events.repeated_keys import repeated_key
+from livegnn.errors import InputError, TooLargeError
+from livegnn.events.json_parts import check_parts
+from livegnn.events.repeated_keys import find_repeated, repeated_key
 from livegnn.types import JSON
 from livegnn.wording import quoted
 
-LARGEST_BODY: Final = 64 * 2**20
-LARGEST_MODEL: Final = 2**30
 LINE_TYPES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
+_SMALL: Final = 4096  # bytes that are read in the event loop: a tenth of a millisecond
+_SHOWN: Final = 8  # fields of a body that must not be there, in an error
+
 _Body = TypeVar("_Body", bound=BaseModel)
+_Found = TypeVar("_Found")
 
 
-class BodyTooLarge(InputError):
+class Limits(NamedTuple):
+    """How much one request may bring, and ask for.
+
+    objects: bytes of JSON that becomes Python objects as a whole, up to thirty times as large: a body, or a
+    line of events. body: bytes of a body that is read line by line. model: bytes of a model's file. ids: of a
+    request for predictions; samples: of one for samples. numbers: of an answer with predictions.
+    """
+
+    objects: int = 2**20
+    body: int = 8 * 2**20
+    model: int = 2**30
+    ids: int = 100_000
+    samples: int = 1000
+    numbers: int = 500_000
+
+
+class BodyTooLarge(TooLargeError):
     """A request body above the limit."""
 
 
@@ -29,15 +50,37 @@ class UnknownMediaType(InputError):
     """A body that is neither JSON nor, if it is one of events, JSON lines."""
 
 
-async def read_body(request: Request, largest: int = LARGEST_BODY) -> bytes:
-    """The whole body. Raises BodyTooLarge before more than `largest` bytes are in memory."""
+async def read_body(request: Request, largest: int, way: str) -> bytes:
+    """The whole body. Raises BodyTooLarge before more than `largest` bytes are in memory.
+
+    way: how to send what is larger, for its message.
+    """
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
-        if size > largest:
-            raise BodyTooLarge(f"a body must be at most {largest} bytes, got more: send it in parts")
+        _check_size(size, largest, way)
         parts.append(part)
     return b"".join(parts)
+
+
+async def read_file(request: Request, path: Path, largest: int, way: str) -> None:
+    """Writes the body to a new file at `path`, part by part. Raises BodyTooLarge, and OSError."""
+    size = 0
+    with path.open("xb") as stream:
+        async for part in request.stream():
+            size += len(part)
+            _check_size(size, largest, way)
+            await run_in_threadpool(stream.write, part)
+
+
+def _check_size(size: int, largest: int, way: str) -> None:
+    if size > largest:
+        raise BodyTooLarge(f"the body must be at most {largest:,} bytes, got more: {way}")
+
+
+async def off_loop(size: int, call: Callable[[], _Found]) -> _Found:
+    """What `call` returns: in another thread, unless the body that it reads has few bytes."""
+    return call() if size <= _SMALL else await run_in_threadpool(call)
 
 
 def media_type_of(request: Request) -> str:
@@ -45,26 +88,40 @@ def media_type_of(request: Request) -> str:
     return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
 
 
-def parse(type_: type[_Body], body: bytes, media_type: str) -> _Body:
-    """The body as what a route takes. Raises InputError, or RequestValidationError for its parts."""
+def parse(type_: type[_Body], body: bytes, media_type: str, largest: int = Limits().objects) -> _Body:
+    """The body as what a route takes. Raises InputError, or RequestValidationError for its parts.
+
+    largest: bytes that a body may have, of which this one has no more.
+    """
     if media_type != "application/json":
         raise UnknownMediaType(f"the body must come as application/json, got {quoted(media_type)}")
+    content = _parse_json(body, largest)
+    if isinstance(content, dict):  # an error for each field would be many times the body
+        unknown = [name for name in content if name not in type_.model_fields]
+        for name in unknown[_SHOWN:]:
+            del content[name]
     try:
-        return type_.model_validate(_parse_json(body))
+        return type_.model_validate(content)
     except ValidationError as error:
         problems = [{**problem, "loc": ("body", *problem["loc"])} for problem in error.errors()]
         raise RequestValidationError(problems) from error
 
 
-def parse_records(body: bytes, media_type: str) -> Sequence[JSON]:
-    """The list `events` of a JSON body. Raises InputError for anything else."""
+def parse_records(body: bytes, media_type: str, largest: int) -> Sequence[JSON]:
+    """The list `events` of a JSON body of at most `largest` bytes. Raises InputError for anything else."""
     if media_type != "application/json":
         raise UnknownMediaType(
             f"events must come as application/json or {LINE_TYPES[0]}, got {quoted(media_type)}"
         )
-    content = _parse_json(body)
+    _check_size(
+        len(body),
+        largest,
+        f"send the events as {LINE_TYPES[0]}, an event on each line, or in parts; or raise "
+        "largest_json_bytes of the server",
+    )
+    content = _parse_json(body, largest)
     if not isinstance(content, dict) or set(content) != {"events"}:
-        got = ", ".join(content) if isinstance(content, dict) else type(content).__name__
+        got = quoted(list(content)) if isinstance(content, dict) else type(content).__name__
         raise InputError(f"the body must be an object with the one field 'events', got {got or 'none'}")
     records = content["events"]
     if not isinstance(records, list):
@@ -72,12 +129,17 @@ def parse_records(body: bytes, media_type: str) -> Sequence[JSON]:
     return records
 
 
-def _parse_json(body: bytes) -> JSON:
+def _parse_json(body: bytes, largest: int) -> JSON:
+    check_parts(body, largest, "the body")
+    # Where keys are escaped all is parsed twice, and what the first time makes is gone before the second.
+    key = find_repeated(body) if b"\\u" in body else None
     try:
         content: JSON = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InputError(f"the body must be JSON, got {quoted(body[:60])}: {error}") from error
-    if (key := repeated_key(body, content)) is not None:
+    if key is None and b"\\u" not in body:
+        key = repeated_key(body, content)
+    if key is not None:
         raise InputError(f"each object of the body must have a field once, got {quoted(key)} twice")
     return content
 

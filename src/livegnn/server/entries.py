@@ -5,16 +5,18 @@ because they carry an `idempotency_key`. Those between two such events are an en
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, TooLargeError
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
-from livegnn.events.json_lines import collect, parse_lines
+from livegnn.events.json_lines import STRANGERS, collect, decode, parse_lines, split_lines
 from livegnn.server.bodies import LINE_TYPES, parse_records
 from livegnn.types import JSON
 from livegnn.wording import quoted
 
+MOST_ENTRIES: Final = 10_000
 _KEY: Final = "idempotency_key"
 _Given = TypeVar("_Given")
 
@@ -33,38 +35,57 @@ class _Record(NamedTuple):
     key: str | None
 
 
-def read_entries(body: bytes, media_type: str) -> list[GivenEntry]:
-    """The entries of a body. Raises InputError that names the first bad event."""
+def read_entries(body: bytes, media_type: str, largest: int) -> list[GivenEntry]:
+    """The entries of a body. Raises InputError that names the first bad event.
+
+    largest: bytes of what becomes Python objects as a whole: JSON that is not in lines, or a line.
+    """
     if _may_have_keys(body):
-        records = list(_read_records(body, media_type))
-        if any(record.key is not None for record in records):
-            _to_events(records)  # or raises, before one is logged
-            return _cut(records)
+        return _cut(_read_records(body, media_type, largest))
     if media_type in LINE_TYPES:
-        return [GivenEntry(Events.from_json_lines(body))]
-    return [GivenEntry(Events.from_records(parse_records(body, media_type)))]
+        return [GivenEntry(from_chunks(decode(body, STRANGERS._replace(line=largest))))]
+    records = parse_records(body, media_type, largest)
+    return [GivenEntry(_to_events(_Record(f"events[{at}]", one, None) for at, one in enumerate(records)))]
 
 
-def read_each_event(body: bytes, media_type: str) -> list[GivenEntry]:
-    """Each event of a body by itself, or what is wrong with it. Raises InputError for the body as a whole."""
+def read_each_event(body: bytes, media_type: str, largest: int) -> list[GivenEntry]:
+    """Each event of a body by itself, or what is wrong with it. Raises InputError for the body as a whole.
+
+    largest: as of `read_entries`.
+    """
+    entries: list[GivenEntry] = []
     if media_type in LINE_TYPES:
-        lines = [line for line in body.split(b"\n") if line.strip()]
-        return [_one(_read_line, line, position) for position, line in enumerate(lines)]
-    records = parse_records(body, media_type)
-    return [_one(_read_record, record, position) for position, record in enumerate(records)]
+        for _, line in split_lines(body):
+            entries.append(_one(lambda line: _read_line(line, largest), line, len(entries)))
+            _check_count(entries)
+        return entries
+    for record in parse_records(body, media_type, largest):
+        entries.append(_one(_read_record, record, len(entries)))
+        _check_count(entries)
+    return entries
+
+
+def _check_count(entries: list[GivenEntry]) -> None:
+    if len(entries) > MOST_ENTRIES:
+        raise TooLargeError(
+            f"a body must be at most {MOST_ENTRIES:,} entries of the log, got more: send the events in "
+            "parts, or without keys and `partial`, as one entry"
+        )
 
 
 def _one(read: Callable[[_Given], tuple[Events, str | None]], given: _Given, position: int) -> GivenEntry:
     try:
         return GivenEntry(*read(given), position)
     except InputError as error:
-        return GivenEntry(error, None, position)
+        # A traceback holds what the reader had, and an error of each event is kept until all are answered.
+        return GivenEntry(type(error)(str(error)), None, position)
 
 
-def _read_line(line: bytes) -> tuple[Events, str | None]:
+def _read_line(line: bytes, largest: int) -> tuple[Events, str | None]:
+    limits = STRANGERS._replace(line=largest)
     if not _may_have_keys(line):
-        return Events.from_json_lines(line), None
-    records = [_without_key(place, content) for place, content in parse_lines(line)]
+        return from_chunks(decode(line, limits)), None
+    records = [_without_key(place, content) for place, content in parse_lines(line, limits)]
     return _to_events(records), records[0].key
 
 
@@ -78,11 +99,12 @@ def _may_have_keys(body: bytes) -> bool:
     return _KEY.encode() in body or b"\\u" in body
 
 
-def _read_records(body: bytes, media_type: str) -> Iterator[_Record]:
+def _read_records(body: bytes, media_type: str, largest: int) -> Iterator[_Record]:
     if media_type in LINE_TYPES:
-        yield from (_without_key(place, content) for place, content in parse_lines(body))
+        lines = parse_lines(body, STRANGERS._replace(line=largest))
+        yield from (_without_key(place, content) for place, content in lines)
         return
-    for position, content in enumerate(parse_records(body, media_type)):
+    for position, content in enumerate(parse_records(body, media_type, largest)):
         yield _without_key(f"events[{position}]", content)
 
 
@@ -96,24 +118,22 @@ def _without_key(place: str, content: JSON) -> _Record:
 
 
 def _to_events(records: Iterable[_Record]) -> Events:
-    return from_chunks(collect((record.place, record.content) for record in records))
+    return from_chunks(collect(((record.place, record.content) for record in records), STRANGERS))
 
 
-def _cut(records: list[_Record]) -> list[GivenEntry]:
+def _cut(records: Iterator[_Record]) -> list[GivenEntry]:
     """An entry for each event with a key, and for each run of events without."""
     entries: list[GivenEntry] = []
-    run: list[_Record] = []
-
-    def end_run(position: int) -> None:
-        if run:
-            entries.append(GivenEntry(_to_events(run), None, position - len(run)))
-            run.clear()
-
-    for position, record in enumerate(records):
-        if record.key is None:
-            run.append(record)
-        else:
-            end_run(position)
+    position = 0
+    for keyed, several in groupby(records, lambda record: record.key is not None):
+        if not keyed:
+            events = _to_events(several)
+            entries.append(GivenEntry(events, None, position))
+            position += len(events)
+            _check_count(entries)
+            continue
+        for record in several:
             entries.append(GivenEntry(_to_events([record]), record.key, position))
-    end_run(len(records))
-    return entries
+            position += 1
+            _check_count(entries)
+    return entries or [GivenEntry(Events())]

@@ -15,6 +15,7 @@ from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
 from livegnn.server.bodies import (
     LINE_TYPES,
+    Limits,
     media_type_of,
     read_body,
     to_json,
@@ -96,7 +97,7 @@ _EVENTS_BODY = {
 }
 
 
-def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendHandler:
+def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Limits) -> AppendHandler:
     """Adds the routes; returns the one for events, for requests without parameters."""
     appender = Appender(runtime)
 
@@ -127,10 +128,11 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
         with a field `idempotency_key` is an entry of its own with that key.
         """
         runtime.admit()  # before the body is read: what is pushed back costs as little as can be
-        body, media_type = await read_body(request), media_type_of(request)
+        body = await read_body(request, limits.body, "send the events in parts")
+        media_type = media_type_of(request)
         key = _key_of(request)
         if partial:
-            outcomes = await appender.append(lambda: read_each_event(body, media_type), key)
+            outcomes = await appender.append(lambda: read_each_event(body, media_type, limits.objects), key)
         else:
             outcomes = await appender.append(lambda: read_whole(body, media_type), key)
         if partial or len(outcomes) > 1:
@@ -157,7 +159,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> AppendH
 
     def read_whole(body: bytes, media_type: str) -> list[GivenEntry]:
         """The entries of a body of which none is logged if one can never be applied."""
-        entries = read_entries(body, media_type)
+        entries = read_entries(body, media_type, limits.objects)
         if len(entries) > 1:
             for entry in entries:
                 if isinstance(entry.events, Events):

@@ -19,19 +19,20 @@ from livegnn.errors import (
     LogBusyError,
     OverloadedError,
     TimeoutExpired,
+    TooLargeError,
     UnknownNodeError,
     ViewMissingError,
     WorkerUnavailableError,
     shortened,
 )
 from livegnn.server.appends import LoopEnded
-from livegnn.server.bodies import BodyTooLarge, UnknownMediaType, to_json
+from livegnn.server.bodies import UnknownMediaType, to_json
 from livegnn.wording import quoted
 
 _LONGEST_PATH: Final = 100
 _METHODS_OF_FILES: Final = ("GET", "HEAD")  # those of a dashboard
 _STATUS: dict[type[LiveGNNError], int] = {
-    BodyTooLarge: 413,
+    TooLargeError: 413,
     UnknownMediaType: 415,
     UnknownNodeError: 404,
     InputError: 400,

@@ -13,8 +13,19 @@ from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.inference import EngineOptions, Mode
 from livegnn.model import Model
 from livegnn.runtime import ModelState, Runtime
-from livegnn.server.bodies import LARGEST_MODEL, media_type_of, parse, read_body, to_json
+from livegnn.server.bodies import (
+    BodyTooLarge,
+    Limits,
+    media_type_of,
+    off_loop,
+    parse,
+    read_body,
+    read_file,
+    to_json,
+)
 from livegnn.wording import quoted
+
+_FROM_FILE = "name its file in the deployment"
 
 
 class ModelAnswer(BaseModel):
@@ -79,13 +90,13 @@ class ServingRequest(BaseModel):
     model: StrictStr = Field(description="the name of a model that follows the graph")
 
 
-def add_model_routes(router: APIRouter, runtime: Runtime) -> None:
+def add_model_routes(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
     """Adds the routes."""
-    _add_deploying(router, runtime)
-    _add_serving(router, runtime)
+    _add_deploying(router, runtime, limits)
+    _add_serving(router, runtime, limits)
 
 
-def _add_deploying(router: APIRouter, runtime: Runtime) -> None:
+def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
     models = runtime.models
 
     @router.get("/v1/models", responses={200: {"model": ModelsAnswer}})
@@ -120,8 +131,10 @@ def _add_deploying(router: APIRouter, runtime: Runtime) -> None:
                 f"a model must come as application/octet-stream, got {quoted(media_type_of(request))}: "
                 "send the file that Model.save wrote"
             )
-        body = await read_body(request, LARGEST_MODEL)
-        return await run_in_threadpool(_deploy, runtime, name, body, mode)
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "model.lgnn"
+            await read_file(request, path, limits.model, _FROM_FILE)
+            return await run_in_threadpool(_deploy, runtime, name, path, limits, mode)
 
     @router.delete("/v1/models/{name}", responses={200: {"model": ModelsAnswer}})
     def remove_model(name: str) -> Response:
@@ -144,7 +157,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime) -> None:
         return to_json({**found._asdict(), "degrees": [one._asdict() for one in found.degrees]})
 
 
-def _add_serving(router: APIRouter, runtime: Runtime) -> None:
+def _add_serving(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
     models = runtime.models
 
     @router.put(
@@ -159,7 +172,8 @@ def _add_serving(router: APIRouter, runtime: Runtime) -> None:
     )
     async def switch_model(request: Request) -> Response:
         """Let another model answer, from one event on."""
-        asked = parse(ServingRequest, await read_body(request), media_type_of(request))
+        body, media_type = await read_body(request, limits.objects, "send a name"), media_type_of(request)
+        asked = await off_loop(len(body), lambda: parse(ServingRequest, body, media_type))
         return to_json((await run_in_threadpool(models.switch, asked.model))._asdict())
 
     @router.post("/v1/serving/rollback", responses={200: {"model": SwitchAnswer}})
@@ -168,15 +182,19 @@ def _add_serving(router: APIRouter, runtime: Runtime) -> None:
         return to_json(models.roll_back()._asdict())
 
 
-def _deploy(runtime: Runtime, name: str, body: bytes, mode: Mode | None) -> Response:
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "model.lgnn"
-        path.write_bytes(body)
-        try:
-            model = Model.load(path)
-        except FileFormatError as error:
-            said = str(error).replace(str(path), "the body")
-            raise InputError(f"the body must be a file that Model.save wrote: {said}") from error
+def _deploy(runtime: Runtime, name: str, path: Path, limits: Limits, mode: Mode | None) -> Response:
+    with path.open("rb") as stream:
+        header = int.from_bytes(stream.read(8), "little")
+    if limits.objects < header <= path.stat().st_size:
+        raise BodyTooLarge(
+            f"the header of a model's file must be at most {limits.objects:,} bytes, got {header:,}: raise "
+            f"largest_json_bytes of the server, or {_FROM_FILE}"
+        )
+    try:
+        model = Model.load(path)
+    except FileFormatError as error:
+        said = str(error).replace(str(path), "the body")
+        raise InputError(f"the body must be a file that Model.save wrote: {said}") from error
     digest = model.digest
     known = _find(runtime, name)
     there = known is not None and known.digest == digest and known.phase != "failed"

@@ -15,8 +15,9 @@ from pydantic import BeforeValidator
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from livegnn.errors import InputError
-from livegnn.events.chunk import to_ids
+from livegnn.events.chunk import to_ids, to_texts
 from livegnn.graph import Graph
+from livegnn.texts import Texts
 from livegnn.types import Ids
 from livegnn.wording import quoted
 
@@ -135,10 +136,10 @@ def split_ids(given: Sequence[str]) -> list[str]:
     return [id for text in given for id in text.split(",")]
 
 
-def parse_ids(graph: Graph, texts: Sequence[str]) -> "Shaped[Ids, 'ids']":
+def parse_ids(graph: Graph, texts: Sequence[str]) -> "Shaped[Ids, 'ids'] | Texts":
     """Ids from a URL, where a number and its text look the same. Raises InputError."""
     if graph.schema.text_ids:
-        return to_ids(list(texts), "ids")
+        return to_texts(texts)
     for text in texts:
         if not INTEGER.fullmatch(text):
             raise InputError(

@@ -1,15 +1,17 @@
 """What requests for predictions are made of, and how they are answered."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, StrictStr, WithJsonSchema
 
-from livegnn.errors import InputError
-from livegnn.events.chunk import to_ids
+from livegnn.errors import InputError, TooLargeError
+from livegnn.events.chunk import to_ids, to_texts
 from livegnn.runtime import Runtime
+from livegnn.server.bodies import Limits, parse
 from livegnn.server.query import LARGEST_SEQ
+from livegnn.texts import Texts
 from livegnn.types import Ids
 from livegnn.wording import quoted
 
@@ -17,7 +19,26 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 NodeId = StrictInt | StrictStr
+_WIDEST = 1000  # channels that an output may well have: few ids are not looked into
 
+
+def _check_ids(value: object) -> object:
+    """Refuses what is no list of integers and texts, by its first wrong element: an error for each would be
+    very many times the list.
+    """
+    if not isinstance(value, list):
+        raise ValueError("expected a list of integers or texts")  # noqa: TRY004 (pydantic's)
+    if not set(map(type, value)) <= {int, str}:
+        at = next(at for at, one in enumerate(value) if type(one) not in (int, str))
+        raise ValueError(f"expected integers or texts, got {quoted(value[at])} at position {at}")
+    return value
+
+
+_ID_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+GivenIds: TypeAlias = Annotated[
+    list[NodeId], PlainValidator(_check_ids), WithJsonSchema({"type": "array", "items": _ID_SCHEMA})
+]
+"""The ids of a request."""
 
 OUTPUT = "the name of one of the model's outputs; the first one if it is left out"
 MODEL = "the name of a model; the one that serves if it is left out"
@@ -27,7 +48,7 @@ class PredictionRequest(BaseModel):
     """Which nodes, and how fresh."""
 
     model_config = ConfigDict(extra="forbid")
-    ids: list[NodeId]
+    ids: GivenIds
     min_seq: int = Field(
         0, ge=0, le=LARGEST_SEQ, strict=True, description="answer when this event is visible"
     )
@@ -51,12 +72,40 @@ def body_of(type_: type[BaseModel]) -> dict[str, object]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def ids_of(runtime: Runtime, ids: Sequence[int | str]) -> "Shaped[Ids, 'ids']":
+def ids_of(runtime: Runtime, ids: Sequence[int | str]) -> "Shaped[Ids, 'ids'] | Texts":
     """Ids as the graph has them. Raises `InputError` for those of the other kind."""
     text = runtime.graph.schema.text_ids
     if not ids:
         return np.empty(0, np.str_) if text else np.empty(0, np.int64)
-    values = to_ids(list(ids), "ids")  # type: ignore[arg-type]
+    all_text = all(type(one) is str for one in ids)
+    values = to_texts(cast("list[str]", ids)) if all_text else to_ids(cast("list[int]", ids), "ids")
     if (values.dtype.kind == "U") != text:
         raise InputError(f"ids must be {'text' if text else 'integers'} in this graph, got {quoted(ids[0])}")
     return values
+
+
+def read_wanted(
+    runtime: Runtime, body: bytes, media_type: str, limits: Limits
+) -> "tuple[Shaped[Ids, 'ids'] | Texts, PredictionRequest]":
+    """The ids of a request, and the rest of it. Raises InputError."""
+    wanted = parse(PredictionRequest, body, media_type, limits.objects)
+    ids = ids_of(runtime, wanted.ids)
+    wanted.ids.clear()
+    return ids, wanted
+
+
+def check_count(
+    runtime: Runtime, count: int, most: int, limits: Limits, output: str | None, model: str | None
+) -> None:
+    """Raises TooLargeError for more ids than `most`, or than have room in an answer; InputError."""
+    if count > most:
+        raise TooLargeError(f"a request may have {most:,} ids at most, got {count:,}: send several")
+    if count * _WIDEST <= limits.numbers:
+        return
+    predictor = runtime.models.find(model)
+    width = predictor.model.width(predictor.outputs.find(output).value)
+    if count * width > limits.numbers:
+        raise TooLargeError(
+            f"an answer may have {limits.numbers:,} numbers at most, got {count:,} ids with {width:,} each: "
+            f"ask for {max(1, limits.numbers // width):,} ids at once"
+        )

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictStr, WithJsonSchema
 
 from livegnn.errors import TimeoutExpired, shortened
 from livegnn.events import Events
@@ -14,7 +14,7 @@ from livegnn.events.chunk import to_edge_type
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Prediction, Runtime, Source
 from livegnn.server import metrics
-from livegnn.server.bodies import media_type_of, parse, read_body, to_json
+from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
 from livegnn.server.expiry_routes import add_expiry_routes
 from livegnn.server.feed import Feed
@@ -32,24 +32,40 @@ from livegnn.server.query import (
 from livegnn.server.requests import (
     MODEL,
     OUTPUT,
+    GivenIds,
     NodeId,
     PredictionAnswer,
     PredictionRequest,
     body_of,
+    check_count,
     ids_of,
+    read_wanted,
 )
 from livegnn.server.sample_routes import add_sample_routes
+from livegnn.texts import Texts
 from livegnn.types import Ids
 
+_FEW = 256  # ids that are answered in the event loop, some milliseconds at most
+_FEWER = "ask for fewer ids at once, or raise largest_json_bytes of the server"
 _EXPLAINED_AT_ONCE = 2  # so that threads are left for what is answered fast
+
+
+def _check_list(value: object) -> object:
+    if not isinstance(value, list):
+        raise ValueError("expected a list of events")  # noqa: TRY004 (pydantic's)
+    return value  # whose reader refuses what is no event
 
 
 class WhatIfRequest(BaseModel):
     """Events that have not happened, and the nodes to predict as if they had."""
 
     model_config = ConfigDict(extra="forbid")
-    events: list[dict[str, object]]
-    ids: list[NodeId]
+    events: Annotated[
+        list[dict[str, object]],
+        PlainValidator(_check_list),
+        WithJsonSchema({"type": "array", "items": {"type": "object"}}),
+    ]
+    ids: GivenIds
     output: StrictStr | None = Field(None, description=OUTPUT)
     model: StrictStr | None = Field(None, description=MODEL)
 
@@ -116,15 +132,15 @@ class Routes(NamedTuple):
     append_events: AppendHandler
 
 
-def create_routes(runtime: Runtime, feed: Feed) -> Routes:
-    """All routes of the API."""
+def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
+    """All routes of the API. limits: of what a request may bring, and ask for."""
     router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
-    append_events = add_event_routes(router, runtime, feed)
+    append_events = add_event_routes(router, runtime, feed, limits)
     add_expiry_routes(router, runtime)
-    add_model_routes(router, runtime)
-    add_sample_routes(router, runtime, feed)
+    add_model_routes(router, runtime, limits)
+    add_sample_routes(router, runtime, feed, limits)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
     async def read_predictions(
@@ -145,13 +161,16 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     )
     async def request_predictions(request: Request) -> Response:
         """Predictions for many nodes, or for ids that hold commas."""
-        wanted = parse(PredictionRequest, await read_body(request), media_type_of(request))
-        chosen = _Choice(wanted.output, wanted.model)
-        return await predict(ids_of(runtime, wanted.ids), wanted.min_seq, wanted.timeout, chosen)
+        body, media_type = await read_body(request, limits.objects, _FEWER), media_type_of(request)
 
-    async def predict(ids: Ids, min_seq: int, timeout: float, chosen: _Choice) -> Response:
+        ids, wanted = await off_loop(len(body), lambda: read_wanted(runtime, body, media_type, limits))
+        return await predict(ids, wanted.min_seq, wanted.timeout, _Choice(wanted.output, wanted.model))
+
+    async def predict(ids: Ids | Texts, min_seq: int, timeout: float, chosen: _Choice) -> Response:
+        check_count(runtime, len(ids), limits.ids, limits, *chosen)
         await feed.wait(min_seq, timeout)
-        prediction = runtime.predict_at_once(ids, output=chosen.output, model=chosen.model)
+        few = len(ids) <= _FEW
+        prediction = runtime.predict_at_once(ids, output=chosen.output, model=chosen.model) if few else None
         if prediction is None:  # the event loop waits for nobody
             return await run_in_threadpool(_predict, runtime, ids, chosen)
         return _describe(runtime, prediction, ids)
@@ -161,12 +180,14 @@ def create_routes(runtime: Runtime, feed: Feed) -> Routes:
     )
     async def ask_what_if(request: Request) -> Response:
         """Predictions as if events had happened; nothing is kept."""
-        body, media_type = await read_body(request), media_type_of(request)
+        body, media_type = await read_body(request, limits.objects, _FEWER), media_type_of(request)
 
         def answer() -> Response:
-            asked = parse(WhatIfRequest, body, media_type)
+            asked = parse(WhatIfRequest, body, media_type, limits.objects)
             events = Events.from_records(asked.events)  # type: ignore[arg-type]
             ids = ids_of(runtime, asked.ids)
+            check_count(runtime, len(ids), limits.ids, limits, asked.output, asked.model)
+            asked.events.clear()
             supposed = runtime.what_if(events, ids, output=asked.output, model=asked.model)
             return to_json(
                 {
@@ -292,11 +313,11 @@ def _describe_explanation(found: Explanation) -> Response:
     )
 
 
-def _predict(runtime: Runtime, ids: Ids, chosen: _Choice) -> Response:
+def _predict(runtime: Runtime, ids: Ids | Texts, chosen: _Choice) -> Response:
     return _describe(runtime, runtime.predict(ids, output=chosen.output, model=chosen.model), ids)
 
 
-def _describe(runtime: Runtime, prediction: Prediction, ids: Ids) -> Response:
+def _describe(runtime: Runtime, prediction: Prediction, ids: Ids | Texts) -> Response:
     content: dict[str, object] = {
         "seq": prediction.seq,
         "ids": ids.tolist(),

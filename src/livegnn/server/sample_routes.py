@@ -9,9 +9,16 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from livegnn.runtime import Runtime
-from livegnn.server.bodies import media_type_of, parse, read_body, to_json
+from livegnn.server.bodies import Limits, media_type_of, off_loop, read_body, to_json
 from livegnn.server.feed import Feed
-from livegnn.server.requests import NodeId, PredictionAnswer, PredictionRequest, body_of, ids_of
+from livegnn.server.requests import (
+    NodeId,
+    PredictionAnswer,
+    PredictionRequest,
+    body_of,
+    check_count,
+    read_wanted,
+)
 
 if TYPE_CHECKING:
     from livegnn.sampling import HeteroSubgraph
@@ -38,7 +45,7 @@ class SampledPredictionAnswer(PredictionAnswer):
     samples: list[SampleAnswer]
 
 
-def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
+def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Limits) -> None:
     """Adds the route."""
 
     @router.post(
@@ -48,21 +55,25 @@ def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
     )
     async def sample_and_predict(request: Request) -> Response:
         """Predictions of a model that answers from samples, with the sample of each node."""
-        wanted = parse(PredictionRequest, await read_body(request), media_type_of(request))
-        ids = ids_of(runtime, wanted.ids)
+        body = await read_body(request, limits.objects, "ask for fewer samples at once")
+        media_type = media_type_of(request)
+        ids, wanted = await off_loop(len(body), lambda: read_wanted(runtime, body, media_type, limits))
+        check_count(runtime, len(ids), limits.samples, limits, wanted.output, wanted.model)
         await feed.wait(wanted.min_seq, wanted.timeout)
-        found = await run_in_threadpool(
-            lambda: runtime.predict_with_samples(ids, output=wanted.output, model=wanted.model)
-        )
-        content: dict[str, object] = {
-            "seq": found.seq,
-            "ids": ids.tolist(),
-            "predictions": found.values,
-            "samples": [describe(sample) for sample in found.samples],
-        }
-        if runtime.failure is not None:
-            content["stale"] = True
-        return to_json(content)
+
+        def answer() -> Response:
+            found = runtime.predict_with_samples(ids, output=wanted.output, model=wanted.model)
+            content: dict[str, object] = {
+                "seq": found.seq,
+                "ids": ids.tolist(),
+                "predictions": found.values,
+                "samples": [describe(sample) for sample in found.samples],
+            }
+            if runtime.failure is not None:
+                content["stale"] = True
+            return to_json(content)
+
+        return await run_in_threadpool(answer)
 
 
 def describe(sample: "HeteroSubgraph") -> Mapping[str, object]:

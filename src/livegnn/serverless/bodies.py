@@ -17,9 +17,11 @@ from livegnn.errors import (
     UnknownNodeError,
     shortened,
 )
+from livegnn.events.json_parts import check_parts
 from livegnn.wording import quoted
 
-LARGEST_BODY: Final = 64 * 2**20
+LARGEST_BODY: Final = 2**20
+"""What becomes Python objects is thirty times as large."""
 LONGEST_WAIT: Final = 300.0
 
 _FIELDS = ("ids", "min_seq", "timeout")
@@ -58,6 +60,9 @@ class Answer(NamedTuple):
 def read_asked(body: bytes | str) -> Asked:
     """The body of a request. Raises InputError."""
     try:
+        check_parts(
+            body if isinstance(body, bytes) else body.encode(errors="replace"), LARGEST_BODY, "the body"
+        )
         text = body.decode() if isinstance(body, bytes) else body  # `loads` would read UTF-16 as well
         content = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

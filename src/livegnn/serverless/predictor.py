@@ -344,7 +344,7 @@ class SnapshotPredictor:
 
     def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
         """The row numbers of ids. Raises `UnknownNodeError`."""
-        given = listed_ids(ids)
+        given = np.asarray(listed_ids(ids))
         if not given.size:
             return np.zeros(0, np.int64)
         rows = snapshot.rows_of(cast("Ids", given), self._node_type)

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 import livegnn
 from livegnn.errors import InputError
-from livegnn.server.bodies import media_type_of, parse, read_body, to_json
+from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.failures import add_failures
 from livegnn.server.query import CheckedRoute, answer_head
 from livegnn.server.requests import PredictionRequest
@@ -115,7 +115,9 @@ def make_application(title: str, router: APIRouter, lifespan: "Lifespan | None" 
 
 async def read_request(request: Request) -> PredictionRequest:
     """The body of a request. Raises InputError."""
-    wanted = parse(PredictionRequest, await read_body(request), media_type_of(request))
+    body = await read_body(request, Limits().objects, "ask for fewer ids at once")
+    media_type = media_type_of(request)
+    wanted = await off_loop(len(body), lambda: parse(PredictionRequest, body, media_type))
     if wanted.model is not None:
         raise InputError(f"a serving worker has one model, got a request for {quoted(wanted.model)}")
     return wanted
