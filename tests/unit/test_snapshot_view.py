@@ -89,6 +89,22 @@ def test_a_delta_has_only_what_changed(tmp_path: Path) -> None:
     assert (third.seq, third.layers) == (3, second.layers)
 
 
+def test_a_long_text_costs_a_delta_its_own_bytes(tmp_path: Path) -> None:
+    graph = Graph(make_schema(text_ids=True))
+    node_type = next(iter(graph.schema.node_types))
+    view = SnapshotView(graph, str(tmp_path), interval=None, compaction=Compaction(10**6, 1000.0))
+    graph.apply(Events().add_nodes([f"a{i}" for i in range(50)], node_type=node_type))
+    assert view.write() is not None
+    names = ["x" * 1024, *(f"n{i}" for i in range(2000))]
+    graph.apply(Events().add_nodes(names, node_type=node_type))
+    assert view.write() is not None
+    assert kinds(view)[-1] == "delta"
+    snapshot = open_snapshot(str(tmp_path))
+    assert (snapshot.rows_of(names, node_type) >= 0).all()
+    assert snapshot._nodes[0].bytes < 200 * len(names)
+    view.close()
+
+
 def test_many_deltas_become_one_and_many_changes_a_base(tmp_path: Path) -> None:
     nodes = 400
     graph = Graph.from_edges(np.arange(nodes), np.roll(np.arange(nodes), 1), x=np.zeros((nodes, 8)))

@@ -2,9 +2,10 @@
 
 What deltas have changed is in memory. In the base, a row that is its own id needs no look-up; other ids lie
 in an order, of whose blocks the first keys (fences) are in memory, so that one block is read for each id.
-Immutable.
+Immutable. Texts are strings of Python here: an array of text would give each the room of the longest.
 """
 
+import sys
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -44,7 +45,9 @@ class NodeRows:
     @property
     def bytes(self) -> int:
         """The memory that it takes."""
-        return sum(one.nbytes for one in (self._fences, self._changed, self._names, *self._by_name))
+        texts = sum(map(sys.getsizeof, self._names.tolist())) if self._text else 0
+        arrays = (self._fences, self._changed, self._names, *self._by_name)
+        return texts + sum(one.nbytes for one in arrays)
 
     def _read_changes(self) -> "tuple[IntArray, Ids, NDArray[np.bool_]]":
         """The rows whose node is another than in the base, ascending, their ids, and which have a node."""
@@ -63,7 +66,7 @@ class NodeRows:
                 f"this snapshot's ids are {'text' if self._text else 'integers'}, "
                 f"got {kinds.get(ids.dtype.kind, ids.dtype)}"
             )
-        names = cast("Ids", ids.astype(np.str_ if self._text else np.int64))
+        names = cast("Ids", ids.astype(object if self._text else np.int64))
         rows = np.full(len(names), -1, dtype=np.int64)
         known, at = self._by_name
         if len(known):
@@ -131,12 +134,10 @@ class NodeRows:
         known = are_in(rows, self._changed)
         found, _ = self._ids_in(np.where(known, -1, rows), base=True)
         if not known.any():
-            return found
+            return _as_array(found)
         kept = self._names[np.searchsorted(self._changed, rows[known])]
-        if self._text:
-            found = found.astype(np.result_type(found, kept))
         found[known] = kept
-        return found
+        return _as_array(found)
 
     def _ids_in(self, rows: IntArray, *, base: bool) -> "tuple[Ids, NDArray[np.bool_]]":
         """As they are in the base, or else in the newest layer that has them; and which rows have a node."""
@@ -166,7 +167,12 @@ class NodeRows:
             text = data.tobytes()
             for i, end, length in zip(place.asked, ends, lengths[place.asked], strict=True):
                 texts[i] = text[end - length : end].decode()
-        return texts.astype(np.str_), ~gap
+        return cast("Ids", texts), ~gap
+
+
+def _as_array(ids: Ids) -> Ids:
+    """Ids as callers get them: texts as an array of text."""
+    return cast("Ids", ids.astype(np.str_)) if ids.dtype.kind == "O" else ids
 
 
 def _blocks(section: Section, starts: IntArray, lengths: IntArray, crc32: "NDArray[np.uint32]") -> Checked:

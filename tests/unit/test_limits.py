@@ -1,0 +1,151 @@
+"""What a request may bring and ask for: above a limit it is refused with 413, and doing what the message says
+removes the refusal.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+import livegnn.server.entries as entries
+from livegnn import Engine, Events
+from livegnn.connectors import kafka
+from livegnn.errors import InputError, TooLargeError
+from livegnn.events import json_lines
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import Runtime
+from livegnn.server import create_app
+from livegnn.server.bodies import Limits
+from livegnn.texts import Texts
+from streams import make_graph, make_model
+
+EDGE = b'{"event":"add_edge","src":1,"dst":2}'
+GONE = b'{"event":"remove_edge","src":1,"dst":2}'
+LINES = "application/x-ndjson"
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[Runtime]:
+    log = SqliteLog(tmp_path / "log.db")
+    graph = make_graph()
+    yield Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    log.close()
+
+
+def ask(
+    app: FastAPI, path: str, body: bytes, kind: str = "application/json", method: str = "POST"
+) -> httpx.Response:
+    async def call() -> httpx.Response:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.request(method, path, content=body, headers={"content-type": kind})
+
+    return asyncio.run(call())
+
+
+def refused(answer: httpx.Response, said: str) -> None:
+    assert answer.status_code == 413, answer.text
+    assert said in answer.json()["error"]["message"]
+
+
+def test_json_that_becomes_objects_as_a_whole(runtime: Runtime) -> None:
+    app = create_app(runtime, limits=Limits(objects=2048))
+    many = b'{"events":[' + b",".join([EDGE] * 80) + b"]}"
+    refused(
+        ask(app, "/v1/events", many), "at most 2,048 bytes, got more: send the events as application/x-ndjson"
+    )
+    assert ask(app, "/v1/events", b"\n".join([EDGE] * 80), LINES).json()["seq"] == 80
+    refused(ask(app, "/v1/events", b" " * 2100 + EDGE, LINES), "line 1: a line must be at most 2,048 bytes")
+    refused(ask(app, "/v1/predictions", b'{"ids":[%b1]}' % (b"1," * 1100)), "ask for fewer ids at once")
+    refused(
+        ask(app, "/v1/predictions", b'{"ids":[%b[]]}' % (b"[]," * 200)),
+        "at most 128 lists and objects, got 20",
+    )
+    assert ask(app, "/v1/predictions", b'{"ids":[%b1]}' % (b"1," * 200)).status_code == 200
+
+
+def test_changes_of_shape_and_entries(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = create_app(runtime)
+    monkeypatch.setattr(entries, "STRANGERS", json_lines.Limits(runs=4))
+    monkeypatch.setattr(entries, "MOST_ENTRIES", 3)
+    mixed = b"\n".join([EDGE, GONE] * 3)
+    refused(
+        ask(app, "/v1/events", mixed, LINES), "line 5: events may change their kind, type or fields 4 times"
+    )
+    assert ask(app, "/v1/events", b"\n".join([EDGE] * 3 + [GONE] * 3), LINES).status_code == 200
+    for body in (b"\n".join([EDGE] * 4), b"\n".join([b"{}"] * 4)):
+        refused(ask(app, "/v1/events?partial=true", body, LINES), "at most 3 entries of the log, got more")
+    keyed = [EDGE[:-1] + b',"idempotency_key":"%d"}' % number for number in range(4)]
+    refused(ask(app, "/v1/events", b"\n".join(keyed), LINES), "at most 3 entries of the log, got more")
+    assert runtime.log.last_seq() == 6
+    assert ask(app, "/v1/events", b"\n".join(keyed[:3]), LINES).json()["seq"] == 9
+
+
+def test_ids_and_numbers_of_an_answer(runtime: Runtime) -> None:
+    app = create_app(runtime, limits=Limits(ids=5000, samples=3, numbers=3000))
+    width = runtime.predict([1]).values.shape[1]
+    refused(ask(app, "/v1/predictions", b'{"ids":[%b1]}' % (b"1," * 5000)), "5,000 ids at most, got 5,001")
+    refused(ask(app, "/v1/samples", b'{"ids":[1,1,1,1]}'), "3 ids at most, got 4: send several")
+    most = 3000 // width
+    for path in ("/v1/predictions", "/v1/what-if"):
+        events = b',"events":[]' if path == "/v1/what-if" else b""
+        asked = b'{"ids":[%b1]%b}'
+        refused(ask(app, path, asked % (b"1," * most, events)), f"ask for {most:,} ids at once")
+        answer = ask(app, path, asked % (b"1," * (most - 1), events))
+        assert len(answer.json()["predictions"]) == most
+
+
+def test_a_model_is_a_file_of_bounded_steps(runtime: Runtime) -> None:
+    kind = "application/octet-stream"
+    app = create_app(runtime, limits=Limits(objects=2048, model=10_000))
+    refused(
+        ask(app, "/v1/models/b", bytes(10_001), kind, "PUT"), "at most 10,000 bytes, got more: name its file"
+    )
+    head = b'{"a":[' + b"{}," * 1000 + b"1]}"
+    file = len(head).to_bytes(8, "little") + head
+    refused(
+        ask(app, "/v1/models/b", file, kind, "PUT"), "header of a model's file must be at most 2,048 bytes"
+    )
+
+
+def test_a_message_with_a_long_line_is_a_bad_one() -> None:
+    found = kafka._decode(b" " * 2**20 + EDGE)
+    assert isinstance(found, TooLargeError)
+    assert "a line must be at most 1,048,576 bytes" in str(found)
+    assert kafka._decode(EDGE) == Events().add_edges(1, 2)
+
+
+def test_texts_are_their_own_bytes() -> None:
+    names = ["", "x" * 1024, "é", "🚀", "a"]
+    texts = Texts.of(names)
+    assert texts.tolist() == names
+    assert [texts[at] for at in range(-5, 5)] == [*names, *names]
+    assert Texts.join([texts[1:3], texts[3:], Texts.of([]), texts[:1]]).tolist() == [*names[1:], ""]
+    assert Texts.read(texts[1:4].encoded(), 3) == Texts.of(names[1:4])
+    assert (texts.longest(), Texts.of([]).longest(), Texts.of(["ab", "c"]).longest()) == (1024, 0, 2)
+    assert texts.nbytes < 1024 + 100
+    for wrong, count in ((b"a\0b", 1), (b"a", 2), (b"\xff", 1), (b"a", 0)):
+        with pytest.raises(ValueError, match=r"text ids|decode"):
+            Texts.read(wrong, count)
+    events = Events().add_nodes(["x" * 1024, *["a"] * 1000])
+    again = Events.from_bytes(events.to_bytes())
+    assert again == events
+    assert again.chunks[0].ids.nbytes < 16 * 1024
+    lines = Events.from_json_lines(events.to_json_lines())
+    assert lines == events
+    assert lines.chunks[0].ids.nbytes < 16 * 1024
+
+
+def test_a_wrong_place_of_a_text_is_refused() -> None:
+    import numpy as np
+
+    from livegnn import _core
+
+    ids = _core.TextIds()
+    assert ids.find((b"a\0b", np.array([0, 2, 4]))).tolist() == [-1, -1]
+    for places in ([], [0, 9], [2, 0], [-1, 1], [0, 0]):
+        with pytest.raises((ValueError, InputError)):
+            ids.find((b"a\0b", np.array(places, np.int64)))
