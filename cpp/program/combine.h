@@ -13,15 +13,19 @@
 namespace livegnn {
 
 // If the coefficients are exponentials, each part is first rescaled to the largest of the reference logits; in float64,
-// parts that were summed widely are also rescaled to the scale of the others. `row(i)` is the row of input i.
+// parts that were summed widely are also rescaled to the scale of the others. `row(i)` is the row of input i. Without
+// messages the quotient is 0; if there are some and all their logits are minus infinity, it is NaN, as in a framework.
 template <class Real, class Row>
 void combine(const Op& op, size_t width, const Row& row, Real* out) {
   const auto heads = static_cast<size_t>(op.number);
   const size_t parts = static_cast<size_t>(op.first), channels = width / heads;
   const bool softmax = op.second != 0, own = op.inputs.size() > 2 * parts;
+  constexpr float kLowest = std::numeric_limits<float>::lowest();
   for (size_t h = 0; h < heads; ++h) {
-    Real largest = own && softmax ? row(2 * parts + 1)[h] : std::numeric_limits<float>::lowest();
+    Real largest = own && softmax ? row(2 * parts + 1)[h] : kLowest;
+    bool vanished = false;  // a sum of messages whose logits never exceeded the first reference
     for (size_t p = 0; softmax && p < parts; ++p) {
+      vanished |= row(2 * p + 1)[h] == 0 && row(2 * p + 1)[heads + h] == kLowest;
       if (row(2 * p + 1)[h] > 0) largest = std::max<Real>(largest, row(2 * p + 1)[heads + h]);
     }
     Real* const to = out + h * channels;
@@ -42,6 +46,7 @@ void combine(const Op& op, size_t width, const Row& row, Real* out) {
       const Real coefficient = row(2 * parts + 1)[h], weight = softmax ? std::exp(coefficient - largest) : coefficient;
       add(row(2 * parts), weight, weight);
     }
+    if (vanished && total <= 0) total = std::numeric_limits<Real>::quiet_NaN();
     const Real share = total <= 0 ? Real{0} : 1 / total;  // NaN stays NaN
     for (size_t c = 0; c < channels; ++c) to[c] *= share;
   }

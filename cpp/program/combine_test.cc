@@ -34,6 +34,7 @@ struct Messages {
   Sums sums() const {
     Sums sums{std::vector<double>(heads * channels), std::vector<double>(heads),
               std::vector<double>(heads, std::numeric_limits<float>::lowest())};
+    if (rows.empty()) sums.references.assign(heads, 0);  // as they are kept
     for (size_t h = 0; h < heads; ++h) {
       for (const auto& logit : logits) sums.references[h] = std::max<double>(sums.references[h], logit[h]);
       for (size_t i = 0; i < rows.size(); ++i) {
@@ -109,6 +110,29 @@ TEST(combine_takes_wide_sums_for_what_they_are) {
     double out = 0;
     combine(op, 1, row, &out);
     CHECK_NEAR(out, own ? (3.0 + 8 + 5) / 3 : (3.0 + 8) / 2, 1e-12);
+  }
+}
+
+// A softmax of logits that are all minus infinity is no number; one other logit has all the weight.
+TEST(combine_tells_weights_that_vanish_from_no_messages) {
+  const float lowest = std::numeric_limits<float>::lowest();
+  for (bool vanishes : {false, true}) {
+    for (bool other : {false, true}) {
+      std::vector<std::vector<float>> inputs{{0}, {0, vanishes ? lowest : 0}};
+      if (other) inputs.insert(inputs.end(), {{8}, {2, 0.5f}});
+      Op op{};
+      op.number = 1;
+      op.first = other ? 2 : 1;
+      op.second = 1;
+      op.inputs.resize(inputs.size());
+      float out = -1;
+      combine(op, 1, [&](size_t i) { return inputs.at(i).data(); }, &out);
+      if (vanishes && !other) {
+        CHECK(std::isnan(out));
+      } else {
+        CHECK_NEAR(out, other ? 4 : 0, 0);
+      }
+    }
   }
 }
 

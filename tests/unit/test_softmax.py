@@ -201,3 +201,51 @@ def test_what_else_reads_the_exponentials_keeps_them():
     given = {"w": EdgeInput(DEFAULT_EDGE_TYPE, 1, "weight")}
     plain = (Step("propagate", ("x", "w"), "sum", attrs=operators.to_attrs()),)
     assert Model(inputs, plain, {}, "sum", ("x", "sum"), given).steps == plain
+
+
+@pytest.mark.parametrize("kind", [pyg.TransformerConv, pyg.SuperGATConv])
+def test_logits_past_float32_leave_no_wrong_number(kind):
+    """Products of features of 1e20 overflow: where PyG in float32 has no number, ours is right or none."""
+    torch.manual_seed(0)
+    module = kind(3, 4).eval()
+    model = Model.from_pyg(module)
+    source, target = np.array([0, 1, 2, 3, 0, 4, 1]), np.array([2, 2, 3, 0, 1, 3, 0])
+    edge_index = torch.from_numpy(np.stack([source, target]))
+    missing = 0
+    for seed in range(6):
+        x = (np.random.default_rng(seed).standard_normal((5, 3)) * 1e20).astype(np.float32)
+        engine = Engine(Graph.from_edges(source, target, x=x[[1, 0, 2, 3, 4]]), model, non_finite="allow")
+        engine.apply(Events().set_features([0, 1], x[:2]))
+        with torch.no_grad():
+            rough = module(torch.from_numpy(x), edge_index).numpy()
+            exact = copy.deepcopy(module).double()(torch.from_numpy(x).double(), edge_index).numpy()
+        got = engine.predict(np.arange(5))
+        lost = ~np.isfinite(got)
+        assert not np.isfinite(rough[lost]).any()
+        np.testing.assert_allclose(got[~lost] / 1e20, exact[~lost] / 1e20, rtol=1e-4, atol=1e-4)
+        assert engine.verify().ok
+        missing += int(lost.sum())
+    assert missing  # some logits did overflow
+
+
+def test_a_target_whose_logits_are_all_minus_infinity_has_no_number():
+    """As in PyG; without any message it is 0, and one finite logit has all the weight."""
+
+    class Masked(pyg.MessagePassing):
+        def __init__(self) -> None:
+            super().__init__(aggr="add", node_dim=0)
+
+        def forward(self, x, edge_index):
+            return self.propagate(edge_index, x=x)
+
+        def message(self, x_j, index, size_i):
+            logit = x_j[:, :1].relu().log()
+            return x_j * softmax(logit, index, num_nodes=size_i)
+
+    module, x = Masked(), np.array([[1, 2], [-1, 3], [0, 0], [0, 0], [0, 0]], np.float32)
+    graph = Graph.from_edges([0, 1, 1], [2, 2, 3], x=x)
+    engine = Engine(graph, Model.from_pyg(module, in_channels=2), non_finite="allow")
+    expected = np.array([[1, 2], [np.nan, np.nan], [0, 0]])
+    np.testing.assert_allclose(engine.predict([2, 3, 4]), expected)
+    engine.apply(Events().add_edges([1, 0], [4, 3]).remove_edges([0], [2]))
+    np.testing.assert_allclose(engine.predict([2, 3, 4]), expected[[1, 0, 1]])
