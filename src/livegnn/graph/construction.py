@@ -39,13 +39,13 @@ def read_arrays(
     """The schema and the events of `Graph.from_edges`, which documents the arguments."""
     if dst is None or hasattr(src, "edge_index"):
         raise InputError(_not_ends(src))
-    sources, targets = to_ids(cast("Ids", src), "src"), to_ids(cast("Ids", dst), "dst")
+    sources, targets = _ids_array(src, "src"), _ids_array(dst, "dst")
     features = _matrix(x, "x", "nodes")
     attributes = _matrix(edge_attr, "edge_attr", "edges")
     if num_nodes is not None:
         num_nodes = whole(num_nodes, "num_nodes", 0)
     count = num_nodes if num_nodes is not None else None if features is None else len(features)
-    names = None if ids is None else np.asarray(to_ids(cast("Ids", ids), "ids"))
+    names = None if ids is None else _ids_array(ids, "ids")
     if names is not None:
         _check_distinct(names)
     _check_kinds(sources, targets, names, count)
@@ -197,6 +197,10 @@ def _duplicates(parallel: Parallel) -> Duplicates:
             f"parallel must be one of {', '.join(map(repr, get_args(Parallel)))}, got {parallel!r}"
         )
     return "add" if parallel == "sum" else "keep" if parallel == "keep" else "replace"
+
+
+def _ids_array(value: "ArrayLike", name: str) -> Ids:
+    return cast("Ids", np.asarray(to_ids(cast("Ids", value), name)))
 
 
 def _check_kinds(sources: Ids, targets: Ids, names: Ids | None, count: int | None) -> None:
