@@ -4,9 +4,11 @@ What was produced is kept, by partition and offset. At the end the log has the e
 once, those of one partition in their order, and lists every bad one once.
 """
 
+import ast
 import contextlib
 import itertools
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -72,13 +74,13 @@ class Produced:
     topic: str
     good: dict[int, list[list[int]]] = field(default_factory=dict)
     bad: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
         # Without idempotence, what a broker took just before it was killed is sent again, and is there twice.
         self.producer = Producer(
             {"bootstrap.servers": self.servers, "log_level": 2, "enable.idempotence": True}
         )
-        self.numbers = itertools.count()
 
     def send(self, partition: int, lines: int = 1) -> None:
         """A good message of so many events."""
@@ -561,6 +563,90 @@ def test_a_topic_that_is_made_anew_while_it_is_read(
             new.send(0)
         new.flush()
         wait_for(lambda: sum(one.source.lag.values()) == len(new.good[0]))
+    one.end()
+
+
+@pytest.mark.parametrize(("before", "after"), [(10, 30), (10, 11), (3, 1), (0, 5)])
+def test_nothing_of_a_topic_made_anew_is_stored_as_the_old_one_s(
+    broker: Broker,
+    reading: Callable[..., Reading],
+    monkeypatch: pytest.MonkeyPatch,
+    before: int,
+    after: int,
+) -> None:
+    """However soon its messages arrive, and whether they stand where the source goes on, or before it."""
+    monkeypatch.setattr(connector, "_LOOK_SECONDS", 3600.0)
+    old = Produced(broker.servers, make_topic(broker))
+    for _ in range(before):
+        old.send(0)
+    old.flush()
+    one = reading(old.topic, name="mine")
+    one.begin()
+    one.source._partitions.open()
+    wait_for(lambda: one.source._read_on() or one.log.last_seq() == before)
+    # As if the network were away meanwhile: the client is not told, and asks for the next offset then.
+    client, place = one.source._partitions._consumer, [TopicPartition(old.topic, 0, before)]
+    client.incremental_unassign(place)
+    remake(broker, old.topic, 1)
+    new = Produced(broker.servers, old.topic, numbers=itertools.count(1000))
+    for _ in range(after):
+        new.send(0)
+    new.flush()
+    client.incremental_assign(place)
+    with pytest.raises(SourceError, match="it was deleted and made anew") as refused:
+        wait_for(lambda: one.source._read_on() or one.log.last_seq() > before)
+    one.source.stop()
+    has = f"the former up to offset {before - 1} of partition 0" if before else "nothing of the former"
+    assert f"The log has {has}, and nothing of the latter" in str(refused.value)
+    old.good.setdefault(0, [])
+    if before:
+        old.check(one.log)
+    other = JsonLinesTopic(one.runtime, broker.servers, old.topic, name="other")  # as the refusal advises
+    other.start()
+    wait_for(lambda: one.log.last_seq() == before + after)
+    other.stop()
+    old.good[0] += new.good[0]
+    old.check(one.log)
+    one.end()
+
+
+def test_one_topic_is_read_by_one_source_of_a_log(
+    broker: Broker, reading: Callable[..., Reading], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produced = Produced(broker.servers, make_topic(broker))
+    produced.send(0)
+    produced.flush()
+    one = reading(produced.topic, name="mine")
+    one.begin()
+    one.source.start()
+    wait_for(lambda: one.log.last_seq() == 1)
+    again = JsonLinesTopic(one.runtime, broker.servers, produced.topic, name="again")
+    with pytest.raises(InputError, match="must be read by one source, got 'again' beside 'mine'"):
+        again.start()
+    one.end()
+    one.begin()  # and when that one does not run, and by another address of the same brokers
+    address = broker.servers.replace("127.0.0.1", "localhost")
+    for servers in (broker.servers, address):
+        again = JsonLinesTopic(one.runtime, servers, produced.topic, name="again")
+        with pytest.raises(
+            SourceError, match="what the source 'mine' of this log reads, got 'again'"
+        ) as refused:
+            again.start()
+    produced.check(one.log, "mine")
+    # What the refusal says: the log forgets the other one, and reads the topic once more.
+    forgotten = re.search(r"log\.bind\((\{.*?\}), replace=True\)", str(refused.value))
+    assert forgotten is not None
+    one.log.bind(ast.literal_eval(forgotten[1]), replace=True)
+    again = JsonLinesTopic(one.runtime, broker.servers, produced.topic, name="again")
+    again.start()
+    wait_for(lambda: one.log.last_seq() == 2)
+    again.stop()
+    # Under its own name a source that the log has forgotten goes on where it was.
+    one.log.bind({"source/again": "", "topic id/again": ""}, replace=True)
+    one.source.start()
+    produced.send(0)
+    produced.flush()
+    wait_for(lambda: one.log.last_seq() == 3)
     one.end()
 
 

@@ -56,6 +56,8 @@ class JsonLinesTopic:
         self.failure: BaseException | None = None
         self.waits: str | None = None
         self.stored = self.bad = 0
+        self.reads = (servers, topic)
+        """The brokers and the topic."""
         self._runtime = runtime
         connection = Connection(servers, topic, settings or {}, "the topic", SourceError)
         self._partitions = Partitions(connection, runtime.log, self.name, begin)
@@ -71,13 +73,20 @@ class JsonLinesTopic:
     def start(self) -> None:
         """Reads in a thread of its own until `stop`. If no broker answers, it waits for one.
 
-        Raises SourceError if the topic is missing, or has lost messages that were not read; InputError if a
-        source of this name reads already.
+        Raises SourceError if the topic is missing, is another one of the same name, is another source's in
+        this log, or has lost messages that were not read; InputError if a source of this name, or of this
+        topic, reads already.
         """
         if self._thread is not None or self._stopping.is_set():
             raise LiveGNNError("a source can be started once: make another one")
         if self.name in self._runtime.sources:
             raise InputError(f"the sources of a runtime must have different names, got {self.name!r} again")
+        for other in self._runtime.sources.values():
+            if isinstance(other, JsonLinesTopic) and other.reads == self.reads:
+                raise InputError(
+                    f"the topic {self.reads[1]!r} at {self.reads[0]} must be read by one source, got "
+                    f"{self.name!r} beside {other.name!r}: the log would have each message twice"
+                )
         try:
             self._partitions.open()
         except Unreachable as error:

@@ -3,11 +3,14 @@
 Where a partition goes on is in the log alone. When a source is read for the first time, the log is told where
 it begins, and is bound to the topic. So a partition of which the log knows nothing, in a source that was read
 before, is one that was empty then, or that was added since: it begins with its first message. The log also
-has the topic's id: offsets say nothing of a topic that was deleted and made anew under the same name.
+has the topic's id: offsets say nothing of a topic that was deleted and made anew under the same name. A
+client goes on in such a topic without a word, so the id is asked for after messages have arrived, and before
+they are stored.
 
 Thread safety: one thread calls; `lag` may be asked by any.
 """
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +45,7 @@ _FINAL: Final = {
     KafkaError.UNSUPPORTED_VERSION,
 }
 """Answers that stay the same, however often a broker is asked."""
+_BEGINNING: Final = threading.Lock()  # of two sources of one topic that begin at once, one is refused
 _MISSING_SECONDS: Final = 30.0  # after which a topic that a broker does not know is taken for deleted
 
 
@@ -71,6 +75,8 @@ class Partitions:
         self._ends: Mapping[int, int] = {}
         self._stopped: set[int] = set()  # partitions that the client does not read on by itself
         self._missing_since: float | None = None
+        self._id = ""  # of the topic that is read
+        self._unchecked: list[Arrived] = []  # which may be of another topic
         self._consumer: Consumer = connection.consumer()
         self._admin: AdminClient = connection.admin()
 
@@ -81,7 +87,7 @@ class Partitions:
 
     def open(self) -> None:
         """Begins to read. Raises Unreachable, or SourceError if what was to be read is not there."""
-        known = self._log.bound().get(f"source/{self._name}")
+        known = self._log.bound().get(f"source/{self._name}") or None
         if known not in (None, self._connection.topic):
             raise SourceError(
                 f"the source {self._name!r} must read the topic {known!r}, of which the log knows how far it "
@@ -94,14 +100,17 @@ class Partitions:
                 "correct its name"
             )
         found = self._find_id()
-        self._check_id(found)
+        self._check_id(self._known_id(), found)
         lows = self._ask(partitions, _FIRST)
         ends = self._ask(partitions, _END)
-        if known is None:
-            self._begin_at({p: lows[p] if self._begin == "first" else ends[p] for p in partitions}, found)
+        with _BEGINNING:
+            self._check_alone(found)
+            if known is None:
+                self._begin_at({p: lows[p] if self._begin == "first" else ends[p] for p in partitions}, found)
         self._add(lows, ends)
         if not self._known_id():
             self._log.bind({self._id_property: found})  # of a log that was written before this
+        self._id = self._known_id()
 
     def _begin_at(self, places: Mapping[int, int], topic_id: str) -> None:
         """Notes where a source begins that was never read."""
@@ -139,16 +148,41 @@ class Partitions:
             found = str(self._connection.result(asked[topic]).topic_id)
         return "" if found == _NO_ID else found
 
-    def _check_id(self, found: str) -> None:
+    def _check_id(self, known: str, found: str) -> None:
         """Raises SourceError for another topic of the same name: what was read says nothing of it."""
-        known = self._known_id()
         if known and found and known != found:
             raise SourceError(
                 f"{self._connection.name} must be the topic with the id {known}, which was read, got one "
-                f"with the id {found}: it was deleted and made anew. Restore it; or give the topic that is "
-                "there a source of another name; or, if it has the same messages at the same offsets, let "
+                f"with the id {found}: it was deleted and made anew. The log has "
+                f"{self._describe_stored()}, and nothing of the latter. Restore it; or give the topic that "
+                "is there a source of another name; or, if it has the same messages at the same offsets, let "
                 f"the log forget it: in Python, log.bind({{{self._id_property!r}: ''}}, replace=True)"
             )
+
+    def _describe_stored(self) -> str:
+        """How far the topic was read, in words."""
+        places = []
+        partition = 0
+        while partition in self._next or self._log.position(self._name, partition) is not None:
+            position = self._log.position(self._name, partition)
+            if position is not None:
+                places.append(f"up to offset {position} of partition {partition}")
+            partition += 1
+        return f"the former {', '.join(places)}" if places else "nothing of the former"
+
+    def _check_alone(self, found: str) -> None:
+        """Raises SourceError if another source of this log reads the topic: each message would come twice."""
+        bound = self._log.bound()
+        for name, known in bound.items():
+            kind, _, other = name.partition("/")
+            if kind == "topic id" and found and known == found and other != self._name:
+                forgotten = {f"source/{other}": "", name: ""}
+                raise SourceError(
+                    f"{self._connection.name} is what the source {other!r} of this log reads, got "
+                    f"{self._name!r} too: the log would have each message twice. Keep the name {other!r}; "
+                    "or, to read the topic once more under another one, let the log forget that one: in "
+                    f"Python, log.bind({forgotten}, replace=True)"
+                )
 
     def _check(self, partition: int, at: int, low: int, end: int) -> None:
         if at < low:
@@ -174,7 +208,7 @@ class Partitions:
                 raise SourceError(f"{self._connection.name} must be there, got no such topic: it was deleted")
             return
         self._missing_since = None
-        self._check_id(self._find_id())
+        self._check_id(self._id, self._find_id())
         ends = self._ask(partitions, _END)
         new = [partition for partition in partitions if partition not in self._next]
         if new:
@@ -184,15 +218,20 @@ class Partitions:
     def poll(self, timeout: float) -> list[Arrived]:
         """What has arrived; waits for at most `timeout` seconds for something.
 
-        Raises SourceError; what has arrived is lost then, and this object of no use any more. Before anything
-        is taken, Unreachable.
+        Raises SourceError; what has arrived is lost then, and this object of no use any more. Unreachable
+        where the topic's id is not to be had: call it again, and what has arrived is returned then.
         """
-        self._go_on()
-        with self._connection.errors("read"):
-            first = self._consumer.poll(timeout)
-            messages = [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]
-            arrived = (self._receive(message) for message in messages)
-            return [one for one in arrived if one is not None]
+        if not self._unchecked:
+            self._go_on()
+            with self._connection.errors("read"):
+                first = self._consumer.poll(timeout)
+                messages = [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]
+                arrived = (self._receive(message) for message in messages)
+                self._unchecked = [one for one in arrived if one is not None]
+        if self._unchecked and self._id:
+            self._check_id(self._id, self._find_id())  # asked after they arrived: an id never comes back
+        checked, self._unchecked = self._unchecked, []
+        return checked
 
     def _receive(self, message: KafkaMessage) -> Arrived | None:
         partition, offset, error = message.partition(), message.offset(), message.error()
@@ -215,6 +254,7 @@ class Partitions:
         """Reads on in partitions that had no message at the offset that was asked for, if they have now."""
         if not self._stopped:
             return
+        self._check_id(self._id, self._find_id())
         partitions = sorted(self._stopped)
         lows, ends = self._ask(partitions, _FIRST), self._ask(partitions, _END)
         for partition in partitions:
