@@ -4,7 +4,7 @@
 
 A server in a process of its own, a client that asks for one prediction after the other, and beside it each
 body of `hurtful_bodies.py` for a route. What is compared with the limit is the longest wait. The longest wait
-of the second before, in which nothing was sent, says how quiet the machine was. Writes tests/hurt.json,
+of the half second before, in which nothing was sent, says how quiet the machine was. Writes tests/hurt.json,
 unless only those are asked for whose name has TEXT.
 """
 
@@ -26,7 +26,7 @@ from streams import make_arrays, make_model
 
 MOST_MS: Final = 100.0
 RESULT: Final = Path(__file__).parent / "hurt.json"
-_QUIET_SECONDS: Final = 1.0
+_QUIET_SECONDS: Final = 0.5
 
 
 class Client:

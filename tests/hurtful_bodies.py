@@ -62,6 +62,16 @@ def lines(*parts: bytes, first: bytes = b"") -> Callable[[int], bytes]:
     return filled(*parts, begin=first, between=b"\n")
 
 
+def as_many(part: bytes) -> Callable[[int], bytes]:
+    """Ids that are about as many lists or objects as there may be, and then numbers."""
+
+    def make(size: int) -> bytes:
+        parts = b",".join([part] * (size // 16 - 8))
+        return b'{"ids":[' + parts + b",1" * ((size - len(parts)) // 2 - 16) + b"]}"
+
+    return make
+
+
 def with_one_long(short: Callable[[int], bytes], begin: bytes, long: bytes) -> Callable[[int], bytes]:
     """`short`, with `long` put in after `begin`."""
     return lambda size: short(size).replace(begin, begin + long, 1)
@@ -106,6 +116,8 @@ _OF_REQUESTS: Final[dict[str, Callable[[int], bytes]]] = {
     "empty lists": ids(b"[]"),
     "empty objects": ids(b"{}"),
     "objects": ids(b'{"":0}'),
+    "as many lists as there may be": as_many(b"[]"),
+    "as many objects as there may be": as_many(b'{"":0}'),
     "numbers": ids(b"1"),
     "fractions": ids(b".5".replace(b".", b"0.")),
     "texts": ids(b'""'),

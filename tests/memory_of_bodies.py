@@ -155,6 +155,8 @@ GATE: Final = (
     "a long end beside short ones, in a message",
     "empty lists, to /v1/predictions",
     "objects, to /v1/samples",
+    "as many objects as there may be, to /v1/predictions",
+    "numbers and texts, to /v1/predictions",
     "a long id, to /v1/predictions",
     "as many ids as there may be, to /v1/predictions",
     "objects, as a list, each by itself",

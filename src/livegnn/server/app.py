@@ -1,6 +1,7 @@
 """The application, and running it until a signal comes."""
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -169,6 +170,10 @@ def serve(
     """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, _exit)
+    # What is there now stays. Looking through it for cycles, which a large body makes Python do, would stop
+    # all threads for tens of milliseconds each time.
+    gc.collect()
+    gc.freeze()
     host, port = listener.getsockname()[:2]
     if ready is not None:
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
