@@ -63,6 +63,7 @@ class Loop(Intake):
 
     _paused: BaseException | None = None
     _round_began: float | None = None  # None while the loop waits for something to do
+    _turn: Turn | None = None  # the batch that the loop is at, or that it was interrupted at
 
     def __init__(
         self,
@@ -96,7 +97,6 @@ class Loop(Intake):
         self.pace = pace
         self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
         self._stopping, self._spacing, self._began = False, 0.0, 0.0
-        self._turn: Turn | None = None  # the batch that the loop is at, or that it was interrupted at
         check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
         self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
@@ -365,7 +365,11 @@ class Loop(Intake):
     def _apply_turn(self, turn: Turn) -> None:
         def record(change: GraphDelta) -> None:
             turn.records = True
-            self.log.record_batch(turn.batch, turn.rejection)
+            try:
+                self.log.record_batch(turn.batch, turn.rejection)
+            except LogError:
+                turn.records = False  # what the log may have for these events is not ours
+                raise
             turn.recorded = True
 
         if not turn.recorded:

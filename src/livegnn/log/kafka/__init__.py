@@ -280,31 +280,26 @@ class KafkaLog:
     def record_batch(self, batch: Batch, rejection: Rejection | None = None) -> None:
         """Stores the boundaries of a batch that is about to become visible, with what was rejected in it.
 
-        It does not wait for the broker: `sync` does. If the process dies before the broker has them, the
-        entries are cut into batches again.
+        It does not wait for the broker, as `sync` does. What the broker lacks is cut into batches again.
         """
         if rejection is not None and not batch.after < rejection.seq <= batch.seq:
             raise LogError(
-                f"cannot record a batch in {self._connection.name}: {rejection} must be of an entry of "
-                f"{batch}"
+                f"cannot record {batch} in {self._connection.name}: {rejection} must be of an entry of it"
             )
         if (failure := self._failed()) is not None:
             raise failure
         if batch.after != self._batch_end:
-            # The one before may have been interrupted when it was sent, and before it was noted.
-            self._settle()
-            with self._state:
-                self._batch_end = self._history.batch_ends[-1]
+            self._settle()  # the one before may have been interrupted before it was noted
+            self._batch_end = self._history.batch_ends[-1]
         if batch.after != self._batch_end:
             raise LogError(
                 f"{self._connection.name} must be continued after event {self._batch_end}, got a batch after "
                 f"event {batch.after}"
             )
         said: JSON = None if rejection is None else list(rejection)
+        record: dict[str, JSON] = {"type": "batch", "after": batch.after, "seq": batch.seq, "rejection": said}
         with self._writing:
-            self._control.write_later(
-                {"type": "batch", "after": batch.after, "seq": batch.seq, "rejection": said}, self._timeout
-            )
+            self._control.write_later(record, self._timeout)
         self._batch_end = batch.seq
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
