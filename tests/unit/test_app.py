@@ -37,12 +37,17 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
 
 
 def ask(
-    app: FastAPI, method: str, path: str, body: object = None, content: bytes | None = None
+    app: FastAPI,
+    method: str,
+    path: str,
+    body: object = None,
+    content: bytes | None = None,
+    headers: dict[str, str] | None = None,
 ) -> httpx.Response:
     async def request() -> httpx.Response:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.request(method, path, json=body, content=content)
+            return await client.request(method, path, json=body, content=content, headers=headers)
 
     return asyncio.run(request())
 
@@ -126,6 +131,8 @@ def test_head_is_answered_as_get_is_without_a_body(runtime: Runtime) -> None:
     assert changes.status_code == 200
     assert changes.headers["content-type"].startswith("text/event-stream")
     assert app.state.feed.clients == 0
+    for last, status in (("12", 200), ("-1", 400), ("x", 400), (str(2**63), 400)):
+        assert ask(app, "HEAD", "/v1/changes", headers={"last-event-id": last}).status_code == status
     answer = ask(app, "HEAD", "/v1/events")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert ask(app, "DELETE", "/healthz").headers["allow"] == "GET, HEAD"

@@ -56,6 +56,65 @@ def test_a_client_gets_every_change(runtime: Runtime) -> None:
     asyncio.run(follow())
 
 
+@pytest.mark.parametrize("text", [False, True])
+def test_a_copy_that_follows_the_feed_has_the_nodes_and_predictions_of_the_engine(
+    tmp_path: Path, rng: np.random.Generator, text: bool
+) -> None:
+    """Nodes come, go, and go and come again in one batch; a node that was not named stayed for ever."""
+    log = SqliteLog(tmp_path / "events.db")
+    graph = make_graph(text=text)
+    runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+
+    def named(ids: list[int]) -> list[int | str]:
+        return [f"n{id}" for id in ids] if text else list(ids)
+
+    def rows(count: int) -> np.ndarray:
+        return rng.normal(size=(count, WIDTH)).astype(np.float32)
+
+    batches = [
+        Events().remove_nodes(named([7])),
+        Events().add_nodes(named([100, 101]), rows(2)).remove_nodes(named([101])),
+        Events().remove_nodes(named([3, 5])).add_nodes(named([5]), rows(1)),
+        Events().set_features(named([9]), rows(1)).remove_nodes(named([9, 100])),
+        Events().add_nodes(named([7]), rows(1)),
+    ]
+
+    async def follow() -> None:
+        stream = Feed(runtime).follow()
+        await take(stream, 1)
+        copy = dict(zip(graph.ids().tolist(), runtime.predict(graph.ids()).values.tolist(), strict=True))
+        for events in batches:
+            runtime.append(events)
+            runtime.step()
+            ((_, told),) = await take(stream, 1)
+            assert set(told["removed"]).isdisjoint(told["ids"])
+            for id in told["removed"]:
+                del copy[id]
+            copy |= zip(told["ids"], told["predictions"], strict=True)
+            assert sorted(copy) == sorted(graph.ids().tolist())
+            expected = runtime.predict(list(copy)).values
+            assert np.array_equal(np.array(list(copy.values()), np.float32), expected)
+        await stream.aclose()
+
+    asyncio.run(follow())
+    log.close()
+
+
+def test_a_client_that_comes_again_is_told_what_it_missed(runtime: Runtime) -> None:
+    async def follow(after: int) -> dict[str, object]:
+        stream = Feed(runtime).follow(after)
+        ((_, ready),) = await take(stream, 1)
+        change(runtime, 1)
+        assert (await take(stream, 1))[0][1]["seq"] == runtime.seq
+        await stream.aclose()
+        return ready
+
+    change(runtime, 4)
+    assert asyncio.run(follow(1)) == {"seq": 4, "after": 1, "missed": 3}
+    assert asyncio.run(follow(5)) == {"seq": 5, "after": 5, "missed": 0}
+    assert asyncio.run(follow(100)) == {"seq": 6, "after": 100, "missed": None}
+
+
 def test_a_slow_client_is_told_what_it_lost(runtime: Runtime) -> None:
     async def follow() -> None:
         feed = Feed(runtime, capacity=3)

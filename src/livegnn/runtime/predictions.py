@@ -29,7 +29,7 @@ from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.views import WhenViewFails
 from livegnn.sampling import HeteroSubgraph
-from livegnn.types import FloatArray, Ids
+from livegnn.types import FloatArray, Ids, NodeType
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Change(NamedTuple):
     """What a batch changed: the nodes with another prediction at `seq`: `ids[n]`, `predictions[n, out]`.
 
     Where the runtime has no engine, there are none; while nobody subscribes, predictions are not computed.
+    removed: ids [removed] of the nodes of the same type that had a prediction, and are not in the graph any
+    more.
     """
 
     seq: int
@@ -50,6 +52,7 @@ class Change(NamedTuple):
     predictions: "Float32[FloatArray, 'told channels']"
     affected: int
     seconds: float
+    removed: "Shaped[Ids, 'removed']" = _NO_IDS
 
 
 class SupposedPrediction(NamedTuple):
@@ -342,7 +345,8 @@ class Runtime(Loop):
                 # Of a lazy engine, which computes them now, by a function of the model that fails.
                 _logger.exception("the predictions that batch %d changed cannot be told", update.seq)
                 predictions = np.full((len(ids), width), np.nan, np.float32)
-        return Change(update.seq, ids, predictions, update.affected, seconds)
+        removed = _removed(change, engine.output_type_name) if self._subscribers else _NO_IDS
+        return Change(update.seq, ids, predictions, update.affected, seconds, removed)
 
     def _tell_end(self) -> None:
         with self._visible:
@@ -355,3 +359,9 @@ class Runtime(Loop):
                     raise
                 self._subscriber_failures += 1
                 _logger.exception("a subscriber to the end of the loop failed")
+
+
+def _removed(change: GraphDelta, node_type: NodeType) -> "Shaped[Ids, 'removed']":
+    """Ids of nodes that a batch has removed, without those that it has added again."""
+    removed = change.removed(node_type)
+    return removed[~np.isin(removed, change.added(node_type))] if len(removed) else removed

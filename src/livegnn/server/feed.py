@@ -103,14 +103,21 @@ class Feed:
             raise LiveGNNError(f"event {seq} will not be visible: the runtime ended at event {reached}")
         raise TimeoutExpired(f"event {seq} must be visible, got to {reached}: the server stops")
 
-    async def follow(self) -> AsyncIterator[bytes]:
-        """Server-sent events: `ready` with the sequence number now, then a `change` for each batch."""
+    async def follow(self, after: int | None = None) -> AsyncIterator[bytes]:
+        """Server-sent events: `ready` with the sequence number now, then a `change` for each batch.
+
+        after: the last event that a client that comes again was told of. What has happened since is not told:
+        `ready` says how many events that were, or None if the graph has not come to `after` yet.
+        """
         client = _Client(asyncio.get_running_loop(), self._capacity)
         with self._lock:
             self._clients.add(client)
         try:
             seq = self._runtime.seq
-            yield encode("ready", seq, {"seq": seq})
+            missed = (
+                {} if after is None else {"after": after, "missed": seq - after if seq >= after else None}
+            )
+            yield encode("ready", seq, {"seq": seq, **missed})
             while not self._closed:
                 try:
                     await asyncio.wait_for(client.filled.wait(), self._heartbeat)
@@ -153,6 +160,7 @@ class Feed:
                 "seconds": change.seconds,
                 "ids": change.ids.tolist(),
                 "predictions": change.predictions,
+                "removed": change.removed.tolist(),
             },
         )
         self._offer(clients, change.seq, data)

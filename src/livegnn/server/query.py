@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias, get_origin
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.exceptions import HTTPException
 from fastapi.responses import Response, StreamingResponse
 from fastapi.routing import APIRoute
@@ -55,6 +55,11 @@ Since: TypeAlias = Annotated[
     int,
     _as_written(INTEGER, "an integer"),
     Query(ge=0, le=LARGEST_SEQ, description="the event after which the movement begins"),
+]
+LastEvent: TypeAlias = Annotated[
+    int | None,
+    _as_written(INTEGER, "an integer"),
+    Header(ge=0, le=LARGEST_SEQ, description="the id of the last change that you were told of"),
 ]
 Seq: TypeAlias = Annotated[
     int,

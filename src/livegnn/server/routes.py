@@ -21,6 +21,7 @@ from livegnn.server.feed import Feed
 from livegnn.server.model_routes import add_model_routes
 from livegnn.server.query import (
     CheckedRoute,
+    LastEvent,
     MinSeq,
     Since,
     Timeout,
@@ -201,10 +202,14 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
         return await run_in_threadpool(answer)
 
     @router.get("/v1/changes", responses={200: {"content": {"text/event-stream": {}}}})
-    async def follow_changes() -> StreamingResponse:
-        """Server-sent events: `ready`, then a `change` for each batch; `lagged` if you read too slowly."""
+    async def follow_changes(last_event_id: LastEvent = None) -> StreamingResponse:
+        """Server-sent events: `ready`, then a `change` for each batch; `lagged` if you read too slowly.
+
+        With `Last-Event-ID`, `ready` says how many events you missed.
+        """
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(feed.follow(), media_type="text/event-stream", headers=headers)
+        told = feed.follow(last_event_id)
+        return StreamingResponse(told, media_type="text/event-stream", headers=headers)
 
     @router.get("/v1/nodes/{id:node_id}/neighbors", responses={200: {"model": NeighborsAnswer}})
     @router.get("/v1/neighbors", responses={200: {"model": NeighborsAnswer}})
