@@ -90,19 +90,19 @@ MUTANTS = [
     Mutant(
         "boundaries are recorded",
         "runtime/loop.py",
-        "            self.log.record_batch(batch, rejection)\n",
+        "            self.log.record_batch(batch, *rejections)\n",
         "",
         "test_kills.py",
     ),
     Mutant(
         "boundaries are recorded before the commit",
         "runtime/loop.py",
-        "            self.log.record_batch(batch, rejection)\n"
+        "            self.log.record_batch(batch, *rejections)\n"
         "            commit.enter_context(self._becoming_visible)\n\n"
         "        def let_go(change: GraphDelta) -> None:\n",
         "            commit.enter_context(self._becoming_visible)\n\n"
         "        def let_go(change: GraphDelta) -> None:\n"
-        "            self.log.record_batch(batch, rejection)\n",
+        "            self.log.record_batch(batch, *rejections)\n",
         "test_full_disk.py",
     ),
     Mutant(

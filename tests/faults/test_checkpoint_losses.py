@@ -52,10 +52,10 @@ class NotingLog(SqliteLog):
         super().__init__(path, vfs=vfs)
         self._witness = witness
 
-    def record_batch(self, batch: Batch, rejection: Rejection | None = None) -> None:
-        super().record_batch(batch, rejection)
+    def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
+        super().record_batch(batch, *rejections)
         self._witness.batches.append(batch)
-        self._witness.rejected |= set() if rejection is None else {rejection.seq}
+        self._witness.rejected |= {one.seq for one in rejections}
 
     def trim(self, up_to: int) -> int:
         """Two checkpoints that are whole go on from there, whatever else lies beside them."""

@@ -74,7 +74,7 @@ class Fragile(Engine):
 class StandIn:
     """A source that has read all but what it says."""
 
-    name, waits, stored, bad = "orders", None, 3, 0
+    name, waits, stored, bad, tombstones = "orders", None, 3, 0, 0
     lag = {0: 4}  # noqa: RUF012
 
     def __init__(self, failure: BaseException | None) -> None:
@@ -162,7 +162,7 @@ def paused_loop(world: World) -> Iterator[None]:
     """The disk is full when a batch is to be recorded, and probes of the log find room."""
     record = world.log.record_batch
 
-    def refuse(batch: Batch, rejection: object = None) -> None:
+    def refuse(batch: Batch, *rejections: object) -> None:
         raise DiskFullError("no space is left")
 
     world.log.record_batch = refuse  # type: ignore[method-assign]

@@ -143,10 +143,10 @@ class Client:
         if not entries:
             return
         end, events = self.draw.choice(entries)
-        rejection = Rejection(end, "InputError", "no") if self.draw.random() < 0.1 else None
-        if rejection is not None:
+        rejections = [Rejection(end, "InputError", "no")] if self.draw.random() < 0.1 else []
+        if rejections:
             self.rejected[end] = events
-        log.record_batch(Batch(after, end), rejection)
+        log.record_batch(Batch(after, end), *rejections)
         self.recorded.append(Batch(after, end))
 
 

@@ -257,6 +257,25 @@ class Events:
         return events
 
 
+def cut(events: Events, ends: Iterable[int]) -> Iterator[Events]:
+    """The events from the end before up to each of `ends`, which grow; columns are views.
+
+    Each chunk is looked at once, however many ends there are.
+    """
+    chunks, begin, last = iter(events.chunks), 0, 0
+    chunk = next(chunks, None)
+    for end in ends:
+        part = Events()
+        while chunk is not None and last < end:
+            size = len(chunk.ids)
+            upper = min(end, begin + size)
+            part._append(chunk if upper - last == size else chunk.part(slice(last - begin, upper - begin)))
+            last = upper
+            if last == begin + size:
+                chunk, begin = next(chunks, None), last
+        yield part
+
+
 def from_chunks(chunks: Iterable[Chunk]) -> Events:
     events = Events()
     for chunk in chunks:

@@ -7,6 +7,7 @@ from livegnn.graph.graph import Graph
 from livegnn.graph.newcomers import AutoAdd, auto_add_nodes
 from livegnn.graph.schema import EdgeSchema, Schema
 from livegnn.graph.snapshot import Snapshot
+from livegnn.graph.staging import find_refusal
 from livegnn.graph.transaction import Transaction
 from livegnn.graph.view import Neighbors, View
 from livegnn.graph.writer import Claim
@@ -27,5 +28,6 @@ __all__ = [
     "View",
     "auto_add_nodes",
     "check_columns",
+    "find_refusal",
     "without_strays",
 ]

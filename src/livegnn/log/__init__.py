@@ -7,6 +7,7 @@ import numpy as np
 
 from livegnn.errors import InputError
 from livegnn.events import Events
+from livegnn.events.builder import cut
 from livegnn.types import IntArray
 
 if TYPE_CHECKING:
@@ -54,17 +55,18 @@ class Write(NamedTuple):
     def entries(self) -> list[Entry]:
         """Each entry by itself; columns of its events are views."""
         ends = self.ends.tolist()
-        begins = [self.after, *ends[:-1]]
         if len(ends) == 1:
             return [Entry(ends[0], self.events)]
-        return [
-            Entry(end, self.events.between(begin - self.after, end - self.after))
-            for begin, end in zip(begins, ends, strict=True)
-        ]
+        parts = cut(self.events, (end - self.after for end in ends))
+        return [Entry(end, part) for end, part in zip(ends, parts, strict=True)]
 
     def entry(self, seq: int) -> Entry | None:
         """The entry whose last event is `seq`, None if it is none of these."""
-        return next((entry for entry in self.entries() if entry.seq == seq), None)
+        at = int(np.searchsorted(self.ends, seq))
+        if at == len(self.ends) or self.ends[at] != seq:
+            return None
+        begin = self.after if at == 0 else int(self.ends[at - 1])
+        return Entry(seq, self.events.between(begin - self.after, seq - self.after))
 
     def part(self, after: int, up_to: int) -> "Write | None":
         """The entries with `after` < `seq` <= `up_to`, None if there are none."""
@@ -155,7 +157,9 @@ class ReadableLog(Protocol):
 
     def batches(self, after: int) -> Sequence[Batch]: ...
 
-    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]: ...
+    def rejections(
+        self, after: int = 0, *, up_to: int | None = None, most: int | None = None
+    ) -> Sequence[Rejection]: ...
 
     def digest(self, seq: int) -> str | None: ...
 
@@ -223,6 +227,10 @@ class Log(Protocol):
         """The entry whose last event is `seq`, None if there is none."""
         ...
 
+    def find_entries(self, seqs: Sequence[int]) -> Sequence[Entry | None]:
+        """What `entry` says of each of `seqs`, which grow; what was stored together is read once."""
+        ...
+
     def wait(self, after: int, timeout: float | None) -> bool:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
         ...
@@ -231,7 +239,7 @@ class Log(Protocol):
         """Makes the `wait` that is going on, or else the next one, return."""
         ...
 
-    def record_batch(self, batch: Batch, rejection: Rejection | None = None) -> None:
+    def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
         """Stores the boundaries of a batch that is about to become visible, with what was rejected in it."""
         ...
 
@@ -247,8 +255,10 @@ class Log(Protocol):
         """The recorded batches that end after sequence number `after`, in order."""
         ...
 
-    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
-        """The rejected entries with `after` < `seq` <= `up_to`, in order."""
+    def rejections(
+        self, after: int = 0, *, up_to: int | None = None, most: int | None = None
+    ) -> Sequence[Rejection]:
+        """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
         ...
 
     def bind(self, properties: Mapping[str, str]) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from livegnn.arguments import whole
-from livegnn.errors import InputError
+from livegnn.errors import InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Origin
+from livegnn.log import Batch, Origin, Rejection
 from livegnn.wording import quoted
 
 LARGEST_SEQ: Final = 2**63 - 1
@@ -47,6 +47,13 @@ def check_range(after: object, up_to: object = None, max_events: object = None) 
         whole(after, "after", 0, LARGEST_SEQ),
         LARGEST_SEQ if up_to is None else whole(up_to, "up_to", 0, LARGEST_SEQ),
     )
+
+
+def check_rejections(log: str, batch: Batch, rejections: Sequence[Rejection]) -> None:
+    """Raises LogError, about `log`, for what was rejected outside of `batch`."""
+    for one in rejections:
+        if not batch.after < one.seq <= batch.seq:
+            raise LogError(f"cannot record a batch in {log}: {one} must be of an entry of {batch}")
 
 
 def check_text(value: object, name: str) -> str:

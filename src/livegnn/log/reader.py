@@ -150,7 +150,25 @@ class SqliteReader:
 
         Of what was trimmed, entries that were refused and not appended again since are still there.
         """
-        seq = whole(seq, "seq", 0, LARGEST_SEQ)
+        return self.find_entries([whole(seq, "seq", 0, LARGEST_SEQ)])[0]
+
+    def find_entries(self, seqs: Sequence[int]) -> Sequence[Entry | None]:
+        """What `entry` says of each of `seqs`, which grow; what was stored together is read once."""
+        found: list[Entry | None] = []
+        write: Write | None = None
+        for seq in seqs:
+            entry = None if write is None or seq > write.seq else write.entry(seq)
+            if entry is None:
+                write, letter = self._find_write(seq)
+                entry = None if write is None else write.entry(seq)
+                if entry is None and letter is not None:
+                    entry = self._read_letter(seq, letter)
+            found.append(entry)
+        return found
+
+    @_reads
+    def _find_write(self, seq: int) -> tuple[Write | None, bytes | None]:
+        """What was stored with event `seq`, and the letter of a refused entry of this number, if any."""
         with self._errors("read"):
             end = self._known_end()
             row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
@@ -163,11 +181,11 @@ class SqliteReader:
         write = None if row is None else self._decode(Row(*row))
         if begin < seq <= end and (write is None or write.after != before):
             raise self._missing(seq - 1, end)
-        entry = None if write is None else write.entry(seq)
-        if entry is not None or letter is None:
-            return entry
+        return write, None if letter is None else letter[0]
+
+    def _read_letter(self, seq: int, payload: bytes) -> Entry:
         try:
-            return Entry(seq, Events.from_bytes(*letter))
+            return Entry(seq, Events.from_bytes(payload))
         except (FileFormatError, InputError) as error:
             raise self._damaged(seq, error) from error
 
@@ -238,14 +256,17 @@ class SqliteReader:
         return [Batch(*row) for row in rows]
 
     @_reads
-    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
-        """The rejected entries with `after` < `seq` <= `up_to`, in order."""
+    def rejections(
+        self, after: int = 0, *, up_to: int | None = None, most: int | None = None
+    ) -> Sequence[Rejection]:
+        """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
         after, end = check_range(after, up_to)
+        _, most = check_range(after, most)
         with self._errors("read"):
             rows: list[Any] = self._reads.execute(
                 "SELECT seq, error, message, row_crc32 FROM rejections "
-                "WHERE seq > ? AND seq <= ? ORDER BY seq",
-                (after, end),
+                "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+                (after, end, most),
             ).fetchall()
         return [Rejection(*check_row(row, "rejections", self.path)) for row in rows]
 

@@ -26,7 +26,7 @@ from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
-from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events
+from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events, check_rejections
 from livegnn.log.bad_messages import store_bad
 from livegnn.log.binding import bind_properties, new_properties
 from livegnn.log.checksums import add_checksum
@@ -219,19 +219,16 @@ class SqliteLog(SqliteReader):
         self._woken = True
         _core.holding(self._appended, self._appended.notify_all)
 
-    def record_batch(self, batch: Batch, rejection: Rejection | None = None) -> None:
+    def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
         """Stores the boundaries of a batch that is about to become visible, with what was rejected in it.
 
         Raises LogError if it does not begin where the last recorded batch ended.
         """
-        if rejection is not None and not batch.after < rejection.seq <= batch.seq:
-            raise LogError(
-                f"cannot record a batch in {self.path}: {rejection} must be of an entry of {batch}"
-            )
+        check_rejections(str(self.path), batch, rejections)
         with self._errors("record a batch in"):
-            self._transact(self._boundaries, self._record_batch, batch, rejection)
+            self._transact(self._boundaries, self._record_batch, batch, rejections)
 
-    def _record_batch(self, batch: Batch, rejection: Rejection | None) -> None:
+    def _record_batch(self, batch: Batch, rejections: Sequence[Rejection]) -> None:
         last = one(self._boundaries, LAST_BATCH)
         if batch.after != last:
             raise LogError(
@@ -239,8 +236,9 @@ class SqliteLog(SqliteReader):
                 f"{batch.after}: does another process run on this log?"
             )
         self._boundaries.execute("INSERT INTO batches VALUES (?, ?)", (batch.seq, batch.after))
-        if rejection is not None:
-            self._boundaries.execute("INSERT INTO rejections VALUES (?, ?, ?, ?)", add_checksum(rejection))
+        self._boundaries.executemany(
+            "INSERT INTO rejections VALUES (?, ?, ?, ?)", map(add_checksum, rejections)
+        )
 
     def _transact(
         self,

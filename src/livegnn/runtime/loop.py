@@ -21,7 +21,7 @@ from livegnn.arguments import function
 from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
-from livegnn.graph import Claim, Graph, GraphDelta, Transaction, View
+from livegnn.graph import Claim, Graph, GraphDelta, Transaction, View, find_refusal
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
@@ -32,6 +32,7 @@ from livegnn.runtime.errands import Errands
 from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
+from livegnn.runtime.refusals import Run
 from livegnn.runtime.replay import replay
 from livegnn.runtime.steady_clock import SteadyClock
 from livegnn.runtime.turn import Turn
@@ -323,7 +324,7 @@ class Loop(Intake):
         self._tell_end()
 
     def _apply(self, writes: Sequence[Write]) -> None:
-        """Applies entries as one batch or, if that is refused, one by one, to find those to blame."""
+        """Applies entries as one batch or, if that is refused, without those that are to blame."""
         ends = [end for write in writes for end in write.ends.tolist()]
         if len(ends) > 1:
             try:
@@ -332,22 +333,46 @@ class Loop(Intake):
                 pass
             else:
                 return
-        for write in writes:
-            for entry in write.entries():
-                try:
-                    self._commit([entry.seq], entry.events)
-                except InputError as error:
-                    self._commit(
-                        [entry.seq], Events(), Rejection(entry.seq, type(error).__name__, str(error))
-                    )
+        run = Run(self.graph.schema)
+        for entry in (entry for write in writes for entry in write.entries()):
+            refusal = self._find_refusal(entry.events)
+            if run.full or not (refusal is None or run.decides(entry, refusal)):
+                self._commit_run(run)
+                run = Run(self.graph.schema)
+                refusal = self._find_refusal(entry.events)
+            run.add(entry, refusal)
+        self._commit_run(run)
 
-    def _commit(self, ends: list[int], events: Events, rejection: Rejection | None = None) -> None:
+    def _find_refusal(self, events: Events) -> InputError | None:
+        """Why events would be refused now, None if only a view could."""
+        try:
+            self._ahead.check(events, self.graph.latest_time)
+        except InputError as error:
+            return error
+        return find_refusal(self.graph, events)
+
+    def _commit_run(self, run: Run) -> None:
+        """Applies a run as one batch or, if that is refused, each entry of it by itself."""
+        try:
+            if len(run.entries) > 1 or run.rejections:
+                self._commit(run.ends, Events.concatenate(run.applied), run.rejections)
+                return
+        except InputError:
+            pass
+        for entry in run.entries:
+            try:
+                self._commit([entry.seq], entry.events)
+            except InputError as error:
+                rejection = Rejection(entry.seq, type(error).__name__, str(error))
+                self._commit([entry.seq], Events(), [rejection])
+
+    def _commit(self, ends: list[int], events: Events, rejections: Sequence[Rejection] = ()) -> None:
         """Applies one batch, of the entries that end at `ends`, and publishes it.
 
-        Raises InputError with nothing changed or recorded.
+        events: of those that are not rejected. Raises InputError with nothing changed or recorded.
         """
         batch = Batch(self._seq, ends[-1])
-        self._turn = Turn(batch, ends, events, rejection, self._clock())
+        self._turn = Turn(batch, ends, events, rejections, self._clock())
         _core.settled(self._take_turn, self._settle_turn)
 
     def _take_turn(self) -> None:
@@ -366,7 +391,7 @@ class Loop(Intake):
         def record(change: GraphDelta) -> None:
             turn.records = True
             try:
-                self.log.record_batch(turn.batch, turn.rejection)
+                self.log.record_batch(turn.batch, *turn.rejections)
             except LogError:
                 turn.records = False  # what the log may have for these events is not ours
                 raise
@@ -383,7 +408,7 @@ class Loop(Intake):
             tell=lambda change: map(self._show, iter((turn,)), iter((change,))),
             trusted=turn.recorded,
             claim=self._claim,
-            rejects=turn.rejection is not None,
+            rejects=bool(turn.rejections) and not len(turn.events),
             sheltered=self._is_sheltered(),
         )
         turn.transaction.run()
@@ -421,8 +446,8 @@ class Loop(Intake):
         self._seq = turn.batch.seq
         if not turn.counted:
             turn.counted = True
-            self._record(turn.batch, self._clock() - turn.began, turn.rejection)
-            if turn.rejection is None:
+            self._record(turn, self._clock() - turn.began)
+            if len(turn.rejections) < len(turn.ends):
                 self._count(change)
         if not turn.woken:
             _core.holding(self._visible, self._wake, turn.ends)
@@ -436,13 +461,17 @@ class Loop(Intake):
                 self.statistics.latency_seconds.record(now - arrival)
         self._visible.notify_all()
 
-    def _record(self, batch: Batch, seconds: float, rejection: Rejection | None) -> None:
-        count = batch.seq - batch.after
-        if rejection is not None:
-            self.statistics.rejected_entries.record(count)
-            return
-        self.statistics.batch_seconds.record(seconds)
-        self.statistics.batch_events.record(count)
+    def _record(self, turn: Turn, seconds: float) -> None:
+        begin, rejected = turn.batch.after, {one.seq for one in turn.rejections}
+        count = turn.batch.seq - begin
+        for end in turn.ends if rejected else ():
+            if end in rejected:
+                self.statistics.rejected_entries.record(end - begin)
+                count -= end - begin
+            begin = end
+        if count:
+            self.statistics.batch_seconds.record(seconds)
+            self.statistics.batch_events.record(count)
 
     def _expire(self) -> None:
         """Appends the removal of what has expired to the log, from where it comes back as any other event."""

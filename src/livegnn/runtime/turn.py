@@ -1,12 +1,14 @@
 """One batch of the log while the loop applies it, so that one that was interrupted can be finished."""
 
+from collections.abc import Sequence
+
 from livegnn.events import Events
 from livegnn.graph import Transaction
 from livegnn.log import Batch, Rejection
 
 
 class Turn:
-    """The entries that end at `ends`, as one batch.
+    """The entries that end at `ends`, as one batch. events: of those that are not among `rejections`.
 
     began: when, on the loop's clock. records: whether the log may have its boundaries. recorded: whether it
     is known to. transaction: the last attempt to apply it. counted, woken: what was done since it is visible.
@@ -20,15 +22,15 @@ class Turn:
         "events",
         "recorded",
         "records",
-        "rejection",
+        "rejections",
         "transaction",
         "woken",
     )
 
     def __init__(
-        self, batch: Batch, ends: list[int], events: Events, rejection: Rejection | None, began: float
+        self, batch: Batch, ends: list[int], events: Events, rejections: Sequence[Rejection], began: float
     ) -> None:
-        self.batch, self.ends, self.events, self.rejection = batch, ends, events, rejection
+        self.batch, self.ends, self.events, self.rejections = batch, ends, events, rejections
         self.began = began
         self.transaction: Transaction | None = None
         self.records = self.recorded = self.counted = self.woken = False

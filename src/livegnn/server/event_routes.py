@@ -203,11 +203,12 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         limit: Annotated[int, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
         """Entries that were refused when their turn came, and messages of sources that are no events."""
-        found = []
-        for one in runtime.log.rejections(after)[:limit]:
-            entry = runtime.log.entry(one.seq)
-            events = [] if entry is None else to_records(entry.events.chunks)
-            found.append({"seq": one.seq, "error": one.error, "message": one.message, "events": events})
+        refused = runtime.log.rejections(after, most=limit)
+        entries = runtime.log.find_entries([one.seq for one in refused])
+        found = [
+            one._asdict() | {"events": [] if entry is None else to_records(entry.events.chunks)}
+            for one, entry in zip(refused, entries, strict=True)
+        ]
         bad = [
             one._asdict() | {"payload": one.text} for one in runtime.log.bad_messages(bad_after, most=limit)
         ]

@@ -24,7 +24,7 @@ from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection, Write
-from livegnn.log.arguments import check_entries, check_events, check_range
+from livegnn.log.arguments import check_entries, check_events, check_range, check_rejections
 from livegnn.log.binding import new_properties
 from livegnn.log.directories import Directories
 from livegnn.log.group_commit import GroupCommit
@@ -255,8 +255,12 @@ class KafkaLog:
         taken = kept if kept is not None else self._read(seq - 1, seq, None)
         for write in itertools.chain.from_iterable(one.writes for one in taken):
             if write.after < seq <= write.seq:
-                return next((one for one in write.entries() if one.seq == seq), None)
+                return write.entry(seq)
         return None
+
+    def find_entries(self, seqs: Sequence[int]) -> Sequence[Entry | None]:
+        """What `entry` says of each of `seqs`, which grow."""
+        return [self.entry(seq) for seq in seqs]
 
     def wait(self, after: int, timeout: float | None) -> bool:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
@@ -277,15 +281,12 @@ class KafkaLog:
 
     # -- boundaries and metadata
 
-    def record_batch(self, batch: Batch, rejection: Rejection | None = None) -> None:
+    def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
         """Stores the boundaries of a batch that is about to become visible, with what was rejected in it.
 
         It does not wait for the broker, as `sync` does. What the broker lacks is cut into batches again.
         """
-        if rejection is not None and not batch.after < rejection.seq <= batch.seq:
-            raise LogError(
-                f"cannot record {batch} in {self._connection.name}: {rejection} must be of an entry of it"
-            )
+        check_rejections(self._connection.name, batch, rejections)
         if (failure := self._failed()) is not None:
             raise failure
         if batch.after != self._batch_end:
@@ -296,10 +297,10 @@ class KafkaLog:
                 f"{self._connection.name} must be continued after event {self._batch_end}, got a batch after "
                 f"event {batch.after}"
             )
-        said: JSON = None if rejection is None else list(rejection)
-        record: dict[str, JSON] = {"type": "batch", "after": batch.after, "seq": batch.seq, "rejection": said}
+        said: JSON = [list(one) for one in rejections]
+        record: dict[str, JSON] = {"type": "batch", "after": batch.after, "seq": batch.seq}
         with self._writing:
-            self._control.write_later(record, self._timeout)
+            self._control.write_later({**record, "rejections": said}, self._timeout)
         self._batch_end = batch.seq
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
@@ -342,12 +343,14 @@ class KafkaLog:
             )
         return batches
 
-    def rejections(self, after: int = 0, *, up_to: int | None = None) -> Sequence[Rejection]:
-        """The rejected entries with `after` < `seq` <= `up_to`, in order."""
+    def rejections(
+        self, after: int = 0, *, up_to: int | None = None, most: int | None = None
+    ) -> Sequence[Rejection]:
+        """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
         after, end = check_range(after, up_to)
         self._settle()
         with self._state:
-            return [one for one in self._history.rejections if after < one.seq <= end]
+            return [one for one in self._history.rejections if after < one.seq <= end][:most]
 
     def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
         """What could not be read, with `number` > `after`, in order, `most` of it.
@@ -424,8 +427,7 @@ class KafkaLog:
 
     def _settle(self) -> None:
         """Returns when what this process has written to the control topic so far was read back."""
-        with self._state:
-            sent = self._control.sent
+        sent = self._control.sent
         self._wait_until(lambda: self._control.answered >= sent)
         with self._state:
             end = self._control.end

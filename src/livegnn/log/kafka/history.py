@@ -202,9 +202,9 @@ class History:
         if after != self.batch_ends[-1] or not after < seq <= self.seq:
             return
         self.batch_ends.append(seq)
-        if (rejection := record.get("rejection")) is not None:
-            assert isinstance(rejection, list)
-            number, error, message = rejection
+        single = record.get("rejection")  # of an older version
+        rejected = _rows(record.get("rejections", []) if single is None else [single])
+        for number, error, message in rejected:
             self.rejections.append(Rejection(_whole(number), _text(error), _text(message)))
 
     def check_begin(self, topics: Topics, name: str) -> None:

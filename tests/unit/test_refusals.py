@@ -1,0 +1,200 @@
+"""What is refused costs little, and is what a loop refuses that applies each entry by itself."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import livegnn.log.reader
+from gate import draws
+from livegnn import Engine, Events, Graph, InputError
+from livegnn.events.builder import cut
+from livegnn.graph import GraphDelta, View
+from livegnn.log import Batch, Rejection, Write
+from livegnn.log.rows import Row
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import AheadPolicy, Runtime, replay
+from livegnn.server import create_app
+from streams import make_graph, make_model
+
+NODES = range(8)
+ENTRIES = 1000
+
+
+class CountingLog(SqliteLog):
+    """Counts batches."""
+
+    recorded = 0
+
+    def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
+        self.recorded += 1
+        super().record_batch(batch, *rejections)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[CountingLog]:
+    with closing(CountingLog(tmp_path / "events.db")) as log:
+        yield log
+
+
+def small_graph(auto_add: bool) -> Graph:
+    count = len(NODES) // 2
+    columns = {"time": np.zeros(count - 1), "x": np.ones((count, 1))}
+    graph = Graph.from_edges(range(count - 1), range(1, count), **columns)  # type: ignore[arg-type]
+    if auto_add:
+        livegnn.graph.auto_add_nodes(graph, ["node"])
+    return graph
+
+
+node = st.sampled_from(NODES)
+event = st.one_of(
+    st.tuples(st.just("add_edges"), node, node, st.sampled_from([1.0, 2.0, 30.0])),
+    st.tuples(st.just("remove_edges"), node, node),
+    st.tuples(st.just("add_nodes"), node),
+    st.tuples(st.just("remove_nodes"), node),
+    st.tuples(st.just("set_features"), node),
+)
+
+
+def to_events(given: list[tuple[object, ...]]) -> Events:
+    events = Events()
+    for kind, *ids in given:
+        if kind == "add_edges":
+            events.add_edges(*ids[:2], time=ids[2])  # type: ignore[arg-type]
+        elif kind == "set_features":
+            events.set_features(ids, np.full((1, 1), float(ids[0])))  # type: ignore[arg-type]
+        else:
+            getattr(events, str(kind))(*ids)
+    return events
+
+
+def content(graph: Graph) -> list[object]:
+    ids = np.sort(graph.ids())
+    return [
+        (id_, graph.features([id_]).tolist(), sorted(graph.neighbors(id_, direction="out").ids.tolist()))
+        for id_ in ids.tolist()
+    ]
+
+
+@settings(max_examples=draws(25, 2000))
+@given(
+    entries=st.lists(st.lists(event, min_size=1, max_size=3), min_size=1, max_size=12),
+    auto_add=st.booleans(),
+    ahead=st.booleans(),
+)
+def test_the_same_entries_are_refused_as_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[list[tuple[object, ...]]],
+    auto_add: bool,
+    ahead: bool,
+) -> None:
+    policy, found = AheadPolicy(10.0) if ahead else None, []
+    for at_once in (1, 4096):
+        folder = tmp_path_factory.mktemp("log")
+        with closing(SqliteLog(folder / "events.db")) as log:
+            graph = small_graph(auto_add)
+            runtime = Runtime(log, graph, ahead=policy, expiry=None, max_batch_events=at_once)
+            runtime.append_all([to_events(entry) for entry in entries])
+            while runtime.step():
+                pass
+            again = small_graph(auto_add)
+            replay(log, again)
+            assert content(again) == content(graph)
+            refused = [(one.seq, one.error) for one in log.rejections()]
+            counts = runtime.statistics.rejected_entries
+            assert counts.count == len(refused)
+            assert counts.total + runtime.statistics.batch_events.total == log.last_seq()
+            found.append((refused, content(graph)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("pattern", ["doomed", "each second", "with new nodes"])
+def test_a_refused_entry_costs_no_batch_of_its_own(log: CountingLog, pattern: str) -> None:
+    graph = make_graph()
+    runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    good = [Events().add_edges(1, 2), Events().remove_edges(1, 2)]
+    if pattern == "with new nodes":
+        good = [Events().add_nodes(1000 + at).add_edges(1000 + at, 1) for at in range(ENTRIES)]
+    bad = Events().add_edges(1, 999)
+    entries = [bad if pattern == "doomed" or at % 2 else good[at // 2 % len(good)] for at in range(ENTRIES)]
+    runtime.append_all(entries)
+    while runtime.step():
+        pass
+    assert len(log.rejections()) == (ENTRIES if pattern == "doomed" else ENTRIES // 2)
+    assert log.recorded <= ENTRIES // 100
+    assert runtime.engine.verify().ok
+
+
+def test_a_page_of_rejections_reads_each_row_once(log: CountingLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make_graph()
+    runtime = Runtime(log, graph)
+    runtime.append_all([Events().add_edges(1, 999)] * ENTRIES)
+    while runtime.step():
+        pass
+    decoded = []
+
+    class Noting(Row):
+        def decode(self) -> object:  # type: ignore[override]
+            decoded.append(self.seq)
+            return super().decode()
+
+    monkeypatch.setattr(livegnn.log.reader, "Row", Noting)
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app=create_app(runtime))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get("/v1/rejections?limit=500&after=100")
+
+    found = asyncio.run(ask()).json()["rejections"]
+    assert [one["seq"] for one in found] == list(range(101, 601))
+    assert all(one["events"] == [{"event": "add_edge", "src": 1, "dst": 999}] for one in found)
+    assert len(decoded) == 1
+
+
+class Picky(View):
+    """Refuses batches that set features."""
+
+    name = "picky"
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        graph.attach(self)
+
+    def prepare(self, change: GraphDelta) -> None:
+        if any(chunk.kind == "set_features" for chunk in change.events.chunks):
+            raise InputError("no features, please")
+
+
+def test_a_view_that_refuses_an_entry_of_a_run_is_asked_one_by_one(log: CountingLog) -> None:
+    graph = make_graph()
+    runtime = Runtime(log, graph, Picky(graph))
+    features = Events().set_features(3, np.zeros((1, graph.features([3]).shape[1])))
+    runtime.append_all([Events().add_edges(1, 999), features, Events().add_edges(1, 2)])
+    while runtime.step():
+        pass
+    assert [(one.seq, one.error) for one in log.rejections()] == [(1, "UnknownNodeError"), (2, "InputError")]
+    assert 2 in graph.neighbors(1, direction="out").ids
+
+
+def test_a_row_is_cut_into_entries_as_into_parts() -> None:
+    rng = np.random.default_rng(4)
+    events = Events()
+    for at in range(40):
+        ids = np.arange(int(rng.integers(1, 5)))
+        events = events.add_nodes(ids) if at % 3 else events.remove_edges(ids, ids)
+    events = Events.concatenate([events])
+    for _ in range(20):
+        ends = np.unique([*rng.integers(1, len(events) + 1, 12), len(events)]).tolist()
+        expected = [events.between(*pair) for pair in itertools.pairwise([0, *ends])]
+        assert list(cut(events, ends)) == expected
+        write = Write(7, np.array(ends) + 7, events)
+        assert [(one.seq - 7, one.events) for one in write.entries()] == list(
+            zip(ends, expected, strict=True)
+        )
