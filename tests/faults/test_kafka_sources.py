@@ -189,7 +189,6 @@ def alter(admin: AdminClient, topic: str, name: str, value: str) -> None:
 BAD_VALUES = [
     b"nonsense",
     b"\xff\xfe",
-    None,
     b'{"event": "add_edge", "src": 1}',
     b'{"event": "add_edge", "src": "text", "dst": "ids"}',
     b'{"event": "add_edge", "src": 1, "dst": 2, "weight": 0.5}',
@@ -212,6 +211,7 @@ def test_every_message_is_one_entry_or_one_bad_message(
             else:
                 produced.send(partition, int(rng.integers(1, 4)))
         produced.producer.produce(produced.topic, b"", partition=0)  # no events, and nothing is wrong with it
+        produced.producer.produce(produced.topic, None, partition=1)  # as in a compacted topic
         produced.flush()
         one.begin()
         one.source.start()
@@ -221,7 +221,8 @@ def test_every_message_is_one_entry_or_one_bad_message(
         wait_for(lambda: set(one.source.lag) == {0, 1, 2})
         one.runtime.wait(produced.events, PATIENCE)
         assert one.runtime.graph.num_edges() == produced.events
-        assert (one.source.stored, one.source.failure, one.source.waits) == (401, None, None)
+        assert (one.source.stored, one.source.failure, one.source.waits) == (402, None, None)
+        assert one.source.tombstones == 1
         produced.check(one.log)
         other = JsonLinesTopic(one.runtime, broker.servers, produced.topic)
         with pytest.raises(InputError, match=f"different names, got {produced.topic!r} again"):

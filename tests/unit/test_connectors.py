@@ -57,9 +57,23 @@ def test_a_message_is_events_or_says_what_is_wrong(monkeypatch: pytest.MonkeyPat
     assert kafka._decode(line * 2) == Events().add_nodes([1, 1])
     assert kafka._decode(b"") == Events()
     assert "line 2: expected a JSON object" in str(kafka._decode(line + b"{"))
-    assert "as its value, got none" in str(kafka._decode(None))
+    assert kafka._decode(None) == Events()
     monkeypatch.setattr(kafka, "_LARGEST", 40)
     assert "at most 40 bytes, got 62" in str(kafka._decode(line * 2))
+
+
+def test_a_tombstone_is_counted_and_not_kept(runtime: Runtime) -> None:
+    source = JsonLinesTopic(runtime, NOWHERE, "topic", settings={"socket.timeout.ms": 1000})
+    source._partitions._next = {0: 0}
+    line = b'{"event": "add_node", "id": 900}\n'
+    for _ in range(2):  # what is delivered again is not counted again
+        assert source._store([Arrived(0, at, None) for at in range(100)])
+        assert source._store([Arrived(0, 100, line), Arrived(0, 101, None), Arrived(0, 102, b"{")])
+    assert (source.tombstones, source.bad, source.stored) == (101, 1, 103)
+    assert runtime.log.last_seq() == 1
+    assert runtime.log.position("topic", 0) == 102
+    assert [bad.offset for bad in runtime.log.bad_messages()] == [102]
+    source.stop()
 
 
 def test_what_is_skipped_is_listed_and_nothing_is_read_twice(runtime: Runtime) -> None:

@@ -34,9 +34,11 @@ _LARGEST: Final = 64 << 20
 class JsonLinesTopic:
     """Reads all partitions of `topic`, at the brokers `servers`, into the log of `runtime`.
 
-    A message is one or several events as JSON lines (docs/events.md). name: of the source, the topic's by
-    default; the log keeps under it how far the topic was read. begin: where to begin if it was never read.
-    settings: further ones of librdkafka, as for encryption. Raises InputError for wrong arguments.
+    A message is one or several events as JSON lines (docs/events.md); one without a value, which a compacted
+    topic has where a key was deleted, is counted in `tombstones` and passed over. name: of the source, the
+    topic's by default; the log keeps under it how far the topic was read. begin: where to begin if it was
+    never read. settings: further ones of librdkafka, as for encryption. Raises InputError for wrong
+    arguments.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class JsonLinesTopic:
             raise InputError(f"begin must be 'first' or 'last', got {begin!r}")
         self.failure: BaseException | None = None
         self.waits: str | None = None
-        self.stored = self.bad = 0
+        self.stored = self.bad = self.tombstones = 0
         self.reads = (servers, topic)
         """The brokers and the topic."""
         self._runtime = runtime
@@ -155,7 +157,7 @@ class JsonLinesTopic:
         """Appends messages, and waits until the log takes them; False if it is told to stop before."""
         messages = [one for one in group if not one.is_end]
         entries = [_decode(one.value) for one in messages]
-        origins = [Origin(self.name, one.partition, one.offset, one.value or b"") for one in messages]
+        origins = [Origin(self.name, one.partition, one.offset, one.value) for one in messages]
         while messages and not self._append(entries, origins):
             if self._stopping.is_set():
                 return False
@@ -181,6 +183,10 @@ class JsonLinesTopic:
         self.stored += sum(isinstance(one, InputError) or not one.again for one in outcomes)
         bad = [(at, one) for at, one in enumerate(outcomes) if isinstance(one, InputError)]
         self.bad += len(bad)
+        self.tombstones += sum(
+            origin.payload is None and isinstance(one, Appended) and not one.again
+            for origin, one in zip(origins, outcomes, strict=True)
+        )
         if bad:
             at, reason = bad[0]
             _logger.warning(
@@ -222,9 +228,9 @@ def check_skip(servers: str, topic: str, partition: int, offset: int) -> None:
 
 
 def _decode(value: bytes | None) -> Events | InputError:
-    """The events of a message, or what is wrong with it."""
+    """The events of a message, none for a tombstone, or what is wrong with it."""
     if value is None:
-        return InputError("a message must have JSON lines as its value, got none")
+        return Events()
     if len(value) > _LARGEST:
         return InputError(f"a message must have at most {_LARGEST:,} bytes, got {len(value):,}")
     try:

@@ -28,5 +28,9 @@ class Source(Protocol):
         """Those of them that could not be stored as events."""
 
     @property
+    def tombstones(self) -> int:
+        """Those of them without a value, which a compacted topic has where a key was deleted: no events."""
+
+    @property
     def lag(self) -> Mapping[int, int]:
         """How many messages stand unread, by partition, as far as is known."""

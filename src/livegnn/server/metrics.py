@@ -130,6 +130,12 @@ def _sources(sources: Mapping[str, Source]) -> list[Iterable[str]]:
             ("source",),
             {name: source.bad for name, source in named.items()},
         ),
+        _counters(
+            "livegnn_source_tombstones_total",
+            "Messages of these without a value",
+            ("source",),
+            {name: source.tombstones for name, source in named.items()},
+        ),
     ]
 
 
