@@ -124,7 +124,7 @@ def rejections(file: LogFile) -> None:
     from livegnn.events.json_lines import to_records
 
     with _reading(file) as reader:
-        for seq, error, message in reader.rejections():
+        for seq, error, message in reader.listed():
             entry = reader.entry(seq)
             events = [] if entry is None else to_records(entry.events.chunks)
             said = orjson.dumps({"seq": seq, "error": error, "message": message, "events": events})
@@ -154,6 +154,25 @@ def retry(
             assert entry is not None
             again = log.append(entry.events, key=retry_key(seq))
             typer.echo(f"entry {seq} is appended again as entry {again}")
+
+
+@app.command()
+def forget(
+    deployment: DeploymentFile,
+    up_to: Annotated[int, typer.Argument(metavar="NUMBER", help="the last event, or the last offset")],
+    source: Annotated[
+        str | None, typer.Option("--source", metavar="NAME", help="bad messages of this source instead")
+    ] = None,
+    partition: Annotated[int, typer.Option("--partition", help="of the source")] = 0,
+) -> None:
+    """Forget refused entries up to an event, or bad messages up to an offset. The server must not run."""
+    from livegnn.deployment import Deployment
+
+    with _owning(Deployment.read(deployment)) as log:
+        if source is None:
+            typer.echo(f"forgot {log.forget_rejections(up_to)} refused entries")
+        else:
+            typer.echo(f"forgot {log.forget_bad_messages(source, partition, up_to)} bad messages")
 
 
 @app.command()

@@ -11,6 +11,7 @@ import apsw
 
 from livegnn.log import BadMessage, Origin
 from livegnn.log.checksums import add_checksum, check_row
+from livegnn.log.forgetting import forgotten_messages
 
 KEPT_BYTES: Final = 1024
 """So many bytes of a bad message are kept: it is still where it came from."""
@@ -32,11 +33,15 @@ class Unread(NamedTuple):
 
 
 def store_bad(connection: apsw.Connection, bad: Sequence[tuple[Origin, Unread]]) -> None:
-    """Stores bad messages after those that are there."""
+    """Stores bad messages after those that are there, or were."""
+    row: Any = connection.execute("SELECT coalesce(max(number), 0) FROM bad_messages").fetchone()
+    first = max(row[0], forgotten_messages(connection).last) + 1
     connection.executemany(
-        "INSERT INTO bad_messages (source, partition, offset, reason, payload, size, row_crc32) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [add_checksum((*origin[:3], *unread)) for origin, unread in bad],
+        "INSERT INTO bad_messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (number, *add_checksum((*origin[:3], *unread)))
+            for number, (origin, unread) in enumerate(bad, first)
+        ],
     )
 
 

@@ -16,6 +16,7 @@ from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
 from livegnn.log.checksums import is_whole
 from livegnn.log.database import CHECKED, connect_to_read, errors_as_log_errors
+from livegnn.log.forgetting import forgotten_messages
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.rows import Row, begin_of, chain_of
@@ -179,10 +180,14 @@ class _Problems:
             "SELECT number, payload, bad_messages.offset, origins.offset FROM bad_messages "
             "LEFT JOIN origins USING (source, partition) ORDER BY number"
         )
-        for expected, (number, payload, offset, reached) in enumerate(rows, start=1):
+        forgotten, last = forgotten_messages(self._connection).count, 0
+        for number, payload, offset, reached in rows:
             self._found.bad_messages += 1
-            if number != expected:
-                yield f"bad messages must be numbered without gaps, got number {number} after {expected - 1}"
+            before, last = last, number
+            forgotten -= number - before - 1
+            if number <= before or forgotten < 0:
+                yield f"bad messages must be numbered without gaps, got number {number} after {before}"
+                forgotten = max(forgotten, 0)
             if not isinstance(payload, bytes):
                 yield f"bad message {number} must have a payload of bytes, got {payload!r:.80}"
             if reached is None or offset > reached:

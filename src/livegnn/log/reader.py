@@ -21,6 +21,7 @@ from livegnn.log.bad_messages import find_bad
 from livegnn.log.binding import bound_properties, check_properties
 from livegnn.log.checksums import check_row
 from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
+from livegnn.log.forgetting import forgotten_up_to
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.origins import find_reached
@@ -269,6 +270,15 @@ class SqliteReader:
                 (after, end, most),
             ).fetchall()
         return [Rejection(*check_row(row, "rejections", self.path)) for row in rows]
+
+    def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
+        """What `rejections` says, but for those that were forgotten."""
+        return self.rejections(max(after, self._forgotten_up_to()), most=most)
+
+    @_reads
+    def _forgotten_up_to(self) -> int:
+        with self._errors("read"):
+            return forgotten_up_to(self._reads)
 
     @_reads
     def bound(self) -> Mapping[str, str]:

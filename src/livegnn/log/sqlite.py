@@ -42,14 +42,15 @@ from livegnn.log.database import (
     roll_back,
 )
 from livegnn.log.directories import Directories
+from livegnn.log.forgetting import forget_entries, forget_messages
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import Keys
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
-from livegnn.log.origins import store_reached
+from livegnn.log.origins import check_origin, store_reached
 from livegnn.log.owner import Owner
 from livegnn.log.reader import SqliteReader
-from livegnn.log.rows import RowWriter, Tail, chain_before
+from livegnn.log.rows import RowWriter, Tail, begin_of, chain_before
 from livegnn.log.trimming import forget_retried, trim_step
 from livegnn.log.wal import find_damage
 
@@ -279,6 +280,27 @@ class SqliteLog(SqliteReader):
             return  # a start on a full disk writes nothing
         with self._errors("bind"):
             self._transact(self._appends, bind_properties, self._appends, self.path, properties, replace)
+
+    def forget_rejections(self, up_to: int) -> int:
+        """Refused entries up to event `up_to` are not listed any more, and deleted as soon as no replay can
+        come by them. Returns how many were listed. Raises LogError.
+        """
+        up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
+        with self._errors("forget what is in"):
+            return self._transact(self._appends, self._forget_rejections, up_to)
+
+    def _forget_rejections(self, up_to: int) -> int:
+        up_to = min(up_to, one(self._appends, LAST_BATCH))
+        return forget_entries(self._appends, up_to, begin_of(self._appends).seq)
+
+    def forget_bad_messages(self, source: str, partition: int, up_to: int) -> int:
+        """Deletes the bad messages of a partition of a source up to offset `up_to`; returns how many.
+
+        Where the source goes on stays as it is. Raises LogError.
+        """
+        check_origin((source, partition, up_to))
+        with self._errors("forget what is in"):
+            return self._transact(self._appends, forget_messages, self._appends, source, partition, up_to)
 
     def trim(self, up_to: int) -> int:
         """Deletes whole rows at or before event `up_to`, of which no batch and no consumer needs any more.

@@ -13,6 +13,7 @@ from typing import Any, Final
 import apsw
 
 from livegnn.log.checksums import add_checksum
+from livegnn.log.forgetting import drop_forgotten
 from livegnn.log.keys import RETRY
 from livegnn.log.rows import Row, begin_of
 
@@ -35,6 +36,7 @@ def trim_step(connection: apsw.Connection, up_to: int) -> int | None:
         return None
     end, _, chain = rows[max(fitting, 1) - 1]
     begin = begin_of(connection).seq
+    drop_forgotten(connection, end)
     _keep_letters(connection, begin, end)
     connection.execute("DELETE FROM entries WHERE seq <= ?", (end,))
     connection.execute("DELETE FROM batches WHERE seq <= ? AND seq < (SELECT max(seq) FROM batches)", (end,))
