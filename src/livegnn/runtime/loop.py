@@ -21,7 +21,7 @@ from livegnn.arguments import function
 from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
-from livegnn.graph import Claim, Graph, GraphDelta, Transaction, View, find_refusal
+from livegnn.graph import Claim, Graph, GraphDelta, Transaction, View
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
@@ -32,7 +32,7 @@ from livegnn.runtime.errands import Errands
 from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
-from livegnn.runtime.refusals import Run
+from livegnn.runtime.refusals import Run, find_cause
 from livegnn.runtime.replay import replay
 from livegnn.runtime.steady_clock import SteadyClock
 from livegnn.runtime.turn import Turn
@@ -335,21 +335,13 @@ class Loop(Intake):
                 return
         run = Run(self.graph.schema)
         for entry in (entry for write in writes for entry in write.entries()):
-            refusal = self._find_refusal(entry.events)
+            refusal = find_cause(entry.events, self.graph, self._ahead)
             if run.full or not (refusal is None or run.decides(entry, refusal)):
                 self._commit_run(run)
                 run = Run(self.graph.schema)
-                refusal = self._find_refusal(entry.events)
+                refusal = find_cause(entry.events, self.graph, self._ahead)
             run.add(entry, refusal)
         self._commit_run(run)
-
-    def _find_refusal(self, events: Events) -> InputError | None:
-        """Why events would be refused now, None if only a view could."""
-        try:
-            self._ahead.check(events, self.graph.latest_time)
-        except InputError as error:
-            return error
-        return find_refusal(self.graph, events)
 
     def _commit_run(self, run: Run) -> None:
         """Applies a run as one batch or, if that is refused, each entry of it by itself."""

@@ -11,8 +11,9 @@ from typing import Final
 
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
-from livegnn.graph import Schema
+from livegnn.graph import Graph, Schema, find_refusal
 from livegnn.log import Entry, Rejection
+from livegnn.runtime.ahead import Ahead
 
 _MOST_REFUSED: Final = 256
 _MOST_TEXT: Final = 1 << 16  # characters of reasons: they are one record of a log
@@ -56,6 +57,15 @@ class Run:
             return
         self.applied.append(entry.events)
         self._added |= _ids_of(entry.events, all_kinds=bool(self.schema.auto_add))
+
+
+def find_cause(events: Events, graph: Graph, ahead: Ahead) -> InputError | None:
+    """Why events would be refused now, None if only a view could."""
+    try:
+        ahead.check(events, graph.latest_time)
+    except InputError as error:
+        return error
+    return find_refusal(graph, events)
 
 
 def _ids_of(events: Events, *, all_kinds: bool = True) -> set[int | str]:

@@ -80,8 +80,7 @@ class KafkaLog:
         self._group = GroupCommit(self.append_all)
         self._failure: LogError | None = None
         self._woken = self._closing = False
-        self._ended = threading.Event()
-        self._recent, self._holding = Recent(), False
+        self._ended, self._recent, self._holding = threading.Event(), Recent(), False
         self._proposed: Order | None = None
         self._reader = Reader(self._connection, self._timeout)
         self._follower: Follower | None = None
@@ -298,9 +297,8 @@ class KafkaLog:
                 f"event {batch.after}"
             )
         said: JSON = [list(one) for one in rejections]
-        record: dict[str, JSON] = {"type": "batch", "after": batch.after, "seq": batch.seq}
         with self._writing:
-            self._control.write_later({**record, "rejections": said}, self._timeout)
+            self._control.write_later({"type": "batch", **batch._asdict(), "rejections": said}, self._timeout)
         self._batch_end = batch.seq
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
