@@ -80,7 +80,7 @@ def test_errors_have_the_status_of_the_server() -> None:
     broken = answer_error(RuntimeError("x" * 10_000))
     assert broken.status == 500
     assert len(broken.body) < 3000
-    assert LARGEST_BODY == 64 * 2**20
+    assert LARGEST_BODY == 2**20
 
 
 def test_one_stage_and_two_predict_as_the_engine(tmp_path) -> None:

@@ -3,6 +3,7 @@ removes the refusal.
 """
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
 from livegnn.server.bodies import Limits
+from livegnn.serverless.bodies import LARGEST_BODY, answer_error, read_asked
 from livegnn.texts import Texts
 from streams import make_graph, make_model
 
@@ -65,6 +67,13 @@ def test_json_that_becomes_objects_as_a_whole(runtime: Runtime) -> None:
         "at most 128 lists and objects, got 20",
     )
     assert ask(app, "/v1/predictions", b'{"ids":[%b1]}' % (b"1," * 200)).status_code == 200
+
+
+def test_lines_are_numbered_as_an_editor_does() -> None:
+    text = b"\n\na\n \n\nbc\n" + b"\n" * 70_000 + b"d"
+    expected = [(at, line) for at, line in enumerate(text.split(b"\n"), start=1) if line.strip()]
+    assert list(json_lines.split_lines(text)) == expected
+    assert list(json_lines.split_lines(b"\n" * 10)) == list(json_lines.split_lines(b"")) == []
 
 
 def test_changes_of_shape_and_entries(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +125,24 @@ def test_a_message_with_a_long_line_is_a_bad_one() -> None:
     assert isinstance(found, TooLargeError)
     assert "a line must be at most 1,048,576 bytes" in str(found)
     assert kafka._decode(EDGE) == Events().add_edges(1, 2)
+
+
+def test_a_function_takes_as_much_json_as_a_server() -> None:
+    assert Limits().objects == LARGEST_BODY
+    for body, said in (
+        (
+            b'{"ids":[%b1]}' % (b"1," * 600_000),
+            "at most 1,048,576 bytes, got 1,200,011: send fewer ids at once",
+        ),
+        (
+            b'{"ids":[%b1]}' % (b"[]," * 70_000),
+            "at most 65,536 lists and objects, got 70,002: send it in parts",
+        ),
+    ):
+        for asked in (body, body.decode()):
+            with pytest.raises(TooLargeError, match=re.escape(said)) as error:
+                read_asked(asked)
+            assert answer_error(error.value).status == 413
 
 
 def test_texts_are_their_own_bytes() -> None:

@@ -14,6 +14,7 @@ from livegnn.errors import (
     SnapshotReplacedError,
     StoreUnavailableError,
     TimeoutExpired,
+    TooLargeError,
     UnknownNodeError,
     shortened,
 )
@@ -60,9 +61,7 @@ class Answer(NamedTuple):
 def read_asked(body: bytes | str) -> Asked:
     """The body of a request. Raises InputError."""
     try:
-        check_parts(
-            body if isinstance(body, bytes) else body.encode(errors="replace"), LARGEST_BODY, "the body"
-        )
+        _check_size(body if isinstance(body, bytes) else body.encode(errors="replace"))
         text = body.decode() if isinstance(body, bytes) else body  # `loads` would read UTF-16 as well
         content = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -83,6 +82,14 @@ def read_asked(body: bytes | str) -> Asked:
     return Asked(_ids(content["ids"]), min_seq, float(timeout))
 
 
+def _check_size(body: bytes) -> None:
+    if len(body) > LARGEST_BODY:
+        raise TooLargeError(
+            f"the body must be at most {LARGEST_BODY:,} bytes, got {len(body):,}: send fewer ids at once"
+        )
+    check_parts(body, LARGEST_BODY, "the body")
+
+
 def refuse_parameters(query: str | Iterable[str]) -> None:
     """Raises InputError if an address has parameters, which none here takes. query: what stands after its
     "?", or the names in it."""
@@ -97,6 +104,8 @@ def answer_error(error: Exception) -> Answer:
     retry_after = None
     if isinstance(error, UnknownNodeError):
         status = 404
+    elif isinstance(error, TooLargeError):
+        status = 413
     elif isinstance(error, InputError):
         status = 400
     elif isinstance(error, SnapshotReplacedError):
