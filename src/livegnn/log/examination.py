@@ -180,7 +180,7 @@ class _Problems:
             "SELECT number, payload, bad_messages.offset, origins.offset FROM bad_messages "
             "LEFT JOIN origins USING (source, partition) ORDER BY number"
         )
-        forgotten, last = forgotten_messages(self._connection).count, 0
+        forgotten, last = forgotten_messages(self._connection).deleted, 0
         for number, payload, offset, reached in rows:
             self._found.bad_messages += 1
             before, last = last, number

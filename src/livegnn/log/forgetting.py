@@ -16,9 +16,9 @@ _MESSAGES: Final = "forgotten messages"
 
 
 class ForgottenMessages(NamedTuple):
-    """How many bad messages were forgotten, and the greatest number that one of the log had then."""
+    """deleted: how many bad messages were forgotten. last: the greatest number that one had then."""
 
-    count: int = 0
+    deleted: int = 0
     last: int = 0
 
 
@@ -60,7 +60,7 @@ def forget_messages(connection: apsw.Connection, source: str, partition: int, up
         (source, partition, up_to),
     )
     count = connection.changes()
-    _write(connection, _MESSAGES, f"{known.count + count} {max(known.last, last)}")
+    _write(connection, _MESSAGES, f"{known.deleted + count} {max(known.last, last)}")
     return count
 
 
