@@ -88,11 +88,11 @@ def test_the_log_is_what_a_list_of_entries_would_be(
         ends = [end for end, _ in entries if end > ended]
         if ends and rng.random() < 0.5:
             batches.append(Batch(ended, int(rng.choice(ends))))
-            refused = None
+            refused = []
             if rng.random() < 0.3:
-                refused = Rejection(batches[-1].seq, "InputError", f"number {number}")
-                rejections.append(refused)
-            log.record_batch(batches[-1], refused)
+                refused = [Rejection(batches[-1].seq, "InputError", f"number {number}")]
+                rejections += refused
+            log.record_batch(batches[-1], *refused)
             ended = batches[-1].seq
             digests[ended] = log.digest(ended)
         if number % 13 == 12:

@@ -28,9 +28,8 @@ def fill(path: Path, *, trimmed: bool = False) -> SqliteLog:
             log.append_all([InputError("no")], origins=[Origin("other", 5, number, b"{")])
         end = log.last_seq()
         if number % 3:
-            log.record_batch(
-                Batch(after, end), Rejection(end, "InputError", "no") if number % 5 == 1 else None
-            )
+            refused = [Rejection(end, "InputError", "no")] if number % 5 == 1 else []
+            log.record_batch(Batch(after, end), *refused)
             after = end
     if trimmed:
         assert log.trim(50) == 48
