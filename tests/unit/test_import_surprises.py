@@ -258,3 +258,49 @@ def test_a_category_may_stand_among_features():
 def test_a_prediction_reads_a_feature():
     with pytest.raises(ModelError, match="a model must read one"):
         Model.from_pyg(Net(lambda net, x, e: degree(e[1], x.size(0))[:, None]), in_channels=WIDTH)
+
+
+class Squashed(pyg.MessagePassing):
+    """Messages that depend on the weight in another way than by a product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(WIDTH, 3)
+
+    def forward(self, x, edge_index, edge_weight=None):
+        weight = x.new_ones(edge_index.shape[1]) if edge_weight is None else edge_weight
+        return self.propagate(edge_index, x=self.lin(x), weight=weight)
+
+    def message(self, x_j, weight):
+        return x_j * weight.sigmoid().view(-1, 1)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: pyg.GCNConv(WIDTH, 3), lambda: pyg.GraphConv(WIDTH, 3), Squashed],
+    ids=["gcn", "graph", "own"],
+)
+def test_weights_that_a_graph_lacks_are_not_made_up_in_silence(make, caplog):
+    """Each edge counts 1, which the log says; doing what it says makes it quiet."""
+    torch.manual_seed(0)
+    module = make().eval()
+    model = Model.from_pyg(module)
+
+    def said(graph: Graph, model: Model) -> list[str]:
+        caplog.clear()
+        got = Engine(graph, model).predict(np.arange(4))
+        weight = None if graph.schema.edge_types["node", "to", "node"].weighted is False else abs(WEIGHT)
+        ends = torch.tensor([SOURCE, TARGET])
+        given = () if weight is None else (torch.from_numpy(weight),)
+        expected = module(torch.from_numpy(X), ends, *given).detach().numpy()
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+        return [record.getMessage() for record in caplog.records]
+
+    bare = Graph.from_edges(SOURCE, TARGET, x=X)
+    (warning,) = said(bare, model)
+    assert (
+        "reads weights of edges of type ('node', 'to', 'node'), and the graph has none: each counts 1"
+        in warning
+    )
+    assert said(Graph.from_edges(SOURCE, TARGET, x=X, weight=abs(WEIGHT)), model) == []
+    assert said(bare, Model.from_pyg(module, edge_weight=False)) == []

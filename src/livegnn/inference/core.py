@@ -1,5 +1,6 @@
 """Creates the native engine of a plan, and checks the graph and the model first."""
 
+import logging
 from typing import NoReturn
 
 from livegnn import _core
@@ -10,9 +11,11 @@ from livegnn.graph import Graph
 from livegnn.graph.core import chosen_threads
 from livegnn.graph.defaults import left_out
 from livegnn.inference.options import EngineOptions
-from livegnn.model import Model
+from livegnn.model import Model, Propagate
 from livegnn.model.renaming import renamed
 from livegnn.wording import kind_of
+
+_logger = logging.getLogger(__name__)
 
 
 class Retired:
@@ -61,6 +64,22 @@ def lay_out(graph: Graph, model: Model, options: EngineOptions) -> tuple[Model, 
             'or keep_degree: leave these out, or use mode="eager"'
         )
     return model, plan, eager_steps
+
+
+def warn_of_missing_weights(graph: Graph, model: Model) -> None:
+    """Says in the log which edges count 1 each because the graph has no weights that the model reads."""
+    read = {given.edge_type for given in model.edge_inputs.values() if given.column == "weight"}
+    for step in model.steps:
+        if step.op == "propagate" and "weight" in (operators := Propagate.from_step(step)).message_local:
+            read.update(operators.edge_types)
+    lacking = sorted(name for name in read if not graph.schema.edge_types[name].weighted)
+    if lacking:
+        _logger.warning(
+            "the model reads weights of edges of type %s, and the graph has none: each counts 1. If it was "
+            "trained with weights, make the graph with them (weight=, or weighted=True in the EdgeSchema); "
+            "if without, import it with edge_weight=False",
+            ", ".join(map(str, lacking)),
+        )
 
 
 def make_core(graph: Graph, plan: Plan, options: EngineOptions) -> _core.Engine:

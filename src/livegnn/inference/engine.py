@@ -17,7 +17,14 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, Transaction, View
 from livegnn.graph.writer import Measurement
-from livegnn.inference.core import Retired, check_pair, lay_out, make_core, missing_engine
+from livegnn.inference.core import (
+    Retired,
+    check_pair,
+    lay_out,
+    make_core,
+    missing_engine,
+    warn_of_missing_weights,
+)
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
@@ -77,6 +84,7 @@ class Engine(View):
         self.name, self.options = name, options
         self.forkable = options.state_dir is None  # a fork does not copy mapped files
         self.model, self.plan, eager_steps = lay_out(graph, model, options)
+        warn_of_missing_weights(graph, self.model)
         self.native_engine = make_core(graph, self.plan, options)
         self.guard(options.non_finite == "refuse")
         self.native = self.native_view = _core.EngineView(self.native_engine)
