@@ -132,6 +132,7 @@ GRAPH: dict[str, Call] = {
 ENGINE: dict[str, Call] = {
     "apply": lambda world: attempt(lambda: world.engine.apply(world.to(True))),
     "embeddings": lambda world: sorted(world.engine.embeddings(-1).tolist()),
+    "epoch": lambda world: world.engine.epoch >= 0,
     "explain": lambda world: attempt(
         lambda: world.engine.explain(world.ids([CENTER])[0].item(), since=world.engine.seq)
     ),
