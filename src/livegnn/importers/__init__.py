@@ -16,6 +16,6 @@ one message; ``lowering`` and ``row_steps`` write steps, equal expressions once;
 ``assembly`` runs all of this. ``importing`` is the entry point: ``settings`` checks the caller's arguments,
 ``declared`` finds the module's arguments, ``widths`` finds unknown widths, ``proposed`` asks a proposer for
 layers that cannot be read, ``check`` compares the model with the module on small graphs, and ``left_out``
-refuses arguments that were left out although something reads them. ``proposal``
+refuses arguments that were left out although something reads them, as ``watching`` tells. ``proposal``
 verifies proposed convolutions, without torch.
 """

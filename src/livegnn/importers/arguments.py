@@ -82,6 +82,7 @@ def find_arguments(
             left_out += [] if name in given else [name]
             rest = finding.rest(given.pop(name, None), name, {*taken, *given})
             if rest:
+                left_out = [one for one in left_out if one != name]
                 positional, arguments = (*arguments.values(), *rest), {}
             continue
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -128,7 +129,7 @@ def find_arguments(
             raise ModelError(
                 f"{type(module).__name__}.{method} takes {name!r}, and nothing tells what that is: give it "
                 f"as inputs={{{name!r}: ...}}, the name of an attribute of data, ('node', channels), "
-                "('edge', channels), or the value itself"
+                f"('edge', channels), or the value itself{_hint(name)}"
             )
         else:
             left_out.append(name)
@@ -153,6 +154,18 @@ def find_arguments(
     used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
     unused = frozenset(finding.known) - used - {"edge_index"}
     return Found(arguments, parameters, positional, tuple(left_out), unused)
+
+
+def _hint(name: str) -> str:
+    """What an argument of this name often is, as the end of an error."""
+    if name == "batch":
+        return ", which is None where nodes are predicted"
+    if name.endswith("label_index") or "pair" in name:
+        return (
+            "; if it names pairs of nodes, import the method that embeds them (method=...), and score pairs "
+            "of its rows, or ask SampledForward.predict_pairs"
+        )
+    return ""
 
 
 def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Collection[str]) -> str | None:

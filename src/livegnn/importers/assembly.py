@@ -17,6 +17,7 @@ from livegnn.importers.own_loops import find_own_loops
 from livegnn.importers.reader import Program
 from livegnn.importers.relations import split_relations
 from livegnn.importers.softmaxes import find_softmaxes
+from livegnn.model.inputs import Input
 from livegnn.model.model import Model
 from livegnn.model.propagation import Degree, Propagate
 from livegnn.model.steps import Step
@@ -107,7 +108,7 @@ def assemble(
     ):
         raise ModelError(
             f"{program.module_name} returns what no feature of a node or an edge is read for, such as a "
-            "degree: a model must read one"
+            "degree: a model must read one, which may be a column of ones that the nodes have as x"
         )
     as_written = cache(lambda: model(left))
     joined = join_aggregates(left, lowering.edge_inputs, lambda value: as_written().width(value))
@@ -174,6 +175,7 @@ def _model(
     tensors = {name: lowering.steps.tensors[name] for step in steps for name in step.tensors.values()}
     first = next(iter(outputs.values()))
     inputs = {name: given for name, given in lowering.inputs.items() if name in read}
+    inputs = inputs or _unread(lowering.columns)
     return Model(
         inputs=inputs,
         steps=tuple(steps),
@@ -185,6 +187,17 @@ def _model(
         ),
         edge_inputs={name: given for name, given in lowering.edge_inputs.items() if name in read},
         functions=lowering.functions,
+    )
+
+
+def _unread(columns: Mapping[Atom, Columns]) -> dict[str, Input]:
+    """The features of nodes of a model that reads edges alone: those that its module is called with."""
+    for atom, one in columns.items():
+        if not is_of_edges(atom) and one.width:
+            return {next(iter(one.places)): Input(atom.name, one.width)}
+    raise ModelError(
+        "it reads features of edges alone, and a model has rows of its nodes: take x as an argument too; it "
+        "may be a column of ones that nothing reads"
     )
 
 

@@ -1,23 +1,22 @@
-"""The last step of an import: module and model must agree on small random graphs.
+"""The last step of an import: module (or program) and model must agree on small random graphs.
 
 This finds errors that reading cannot see, such as a module that does something else on a graph of another
 size. The oracle computes in float64; if the difference to the module is too large, the oracle in float32
 shows how much of it is rounding.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments import Found
 from livegnn.importers.assembly import RELATION
-from livegnn.importers.export import Given, call_with, inputs_of
+from livegnn.importers.export import Given
 from livegnn.importers.expressions import Atom
 from livegnn.importers.facts import is_of_edges
 from livegnn.importers.lowering import Columns, edge_type_of
@@ -26,6 +25,9 @@ from livegnn.model.model import Model
 from livegnn.oracle import reference
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import count
+
+Call: TypeAlias = Callable[[Sequence[torch.Tensor]], object]
+"""Calls what was imported with a tensor for each of its inputs."""
 
 TOLERANCE = 1e-3
 """The allowed difference between model and module, as a fraction of the largest value."""
@@ -45,9 +47,9 @@ class Probe:
 
 def check_import(
     model: Model,
-    module: nn.Module,
-    found: Found,
-    method: str,
+    call: Call,
+    given: Sequence[Given],
+    name: str,
     *,
     columns: Mapping[Atom, Columns],
     relations: Sequence[EdgeType] | None,
@@ -56,44 +58,46 @@ def check_import(
     """Raises `ModelError` if a model and its module differ on a small graph.
 
     The first graph has loops, parallel edges and isolated nodes; the others are tiny.
-    found: the method's arguments. columns: the place of each input among the features. relations: the edge
-    types that `RELATION` numbers. output: the name of the module's result, and the axis of its rows.
+    call: calls the module, or the program. given: its inputs. name: its name, for errors. columns: the place
+    of each input among the features. relations: the edge types that `RELATION` numbers. output: the name of
+    the module's result, and the axis of its rows.
     """
-    name = f"{type(module).__name__}.{method}"
-    given = inputs_of(found.parameters, (found.positional, found.arguments))
     random = np.random.default_rng(0)
     for nodes, edges in SIZES:
         drawing = _Drawing(random, nodes, edges, relations)
         try:
-            tensors, result = _call(module, found, method, given, drawing)
+            tensors, result = _call(call, given, drawing)
         except Exception as error:
             if nodes < SIZES[0][0]:
                 continue  # the module has no result to compare with
             raise ModelError(f"{name} fails on a graph of {nodes} nodes: {error}") from error
         probe = drawing.probe(given, tensors, columns)
         tensors, spec = pytree.tree_flatten(result)
-        rows = tensors[name_results(spec).index(output[0])].detach().movedim(output[1], 0)
+        rows = _rows_of(tensors[name_results(spec).index(output[0])].detach(), output[1], nodes)
         expected: DoubleArray = rows.reshape(len(rows), -1).double().numpy()
         _compare(
             model, probe, expected, f"{name} on a graph of {count(nodes, 'node')}, {count(edges, 'edge')}"
         )
 
 
-def _call(
-    module: nn.Module, found: Found, method: str, given: Sequence[Given], drawing: "_Drawing"
-) -> tuple[list[torch.Tensor], object]:
+def _rows_of(result: torch.Tensor, axis: int, nodes: int) -> torch.Tensor:
+    """A result with the axis of its rows first. One row may have lost that axis, as by a final squeeze."""
+    lost = nodes == 1 and (result.dim() <= axis or len(result.movedim(axis, 0)) != 1)
+    return result.reshape(1, -1) if lost else result.movedim(axis, 0)
+
+
+def _call(call: Call, given: Sequence[Given], drawing: "_Drawing") -> tuple[list[torch.Tensor], object]:
     """Random tensors, and the module's result for them.
 
     If the module fails, it is called with 0 and 1, since it may use features as categories.
     """
     tensors = [drawing.draw(one) for one in given]
-    called = (found.positional, found.arguments, method, found.parameters)
     try:
-        return tensors, call_with(module, *called, tensors)
+        return tensors, call(tensors)
     except Exception as error:
         tensors = [(one > 0).to(one.dtype) if one.is_floating_point() else one for one in tensors]
         try:
-            return tensors, call_with(module, *called, tensors)
+            return tensors, call(tensors)
         except Exception:
             raise error from None
 

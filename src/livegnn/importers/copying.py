@@ -26,7 +26,8 @@ def copy_module(module: nn.Module) -> nn.Module:
     try:
         copied = copy.deepcopy(module, memo)
     except Exception as error:
-        raise ModelError(f"{type(module).__name__} cannot be copied: {error}") from error
+        advice = ": detach() what it keeps of its training" if "graph leaves" in str(error) else ""
+        raise ModelError(f"{type(module).__name__} cannot be copied{advice} ({error})") from error
     for part in copied.modules():
         for name, value in list(vars(part).items()):
             if name.startswith("_cached_"):

@@ -18,7 +18,7 @@ from livegnn.importers.assembly import RELATION
 from livegnn.importers.export import call_with, leaves, signature_of
 from livegnn.importers.failures import ordered_layer
 from livegnn.importers.settings import Metadata, Told, check_joined
-from livegnn.importers.widths import discover
+from livegnn.importers.widths import Undiscovered, discover
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 if TYPE_CHECKING:
@@ -247,12 +247,11 @@ class Declared:
             sizes.update(size for size in held if 0 < size < _WIDEST)
         try:
             widths = discover(unknown, call, sizes)
-        except ModelError:
-            raise
-        except Exception as error:
+        except Undiscovered as failed:
+            error = failed.__cause__
             what = ordered_layer(self.module) or (
                 f"{type(error).__name__}: {error}".rstrip(": ")
-                + "; say how wide its inputs are with in_channels and edge_channels if it is that"
+                + self._advice(error, failed.left, arguments(dict.fromkeys(unknown, 1)))
             )
             raise ModelError(f"{type(self.module).__name__}.{self.method} fails: {what}") from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
@@ -263,6 +262,17 @@ class Declared:
         if len(self.nodes) == len(self.edges) == 1:
             self.check_widths(inputs_read)
         return found
+
+    def _advice(self, error: BaseException | None, left: Collection[Hashable], found: Found) -> str:
+        """What may mend a call that fails: widths that nothing tells, or rows of nodes in the module."""
+        given = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
+        if any(isinstance(key, tuple) and key[0] in given for key in left):
+            return "; say how wide its inputs are with in_channels and edge_channels if it is that"
+        tables = [name for name, part in self.module.named_modules() if isinstance(part, nn.Embedding)]
+        if tables and ("out of bounds" in str(error) or "out of range" in str(error)):
+            name = f"{tables[0]}.weight".removeprefix(".")
+            return f"; if {name} has a row for each node, say inputs={{{name!r}: 'node'}}"
+        return ""
 
     def check_widths(self, read: Collection[str]) -> None:
         """Raises `ModelError` if the width of one of these inputs is unknown."""

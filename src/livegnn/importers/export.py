@@ -7,7 +7,7 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -21,7 +21,6 @@ from torch.fx.experimental import symbolic_shapes
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn.dense import HeteroLinear
 from torch_geometric.utils import num_nodes
@@ -30,7 +29,7 @@ from livegnn.errors import ModelError
 from livegnn.importers.copying import copy_module, keeping_random
 from livegnn.importers.decompositions import decompose
 from livegnn.importers.expressions import Atom, kind_of
-from livegnn.importers.failures import ADVICE, code_lines, explain_failure, where
+from livegnn.importers.failures import ADVICE, code_lines, explain_failure, refuse_assertions
 
 _LOCK = threading.Lock()
 """Held while tracing, which temporarily replaces functions of torch and PyG."""
@@ -168,7 +167,7 @@ def export_module(
         try:
             with _hooked(flat), _catching_tests() as tests:
                 program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
-            _refuse_assertions(program, name)
+            refuse_assertions(program, name)
             _refuse_conditions(program, flat.given)
             if tests:
                 raise ModelError(f"{name}: {tests[0]}: {ADVICE['data-dependent']}")
@@ -176,8 +175,24 @@ def export_module(
         except ModelError:
             raise
         except Exception as error:
+            own = _own_failure(flat, tensors)
+            if own is not None:
+                sizes = ", ".join(
+                    f"{n.name} {list(t.shape)}" for n, t in zip(flat.given, tensors, strict=True)
+                )
+                called = f"{name} fails when it is called with {sizes}"
+                raise ModelError(f"{called}: {explain_failure(own, module)}") from own
             raise ModelError(f"{name} cannot be traced: {explain_failure(error, module)}") from error
     return Exported(program, graph, flat.given, name)
+
+
+def _own_failure(flat: _Flat, tensors: Sequence[torch.Tensor]) -> Exception | None:
+    """The exception that a module raises without being traced; None if it raises none."""
+    try:
+        flat(*(one.clone() for one in tensors))
+    except Exception as error:
+        return error
+    return None
 
 
 def decompose_program(program: ExportedProgram, given: Sequence[Given], name: str) -> Exported:
@@ -206,57 +221,18 @@ def call_with(
         return flat(*([one.clone() for one in tensors] if tensors else _examples(flat.given)[0]))
 
 
-def call_watched(
+@contextmanager
+def calling(
     module: nn.Module,
     args: Sequence[object],
     kwargs: Mapping[str, object],
     method: str,
     parameters: Sequence[Given],
-) -> tuple[object, list[str]]:
-    """Calls a copy of a module on a small random graph, as `call_with` does.
-
-    Returns the result, or the exception, and the names of the parameters and buffers that nothing read.
-    Counters of training steps are not among them.
-    """
+) -> Iterator[tuple[nn.Module, Callable[[], object]]]:
+    """A copy of a module, and a function that calls it on a small random graph, as `call_with` does."""
     with _LOCK, _tracing():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
-        held = [
-            *flat.module.named_parameters(remove_duplicate=False),
-            *(
-                (name, one)
-                for name, one in flat.module.named_buffers()
-                if one.dim() or one.is_floating_point()
-            ),
-        ]
-        given = {one.name for one in parameters}
-        result: object
-        with _Watch() as watch:
-            try:
-                result = flat(*_examples(flat.given)[0])
-            except Exception as error:
-                result = error
-        places = {name: one.untyped_storage().data_ptr() for name, one in held if one.numel()}
-        return result, [name for name, at in places.items() if at not in watch.read and name not in given]
-
-
-class _Watch(TorchDispatchMode):
-    """Notes the storages of all tensors that operators read."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read: set[int] = set()
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: Sequence[object] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        for one in pytree.tree_leaves((args, kwargs)):
-            if isinstance(one, torch.Tensor) and one.layout is torch.strided:
-                self.read.add(one.untyped_storage().data_ptr())
-        return func(*args, **(kwargs or {}))
+        yield flat.module, lambda: flat(*_examples(flat.given)[0])
 
 
 def signature_of(module: nn.Module, method: str) -> inspect.Signature:
@@ -458,16 +434,6 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
         for end in (one.atom.source, one.atom.target):
             if end is not None:
                 yield end
-
-
-def _refuse_assertions(program: ExportedProgram, name: str) -> None:
-    """Raises `ModelError` for assertions on values, which a prediction that is kept up to date would skip."""
-    for node in program.graph.nodes:
-        if str(node.target).startswith("aten._assert_async"):
-            raise ModelError(
-                f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does "
-                "not check: check the data before they come in, and leave it out here"
-            )
 
 
 def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None:

@@ -5,6 +5,7 @@ the call, such as ``x_dict['paper']``), its dtype and shape, the symbols that co
 torch.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -13,13 +14,15 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.assembly import RELATION, assemble
+from livegnn.importers.check import check_import
 from livegnn.importers.explanation import ImportExplanation, explain_program
-from livegnn.importers.export import decompose_program
+from livegnn.importers.export import Given, decompose_program, inputs_of
 from livegnn.importers.expressions import kind_of
-from livegnn.importers.failures import where
+from livegnn.importers.failures import refuse_assertions, where
 from livegnn.importers.naming import Argument, Naming, Said, Types
 from livegnn.importers.program_file import load_program
 from livegnn.importers.reader import Program, read
@@ -60,10 +63,27 @@ def import_exported(
     check_output(output)
     check_output_type(output_type)
     relations = to_relations(relations)
+    program = _loaded(program)
     said = read_exported(
-        program, schema, inputs, relations=relations, node_type=node_type, edge_type=edge_type
+        program,
+        schema,
+        inputs,
+        relations=relations,
+        node_type=node_type,
+        edge_type=edge_type,
+        output=output,
     )
-    return assemble(said, relations=relations, output=output, output_type=output_type).model
+    made = assemble(said, relations=relations, output=output, output_type=output_type)
+    check_import(
+        made.model,
+        lambda tensors: _call(program, said.given, tensors),
+        inputs_of((), said.given),
+        said.module_name,
+        columns=made.columns,
+        relations=relations,
+        output=(made.output, made.row_axis),
+    )
+    return made.model
 
 
 def explain_exported(
@@ -91,19 +111,14 @@ def read_exported(
     relations: Sequence[EdgeType] | None,
     node_type: NodeType,
     edge_type: EdgeType,
+    output: str | Sequence[str] | None = None,
 ) -> Program:
     """Reads an exported program. Raises `ModelError`, and `FileFormatError` for a bad file."""
     check_inputs(inputs)
     edge_type, schema = to_edge_type(edge_type, "edge_type"), to_schema(schema, "schema", edges=True)
     check_node_type(node_type, edge_type, alone=relations is None and schema is None)
     check_joined(relations or (), node_type)
-    if isinstance(program, str | PathLike):
-        program = load_program(program)
-    if not isinstance(program, ExportedProgram):
-        raise ModelError(
-            f"program must be what torch.export.export returns, or the path of a .pt2 file, got "
-            f"{wording_of(program)}: Model.from_pyg imports a module"
-        )
+    program = _loaded(program)
     name = _module_name(program)
     _check(program, name)
     arguments = list(_arguments(program))
@@ -112,14 +127,47 @@ def read_exported(
     if relations is not None and all(one.name != RELATION for one in given):
         raise ModelError(f"{name} takes no edge_type, so relations must not be given")
     known.check(given, relations)
-    return read(decompose_program(program, given, name))
+    exported = decompose_program(program, given, name)
+    return read(exported, [output] if isinstance(output, str) else output)
 
 
 # The program
 
 
+def _loaded(program: object) -> ExportedProgram:
+    """The program, read from its file if it is a path. Raises `ModelError`, and `FileFormatError`."""
+    if isinstance(program, str | PathLike):
+        program = load_program(program)
+    if not isinstance(program, ExportedProgram):
+        raise ModelError(
+            f"program must be what torch.export.export returns, or the path of a .pt2 file, got "
+            f"{wording_of(program)}: Model.from_pyg imports a module"
+        )
+    return program
+
+
+def _call(program: ExportedProgram, given: Sequence[Given], tensors: Sequence[torch.Tensor]) -> object:
+    """Calls a program with a tensor for each of its inputs, the numbers of rows left out."""
+    named = dict(zip((one.name for one in inputs_of((), given)), tensors, strict=True))
+    sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in inputs_of((), given)}
+    rows = iter(sizes[one.atom] if one.count else named[one.name].clone() for one in given)
+    kept: list[object] = []
+    for node, spec in zip(_placeholders(program), program.graph_signature.input_specs, strict=True):
+        if spec.kind is InputKind.USER_INPUT:
+            varies = isinstance(node.meta.get("val"), torch.Tensor | torch.SymInt)
+            kept.append(next(rows) if varies else getattr(spec.arg, "value", None))
+    args, kwargs = pytree.tree_unflatten(kept, program.call_spec.in_spec)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return program.module()(*args, **kwargs)
+
+
+def _placeholders(program: ExportedProgram) -> list[fx.Node]:
+    return [node for node in program.graph.nodes if node.op == "placeholder"]
+
+
 def _arguments(program: ExportedProgram) -> Iterator[Argument]:
-    nodes = [node for node in program.graph.nodes if node.op == "placeholder"]
+    nodes = _placeholders(program)
     specs = program.graph_signature.input_specs
     users = [node for node, spec in zip(nodes, specs, strict=True) if spec.kind is InputKind.USER_INPUT]
     for (name, keys), node in zip(_paths(program, users), users, strict=True):
@@ -196,18 +244,14 @@ def _check(program: ExportedProgram, name: str) -> None:
             raise ModelError(
                 f"{name}: {where(node)}it was exported as in training: export module.eval() instead"
             )
-        if target.startswith("aten._assert_async"):
-            raise ModelError(
-                f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does "
-                "not check: check the data before they come in, and leave it out here"
-            )
+    refuse_assertions(program, name)
     if changed:
         raise ModelError(
             f"{name} changes a buffer whenever it is called, and so does not say the same twice: export "
             "module.eval(), and keep what it counts out of forward"
         )
     held = {**program.state_dict, **program.constants}
-    inputs = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    inputs = [node.meta.get("val") for node in _placeholders(program)]
     for path, tensor in [*held.items(), *(("an input", one) for one in inputs)]:
         if not isinstance(tensor, torch.Tensor):
             continue

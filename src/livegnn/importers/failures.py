@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import PurePath
 
 from torch import fx, nn
+from torch.export import ExportedProgram
+
+from livegnn.errors import ModelError
 
 
 def code_lines(trace: str) -> list[str]:
@@ -23,6 +26,21 @@ def where(node: fx.Node) -> str:
     """The code lines of a node, as the beginning of an error; empty if they are not known."""
     lines = code_lines(node.meta.get("stack_trace") or "")
     return " by way of ".join(lines) + ": " if lines else ""
+
+
+def refuse_assertions(program: ExportedProgram, name: str) -> None:
+    """Raises `ModelError` for assertions on values, which a prediction that is kept up to date would skip."""
+    for node in program.graph.nodes:
+        if str(node.target).startswith("aten._assert_async"):
+            raise ModelError(
+                f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does "
+                "not check: check the data before they come in, and leave it out here"
+            )
+
+
+def way_out(trace: str) -> str:
+    """What to do instead of a function that a stack goes through; empty if nothing is known."""
+    return next((way for name, way in _WAYS.items() if f"{name}(" in trace or f", in {name}" in trace), "")
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in [^\n]+(?:\n\s*(?!File ")(\S.*\S))?')
@@ -48,8 +66,9 @@ def explain_failure(error: Exception, module: nn.Module) -> str:
         return ordered
     text = str(error) or type(error).__name__
     said = " ".join(text.strip().split("\n\n")[0].split())[:400]
-    lines = code_lines("".join(traceback.format_exception(error)).split(_CAUSE)[0])
-    advice = next((advice for mark, advice in ADVICE.items() if mark in text), "")
+    formatted = "".join(traceback.format_exception(error))
+    advice = way_out(formatted) or next((advice for mark, advice in ADVICE.items() if mark in text), "")
+    lines = code_lines(formatted.split(_CAUSE)[0])
     place = f"{' by way of '.join(lines)}{': ' if lines else ''}"
     return place + (f"{advice} ({said})" if advice else said)
 
@@ -85,3 +104,15 @@ ADVICE: Mapping[str, str] = {
     "Constraints violated": "it works for one number of nodes or edges alone: a size decides what it does",
     "torch._dynamo.exc": "it calls what cannot be traced",
 }
+_WAYS: Mapping[str, str] = {
+    "to_homogeneous": (
+        "it makes one list of the nodes of all types, whose places change with the graph: call it before the "
+        "module, which then takes x and edge_index, and edge_type with relations=[...]"
+    ),
+    "to_undirected": (
+        "it makes a list of edges without repetitions: leave it out, and let the graph be undirected, as in "
+        "Graph.from_edges(..., undirected=True)"
+    ),
+    ".numpy": "it leaves torch, which traces nothing else: compute it with torch",
+}
+"""Functions that cannot be read -> what to do instead."""

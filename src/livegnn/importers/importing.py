@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import nn
 
 from livegnn.errors import ModelError
@@ -12,13 +13,14 @@ from livegnn.importers.assembly import Assembled, assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.copying import keeping_random
 from livegnn.importers.declared import Declared, check_takes_relations, with_relations
-from livegnn.importers.export import call_with, export_module, ordinary, unwrap
+from livegnn.importers.export import call_with, export_module, inputs_of, ordinary, unwrap
 from livegnn.importers.failures import line_of
 from livegnn.importers.left_out import refuse_left_out
 from livegnn.importers.proposal import Proposer
 from livegnn.importers.proposed import Cuts, Proposals, import_proposed
 from livegnn.importers.reader import Program, read
 from livegnn.importers.settings import Told, check_output, check_output_type, check_proposer
+from livegnn.importers.watching import call_watched
 from livegnn.model.model import Model
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of
@@ -74,13 +76,25 @@ def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None]:
         declared = Declared(module, told)
         return declared.find(told.inputs), declared
     check_takes_relations(module, told.method, told.relations)
-    return find_arguments(module, schema, told.method, with_relations(told.inputs, told.relations)), None
+    found = find_arguments(module, schema, told.method, with_relations(told.inputs, told.relations))
+    return _keep_tables(module, told, found), None
 
 
-def _read(module: nn.Module, found: Found, method: str) -> Program:
-    return read(
-        export_module(module, found.positional, found.arguments, method=method, parameters=found.parameters)
+def _keep_tables(module: nn.Module, told: Told, found: Found) -> Found:
+    """The arguments, without the embeddings of as many rows as there are nodes that a column looks up."""
+    said = [one for one in found.parameters if one.name in (told.inputs or {})]
+    if len(said) == len(found.parameters):
+        return found
+    watched = call_watched(module, found.positional, found.arguments, told.method, said)
+    kept = tuple(one for one in found.parameters if one in said or one.name not in watched.tables)
+    return replace(found, parameters=kept)
+
+
+def _read(module: nn.Module, found: Found, method: str, output: str | Sequence[str] | None = None) -> Program:
+    exported = export_module(
+        module, found.positional, found.arguments, method=method, parameters=found.parameters
     )
+    return read(exported, [output] if isinstance(output, str) else output)
 
 
 @contextmanager
@@ -119,9 +133,9 @@ class Reading:
             made = import_proposed(self.module, self.assemble, self.call, proposals)
         check_import(
             made.model,
-            self.module,
-            self.found,
-            self.method,
+            lambda tensors: self.call(self.module, tensors),
+            inputs_of(self.found.parameters, (self.found.positional, self.found.arguments)),
+            f"{type(self.module).__name__}.{self.method}",
             columns=made.columns,
             relations=self.relations,
             output=(made.output, made.row_axis),
@@ -130,7 +144,7 @@ class Reading:
 
     def assemble(self, module: nn.Module, cuts: Cuts | None) -> Assembled:
         """The module's computation as steps. cuts: the layers that are replaced."""
-        program = _read(module, self.found, self.method)
+        program = _read(module, self.found, self.method, self.output)
         return assemble(
             program,
             relations=self.relations,
@@ -139,10 +153,10 @@ class Reading:
             parts=() if cuts is None else cuts.parts(),
         )
 
-    def call(self, module: nn.Module) -> object:
-        """Calls a module on a small graph."""
+    def call(self, module: nn.Module, tensors: Sequence[torch.Tensor] | None = None) -> object:
+        """Calls a module with these tensors, by default on a small random graph."""
         found = self.found
-        return call_with(module, found.positional, found.arguments, self.method, found.parameters)
+        return call_with(module, found.positional, found.arguments, self.method, found.parameters, tensors)
 
 
 def _other_numbers(module: nn.Module, relations: int) -> str:

@@ -5,7 +5,7 @@ another prediction when they are given as the argument. Calls on a small graph s
 """
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,8 +14,9 @@ from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments import NAMES, Found
-from livegnn.importers.export import Given, call_watched, leaves, signature_of
+from livegnn.importers.export import Given, leaves, signature_of
 from livegnn.importers.settings import Told
+from livegnn.importers.watching import call_watched
 
 _KEYWORDS = ("edge_weight", "edge_attr", "edge_type")
 _WIDTHS = 5
@@ -32,13 +33,14 @@ def refuse_left_out(module: nn.Module, told: Told, found: Found) -> None:
     left_out = [name for name in found.left_out if name in optional]
     if not left_out or (not calls.unread and not calls.edges):
         return
-    said = _said(told, found, left_out)
-    unread = calls.unread
-    for name in said if unread else ():
+    said, unread = _said(told, found), calls.unread
+    for name in left_out if unread and said else ():
         for call in calls.trials(name, optional[name], unread):
-            unread -= unread - calls.unread_by(call)
+            if _meaning_of(call.name) in said and unread - calls.unread_by(call):
+                unread = frozenset()  # the others too, which a call that fails may not reach
+                break
     for name in left_out:
-        if name not in said:
+        if _meaning_of(name) not in said:
             _refuse_if_read(calls, optional[name], name, unread, told)
 
 
@@ -48,14 +50,18 @@ def _refuse_if_read(
     stars = {kind.VAR_KEYWORD: "**", kind.VAR_POSITIONAL: "*"}
     shown = f"{stars[kind.kind]}{name}" if kind.kind in stars else repr(name)
     understood = False
+    asked = kind.kind is kind.VAR_KEYWORD and bool(calls.found.positional)  # HeteroConv: weights if asked for
+    said = _said(told, calls.found)
     for call in calls.trials(name, kind, unread):
+        if _meaning_of(call.name) in said:
+            continue
         result, left = calls.call(call)
         key = call.name if kind.kind is kind.VAR_KEYWORD else name
         if unread - left:
             what = f"and then never reads {min(unread - left)!r}, which it reads with rows there"
             raise ModelError(calls.refusal(shown, what, key, kind, told))
         understood = understood or not isinstance(result, Exception)
-        if call.of_edges and calls.differs(result):
+        if call.of_edges and not asked and calls.differs(result):
             what = f"where rows of edges, such as {key!r}, make another prediction"
             raise ModelError(calls.refusal(shown, what, key, kind, told))
     if unread and not understood:
@@ -74,13 +80,17 @@ def _optional(module: nn.Module, method: str) -> dict[str, inspect.Parameter]:
     }
 
 
-def _said(told: Told, found: Found, names: Collection[str]) -> list[str]:
-    """The arguments that the caller, or the columns of data, leave out."""
-    meanings = {"edge_weight"} if told.edge_weight is False else set()
-    meanings |= {"edge_attr"} if told.edge_channels == 0 else set()
+def _meaning_of(name: str) -> str | None:
+    return NAMES.get(name.removesuffix("_dict"))
+
+
+def _said(told: Told, found: Found) -> set[str]:
+    """The meanings of what the caller, or data without such a column, leave out."""
+    meanings = {"edge_weight"} if told.edge_weight is not None else set()
+    meanings |= {"edge_attr"} if told.edge_channels is not None else set()
     if told.data is not None:
         meanings |= {one for one in NAMES.values() if one not in found.unused}
-    return [name for name in names if NAMES.get(name.removesuffix("_dict")) in meanings]
+    return meanings
 
 
 @dataclass(frozen=True)
@@ -107,10 +117,8 @@ class _Calls:
     def call(self, trial: _Trial) -> tuple[object, frozenset[str]]:
         """The result, or an exception, and the names of the parameters and buffers that are never read."""
         found = trial.found
-        result, unread = call_watched(
-            self.module, found.positional, found.arguments, self.method, found.parameters
-        )
-        return result, frozenset(unread)
+        watched = call_watched(self.module, found.positional, found.arguments, self.method, found.parameters)
+        return watched.result, watched.unread
 
     def unread_by(self, trial: _Trial) -> frozenset[str]:
         return self.call(trial)[1]
@@ -145,9 +153,8 @@ class _Calls:
         names = dict.fromkeys(_KEYWORDS)
         for part in self.module.modules():
             names |= dict.fromkeys(_optional(part, "forward"))
-        taken = set(self.found.arguments) | {"args", "kwargs"}
         end = "_dict" if isinstance(self.edges, Mapping) else ""
-        return [name + end for name in names if name not in taken and name in NAMES]
+        return [name + end for name in names if name in NAMES and name not in self.found.arguments]
 
     def differs(self, result: object) -> bool:
         """Whether a result has the shapes of the one that is imported, and other values."""

@@ -300,7 +300,7 @@ class Lowering:
             if index.op == "rows":
                 if not mask.is_number(1):
                     raise self._refusal(one, "an extremum over some nodes' own rows")
-                found = self.value(message)
+                found = self._own(one, message)
                 continue
             loops, condition = self._mask(index, mask)
             if condition is not None:
@@ -313,7 +313,7 @@ class Lowering:
                 arrived = self._propagate(one, ones, index, loops, "sum")
             else:
                 arrived = self._degree("count", index, loops)
-            extreme = self._propagate(one, message, index, loops, aggregate)
+            extreme = self._extreme_of(one, message, index, loops, arrived)
             if condition is not None:
                 some = self._positive(arrived)
                 zero = self.steps.write("constant", (arrived,), value=0.0)
@@ -328,6 +328,26 @@ class Lowering:
             found = self.steps.write("where", (self._positive(arrived), both, found))
         assert found is not None
         return found
+
+    def _own(self, one: Expression, message: Expression) -> str:
+        """The nodes' own rows in an extremum, even if they are the same for all."""
+        edges = next((index for _, index, _ in one.pieces if index.op == "end"), None)
+        if message.value is None or edges is None:
+            return self.value(message)
+        every = self._degree("count", edges, "all")
+        return self.steps.write(
+            "constant", (every,), tensors={"row": message.value.expand(one.shape).reshape(-1)}
+        )
+
+    def _extreme_of(
+        self, one: Expression, message: Expression, index: Expression, loops: str, arrived: str
+    ) -> str:
+        """The extremum of messages along edges; 0 without any. arrived: the number of messages."""
+        if message.value is None:
+            return self._propagate(one, message, index, loops, _AGGREGATES[str(one.attrs[0])])
+        row, some = message.value.expand(one.shape).reshape(-1), self._positive(arrived)
+        wide = self.steps.write("constant", (arrived,), tensors={"row": row})
+        return self.steps.write("where", (some, wide, self.steps.write("constant", (arrived,), value=0.0)))
 
     def _positive(self, number: str) -> str:
         zero = self.steps.write("constant", (number,), value=0.0)

@@ -141,8 +141,27 @@ def _looped(make: Expressions, around: _Product, scatter: Expression, own: _Prod
         own, fill = own.without(last), float(last.args[-1].value.reshape(-1)[0])  # type: ignore[union-attr]
     if not own.is_same(expected):
         return None
-    attrs = (fill, weight is not None, "sum")
-    return make.make("looped", (message, index, mask), attrs, shape=scatter.shape, atom=scatter.atom)
+    attrs, number = (fill, weight is not None, "sum"), _product(message).number
+    if number in (0, 1):
+        return make.make("looped", (message, index, mask), attrs, shape=scatter.shape, atom=scatter.atom)
+    plain = _without_numbers(make, message)  # a number is no factor that a propagation has
+    looped = make.make("looped", (plain, index, mask), attrs, shape=scatter.shape, atom=scatter.atom)
+    return make.expand(make.elementwise("mul", make.constant(number), looped), scatter.shape)
+
+
+def _without_numbers(make: Expressions, product: Expression) -> Expression:
+    """The product without the number in `_product`, in the same shape."""
+    if product.op in ("reshape", "expand"):
+        return make.with_args(product, [_without_numbers(make, product.args[0])])
+    if product.op == "neg":
+        return make.expand(_without_numbers(make, product.args[0]), product.shape)
+    if product.op != "mul":
+        return product
+    left, right = (_without_numbers(make, arg) for arg in product.args)
+    for number, rest in ((left, right), (right, left)):
+        if not _product(number).factors:
+            return make.expand(rest, product.shape)
+    return make.expand(make.elementwise("mul", left, right), product.shape)
 
 
 def _leave_extremum(make: Expressions, one: Expression) -> Expression:

@@ -14,7 +14,7 @@ from livegnn.errors import ModelError
 from livegnn.importers import row_operators, shape_operators  # noqa: F401  they put their operators in
 from livegnn.importers.export import Exported, Given
 from livegnn.importers.expressions import Expression, Expressions, Origin, kind_of
-from livegnn.importers.failures import code_lines, where
+from livegnn.importers.failures import code_lines, way_out, where
 from livegnn.importers.operators import OPERATORS, Call
 from livegnn.importers.values import ROWS, Piece, Value, Values, symbolic
 
@@ -37,21 +37,22 @@ class Program:
         return [one for value in self.outputs.values() for p in value.pieces for one in (p.row, p.mask)]
 
 
-def read(exported: Exported) -> Program:
-    """Reads an exported program.
+def read(exported: Exported, wanted: Sequence[str] | None = None) -> Program:
+    """Reads an exported program. wanted: the names of the results to read; by default all.
 
     Raises `ModelError` with the line of the user's module whose operation is unknown or unsupported.
     """
     reading = _Reading(exported)
+    needed = reading.needed(wanted)
     outputs: dict[str, Value] = {}
     for node in exported.graph.nodes:
         if node.op == "output":
             outputs = reading.outputs(node)
-        else:
+        elif node in needed:
             try:
                 reading.visit(node)
             except ModelError as error:
-                own = reading.own_edges(node)
+                own = reading.own_edges(node) or way_out(node.meta.get("stack_trace") or "")
                 raise ModelError(f"{exported.module_name}: {where(node)}{own or error}") from error
             except Exception as error:
                 what = f"{type(error).__name__}: {error}"
@@ -77,6 +78,25 @@ class _Reading:
         self.tensors = {**exported.program.state_dict, **exported.program.constants}
         self.reads: dict[str, Expression] = {}
         self.layers: list[str] = []
+        self.names = name_results(exported.program.call_spec.out_spec)
+
+    def needed(self, wanted: Sequence[str] | None) -> set[fx.Node]:
+        """The nodes of which the wanted results are computed, and the assertions about these. If a name is
+        unknown, all."""
+        nodes = list(self.exported.graph.nodes)
+        returned = dict(zip(self.names, nodes[-1].args[0], strict=False))
+        if wanted is None or not all(name in returned for name in wanted):
+            return set(nodes)
+        self.names = [name if name in wanted else "" for name in self.names]
+        found = _before([one for name in wanted if isinstance(one := returned[name], fx.Node)])
+        found |= {node for node in nodes if node.op == "placeholder"}
+        for node in nodes:
+            if not node.users and node.op != "output":
+                above = _before([node])
+                computed = {one for one in above if one.op == "call_function" and _is_tensor(one)}
+                if computed <= found:
+                    found |= above
+        return found
 
     def visit(self, node: fx.Node) -> None:
         if node.op == "placeholder":
@@ -156,13 +176,7 @@ class _Reading:
 
     def own_edges(self, node: fx.Node) -> str:
         """The error for a node that reads edges stored in the module; empty if it reads none."""
-        seen, left = {node}, [node]
-        while left:
-            for one in left.pop().all_input_nodes:
-                if one not in seen:
-                    seen.add(one)
-                    left.append(one)
-        for one in seen & set(self.specs):
+        for one in _before([node]) & set(self.specs):
             tensor = self.tensors.get(str(self.specs[one].target))
             if self.specs[one].kind is InputKind.USER_INPUT or not isinstance(tensor, torch.Tensor):
                 continue
@@ -184,12 +198,13 @@ class _Reading:
                 f"{self.exported.module_name} changes a buffer whenever it is called, and so does not say "
                 "the same twice"
             )
-        results = [self._arguments(one) for one in returned[: len(self.results)]]
         found = {}
         refused: ModelError | None = None
-        names = name_results(self.exported.program.call_spec.out_spec)
-        for name, value in zip(names, results, strict=True):
+        for name, result in zip(self.names, returned[: len(self.results)], strict=True):
+            if not name:
+                continue
             try:
+                value = self._arguments(result)
                 if isinstance(value, Value):
                     self._check_output(value)
                     found[name] = value
@@ -298,6 +313,20 @@ class _Reading:
             if left is not None and right is not None and sympy.cancel(_divided(left - right)) == 0:
                 return
         raise ModelError(f"it works only where {relation} holds, which a change of the graph may end")
+
+
+def _before(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+    """These nodes and all that they are computed of."""
+    seen, left = set(nodes), list(nodes)
+    while left:
+        more = [one for one in left.pop().all_input_nodes if one not in seen]
+        seen.update(more)
+        left += more
+    return seen
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _divided(size: sympy.Expr) -> sympy.Expr:

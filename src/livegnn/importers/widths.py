@@ -30,6 +30,14 @@ class _Found(Exception):
         self.prime, self.width = prime, width
 
 
+class Undiscovered(Exception):
+    """A module fails whatever the widths. left: the keys of those that nothing tells."""
+
+    def __init__(self, left: Collection[Hashable]) -> None:
+        super().__init__()
+        self.left = frozenset(left)
+
+
 class _Watch(TorchFunctionMode):
     """Raises `_Found` if an operation fails because a prime was combined with a known width."""
 
@@ -89,8 +97,8 @@ def discover(
     """The unknown widths by their keys. call: calls the module, given a width for each key.
 
     candidates: widths in the module; if a module checks widths by itself, the smallest candidates with which
-    it works are used. Raises `ModelError` if there are too many unknown widths, and all other exceptions of
-    the module.
+    it works are used. Raises `ModelError` if there are too many unknown widths, and `Undiscovered` if the
+    module fails.
     """
     primes = dict(zip(unknown, _PRIMES, strict=False))
     if len(primes) < len(unknown):
@@ -104,10 +112,10 @@ def discover(
         except _Found as found:
             widths[next(key for key, prime in left.items() if prime == found.prime)] = found.width
             continue
-        except Exception:
+        except Exception as error:
             tried = _try(list(left), call, widths, candidates)
             if tried is None:
-                raise
+                raise Undiscovered(left) from error
             return tried
         return widths
 
