@@ -125,7 +125,8 @@ class _Calls:
 
     def trials(self, name: str, kind: inspect.Parameter, unread: frozenset[str]) -> Iterator[_Trial]:
         """Calls with the argument. unread: parameters whose widths its rows may have."""
-        held = dict((*self.module.named_parameters(), *self.module.named_buffers()))
+        named = self.module.named_parameters(remove_duplicate=False)
+        held = dict((*named, *self.module.named_buffers(remove_duplicate=False)))
         widths = sorted({size for one in unread for size in held[one].shape[-2:]})[:_WIDTHS]
         of_nodes = {one.channels for one in leaves(self.nodes) if len(one.channels) == 1}
         rows = [(self.edges, shape, torch.float32) for shape in ((), (1,), *sorted(of_nodes))]
