@@ -1,7 +1,7 @@
 """The routes that append events, and those that show entries that were refused, and append them again."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.json_lines import to_records
+from livegnn.log import Rejection
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
@@ -175,34 +176,22 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         return entries
 
     async def answer_each(outcomes: Sequence[Outcome], wait: bool, timeout: float) -> Response:
-        logged: dict[int, list[int]] = {}
-        refused: dict[int, dict[str, object]] = {}
-        again = True
-        for position, one in outcomes:
-            if isinstance(one, InputError):
-                refused[position] = {"position": position, "type": type(one).__name__, "message": str(one)}
-            else:
-                logged.setdefault(one.seq, []).append(position)
-                again = again and one.again
-        seq = max(logged, default=runtime.log.last_seq())
+        """The answer for several entries; what takes as long as there are many is done in another thread."""
+        became = await run_in_threadpool(_sort, outcomes)
+        seq = max(became.logged) if became.logged else runtime.log.last_seq()
         answer: dict[str, object] = {"seq": seq, "status": "logged"}
-        status = 400 if refused and not logged else 200
-        if wait and logged:
+        status = 400 if became.refused and not became.logged else 200
+        found: Sequence[Rejection] = ()
+        if wait and became.logged:
             try:
                 await feed.wait(seq, timeout)
-                found = await run_in_threadpool(runtime.log.rejections, min(logged) - 1, up_to=seq)
+                first = min(became.logged) - 1
+                found = await run_in_threadpool(runtime.log.rejections, first, up_to=seq)
             except LiveGNNError as error:
                 status, answer["error"] = 202, _error("NotVisible", _say_logged(seq, error))
             else:
                 answer["status"] = "applied"
-                for seq, kind, message in found:
-                    for position in logged.get(seq, ()):
-                        refused[position] = {"position": position, "seq": seq, **_error(kind, message)}
-        answer["refused"] = [refused[position] for position in sorted(refused)]
-        response = to_json(answer, status)
-        if logged and again:
-            response.headers["idempotent-replayed"] = "true"
-        return response
+        return await run_in_threadpool(_to_answer, answer, status, became, found)
 
     @router.get("/v1/rejections", responses={200: {"model": RejectionsAnswer}})
     def list_rejections(
@@ -250,6 +239,43 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         return to_json({"seq": runtime.retry(seq, any_time=any_time), "status": "logged"})
 
     return append_events
+
+
+class _Became(NamedTuple):
+    """The positions of events by the number of their entry; what was refused, by position; whether all that
+    was logged had been logged before.
+    """
+
+    logged: dict[int, list[int]]
+    refused: dict[int, dict[str, object]]
+    again: bool
+
+
+def _sort(outcomes: Sequence[Outcome]) -> _Became:
+    logged: dict[int, list[int]] = {}
+    refused: dict[int, dict[str, object]] = {}
+    again = True
+    for position, one in outcomes:
+        if isinstance(one, InputError):
+            refused[position] = {"position": position, "type": type(one).__name__, "message": str(one)}
+        else:
+            logged.setdefault(one.seq, []).append(position)
+            again = again and one.again
+    return _Became(logged, refused, again)
+
+
+def _to_answer(
+    answer: dict[str, object], status: int, became: _Became, rejections: Sequence[Rejection]
+) -> Response:
+    refused = dict(became.refused)
+    for seq, kind, message in rejections:
+        for position in became.logged.get(seq, ()):
+            refused[position] = {"position": position, "seq": seq, **_error(kind, message)}
+    answer["refused"] = [refused[position] for position in sorted(refused)]
+    response = to_json(answer, status)
+    if became.logged and became.again:
+        response.headers["idempotent-replayed"] = "true"
+    return response
 
 
 def _error(kind: str, message: str) -> dict[str, str]:
