@@ -13,6 +13,7 @@
 #include "inference/rounding.h"
 #include "inference/row_evaluation.h"
 #include "inference/stored_rows.h"
+#include "inference/sum_propagation.h"
 #include "program/kernels.h"
 #include "program/row_sum.h"
 
@@ -383,9 +384,9 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
     terms->add(change.has ? input.now(change.source) : input.base(change.source), now - before);
   }
 
-  // Compute the row again from all neighbours if that reads fewer rows, counting the base row. A row without neighbours
-  // is exactly zero, without a rounding remainder.
-  bool anew = degree <= terms->rows.size() + 1;
+  // Compute the row again from all neighbours if they are few, or if that reads fewer rows, counting the base row. A
+  // row without neighbours is exactly zero, without a rounding remainder.
+  bool anew = degree <= kFewTerms || degree <= terms->rows.size() + 1;
   if (!anew) {
     float reach = 0, peak = 0;
     for (size_t i = 0; i < terms->rows.size(); ++i) {

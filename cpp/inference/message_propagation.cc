@@ -10,6 +10,7 @@
 #include "inference/measurement.h"
 #include "inference/message_frontier.h"
 #include "inference/rounding.h"
+#include "inference/sum_propagation.h"
 #include "program/kernels.h"
 #include "program/row_operators.h"
 #include "threads/parallel.h"
@@ -202,7 +203,7 @@ bool MessagePropagation::add_changes(Batch* batch, MessageSums* sums, size_t pla
   }
   if (!is_sum() || batch->prepared.recompute_all || t < s.constrained) return false;
   // Empty sums, which have no reference, and sums that lose their last message are also computed again.
-  if (static_cast<int64_t>(evaluations) >= degree) return false;
+  if (degree <= static_cast<int64_t>(kFewTerms) || static_cast<int64_t>(evaluations) >= degree) return false;
   if (program_.softmax) {
     const float* const context = state_.stored_row(step_.context, node);
     if (!goes_on(context, heads_)) return false;

@@ -119,6 +119,13 @@ struct SumPropagation::Batch {
   const bool partial, recompute_all;
   std::atomic<size_t> recomputed{0}, read{0};
 
+  // In-edges after the batch.
+  size_t degree(uint32_t node) const {
+    int64_t degree = store.degree_in(node);
+    if (edges.empty()) return static_cast<size_t>(degree);
+    for (const DirectedChange& change : changes_of(edges, node)) degree += int{change.has} - int{change.had};
+    return static_cast<size_t>(degree);
+  }
   float* row(size_t t) const { return output.row_to_write(t); }
   float* cell(size_t t) const { return output.errors.data() + t * kRowBounds; }
 };
@@ -170,37 +177,24 @@ void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
   }
   const size_t first = s.offsets[t], count = s.offsets[t + 1] - first, stride = batch->stride;
   const uint32_t slot = batch->partial ? state_.slot_of(step_.output, node) : node;
+  const float* const old = slot < batch->kept.count ? batch->kept.row(slot) : batch->zeros;
+  float* const row = batch->row(t);
+  const size_t degree = batch->degree(node);
+  if (degree <= kFewTerms) {
+    recompute(batch, t);
+    s.keep[t] = k.differs(stride, old, row);
+    return;
+  }
   float reach = 0, peak = 0;
   for (size_t m = first; m < first + count; ++m) reach += std::fabs(s.weight_of[m]) * s.peaks[s.row_of[m]];
   sum_rows(stride, count, s.rows.data(), s.row_of.data() + first, s.weight_of.data() + first, sum);
-  const float* const old = slot < batch->kept.count ? batch->kept.row(slot) : batch->zeros;
-  float* const row = batch->row(t);
   s.keep[t] = k.apply_delta(stride, old, sum, batch->unit.inverse, row, &peak);
   const float* const before = slot < batch->errors.rows() ? batch->errors.row(slot) : batch->zeros;
   const Bounds bounds = touch_bounds(before, batch->unit.shrunk, peak, reach, count, batch->cell(t));
-  const bool drifted = !is_good(bounds, peak, batch->unit.mean, [&] { return batch->store.degree_in(node); });
-  const bool cheaper = count >= 4 && count > kRecomputeFactor * (batch->store.degree_in(node) + 1);
-  if (drifted || cheaper || s.orphaned[t]) {
+  const bool drifted = !is_good(bounds, peak, batch->unit.mean, [&] { return degree; });
+  if (drifted || count > kRecomputeFactor * (degree + 1)) {
     recompute(batch, t);
     s.keep[t] = k.differs(stride, old, row);
-  }
-}
-
-// A row that lost its last neighbour is exactly zero, without a rounding remainder.
-void SumPropagation::find_orphans(Batch* batch, const std::vector<uint32_t>& slots) const {
-  const auto& edges = batch->edges;
-  batch->frontier.orphaned.assign(batch->frontier.targets.size(), 0);
-  for (size_t i = 0; i < edges.size();) {
-    size_t end = i;
-    int64_t lost = 0;
-    for (; end < edges.size() && edges[end].target == edges[i].target; ++end) {
-      lost += int{edges[end].had} - int{edges[end].has};
-    }
-    const uint32_t slot = slots[edges[i].target];
-    if (slot != kNoIndex && lost > 0 && batch->store.degree_in(edges[i].target) == lost) {
-      batch->frontier.orphaned[slot] = 1;
-    }
-    i = end;
   }
 }
 
@@ -249,7 +243,6 @@ void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) cons
               prepared->of(step_.input).stride(),
               is_partial(),
               prepared->recompute_all};
-  find_orphans(&batch, slots);
   if (reader == nullptr) {
     for (uint32_t target : s.targets) slots[target] = kNoIndex;
   } else {

@@ -7,7 +7,7 @@
 //
 // Drift: each row is stored with a bound on the rounding error that it has accumulated since it was last computed from
 // its neighbours. If the bound exceeds kDriftTolerance, the row is computed again from all neighbours (rounding.h), and
-// also if that is cheaper.
+// also if that is cheaper, or if few terms are left (kFewTerms).
 //
 // Thread safety: the same as for every propagation.
 #pragma once
@@ -15,6 +15,10 @@
 #include "inference/row_propagation.h"
 
 namespace livegnn {
+
+// A sum of as few terms as this is taken anew at each touch, which hardly costs more. Then nothing is left in it that a
+// steep function of small differences (a logarithm, a normalization) would magnify.
+inline constexpr size_t kFewTerms = 8;
 
 class SumPropagation final : public RowPropagation {
  public:
@@ -26,7 +30,6 @@ class SumPropagation final : public RowPropagation {
  private:
   struct Batch;  // state that blocks of targets share
 
-  void find_orphans(Batch* batch, const std::vector<uint32_t>& slots) const;
   void update_block(Batch* batch, size_t begin, size_t end) const;
   void update(Batch* batch, size_t t, float* sum) const;
   // The row of target t from all its neighbours after the batch.

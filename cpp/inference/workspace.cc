@@ -16,7 +16,7 @@ size_t RowFrontier::bytes() const {
   }
   for (const auto* list : {&found_weight, &weight_of, &peaks, &coefficients}) bytes += bytes_of(*list);
   for (const auto* list : {&rows, &edge_sources, &edge_rows}) bytes += bytes_of(*list);
-  for (const auto* list : {&keep, &orphaned, &recounted}) bytes += bytes_of(*list);
+  for (const auto* list : {&keep, &recounted}) bytes += bytes_of(*list);
   return bytes + differences.bytes() + edge_memory.bytes();
 }
 

@@ -43,7 +43,7 @@ struct RowFrontier {
   std::vector<const float*> edge_sources, edge_rows;
   std::vector<uint32_t> edge_nodes;
   Scratch edge_memory;
-  std::vector<uint8_t> keep, orphaned, recounted;  // by target
+  std::vector<uint8_t> keep, recounted;  // by target
 
   size_t bytes() const;
 };
