@@ -305,8 +305,16 @@ def variance(of: Builder, message: Expression) -> Expression:
 def test_14_what_messages_of_a_target_share_leaves_a_variance(of: Builder) -> None:
     made = of.normal(variance(of, of("add", of.a, of.b)))
     assert made is of.normal(variance(of, of.a))
-    messages = [piece[0] for one in scatters(made) for piece in one.pieces]
-    assert not any(one is of.target for message in messages for one in walk([message]))
+    assert not any(one is of.b for one in walk([made]))
+
+
+def test_14_a_variance_is_a_mean_of_squared_distances_from_the_mean(of: Builder) -> None:
+    found = scatters(of.normal(variance(of, of.a)))
+    (squares,) = (one for one in found if one.pieces[0][0].op == "mul")
+    message = squares.pieces[0][0]
+    assert message.args[0] is message.args[1]
+    means = [one for one in walk([message]) if one in found]
+    assert of.a in [piece[0] for one in means for piece in one.pieces]
 
 
 def test_14_what_they_do_not_share_stays(of: Builder) -> None:

@@ -22,8 +22,9 @@ Sums
     8. Linear maps, constant factors and changes of shape move out of a sum, for any argument; so does a term
        with fewer reads. Sums over channels stay, since they make rows narrower.
     9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
-    14. ``mean(m^2) - mean(m)^2`` over a target's edges is computed from m without the terms that read only
-        the target: they do not change it, and in float32 they would cancel. It is marked before other rules.
+    14. ``mean(m^2) - mean(m)^2`` over a target's edges is computed as ``mean((m - mean(m))^2)``, from m
+        without the terms that read only the target: they do not change it. The difference of two large sums
+        would magnify their rounding. It is marked before other rules.
 Extrema
     10. Terms that read only the target, and increasing functions, move out of a maximum, for targets with
         edges. The value for targets without edges does not change.
@@ -196,11 +197,11 @@ class _Form(EdgeRules):
                 message = self.expand(rest if i == 0 else self.elementwise("add", message, rest), shape)
         if message.value is not None:
             return self.make.constant(torch.zeros(shape, dtype=torch.float64))
-        both = (self.elementwise("mul", message, message), message)
-        sums = [self._sum(one, index, mask, atom) for one in both]
-        of_squares, mean = (self.elementwise("div", one, count) for one in sums)
-        square = self.elementwise("mul", mean, mean)
-        return self.elementwise("add", of_squares, self.elementwise("neg", square))
+        mean = self.elementwise("div", self._sum(message, index, mask, atom), count)
+        away = self.elementwise("add", message, self.elementwise("neg", self.make.gather(mean, index)))
+        # Not by rule 7, which would multiply the square out again.
+        squares = self.make.scatter("sum", [(self.elementwise("mul", away, away), index, mask)], atom)
+        return self.elementwise("div", squares, count)
 
     def _scatter(self, one: Expression, args: Sequence[Expression]) -> Expression:
         made = self.make.with_args(one, args)

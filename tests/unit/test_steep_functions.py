@@ -1,0 +1,84 @@
+"""Steep functions of small differences between sums: they magnify whatever rounding leaves in a sum."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric import nn as pyg
+
+from livegnn import Engine, Events, Graph, Model
+
+NODES, WIDTH = 40, 4
+MODES = ("eager", "lazy")
+
+
+class Direction(nn.Module):
+    """From the mean of the neighbours to the node; none where both are one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = pyg.SimpleConv("mean")
+
+    def forward(self, x, edge_index):
+        return F.normalize(x - self.mean(x, edge_index), dim=-1)
+
+
+def rows(rng: np.random.Generator, count: int) -> np.ndarray:
+    return rng.normal(5, 1, (count, WIDTH)).astype(np.float32)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_node_whose_one_neighbour_is_itself_is_where_its_mean_is(mode: str) -> None:
+    rng = np.random.default_rng(1)
+    others = np.arange(1, 20)
+    src, dst = np.append(others, 0), np.zeros(20, dtype=np.int64)
+    graph = Graph.from_edges(src, dst, x=rows(rng, NODES))
+    engine = Engine(graph, Model.from_pyg(Direction(), in_channels=WIDTH), threads=1, mode=mode)
+    for node in (*others, *others):  # each leaves its rounding in the sum
+        engine.apply(Events().set_features(node, rows(rng, 1)))
+    engine.predict([0])
+    for node in others:
+        engine.apply(Events().remove_edges(node, 0))
+    engine.apply(Events().set_features(0, rows(rng, 1)))
+    assert not engine.predict([0]).any()
+
+
+@cache
+def model_of(aggr: str) -> Model:
+    torch.manual_seed(0)
+    return Model.from_pyg(pyg.SAGEConv(WIDTH, 3, aggr=aggr))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("aggr", ["std", "var"])
+def test_the_spread_of_columns_whose_means_are_far_from_0(aggr: str, mode: str) -> None:
+    rng = np.random.default_rng(2)
+    graph = Graph.from_edges(*rng.integers(0, NODES, (2, 12 * NODES)), x=rows(rng, NODES), parallel="last")
+    engine = Engine(graph, model_of(aggr), threads=1, mode=mode)
+    parts = []
+    for step in range(60):
+        src, dst = rng.integers(0, NODES, (2, 2))
+        events = Events().set_features(rng.choice(NODES, 2, replace=False), rows(rng, 2))
+        engine.apply(events.add_edges(src, dst).remove_edges(*rng.integers(0, NODES, (2, 2))))
+        if step % 12 == 11:
+            parts.append(engine.verify().part)
+    assert max(parts) <= 0.5, parts
+
+
+def test_neighbours_that_are_alike_have_no_spread() -> None:
+    """Of a thousand, around a mean a thousand times as large as what they differ by."""
+    rng = np.random.default_rng(3)
+    count = 1000
+    x = np.full((count + 1, WIDTH), 7.3, dtype=np.float32)
+    graph = Graph.from_edges(np.arange(1, count + 1), np.zeros(count, dtype=np.int64), x=x)
+    engine = Engine(graph, model_of("std"), threads=1)
+    for _ in range(10):
+        node = rng.integers(1, count + 1)
+        engine.apply(Events().set_features(node, rows(rng, 1)))
+        engine.apply(Events().set_features(node, x[:1]))
+    assert engine.verify().part <= 1
