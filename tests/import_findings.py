@@ -22,12 +22,12 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
 
 import imported_modules
-from imported_modules import Case, answer, call, double
+from imported_modules import Case, call, called, double
 from livegnn import Engine, Model
 from livegnn.errors import ModelError
 from livegnn.importers import importing, interpreter
 from livegnn.importers.classes import classify, words
-from livegnn.importers.export import Given, leaves
+from livegnn.importers.export import Given, Record, leaves
 from livegnn.importers.expressions import Atom
 from livegnn.importers.normal_form import normalize
 from livegnn.importers.reader import Program
@@ -212,8 +212,8 @@ def inputs_of(module: nn.Module, case: Case) -> dict[str, object]:
 
     parameters = inspect.signature(getattr(module, case.method)).parameters.values()
     names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
-    for place, (name, one) in enumerate((*zip(names, case.args, strict=False), *case.kwargs.items())):
-        if isinstance(one, Mapping):
+    for place, (name, one) in enumerate(arguments_of(module, case).items()):
+        if isinstance(one, Mapping | Record):
             continue
         known = isinstance(one, Given) and plain
         if not known or told(one) not in (name, *("x", "edge_index")[place : place + 1]):
@@ -224,8 +224,27 @@ def inputs_of(module: nn.Module, case: Case) -> dict[str, object]:
     return inputs
 
 
+def arguments_of(module: nn.Module, case: Case) -> dict[str, object]:
+    """What a case calls a module with, by the names of the method's arguments."""
+    parameters = inspect.signature(getattr(module, case.method)).parameters.values()
+    names = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+    return {**dict(zip(names, case.args, strict=False)), **case.kwargs}
+
+
 def import_model(module: nn.Module, case: Case, data: Data | HeteroData) -> tuple[Model, Program]:
     """A module as a model, and what was read of it on the way."""
+    settings = {"method": case.method, "inputs": inputs_of(module, case)}
+    try:
+        return record_import(module, data, **settings)
+    except ModelError as error:
+        if "output_type=" not in str(error):
+            raise
+        several = re.findall(r"'(\w+)'", str(error))  # it returns rows of several types
+        return record_import(module, data, output_type=several[0], **settings)
+
+
+def record_import(module: nn.Module, *args: Any, **settings: Any) -> tuple[Model, Program]:
+    """`Model.from_pyg`, and what was read on the way."""
     programs: list[Program] = []
     assemble = importing.assemble
 
@@ -233,16 +252,8 @@ def import_model(module: nn.Module, case: Case, data: Data | HeteroData) -> tupl
         programs.append(program)
         return assemble(program, **settings)
 
-    settings = {"method": case.method, "inputs": inputs_of(module, case)}
     with patch.object(importing, "assemble", kept):
-        try:
-            model = Model.from_pyg(module, data, **settings)
-        except ModelError as error:
-            if "output_type=" not in str(error):
-                raise
-            programs.clear()  # it returns rows of several types
-            several = re.findall(r"'(\w+)'", str(error))
-            model = Model.from_pyg(module, data, output_type=several[0], **settings)
+        model = Model.from_pyg(module, *args, **settings)
     return model, programs[0]
 
 
@@ -273,7 +284,7 @@ def hold(
         rows = mirror.rows()
         rows.inputs.update({n: v.to(dtype) for n, v in rows.inputs.items() if v.is_floating_point()})
         with double() if dtype is torch.float64 else nullcontext():
-            said = answer(copy.deepcopy(module).to(dtype), case, rows)
+            said = called(copy.deepcopy(module).to(dtype), case, rows)
         said = said[node_type] if isinstance(said, Mapping) else next(imported_modules.flat(said))
         return said.reshape(len(ids), -1).numpy()
 

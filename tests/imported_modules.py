@@ -201,7 +201,13 @@ def call(module: nn.Module, case: Case, graph: interpreter.Rows) -> list[torch.T
 
 
 def answer(module: nn.Module, case: Case, graph: interpreter.Rows) -> object:
-    """What the module itself says of a graph."""
+    """What the module itself says of a graph, in float64."""
+    with double():
+        return called(module, case, graph)
+
+
+def called(module: nn.Module, case: Case, graph: interpreter.Rows) -> object:
+    """What the module itself says of a graph, in the precision of both."""
 
     def tensor(one: Given) -> object:
         if one.count:
@@ -210,7 +216,7 @@ def answer(module: nn.Module, case: Case, graph: interpreter.Rows) -> object:
 
     rows = iter([tensor(one) for one in (*leaves(list(case.args)), *leaves(dict(case.kwargs)))])
     args, kwargs = fill(list(case.args), rows), fill(dict(case.kwargs), rows)
-    with torch.no_grad(), double():
+    with torch.no_grad():
         for one in case.parameters:
             owner, _, name = one.name.rpartition(".")
             setattr(module.get_submodule(owner), name, nn.Parameter(graph.inputs[one.name]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import sys
 import time
@@ -26,6 +25,7 @@ import pyg_convolutions
 import pyg_examples
 from import_findings import Found, judge_row
 from imported_modules import Case
+from separate import separately
 
 LIMIT = 240
 """Seconds for a row."""
@@ -68,31 +68,8 @@ def rows(pyg: Path | None) -> dict[str, dict[str, Case]]:
 
 def apart(group: str, name: str, case: Case) -> Found:
     """Judges a row in a process of its own."""
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-
-    def work() -> None:
-        here.close()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # torch writes the graph that it could not trace
-        there.send(asdict(judge_row(Found(group, name), case)))
-        there.close()
-
-    process = context.Process(target=work)
-    process.start()
-    there.close()
-    found = Found(group, name)
-    try:
-        if here.poll(LIMIT):
-            found = Found(**here.recv())
-        else:
-            found.reason = f"took more than {LIMIT} s"
-            process.kill()
-    except EOFError:
-        process.join()
-        found.reason = f"its process ended with {process.exitcode}"
-    process.join()
-    here.close()
-    return found
+    made, reason = separately(lambda: asdict(judge_row(Found(group, name), case)), LIMIT)
+    return Found(group, name, reason=reason) if made is None else Found(**made)
 
 
 # -- tables
