@@ -15,7 +15,7 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 .DELETE_ON_ERROR:
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild hurt explore format bench bench-native churn \
-  hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table test-cpp-threads-engine compile-cpp-sanitized model clean
+  hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table practitioners-table test-cpp-threads-engine compile-cpp-sanitized model clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -193,6 +193,10 @@ mutants: $(VENV)/installed-test  ## each protection against faults taken out onc
 models-table: $(VENV)/installed-test  ## what of PyG is imported, into docs/models.md; PYG: a copy of its repository
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/models_table.py $(if $(PYG),--pyg $(PYG)) \
 	  --json tests/models_table.json --page
+
+practitioners-table: $(VENV)/installed-test  ## modules that others published, into tests/practitioners.md; REPOSITORIES: their checkouts
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/practitioners.py --repositories $(REPOSITORIES) \
+	  --json tests/practitioners.json --page
 
 format: $(VENV)/installed-test  ## put every file into the project's style
 	$(BIN)/ruff check --fix .
