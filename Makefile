@@ -9,6 +9,7 @@ THREADS_BUILD := build/cpp-threads
 FUZZ_BUILD := build/fuzz
 FUZZ_SECONDS ?= 60
 WILD_CASES ?= 100000
+WILD_STEEP ?= 20000
 CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*.cc' -o -name '*.cpp')
 
 # A step that failed is taken again.
@@ -167,7 +168,7 @@ imports-oldest:  ## the same modules with the oldest PyTorch that imports them, 
 	LIVEGNN_ALL_MODULES=1 $(OLDEST)/bin/pytest -p no:cacheprovider tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --json tests/wild.json
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --steep $(WILD_STEEP) --json tests/wild.json
 
 hurt: $(VENV)/installed-test  ## how long others wait while a server reads what is made to hurt; commit what it writes
 	$(BIN)/python tests/hurt.py

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as pyg
 
@@ -110,6 +111,47 @@ RELATIONAL: dict[str, Convolution] = {
     "FastRGCNConv": lambda i, o: pyg.FastRGCNConv(i, o, len(RELATIONS)),
     "RGATConv": lambda i, o: pyg.RGATConv(i, o, len(RELATIONS)),
 }
+
+
+class Steep(nn.Module):
+    """A steep function of small differences: of sums over neighbours, it magnifies what rounding leaves."""
+
+    def __init__(self, inputs: int, outputs: int, function: str) -> None:
+        super().__init__()
+        self.enter, self.leave, self.function = nn.Linear(inputs, 6), nn.Linear(6, outputs), function
+        self.mean, self.sum = (pyg.SimpleConv(aggr) for aggr in ("mean", "sum"))
+        self.power = pyg.SimpleConv(pyg.aggr.PowerMeanAggregation(3.0))
+
+    def forward(self, x, edge_index):
+        h = self.enter(x)
+        if self.function == "direction":
+            h = F.normalize(h - self.mean(h, edge_index), dim=-1)
+        elif self.function == "logarithm":
+            h = torch.log(self.sum(h.relu(), edge_index) + 1e-3)
+        elif self.function == "power mean":
+            h = self.power(h.relu() + 0.1, edge_index)
+        else:
+            mean = self.mean(h, edge_index)
+            variance = self.mean(h * h, edge_index) - mean * mean
+            h = (variance.relu() + 1e-5).sqrt() / (mean.abs() + 0.1)
+        return self.leave(h)
+
+
+STEEP: dict[str, Convolution] = {
+    "SAGEConv std": lambda i, o: pyg.SAGEConv(i, o, aggr="std"),
+    "SAGEConv var": lambda i, o: pyg.SAGEConv(i, o, aggr="var"),
+    "PNAConv": lambda i, o: pyg.PNAConv(
+        i, o, ["mean", "max", "std"], ["identity", "amplification"], deg=torch.tensor([1, 4, 9, 4])
+    ),
+    "direction": lambda i, o: Steep(i, o, "direction"),
+    "logarithm": lambda i, o: Steep(i, o, "logarithm"),
+    "power mean": lambda i, o: Steep(i, o, "power mean"),
+    "coefficient of variation": lambda i, o: Steep(i, o, "coefficient of variation"),
+}
+STEEP_FROM = 1_000_000
+"""From this number on, a case has a network of `STEEP`, most columns have means far from 0, and most nodes
+few neighbours."""
+
 KINDS = {
     **dict.fromkeys(PLAIN, ""),
     **dict.fromkeys(WEIGHTED, "weight"),
@@ -124,8 +166,8 @@ class Network(nn.Module):
 
     def __init__(self, rng: np.random.Generator, kind: str, inputs: int) -> None:
         super().__init__()
-        self.reads = KINDS[kind]
-        self.first = (PLAIN | WEIGHTED | FEATURED | RELATIONAL)[kind](inputs, HIDDEN)
+        self.reads = KINDS.get(kind, "")
+        self.first = (PLAIN | WEIGHTED | FEATURED | RELATIONAL | STEEP)[kind](inputs, HIDDEN)
         self.norm = modules.NORMS[str(rng.choice(["none", "batch", "layer"]))](HIDDEN)
         self.activation = modules.ACTIVATIONS[str(rng.choice(["relu", "tanh", "tanh", "sigmoid", "elu"]))]()
         self.deep = self.reads != "relation" and rng.random() < 0.5
@@ -198,9 +240,10 @@ class Case:
     def __init__(self, number: int) -> None:
         self.number = number
         self.rng = np.random.default_rng([2026, number])
-        rng, kinds = self.rng, list(KINDS)
+        self.steep = number >= STEEP_FROM
+        rng, kinds = self.rng, list(STEEP if self.steep else KINDS)
         self.kind = kinds[self.number % len(kinds)]
-        self.reads = KINDS[self.kind]
+        self.reads = KINDS.get(self.kind, "")
         self.columns = self._draw_columns(int(rng.choice([2, 4])))
         self.edge_columns = np.stack([np.zeros(EDGE), 10.0 ** rng.uniform(-3, 3, EDGE)])
         if self.kind.startswith("gmm"):
@@ -227,6 +270,9 @@ class Case:
     def _draw_columns(self, width: int) -> np.ndarray:
         """Centre and spread of each column."""
         rng = self.rng
+        if self.steep:
+            spread = 10.0 ** rng.uniform(-3, 3, width)
+            return np.stack([spread * rng.choice([0, 5, 5, 30], width), spread])
         if rng.random() < 0.25:  # a time and amounts
             spread = 10.0 ** rng.uniform(-2, 4, width)
             centre = np.zeros(width)
@@ -256,7 +302,7 @@ class Case:
         self.edges: dict[tuple[EdgeType, int, int], np.ndarray | float | None] = {}
         self.edge_home: dict[tuple[EdgeType, int, int], np.ndarray | float | None] = {}
         events = Events().add_nodes(np.arange(self.nodes), self.x)
-        for _ in range(int(rng.integers(2, 9)) * self.nodes):
+        for _ in range(int(rng.integers(1, 3) if self.steep else rng.integers(2, 9)) * self.nodes):
             self._add_edge(events)
         self.graph.apply(events)
 
@@ -399,6 +445,7 @@ def main() -> int:
     )
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     parser.add_argument("--cases", type=int, default=1000, help="how many")
+    parser.add_argument("--steep", type=int, default=0, help=f"how many from {STEEP_FROM:,} on, besides")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found to FILE")
     options = parser.parse_args()
     failures: list[dict[str, object]] = []
@@ -406,7 +453,8 @@ def main() -> int:
     worst: dict[str, float] = defaultdict(float)
     judged: Counter[str] = Counter()
     started = time.perf_counter()
-    for number in range(options.first, options.first + options.cases):
+    steep = range(STEEP_FROM, STEEP_FROM + options.steep)
+    for number in (*range(options.first, options.first + options.cases), *steep):
         try:
             case = Case(number)
         except ModelError as error:  # the importer itself compares, in float32

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gate import draws
-from wild import KINDS, Case
+from wild import KINDS, STEEP, STEEP_FROM, Case
 
 EACH = draws(1, 3)
 """Cases of each kind, always the same ones."""
@@ -24,6 +24,16 @@ last, what is left in a channel is the message of one edge."""
 def test_every_prediction_is_exact_when_the_stream_is_over(kind):
     place = list(KINDS).index(kind)
     for number in range(place, EACH * len(KINDS), len(KINDS)):
+        case = Case(number)
+        assert case.kind == kind
+        found = case.run()
+        assert found.ok, f"case {number}: {case.name}: {found}"
+
+
+@pytest.mark.parametrize("kind", STEEP)
+def test_what_a_steep_function_magnifies_is_exact_too(kind):
+    place = next(n for n in range(STEEP_FROM, STEEP_FROM + len(STEEP)) if Case(n).kind == kind)
+    for number in range(place, place + draws(3, 30) * len(STEEP), len(STEEP)):
         case = Case(number)
         assert case.kind == kind
         found = case.run()
