@@ -145,7 +145,6 @@ class SqliteReader:
                 raise self._missing(last, reached)
         return writes
 
-    @_reads
     def entry(self, seq: int) -> Entry | None:
         """The entry whose last event is `seq`, None if there is none.
 
