@@ -166,7 +166,7 @@ CONVOLUTIONS: dict[str, Case] = {
         WIDTH,
         OUT,
         call=(X, HYPER),
-        named={"num_edges": Given("m", HYPEREDGE, count=True)},
+        named={"num_edges": Given("m", HYPEREDGE, count=True), "hyperedge_weight": None},
     ),
     "HypergraphConv, attention": case(
         pyg.HypergraphConv,

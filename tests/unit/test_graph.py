@@ -284,7 +284,9 @@ def test_a_type_must_be_named_where_there_are_several():
         lambda: graph.features([1]),
         lambda: graph.degree([1]),
     ):
-        with pytest.raises(UnknownTypeError, match=r"must be one of .*'user'.*got None"):
+        with pytest.raises(
+            UnknownTypeError, match=r"must be one of .*'user'.*got none: .* as in (node|edge)_type="
+        ):
             ask()
     with pytest.raises(UnknownTypeError, match="'shop'"):
         graph.num_nodes("shop")

@@ -238,7 +238,10 @@ NOT_CALLED = {
 
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
-    Engine: {"abandon", "close", "commit", "factory", "prepare", "publish", "retire", "update_of"},
+    Engine: {
+        "abandon", "close", "commit", "factory", "prepare", "prepare_fork", "publish", "retire",
+        "show_current", "update_of",
+    },
     Runtime: {"start", "step", "stop"},
     WhatIf: set[str](),
     LiveSampler: {"edge_permutation"},

@@ -73,13 +73,14 @@ def test_weighted_gcn_uses_the_sum_of_weights_as_degree():
 
 
 @pytest.mark.parametrize("combine", ["divide", "rsqrt"])
-def test_a_degree_that_is_not_positive_gives_zero(combine):
+def test_a_degree_of_zero_gives_zero_and_the_root_of_one_below_is_no_number(combine):
     snapshot = make_snapshot(X, [(0, 1), (2, 1), (1, 2), (1, 3)], [1.0, -1.0, -2.0, 4.0])
     got = compute(Propagate(EDGES, ("weight",), "sum", combine), snapshot)
-    np.testing.assert_array_equal(got[:3], np.zeros((3, 2)))
+    np.testing.assert_array_equal(got[:2], np.zeros((2, 2)))
+    np.testing.assert_array_equal(got[2], np.full(2, 0.0 if combine == "divide" else np.nan))
     assert (got[3] != 0).all()
     as_source = compute(Propagate(EDGES, ("source_rsqrt",), "sum"), snapshot)
-    np.testing.assert_array_equal(as_source, np.zeros((4, 2)))
+    np.testing.assert_array_equal(as_source, [[0, 0], [np.nan, np.nan], [0, 0], [0, 0]])
 
 
 def test_an_empty_graph():

@@ -50,7 +50,9 @@ class NodeIds:
 
     def given(
         self, ids: "Shaped[NDArray[np.generic], '...'] | Texts"
-    ) -> "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...'] | tuple[bytes, IntArray]":
+    ) -> (
+        "Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...'] | tuple[bytes, Int64[IntArray, 'places']]"
+    ):
         """Ids in the form that reads of the native core take: integers, or texts in one of two forms."""
         ids = self._as_listed(ids)
         return self._integers(ids) if self.texts is None else _as_texts(ids)

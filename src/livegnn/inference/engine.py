@@ -294,10 +294,10 @@ class Engine(View):
     def show_current(self) -> Iterator[None]:
         """No batch, and every row as it is now in the tables of a lazy engine too."""
         with self.graph.writer:
-            self.show_current_rows()
+            self._show_current_rows()
             yield
 
-    def show_current_rows(self) -> None:
+    def _show_current_rows(self) -> None:
         """Fills the tables of a lazy engine. The caller holds `Graph.writer` until it has read them."""
         self._refuse_within_batch()
         self.native_engine.show_current()
@@ -441,7 +441,7 @@ class Engine(View):
         return _core.holding(self.graph.writer, self._scrub, sample, seed)
 
     def _scrub(self, sample: int, seed: int) -> Scrubbed:
-        self.show_current_rows()
+        self._show_current_rows()
         return scrub(self.native_engine, self.graph, self.plan, sample, seed)
 
     def memory(self) -> dict[str, int]:
