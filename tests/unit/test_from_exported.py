@@ -434,20 +434,6 @@ class Last(torch.nn.Module):
         return self.conv(x, edge_index).squeeze()
 
 
-def test_a_model_says_what_its_program_does_on_few_rows() -> None:
-    """torch.export reads a module as if it had two rows or more of each."""
-    torch.manual_seed(0)
-    program = program_of(Last(), x=torch.rand(9, 3), edge_index=ends(20))
-    model, random = Model.from_exported(program), np.random.default_rng(0)
-    for nodes, edges in ((1, 0), (1, 1), (2, 0), (2, 1), (3, 5)):
-        x = random.random((nodes, 3), np.float32)
-        source, target = random.integers(0, nodes, (2, edges))
-        expected = program.module()(x=torch.from_numpy(x), edge_index=torch.tensor([source, target]).long())
-        graph = lg.Graph.from_edges(source, target, x=x, parallel="keep")
-        got = lg.Engine(graph, model).predict(np.arange(nodes))
-        np.testing.assert_allclose(got, expected.detach().reshape(nodes, 1), rtol=1e-5)
-
-
 # Files
 
 

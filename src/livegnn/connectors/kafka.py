@@ -86,7 +86,7 @@ class JsonLinesTopic:
         for other in self._runtime.sources.values():
             if isinstance(other, JsonLinesTopic) and other.reads == self.reads:
                 raise InputError(
-                    f"the topic {self.reads[1]!r} at {self.reads[0]} must be read by one source, got "
+                    f"the topic {quoted(self.reads[1])} at {self.reads[0]} must be read by one source, got "
                     f"{self.name!r} beside {other.name!r}: the log would have each message twice"
                 )
         try:

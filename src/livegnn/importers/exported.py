@@ -5,7 +5,6 @@ the call, such as ``x_dict['paper']``), its dtype and shape, the symbols that co
 torch.
 """
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -14,13 +13,11 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
-from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.assembly import RELATION, assemble
-from livegnn.importers.check import check_import
 from livegnn.importers.explanation import ImportExplanation, explain_program
-from livegnn.importers.export import Given, decompose_program, inputs_of
+from livegnn.importers.export import decompose_program
 from livegnn.importers.expressions import kind_of
 from livegnn.importers.failures import refuse_assertions, where
 from livegnn.importers.naming import Argument, Naming, Said, Types
@@ -74,15 +71,6 @@ def import_exported(
         output=output,
     )
     made = assemble(said, relations=relations, output=output, output_type=output_type)
-    check_import(
-        made.model,
-        lambda tensors: _call(program, said.given, tensors),
-        inputs_of((), said.given),
-        said.module_name,
-        columns=made.columns,
-        relations=relations,
-        output=(made.output, made.row_axis),
-    )
     return made.model
 
 
@@ -144,22 +132,6 @@ def _loaded(program: object) -> ExportedProgram:
             f"{wording_of(program)}: Model.from_pyg imports a module"
         )
     return program
-
-
-def _call(program: ExportedProgram, given: Sequence[Given], tensors: Sequence[torch.Tensor]) -> object:
-    """Calls a program with a tensor for each of its inputs, the numbers of rows left out."""
-    named = dict(zip((one.name for one in inputs_of((), given)), tensors, strict=True))
-    sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in inputs_of((), given)}
-    rows = iter(sizes[one.atom] if one.count else named[one.name].clone() for one in given)
-    kept: list[object] = []
-    for node, spec in zip(_placeholders(program), program.graph_signature.input_specs, strict=True):
-        if spec.kind is InputKind.USER_INPUT:
-            varies = isinstance(node.meta.get("val"), torch.Tensor | torch.SymInt)
-            kept.append(next(rows) if varies else getattr(spec.arg, "value", None))
-    args, kwargs = pytree.tree_unflatten(kept, program.call_spec.in_spec)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return program.module()(*args, **kwargs)
 
 
 def _placeholders(program: ExportedProgram) -> list[fx.Node]:
