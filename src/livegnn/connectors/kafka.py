@@ -19,6 +19,7 @@ from livegnn.log import Appended, Origin
 from livegnn.log.kafka.connection import Connection, Settings
 from livegnn.log.origins import check_origin
 from livegnn.runtime import Runtime
+from livegnn.wording import quoted
 
 __all__ = ["Begin", "JsonLinesTopic", "check_skip"]
 
