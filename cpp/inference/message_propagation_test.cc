@@ -110,7 +110,7 @@ TEST(messages_are_summed_over_all_in_edges) {
 TEST(messages_are_summed_whichever_logit_is_the_largest) {
   Graph graph({kFeatures}, {{0, 0, {}}});
   EventStream stream(&graph);
-  commit(stream.begin(60, 400), &graph, {});
+  commit(stream.begin(60, 1200), &graph, {});  // more than the few that are summed anew
   Engine engine(graph, steep_attention(Random()), 1);
   engine.initialize();
   Preparation prepared;
