@@ -88,7 +88,7 @@ class JsonLinesTopic:
             if isinstance(other, JsonLinesTopic) and other.reads == self.reads:
                 raise InputError(
                     f"the topic {quoted(self.reads[1])} at {self.reads[0]} must be read by one source, got "
-                    f"{self.name!r} beside {other.name!r}: the log would have each message twice"
+                    f"{quoted(self.name)} beside {quoted(other.name)}: the log would have each message twice"
                 )
         try:
             self._partitions.open()

@@ -64,7 +64,7 @@ def _refuse_if_read(
         if call.of_edges and not asked and calls.differs(result):
             what = f"where rows of edges, such as {key!r}, make another prediction"
             raise ModelError(calls.refusal(shown, what, key, kind, told))
-    # Of a call that nobody understands only weights tell: buffers, as PNA's of degrees, are there for any call.
+    # Of a call that nobody understands only weights tell: buffers, as PNA's degrees, are there for any call.
     weights = unread & {name for name, _ in calls.module.named_parameters()}
     if weights and not understood:
         what = f"and nothing reads {min(weights)!r}, for which it may be needed"
