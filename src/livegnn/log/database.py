@@ -12,6 +12,7 @@ from typing import Final
 
 import apsw
 
+from livegnn import _core
 from livegnn.errors import DiskFullError, LogBusyError, LogError, is_disk_full
 from livegnn.log.checksums import checksum_of
 from livegnn.log.location import beside
@@ -192,16 +193,19 @@ def _create(connection: apsw.Connection, path: Path) -> None:
     """Makes the tables of a new file; refuses a file of another kind or a later version."""
     if _version(connection, path) == VERSION:
         return  # without the lock for writing, which another program may hold
-    with transaction(connection):
-        version = _version(connection, path)
-        if version == VERSION:
-            return
-        if not version:
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.create_scalar_function("checksum_of", lambda *values: checksum_of(values))
-        connection.execute(_UPDATES[version] if version else SCHEMA)
-        connection.create_scalar_function("checksum_of", None)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+    _core.transact(connection, _create_tables, connection, path)
+
+
+def _create_tables(connection: apsw.Connection, path: Path) -> None:
+    version = _version(connection, path)
+    if version == VERSION:
+        return
+    if not version:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.create_scalar_function("checksum_of", lambda *values: checksum_of(values))
+    connection.execute(_UPDATES[version] if version else SCHEMA)
+    connection.create_scalar_function("checksum_of", None)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _version(connection: apsw.Connection, path: Path) -> int:
@@ -240,19 +244,6 @@ def _is_full(error: Exception) -> bool:
     """Whether SQLite found no space, be it for the file that its connections share (-shm)."""
     no_shared = getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
     return isinstance(error, apsw.FullError) or no_shared
-
-
-@contextmanager
-def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing; takes SQLite's lock for writing at once: what it reads stays true."""
-    roll_back(connection)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        roll_back(connection)  # a full disk may have ended it
-        raise
 
 
 def roll_back(connection: apsw.Connection) -> None:

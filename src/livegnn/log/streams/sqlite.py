@@ -16,13 +16,14 @@ from typing import Any, Final
 
 import apsw
 
+from livegnn import _core
 from livegnn.arguments import not_negative, whole
 from livegnn.errors import LogError
 from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.checksums import add_checksum, check_row
 from livegnn.log.consumers import read_positions
-from livegnn.log.database import check_sqlite, errors_as_log_errors, make_private, one, transaction
+from livegnn.log.database import check_sqlite, errors_as_log_errors, make_private, one
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.origins import Partition
@@ -214,22 +215,18 @@ class SqliteStream(SqliteStreamReader):
                 return self._last
             self._reached = None  # until it is known what became of the transaction
             begin = self._end()
-            with transaction(self._appends):
-                self._appends.executemany(
-                    "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    [_row(record, position) for position, record in enumerate(new, begin + 1)],
-                )
-                self._appends.executemany(
-                    "REPLACE INTO reached VALUES (?, ?, ?, ?)",
-                    [
-                        add_checksum((*place, offset))
-                        for place, offset in reached.items()
-                        if known.get(place) != offset
-                    ],
-                )
+            moved = [(*place, offset) for place, offset in reached.items() if known.get(place) != offset]
+            _core.transact(self._appends, self._store, begin, new, moved)
             self._reached, self._last = reached, begin + len(new)
             self._mark.write(self._last)
             return self._last
+
+    def _store(self, begin: int, new: Sequence[Record], reached: Sequence[tuple[str, int, int]]) -> None:
+        self._appends.executemany(
+            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [_row(record, position) for position, record in enumerate(new, begin + 1)],
+        )
+        self._appends.executemany("REPLACE INTO reached VALUES (?, ?, ?, ?)", map(add_checksum, reached))
 
     def last_position(self) -> int:
         """The position of the last record, 0 if there was none yet."""
@@ -250,9 +247,9 @@ class SqliteStream(SqliteStreamReader):
                 first = one(self._appends, "SELECT coalesce(min(position), 1) FROM records")
                 if first > up_to:
                     return first - 1
-                with transaction(self._appends):
-                    end = min(up_to, first + _TRIMMED_AT_ONCE - 1)
-                    self._appends.execute("DELETE FROM records WHERE position <= ?", (end,))
+                end = min(up_to, first + _TRIMMED_AT_ONCE - 1)
+                delete = "DELETE FROM records WHERE position <= ?"
+                _core.transact(self._appends, self._appends.execute, delete, (end,))
 
     def close(self) -> None:
         """Lets another process write the stream; again does nothing."""
@@ -284,8 +281,8 @@ class SqliteStream(SqliteStreamReader):
                 f"{self.path.parent}, so that what writes it makes it anew"
             )
         if end > acknowledged:  # a process died between a commit and the mark
-            with transaction(self._appends):  # which flushes what is before it
-                self._appends.execute(f"PRAGMA user_version = {VERSION}")
+            # Which flushes what is before it.
+            _core.transact(self._appends, self._appends.execute, f"PRAGMA user_version = {VERSION}")
             self._mark.write(end)
         return end
 
@@ -314,18 +311,23 @@ def _connect(path: Path, vfs: str | None) -> apsw.Connection:
         connection.set_busy_timeout(_BUSY_MILLISECONDS)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        with transaction(connection):
-            if not one(connection, "SELECT count(*) FROM sqlite_master"):
-                if one(connection, "PRAGMA application_id"):
-                    raise LogError(f"{path} must have the tables of a stream, got none: it is damaged")
-                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                connection.execute(SCHEMA)
-                connection.execute(f"PRAGMA user_version = {VERSION}")
+        _core.transact(connection, _create, connection, path)
         _check_version(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _create(connection: apsw.Connection, path: Path) -> None:
+    """Makes the tables of a new file."""
+    if one(connection, "SELECT count(*) FROM sqlite_master"):
+        return
+    if one(connection, "PRAGMA application_id"):
+        raise LogError(f"{path} must have the tables of a stream, got none: it is damaged")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(SCHEMA)
+    connection.execute(f"PRAGMA user_version = {VERSION}")
 
 
 def _check_version(connection: apsw.Connection, path: Path) -> None:
