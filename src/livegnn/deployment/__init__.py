@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from livegnn import checkpoint
 from livegnn.arguments import as_path
 from livegnn.deployment.arrays import read_arrays
-from livegnn.deployment.directories import own_directories, refuse_missing, write_mark
+from livegnn.deployment.directories import Named, own_directories, refuse_missing, write_mark
 from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import (
     parse_section,
@@ -212,13 +212,19 @@ class Deployment:
         Raises LogError if the log is damaged, is missing where something says that there was one, or is not
         the one of the checkpoints; InputError if a directory that the deployment names is another log's.
         """
-        refuse_missing(self)
+        place = self.log.path
+        if place is not None:
+            refuse_missing(place, [*self._written(), *self._written_later()], self.file)
         factories = self.factories()
         log = self.log.open()
         try:
             properties = self.properties()
             log.check_bound(properties)  # before anything of another graph is written to files
-            own_directories(self, log.directories)
+            if self.workers is not None:
+                log.directories.record()  # the log's identity, by which workers know their directory
+            own_directories(self._written(), log.directories)
+            if self.snapshots is not None:
+                self.snapshots.refuse_foreign(log.directories)
             deployed = None
             if self.models is not None:
                 owned = log.directories.own(self.models.directory, "models")
@@ -228,11 +234,30 @@ class Deployment:
             if self.snapshots is not None:
                 factories["snapshots"] = self.snapshots.factory(log.directories.record())
             runtime = self._open(factories, log, deployed, properties)
-            write_mark(self, log.directories)
+            if place is not None and self.file is not None:
+                write_mark(place, self.file, log.directories)
         except BaseException:
             log.close()
             raise
         return runtime
+
+    def _written(self) -> Iterator[Named]:
+        """The directories that a start writes to."""
+        if self.checkpoint is not None:
+            yield Named("checkpoints", self.checkpoint.directory)
+        if self.features is not None:
+            yield Named("features", self.features.directory)
+        if self.engine.state_dir is not None:
+            yield Named("rows", self.engine.state_dir)
+        if self.snapshots is not None and (folder := self.snapshots.folder) is not None:
+            yield Named("snapshots", folder)
+
+    def _written_later(self) -> Iterator[Named]:
+        """Those that only some requests and processes write to."""
+        if self.models is not None:
+            yield Named("models", self.models.directory)
+        if self.workers is not None:
+            yield Named("workers", self.workers.directory)
 
     def _add_deployed(self, factories: dict[str, ViewFactory], deployed: ModelDirectory) -> None:
         """Adds what makes the engines of deployed models."""
