@@ -114,23 +114,6 @@ def as_array(value: object, name: str, of: str = "numbers") -> "Shaped[NDArray[n
         raise InputError(f"{name} must be an array of {of}, got {type(value).__name__}: {error}") from error
 
 
-def check_unrounded(array: "Shaped[NDArray[np.generic], '...']", name: str) -> None:
-    """Raises `InputError` if `array` has whole numbers that float32 would round, such as times in seconds."""
-    if array.dtype.kind not in "iu" or not array.size:
-        return
-    wide = cast("NDArray[np.int64]", array)
-    if int(wide.min()) >= -(2**24) and int(wide.max()) <= 2**24:
-        return
-    rounded = wide.astype(np.float32)
-    lost = rounded.astype(np.longdouble) != wide.astype(np.longdouble)
-    if lost.any():
-        raise InputError(
-            f"{name} has the whole number {int(wide[lost][0])}, which float32 rounds to "
-            f"{int(rounded[lost][0])}: subtract where such numbers begin, or divide them, or round them "
-            "yourself with .astype(numpy.float32)"
-        )
-
-
 def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic], '...'] | Texts":
     """Ids as an array, or texts as they are; a single id is an array of length 1. Raises `InputError`."""
     if type(value) is list and len(value) == 1 and type(value[0]) is int and 0 <= value[0] < 2**63:

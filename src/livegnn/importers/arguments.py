@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from livegnn.arguments import check_unrounded
-from livegnn.errors import InputError, ModelError
+from livegnn.errors import ModelError
 from livegnn.importers.export import Given, Record, leaves, signature_of
-from livegnn.importers.expressions import Atom
+from livegnn.importers.expressions import Atom, find_rounded
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 
 if TYPE_CHECKING:
@@ -144,13 +143,12 @@ def find_arguments(
             "none: give it arguments, such as x and edge_index"
         )
     for one in leaves([positional, arguments]):
-        if one.name in finding.whole:
-            try:
-                check_unrounded(finding.whole[one.name].cpu().numpy(), one.name)
-            except InputError as error:
-                raise ModelError(
-                    f"{type(module).__name__}.{method} takes whole numbers, and {error}"
-                ) from None
+        lost = find_rounded(finding.whole[one.name]) if one.name in finding.whole else None
+        if lost is not None:
+            raise ModelError(
+                f"{type(module).__name__}.{method} takes whole numbers, and {one.name} has {lost}, which "
+                "float32 would round: subtract where such numbers begin, or divide them"
+            )
     used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
     unused = frozenset(finding.known) - used - {"edge_index"}
     return Found(arguments, parameters, positional, tuple(left_out), unused)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
 
+import numpy as np
 import torch
 
 from livegnn.errors import ModelError
@@ -424,3 +425,12 @@ def kind_of(dtype: torch.dtype) -> str:
     if dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
         return "int"
     raise ModelError(f"numbers must be float32, float64, integers or bool, got {dtype}: convert the module")
+
+
+def find_rounded(numbers: torch.Tensor) -> int | None:
+    """The first of whole numbers that float32 would round, as it does times in seconds; None if there is
+    none.
+    """
+    whole = numbers.detach().cpu().numpy().reshape(-1)
+    lost = whole.astype(np.float32).astype(np.longdouble) != whole.astype(np.longdouble)
+    return int(whole[lost][0]) if lost.any() else None

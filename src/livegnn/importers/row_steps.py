@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.expressions import Expression, Expressions, Shape
+from livegnn.importers.expressions import Expression, Expressions, Shape, find_rounded
 from livegnn.importers.facts import strip
 from livegnn.model.operators import Attribute
 from livegnn.model.steps import Step
@@ -100,11 +100,10 @@ def _check_unrounded(constant: Expression) -> None:
     """Raises `ModelError` for whole numbers that float32 would round."""
     if constant.kind != "int" or constant.value is None:
         return
-    numbers = constant.value.reshape(-1)
-    lost = numbers[numbers.float().double() != numbers.double()]
-    if len(lost):
+    lost = find_rounded(constant.value)
+    if lost is not None:
         raise ModelError(
-            f"the whole number {int(lost[0])} meets rows of a graph, which are float32 and would round it: "
+            f"the whole number {lost} meets rows of a graph, which are float32 and would round it: "
             "subtract where such numbers begin (as of times) before they come into the graph"
         )
 
