@@ -1,4 +1,4 @@
-"""The last step of an import: module (or program) and model must agree on small random graphs.
+"""The last step of an import: module and model must agree on small random graphs.
 
 This finds errors that reading cannot see, such as a module that does something else on a graph of another
 size. The oracle computes in float64; if the difference to the module is too large, the oracle in float32
@@ -27,7 +27,7 @@ from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import count
 
 Call: TypeAlias = Callable[[Sequence[torch.Tensor]], object]
-"""Calls what was imported with a tensor for each of its inputs."""
+"""Calls the module with a tensor for each of its inputs."""
 
 TOLERANCE = 1e-3
 """The allowed difference between model and module, as a fraction of the largest value."""
@@ -58,9 +58,9 @@ def check_import(
     """Raises `ModelError` if a model and its module differ on a small graph.
 
     The first graph has loops, parallel edges and isolated nodes; the others are tiny.
-    call: calls the module, or the program. given: its inputs. name: its name, for errors. columns: the place
-    of each input among the features. relations: the edge types that `RELATION` numbers. output: the name of
-    the module's result, and the axis of its rows.
+    given: its inputs. name: its name, for errors. columns: the place of each input among the features.
+    relations: the edge types that `RELATION` numbers. output: the name of the module's result, and the axis
+    of its rows.
     """
     random = np.random.default_rng(0)
     for nodes, edges in SIZES:
