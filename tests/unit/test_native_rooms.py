@@ -97,8 +97,6 @@ def test_every_room_is_built() -> None:
 UNTESTED = {
     f"program/kernels_{name}.cc": "kernels_impl.h for one instruction set: kernels_test.cc runs all of them"
     for name in ("generic", "avx2", "avx512")
-} | {
-    "inference/lazy_arrays.cc": "the state of lazy.cc: tests/property/test_reads_move_nothing.py restores it"
 }
 
 
