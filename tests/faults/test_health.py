@@ -75,10 +75,9 @@ class StandIn:
     """A source that has read all but what it says."""
 
     name, waits, stored, bad, tombstones = "orders", None, 3, 0, 0
-    lag = {0: 4}  # noqa: RUF012
 
     def __init__(self, failure: BaseException | None) -> None:
-        self.failure = failure
+        self.failure, self.lag = failure, {0: 4}
 
 
 @dataclass
@@ -160,16 +159,15 @@ def failed_append(world: World) -> Iterator[None]:
 @contextmanager
 def paused_loop(world: World) -> Iterator[None]:
     """The disk is full when a batch is to be recorded, and probes of the log find room."""
-    record = world.log.record_batch
 
     def refuse(batch: Batch, *rejections: object) -> None:
         raise DiskFullError("no space is left")
 
-    world.log.record_batch = refuse  # type: ignore[method-assign]
-    world.runtime.append(Events().add_nodes(901))
-    wait_until(lambda: world.runtime.paused is not None)
-    yield
-    world.log.record_batch = record  # type: ignore[method-assign]
+    with world.patch.context() as patched:
+        patched.setattr(world.log, "record_batch", refuse)
+        world.runtime.append(Events().add_nodes(901))
+        wait_until(lambda: world.runtime.paused is not None)
+        yield
     world.runtime.wait(world.log.last_seq(), PATIENCE)
 
 
@@ -365,21 +363,23 @@ def test_a_function_gets_ready_when_what_was_missing_is_there(tmp_path: Path) ->
     asyncio.run(ask())
 
 
-def test_a_serving_worker_that_cannot_read_its_streams(tmp_path: Path) -> None:
+def test_a_serving_worker_that_cannot_read_its_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     SqliteLog(tmp_path / "events.db").close()
     worker = ServingWorker(SqlitePlace(tmp_path / "events.db"), PLAN, 0)
     assert list(worker.readiness().reasons) == ["worker", "samples"]
     worker.start()
     try:
         wait_until(lambda: list(worker.readiness().reasons) == ["samples"])
-        follow, broken = worker.follow, LogError("the streams are away")
+        broken = LogError("the streams are away")
 
         def fail() -> bool:
             raise broken
 
-        worker.follow = fail  # type: ignore[method-assign]
-        wait_until(lambda: worker.readiness().reasons.get("streams") == str(broken))
-        worker.follow = follow  # type: ignore[method-assign]
+        with monkeypatch.context() as patched:
+            patched.setattr(worker, "follow", fail)
+            wait_until(lambda: worker.readiness().reasons.get("streams") == str(broken))
         wait_until(lambda: list(worker.readiness().reasons) == ["samples"])
     finally:
         worker.stop()

@@ -9,7 +9,9 @@ import faulthandler
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
+from livegnn.runtime.recovery import ViewFactory
 from livegnn.types import State
 from opcodes import Interrupt, interrupted
 from streams import WIDTH, make_arrays, make_model
@@ -74,14 +77,19 @@ def refused(number: int) -> lg.Events:
     return batch(number).set_features([999_999], np.zeros((1, WIDTH)))
 
 
-def is_free(lock: threading.RLock) -> bool:  # type: ignore[valid-type]
+class Lock(Protocol):
+    def acquire(self, blocking: bool = ...) -> bool: ...
+    def release(self) -> None: ...
+
+
+def is_free(lock: Lock) -> bool:
     """Whether another thread can have it."""
     got: list[bool] = []
 
     def take() -> None:
-        got.append(lock.acquire(blocking=False))  # type: ignore[attr-defined]
+        got.append(lock.acquire(blocking=False))
         if got[0]:
-            lock.release()  # type: ignore[attr-defined]
+            lock.release()
 
     thread = threading.Thread(target=take)
     thread.start()
@@ -172,7 +180,7 @@ def test_a_batch_is_whole_or_absent_and_its_number_and_callbacks_say_which(
     assert opcodes > 200
     for number, at in enumerate(places(rng, opcodes)):
         events, before = make(number), world.graph.seq
-        kept = interrupt(lambda: apply(world, events), at)  # noqa: B023
+        kept = interrupt(partial(apply, world, events), at)
         where = f"{kind} {number}, interrupted {kept!r}"
         assert kind == "refused" or not isinstance(kept, InputError), where
         assert is_free(world.graph.writer), where
@@ -207,7 +215,7 @@ def test_an_append_is_whole_or_absent_and_its_repeat_is_the_same_entry(
     assert opcodes > 200
     for number, at in enumerate(places(rng, opcodes), 2):
         before, events = log.last_seq(), stored(batch(number))
-        kept = interrupt(lambda: append(number, events), at)  # noqa: B023
+        kept = interrupt(partial(append, number, events), at)
         where = f"append {number}, interrupted {kept!r}"
         whole = log.last_seq() != before
         if whole or keyed:
@@ -231,7 +239,10 @@ def test_an_append_is_whole_or_absent_and_its_repeat_is_the_same_entry(
     log.close()
 
 
-FACTORIES = {"engine": lg.Engine.factory(make_model(), threads=1), "degrees": DegreeHistogram}
+FACTORIES: dict[str, ViewFactory] = {
+    "engine": lg.Engine.factory(make_model(), threads=1),
+    "degrees": DegreeHistogram,
+}
 
 
 class Served:
@@ -242,7 +253,7 @@ class Served:
         folder.mkdir(exist_ok=True)
         self.log = SqliteLog(folder / "log.db")
         self.time = LIVES
-        graph, views = restore(FACTORIES, make_timed, directory=folder / "checkpoints", log=self.log)  # type: ignore[arg-type]
+        graph, views = restore(FACTORIES, make_timed, directory=folder / "checkpoints", log=self.log)
         self.runtime = Runtime(
             self.log,
             graph,
@@ -278,18 +289,16 @@ class Served:
 
     @staticmethod
     def shows(runtime: Runtime) -> dict[str, bytes]:
-        states = {"graph": runtime.graph.state(), "engine": runtime.engine.state()}
-        return {
-            f"{of}/{name}": array.tobytes()
-            for of, one in states.items()
-            for name, array in one.arrays.items()
-        } | {"degrees": runtime.views["degrees"].counts.tobytes()}  # type: ignore[attr-defined]
+        degrees = runtime.views["degrees"]
+        assert isinstance(degrees, DegreeHistogram)
+        shown = flat({"graph": runtime.graph.state(), "engine": runtime.engine.state()})
+        return {**shown, "degrees": degrees.counts.tobytes()}
 
     def assert_restored(self, shown: dict[str, bytes], where: str = "") -> None:
         """A start from the checkpoint, and one from the whole log, show the same to the bit."""
         for directory in (self.folder / "checkpoints", None):
             log = SqliteLog(self.folder / "log.db")
-            graph, views = restore(FACTORIES, make_timed, directory=directory, log=log)  # type: ignore[arg-type]
+            graph, views = restore(FACTORIES, make_timed, directory=directory, log=log)
             again = Runtime(log, graph, *views.values(), expiry=None)
             assert again.seq == log.last_seq()
             got = self.shows(again)
