@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch_geometric
 from torch.export import Dim, ExportedProgram, export, save
+from torch.utils._pytree import tree_leaves
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
 
@@ -432,6 +433,49 @@ class Last(torch.nn.Module):
 
     def forward(self, x, edge_index):
         return self.conv(x, edge_index).squeeze()
+
+
+class Pair(torch.nn.Module):
+    """Of its two results, one is a mean, which has no terms where there are no edges."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.sum = pyg.SAGEConv(3, 2), pyg.GCNConv(3, 1)
+
+    def forward(self, x, edge_index):
+        return self.mean(x, edge_index), {"sum": self.sum(x, edge_index).squeeze(-1)}
+
+
+class Outer(torch.nn.Module):
+    """Multiplies other axes of a single row than of several."""
+
+    def forward(self, x, edge_index):
+        return (pyg.SimpleConv()(x, edge_index).squeeze().unsqueeze(1) * torch.tensor([1.0, 2, 4])).sum(1)
+
+
+@pytest.mark.parametrize("sizes", [(NODES, EDGES), (Dim.AUTO, Dim.AUTO), (Dim("two", min=2), EDGES)])
+@pytest.mark.parametrize("module", [Last(), Pair()], ids=lambda module: type(module).__name__)
+def test_a_model_says_what_its_program_does_on_few_rows(module, sizes) -> None:
+    """torch.export reads a module as if it had two rows or more of each, and may say so of its program."""
+    shapes = {"x": {0: sizes[0]}, "edge_index": {1: sizes[1]}}
+    example = {"x": torch.rand(9, 3), "edge_index": ends(20)}
+    program = export(module.eval(), (), example, dynamic_shapes=shapes, strict=False)
+    model, random = Model.from_exported(program), np.random.default_rng(0)
+    for nodes, edges in ((1, 0), (1, 1), (2, 0), (2, 1), (3, 5)):
+        x = random.random((nodes, 3), np.float32)
+        source, target = random.integers(0, nodes, (2, edges))
+        results = module(torch.from_numpy(x), torch.from_numpy(np.stack([source, target])))
+        graph = lg.Graph.from_edges(source, target, x=x, parallel="keep")
+        engine = lg.Engine(graph, model)
+        for name, expected in zip(model.outputs, tree_leaves(results), strict=True):
+            got = engine.predict(np.arange(nodes), output=name)
+            np.testing.assert_allclose(got, expected.detach().reshape(nodes, -1), rtol=1e-5)
+
+
+def test_a_program_that_does_something_else_on_one_row_is_refused() -> None:
+    program = program_of(Outer(), x=torch.rand(9, 3), edge_index=ends(20))
+    with pytest.raises(ModelError, match="on a graph of 1 node"):
+        Model.from_exported(program)
 
 
 # Files

@@ -1,4 +1,4 @@
-"""The last step of an import: module and model must agree on small random graphs.
+"""The last step of an import: module (or program) and model must agree on small random graphs.
 
 This finds errors that reading cannot see, such as a module that does something else on a graph of another
 size. The oracle computes in float64; if the difference to the module is too large, the oracle in float32
@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.assembly import RELATION
@@ -20,14 +19,13 @@ from livegnn.importers.export import Given
 from livegnn.importers.expressions import Atom
 from livegnn.importers.facts import is_of_edges
 from livegnn.importers.lowering import Columns, edge_type_of
-from livegnn.importers.reader import name_results
 from livegnn.model.model import Model
 from livegnn.oracle import reference
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import count
 
-Call: TypeAlias = Callable[[Sequence[torch.Tensor]], object]
-"""Calls the module with a tensor for each of its inputs."""
+Call: TypeAlias = Callable[[Sequence[torch.Tensor]], Mapping[str, torch.Tensor]]
+"""Calls a module, or a program, with a tensor for each of its inputs: its results by name."""
 
 TOLERANCE = 1e-3
 """The allowed difference between model and module, as a fraction of the largest value."""
@@ -66,18 +64,18 @@ def check_import(
     for nodes, edges in SIZES:
         drawing = _Drawing(random, nodes, edges, relations)
         try:
-            tensors, result = _call(call, given, drawing)
+            tensors, results = _call(call, given, drawing)
         except Exception as error:
             if nodes < SIZES[0][0]:
                 continue  # the module has no result to compare with
             raise ModelError(f"{name} fails on a graph of {nodes} nodes: {error}") from error
         probe = drawing.probe(given, tensors, columns)
-        tensors, spec = pytree.tree_flatten(result)
-        rows = _rows_of(tensors[name_results(spec).index(output[0])].detach(), output[1], nodes)
+        what = f"{name} on a graph of {count(nodes, 'node')}, {count(edges, 'edge')}"
+        if output[0] not in results:
+            raise ModelError(f"{what} returns other results than on larger ones: return the same on each")
+        rows = _rows_of(results[output[0]].detach(), output[1], nodes)
         expected: DoubleArray = rows.reshape(len(rows), -1).double().numpy()
-        _compare(
-            model, probe, expected, f"{name} on a graph of {count(nodes, 'node')}, {count(edges, 'edge')}"
-        )
+        _compare(model, probe, expected, what)
 
 
 def _rows_of(result: torch.Tensor, axis: int, nodes: int) -> torch.Tensor:
@@ -86,8 +84,10 @@ def _rows_of(result: torch.Tensor, axis: int, nodes: int) -> torch.Tensor:
     return result.reshape(1, -1) if lost else result.movedim(axis, 0)
 
 
-def _call(call: Call, given: Sequence[Given], drawing: "_Drawing") -> tuple[list[torch.Tensor], object]:
-    """Random tensors, and the module's result for them.
+def _call(
+    call: Call, given: Sequence[Given], drawing: "_Drawing"
+) -> tuple[list[torch.Tensor], Mapping[str, torch.Tensor]]:
+    """Random tensors, and the module's results for them.
 
     If the module fails, it is called with 0 and 1, since it may use features as categories.
     """

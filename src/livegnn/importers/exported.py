@@ -5,6 +5,7 @@ the call, such as ``x_dict['paper']``), its dtype and shape, the symbols that co
 torch.
 """
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -16,13 +17,14 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
 from livegnn.importers.assembly import RELATION, assemble
+from livegnn.importers.check import check_import
 from livegnn.importers.explanation import ImportExplanation, explain_program
-from livegnn.importers.export import decompose_program
+from livegnn.importers.export import Given, decompose_program, inputs_of
 from livegnn.importers.expressions import kind_of
 from livegnn.importers.failures import refuse_assertions, where
 from livegnn.importers.naming import Argument, Naming, Said, Types
 from livegnn.importers.program_file import load_program
-from livegnn.importers.reader import Program, read
+from livegnn.importers.reader import Program, name_results, read
 from livegnn.importers.settings import (
     check_inputs,
     check_joined,
@@ -71,6 +73,15 @@ def import_exported(
         output=output,
     )
     made = assemble(said, relations=relations, output=output, output_type=output_type)
+    check_import(
+        made.model,
+        lambda tensors: _call(program, said.given, tensors),
+        inputs_of((), said.given),
+        said.module_name,
+        columns=made.columns,
+        relations=relations,
+        output=(made.output, made.row_axis),
+    )
     return made.model
 
 
@@ -132,6 +143,31 @@ def _loaded(program: object) -> ExportedProgram:
             f"{wording_of(program)}: Model.from_pyg imports a module"
         )
     return program
+
+
+def _call(
+    program: ExportedProgram, given: Sequence[Given], tensors: Sequence[torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """A program's results by name, for a tensor for each of its inputs, the numbers of rows left out.
+
+    Its operators are run as they were exported, without what torch asks of sizes before a call.
+    """
+    named = dict(zip((one.name for one in inputs_of((), given)), tensors, strict=True))
+    sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in inputs_of((), given)}
+    rows = iter(sizes[one.atom] if one.count else named[one.name].clone() for one in given)
+    held = {**program.state_dict, **program.constants}
+    kept: list[object] = []
+    for node, spec in zip(_placeholders(program), program.graph_signature.input_specs, strict=True):
+        if spec.kind is not InputKind.USER_INPUT:
+            kept.append(held[str(spec.target)])
+        elif isinstance(node.meta.get("val"), torch.Tensor | torch.SymInt):
+            kept.append(next(rows))
+        else:
+            kept.append(getattr(spec.arg, "value", None))
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = program.graph_module(*kept)
+    return dict(zip(name_results(program.call_spec.out_spec), results, strict=True))
 
 
 def _placeholders(program: ExportedProgram) -> list[fx.Node]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments import Found, find_arguments
@@ -18,7 +19,7 @@ from livegnn.importers.failures import line_of
 from livegnn.importers.left_out import refuse_left_out
 from livegnn.importers.proposal import Proposer
 from livegnn.importers.proposed import Cuts, Proposals, import_proposed
-from livegnn.importers.reader import Program, read
+from livegnn.importers.reader import Program, name_results, read
 from livegnn.importers.settings import Told, check_output, check_output_type, check_proposer
 from livegnn.importers.watching import call_watched
 from livegnn.model.model import Model
@@ -133,7 +134,7 @@ class Reading:
             made = import_proposed(self.module, self.assemble, self.call, proposals)
         check_import(
             made.model,
-            lambda tensors: self.call(self.module, tensors),
+            self.results,
             inputs_of(self.found.parameters, (self.found.positional, self.found.arguments)),
             f"{type(self.module).__name__}.{self.method}",
             columns=made.columns,
@@ -141,6 +142,11 @@ class Reading:
             output=(made.output, made.row_axis),
         )
         return made.model
+
+    def results(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The module's results by name, called with these tensors."""
+        flat, spec = pytree.tree_flatten(self.call(self.module, tensors))
+        return dict(zip(name_results(spec), flat, strict=True))
 
     def assemble(self, module: nn.Module, cuts: Cuts | None) -> Assembled:
         """The module's computation as steps. cuts: the layers that are replaced."""
