@@ -418,7 +418,10 @@ CASES: dict[str, Case] = {
         lambda: Stack(pyg.FiLMConv(WIDTH, 6), pyg.FiLMConv(6, 4, act=None)),
         ("sum reads target", "sum source"),
     ),
-    "pna.py": Case(lambda: pna(towers=2, post_layers=1), ("max source", "min source", "sum source")),
+    "pna.py": Case(
+        lambda: pna(towers=2, post_layers=1),
+        ("max source", "min source", "sum reads target", "sum source"),
+    ),
     "PNA mean max": Case(
         lambda: pna(aggregators=["mean", "max"], scalers=["identity"]), ("max source", "sum source")
     ),

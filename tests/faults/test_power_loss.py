@@ -9,7 +9,7 @@ that is left, which goes on from there. LIVEGNN_FAULT_SEEDS says how many; the s
 import os
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +21,10 @@ import pytest
 import livegnn.log.sqlite
 from crashing_disk import CrashingDisk, losses_ignored
 from gate import draws
-from livegnn import Events, LogError
+from livegnn import Events, InputError, LogError
 from livegnn.log import Appended, Batch, Entry, Origin, Rejection, trimming
 from livegnn.log.examination import examine
-from livegnn.log.keys import Keys
+from livegnn.log.keys import Keys, Known
 from livegnn.log.origins import store_reached
 from livegnn.log.rows import RowWriter
 from livegnn.log.sqlite import SqliteLog
@@ -261,36 +261,48 @@ def forget_keys(patch: pytest.MonkeyPatch) -> None:
 def store_keys_by_themselves(patch: pytest.MonkeyPatch) -> None:
     """Each key in a transaction of its own, after the entries."""
     store, add = SqliteLog._store, Keys.add
+    later: list[tuple[Keys, Known]] = []
 
-    def store_both(self: SqliteLog, writer: RowWriter) -> None:
-        known = [*writer.known.values()]
-        writer.known.clear()
-        store(self, writer)
-        for one in known:
-            add(self._keys, [one])
+    def store_both(self: SqliteLog, given: Sequence[Any]) -> list[Appended | InputError]:
+        later.clear()
+        outcomes = store(self, given)
+        for keys, one in later:
+            add(keys, [one])
+        return outcomes
 
+    patch.setattr(Keys, "add", lambda self, known: later.extend((self, one) for one in known))
     patch.setattr(SqliteLog, "_store", store_both)
 
 
 def store_origins_before_entries(patch: pytest.MonkeyPatch) -> None:
-    store = SqliteLog._store
+    add_all = livegnn.log.sqlite._add_all
 
-    def store_both(self: SqliteLog, writer: RowWriter) -> None:
-        store_reached(self._appends, writer.reached)
-        writer.reached.clear()
-        store(self, writer)
+    def add_and_commit(writer: RowWriter, given: Sequence[Any]) -> list[Appended | InputError]:
+        outcomes = add_all(writer, given)
+        if writer.reached:
+            store_reached(writer._connection, writer.reached)
+            writer._connection.execute("COMMIT")
+            writer._connection.execute("BEGIN IMMEDIATE")
+        return outcomes
 
-    patch.setattr(SqliteLog, "_store", store_both)
+    patch.setattr(livegnn.log.sqlite, "_add_all", add_and_commit)
 
 
 def mark_too_early(patch: pytest.MonkeyPatch) -> None:
-    store = SqliteLog._store
+    store, add_all = SqliteLog._store, livegnn.log.sqlite._add_all
+    writing: list[SqliteLog] = []
 
-    def mark_and_store(self: SqliteLog, writer: RowWriter) -> None:
-        self._mark.write(writer.tail.seq)
-        store(self, writer)
+    def note_and_store(self: SqliteLog, given: Sequence[Any]) -> list[Appended | InputError]:
+        writing[:] = [self]
+        return store(self, given)
 
-    patch.setattr(SqliteLog, "_store", mark_and_store)
+    def add_and_mark(writer: RowWriter, given: Sequence[Any]) -> list[Appended | InputError]:
+        outcomes = add_all(writer, given)
+        writing[0]._mark.write(writer.tail.seq)
+        return outcomes
+
+    patch.setattr(SqliteLog, "_store", note_and_store)
+    patch.setattr(livegnn.log.sqlite, "_add_all", add_and_mark)
 
 
 def sync_nothing(patch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def verify(deployment: DeploymentFile) -> None:
     runtime.log.close()
     if not any(isinstance(models.find(name), Engine) for name in models.names):
         models.find_engine(None)  # raises: nothing here can be compared
-    wrong = []
+    wrong: list[str] = []
     for name in models.names:
         predictor = models.find(name)
         if not isinstance(predictor, Engine):
@@ -102,10 +102,14 @@ def verify(deployment: DeploymentFile) -> None:
                 f"{verification.max_difference:.3g}, at most {verification.bound:.3g} allowed "
                 f"(channel {verification.channel}, the worst)"
             )
-            if not verification.ok:
-                wrong.append("" if alone else f"of output {output} of the model {name} ")
+            if not verification.predictions_ok:
+                wrong.append(
+                    "the predictions" + ("" if alone else f" of output {output} of the model {name}")
+                )
+        if not verification.kept_ok:
+            wrong.append("the rows kept for later predictions" + ("" if alone else f" of the model {name}"))
     if wrong:
-        _fail(f"the predictions {'and '.join(wrong)}are not those of a computation from scratch")
+        _fail(f"{' and '.join(wrong)} are not those of a computation from scratch")
 
 
 @app.command("import")
