@@ -90,7 +90,7 @@ def test_verify_restores_and_compares(tmp_path: Path) -> None:
 
 
 def test_verify_compares_every_output_of_every_model(tmp_path: Path) -> None:
-    """Whatever is spoiled in a checkpoint is found: predictions of any model, and rows kept for later ones."""
+    """What is spoiled in a checkpoint is found: predictions of any model, and rows kept for later ones."""
     deployment = write_deployment(tmp_path)
     model = replace(make_model(), outputs={"scores": "out", "rows": "hidden"})
     model.save(tmp_path / "model.lgnn")

@@ -154,6 +154,16 @@ class Made(Net):
         return self.conv(x, edge_index, e)
 
 
+class Asserts(Net):
+    def forward(self, x, edge_index, edge_attr=None):
+        assert edge_attr is None, "this layer has no edge_dim"
+        return self.conv(x, edge_index)
+
+
+def test_a_module_that_asserts_against_an_argument_was_not_made_for_it():
+    assert not Model.from_pyg(Asserts(pyg.GCNConv(3, 4), nn.Linear(2, 2))).edge_inputs
+
+
 def test_features_are_needed_by_what_fails_without_them():
     alone = Model.from_pyg(pyg.GINEConv(nn.Linear(3, 4)))
     assert alone.edge_inputs["edge_attr"].width == 3

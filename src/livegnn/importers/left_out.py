@@ -49,7 +49,7 @@ def _refuse_if_read(
 ) -> None:
     stars = {kind.VAR_KEYWORD: "**", kind.VAR_POSITIONAL: "*"}
     shown = f"{stars[kind.kind]}{name}" if kind.kind in stars else repr(name)
-    understood = False
+    understood, results = False, list[object]()
     asked = kind.kind is kind.VAR_KEYWORD and bool(calls.found.positional)  # HeteroConv: weights if asked for
     said = _said(told, calls.found)
     for call in calls.trials(name, kind, unread):
@@ -61,12 +61,15 @@ def _refuse_if_read(
             what = f"and then never reads {min(unread - left)!r}, which it reads with rows there"
             raise ModelError(calls.refusal(shown, what, key, kind, told))
         understood = understood or not isinstance(result, Exception)
+        results.append(result)
         if call.of_edges and not asked and calls.differs(result):
             what = f"where rows of edges, such as {key!r}, make another prediction"
             raise ModelError(calls.refusal(shown, what, key, kind, told))
     # Of a call that nobody understands only weights tell: buffers, as PNA's degrees, are there for any call.
+    # A module that asserts against rows of any width, as RGATConv without edge_dim, was not made for them.
     weights = unread & {name for name, _ in calls.module.named_parameters()}
-    if weights and not understood:
+    asserts = bool(results) and all(isinstance(one, AssertionError) for one in results)
+    if weights and not understood and not asserts:
         what = f"and nothing reads {min(weights)!r}, for which it may be needed"
         raise ModelError(calls.refusal(shown, what, name, kind, told))
 
