@@ -1,7 +1,7 @@
 """How Kafka is spoken to: settings of producer and consumers, topics as they must be, errors as LogError."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -209,6 +209,18 @@ def make_topics(
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
+        connection.ask(partial(_find_topics, admin, list(topics)))
+
+
+def _find_topics(admin: AdminClient, names: Sequence[str]) -> None:
+    """Raises KafkaException as long as the broker, which has made the topics, does not name them yet."""
+    found = admin.list_topics(timeout=_SECONDS).topics
+    for name in names:
+        if name not in found:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, f"no topic {name!r} yet"))
+        error = found[name].error
+        if error is not None:
+            raise KafkaException(error)
 
 
 def read_topics(connection: Connection) -> Topics:
