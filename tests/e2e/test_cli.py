@@ -86,7 +86,8 @@ def test_verify_restores_and_compares(tmp_path: Path) -> None:
     checkpoint.write(path, saved.states, saved.seq)
     result = call_here("verify", str(deployment), directory=tmp_path)
     assert result.returncode == 1
-    assert "error: the predictions are not those of a computation from scratch" in result.stderr
+    wrong = "the predictions and the rows kept for later predictions"
+    assert f"error: {wrong} are not those of a computation from scratch" in result.stderr
 
 
 def test_verify_compares_every_output_of_every_model(tmp_path: Path) -> None:
