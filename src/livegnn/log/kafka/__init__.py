@@ -14,7 +14,7 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -23,9 +23,8 @@ from confluent_kafka import KafkaError, TopicPartition
 from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection, Write
+from livegnn.log import Appended, Batch, Entry, Origin, Rejection, Write
 from livegnn.log.arguments import check_entries, check_events, check_range, check_rejections
-from livegnn.log.binding import new_properties
 from livegnn.log.directories import Directories
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
@@ -34,6 +33,7 @@ from livegnn.log.kafka.follower import Follower
 from livegnn.log.kafka.history import History, Order
 from livegnn.log.kafka.message import encode as encode_message
 from livegnn.log.kafka.message import pack
+from livegnn.log.kafka.metadata import KafkaMetadata
 from livegnn.log.kafka.owner import Owner
 from livegnn.log.kafka.proposal import outcomes, propose
 from livegnn.log.kafka.reader import Reader, skim
@@ -49,7 +49,7 @@ _DAY: Final = 86_400
 _POLL_SECONDS: Final = 0.1
 
 
-class KafkaLog:
+class KafkaLog(KafkaMetadata):
     """A log in the topics `topic` and `topic` + ".control" of the brokers at `servers`. Thread-safe.
 
     keep_keys_seconds: for how long at least an idempotency key is known. timeout: seconds that an append, or
@@ -301,63 +301,10 @@ class KafkaLog:
             self._control.write_later({"type": "batch", **batch._asdict(), "rejections": said}, self._timeout)
         self._batch_end = batch.seq
 
-    def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
-        """Binds the log to what it belongs to, as `Log.bind` does. replace: whatever it was bound to."""
-        with self._state:
-            new = new_properties(self._connection.name, self._history.properties, properties, replace)
-        for name, value in new.items():
-            with self._writing:
-                self._control.write({"type": "property", "name": name, "value": value}, self._timeout)
-        self._settle()
-
-    def check_bound(self, properties: Mapping[str, str]) -> None:
-        """Raises LogError if the log is bound to other values of some of `properties`."""
-        with self._state:
-            new_properties(self._connection.name, self._history.properties, properties, replace=False)
-
-    def bound(self) -> Mapping[str, str]:
-        """What the log is bound to: properties by name."""
-        with self._state:
-            return dict(self._history.properties)
-
-    def sync(self) -> None:
-        """Returns when all recorded batches are durable too."""
-        self._settle()
-
     def probe(self) -> None:
         """Asks the brokers for the topics; nothing is written. Raises LogError if none answers."""
         self._settle()
         read_topics(self._connection)
-
-    def batches(self, after: int) -> Sequence[Batch]:
-        """The recorded batches that end after sequence number `after`, in order."""
-        self._settle()
-        with self._state:
-            batches, end = self._history.batches(after), self._history.batch_ends[-1]
-        if batches is None:
-            raise LogError(
-                f"{self._connection.name} must have a batch that ends at event {after}, got none of those up "
-                f"to event {end}: it is not the log of this graph, or was trimmed"
-            )
-        return batches
-
-    def rejections(
-        self, after: int = 0, *, up_to: int | None = None, most: int | None = None
-    ) -> Sequence[Rejection]:
-        """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
-        after, end = check_range(after, up_to)
-        self._settle()
-        with self._state:
-            return [one for one in self._history.rejections if after < one.seq <= end][:most]
-
-    def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
-        """What could not be read, with `number` > `after`, in order, `most` of it.
-
-        From origins, and in the log's own topic, whose name is the source then. The newest 1,000 are kept.
-        """
-        after, most = check_range(after, most)
-        with self._state:
-            return self._history.bad_messages(self._connection.topic, after)[:most]
 
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has."""
@@ -422,14 +369,6 @@ class KafkaLog:
             self._reader.close()
         self.directories.release()
         self._owner.release()
-
-    def _settle(self) -> None:
-        """Returns when what this process has written to the control topic so far was read back."""
-        sent = self._control.sent
-        self._wait_until(lambda: self._control.answered >= sent)
-        with self._state:
-            end = self._control.end
-        self._wait_until(lambda: self._history.next >= end)
 
     # -- threads
 

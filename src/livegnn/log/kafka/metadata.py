@@ -1,0 +1,92 @@
+"""What the owner of a log in Kafka knows and says beside events: properties, batches, and what was refused.
+
+All of it is what the records of the control topic say, those of this process included, so an answer waits
+until these were read back. Thread safety: every method may be called from any thread.
+"""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from livegnn.errors import LogError
+from livegnn.log import BadMessage, Batch, Rejection
+from livegnn.log.arguments import check_range
+from livegnn.log.binding import new_properties
+from livegnn.log.kafka.connection import Connection
+from livegnn.log.kafka.control import Control
+from livegnn.log.kafka.history import History
+
+
+class KafkaMetadata:
+    """The part of a `KafkaLog` that reads and writes the control topic, but for orders and batches."""
+
+    _connection: Connection
+    _control: Control
+    _history: History
+    _state: threading.Condition  # for all fields
+    _writing: threading.Lock  # for who writes control records other than orders
+    _timeout: float
+
+    def _wait_until(self, done: Callable[[], bool]) -> None:
+        """Raises LogError if it does not come in time, or the log has failed."""
+        raise NotImplementedError
+
+    def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
+        """Binds the log to what it belongs to, as `Log.bind` does. replace: whatever it was bound to."""
+        with self._state:
+            new = new_properties(self._connection.name, self._history.properties, properties, replace)
+        for name, value in new.items():
+            with self._writing:
+                self._control.write({"type": "property", "name": name, "value": value}, self._timeout)
+        self._settle()
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`."""
+        with self._state:
+            new_properties(self._connection.name, self._history.properties, properties, replace=False)
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to: properties by name."""
+        with self._state:
+            return dict(self._history.properties)
+
+    def sync(self) -> None:
+        """Returns when all recorded batches are durable too."""
+        self._settle()
+
+    def batches(self, after: int) -> Sequence[Batch]:
+        """The recorded batches that end after sequence number `after`, in order."""
+        self._settle()
+        with self._state:
+            batches, end = self._history.batches(after), self._history.batch_ends[-1]
+        if batches is None:
+            raise LogError(
+                f"{self._connection.name} must have a batch that ends at event {after}, got none of those up "
+                f"to event {end}: it is not the log of this graph, or was trimmed"
+            )
+        return batches
+
+    def rejections(
+        self, after: int = 0, *, up_to: int | None = None, most: int | None = None
+    ) -> Sequence[Rejection]:
+        """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
+        after, end = check_range(after, up_to)
+        self._settle()
+        with self._state:
+            return [one for one in self._history.rejections if after < one.seq <= end][:most]
+
+    def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
+        """What could not be read, with `number` > `after`, in order, `most` of it.
+
+        From origins, and in the log's own topic, whose name is the source then. The newest 1,000 are kept.
+        """
+        after, most = check_range(after, most)
+        with self._state:
+            return self._history.bad_messages(self._connection.topic, after)[:most]
+
+    def _settle(self) -> None:
+        """Returns when what this process has written to the control topic so far was read back."""
+        sent = self._control.sent
+        self._wait_until(lambda: self._control.answered >= sent)
+        with self._state:
+            end = self._control.end
+        self._wait_until(lambda: self._history.next >= end)
