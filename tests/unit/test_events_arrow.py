@@ -1,7 +1,9 @@
 """Events from Arrow tables: the same events as from JSON lines; a bad row is named."""
 
 import json
+import tracemalloc
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from events_strategies import event_lists
@@ -118,3 +120,46 @@ def test_bad_tables_are_refused(columns: dict[str, list[object]], message: str) 
 def test_only_arrow_is_read() -> None:
     with pytest.raises(InputError, match="Arrow table or record batch, got dict"):
         Events.from_arrow({"event": []})
+
+
+ROWS = 131_072
+GONE = pa.array(["remove_node"] * ROWS).dictionary_encode()
+NOTHING = ("weight", "time", "key", "x", "edge_attr", "edge_type", "node_type")
+HURTFUL = {
+    "a long text beside short ones": {"id": pa.array([*["a"] * (ROWS - 1), "x" * 1024])},
+    "a long text, as often as there are rows": {
+        "id": pa.DictionaryArray.from_arrays(pa.array(np.zeros(ROWS, np.int32)), pa.array(["x" * 200]))
+    },
+    "numbers": {"id": pa.array(np.arange(ROWS))},
+    "columns of nothing": {"id": pa.array(np.arange(ROWS)), **{name: pa.nulls(ROWS) for name in NOTHING}},
+}
+
+
+def decoded_size(column: pa.ChunkedArray) -> int:
+    """Bytes of the values, each as often as it stands there."""
+    return sum(
+        (chunk.dictionary_decode() if pa.types.is_dictionary(chunk.type) else chunk).nbytes
+        for chunk in column.chunks
+    )
+
+
+@pytest.mark.parametrize("name", HURTFUL)
+def test_a_table_costs_at_most_four_times_its_decoded_size(name: str) -> None:
+    table = pa.table({"event": GONE, **HURTFUL[name]})
+    size = sum(map(decoded_size, table.columns))
+    before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        assert len(Events.from_arrow(table)) == ROWS
+        grown = tracemalloc.get_traced_memory()[1] + pool.max_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(before)
+    assert grown <= 4 * size + 2**20
+
+
+def test_runs_that_are_encoded_as_such_are_refused() -> None:
+    ids = pa.RunEndEncodedArray.from_arrays(pa.array([ROWS], pa.int32()), pa.array([1]))
+    with pytest.raises(InputError, match="ids must be integers or text, got run_end_encoded"):
+        Events.from_arrow(pa.table({"event": GONE, "id": ids}))

@@ -61,25 +61,27 @@ def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
     """The longest runs of rows with the same event, types, null columns and widths of features."""
     if n == 0:
         return
-    keys = [_codes(columns["event"], "event")]
-    keys += [
-        columns[name].is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
-        for name in ("weight", "time", "key", "x", "edge_attr", "edge_type", "node_type")
-        if name in columns
-    ]
-    if "edge_type" in columns:
-        keys.append(_codes(_joined(columns["edge_type"]), "edge_type"))
-    if "node_type" in columns:
-        keys.append(_codes(columns["node_type"], "node_type"))
-    for name in ("x", "edge_attr"):
-        if name in columns:
-            widths = pc.list_value_length(_lists(columns[name], name)).fill_null(-1)
-            keys.append(widths.to_numpy(zero_copy_only=False))
     differs = np.zeros(n - 1, dtype=bool)
-    for key in keys:
+    for key in _keys_of_runs(columns):  # one after the other: each takes eight bytes a row
         differs |= key[1:] != key[:-1]
     bounds = [0, *(np.flatnonzero(differs) + 1).tolist(), n]
     yield from pairwise(bounds)
+
+
+def _keys_of_runs(columns: dict[str, pa.Array]) -> Iterator[npt.NDArray[np.generic]]:
+    """What is the same in all rows of a run."""
+    yield _codes(columns["event"], "event")
+    for name in ("weight", "time", "key", "x", "edge_attr", "edge_type", "node_type"):
+        if name in columns:
+            yield columns[name].is_valid().to_numpy(zero_copy_only=False)
+    if "edge_type" in columns:
+        yield _codes(_joined(columns["edge_type"]), "edge_type")
+    if "node_type" in columns:
+        yield _codes(columns["node_type"], "node_type")
+    for name in ("x", "edge_attr"):
+        if name in columns:
+            widths = pc.list_value_length(_lists(columns[name], name)).fill_null(-1)
+            yield widths.to_numpy(zero_copy_only=False)
 
 
 def _codes(column: pa.Array, name: str) -> npt.NDArray[np.int64]:
