@@ -109,3 +109,22 @@ def test_what_was_acknowledged_stays_and_the_rest_is_sent_again(
             check_bits(engine, replay(log))
         assert 1 <= len(list_checkpoints(policy.directory)) <= 2
         assert not list(policy.directory.glob("*.partial"))
+
+
+def test_a_batch_that_cannot_be_recorded_is_not_visible(tmp_path: Path) -> None:
+    disk = FaultyDisk("full for a batch")
+    with closing(SqliteLog(tmp_path / "events.db", vfs=disk.name)) as log:
+        graph = make_graph()
+        runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+        before = graph.neighbors(1, direction="out").ids.tolist()
+        seq = runtime.append(Events().add_nodes(1000).add_edges(1, 1000))
+        disk.room = 0
+        with pytest.raises(DiskFullError):
+            runtime.step()
+        disk.empty()
+        assert runtime.seq == graph.seq == 0
+        assert graph.neighbors(1, direction="out").ids.tolist() == before
+        assert runtime.step()
+        assert runtime.seq == graph.seq == log.last_batch_seq() == seq
+        assert 1000 in graph.neighbors(1, direction="out").ids
+        check_bits(runtime.engine, replay(log))
