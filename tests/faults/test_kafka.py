@@ -4,18 +4,23 @@ Every client keeps what it sent and what it was told. At the end the log has eac
 under the number that was told, and every reader sees the same.
 """
 
+import asyncio
 import itertools
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from fastapi import FastAPI
 from typer.testing import CliRunner
 
 import loopback
@@ -25,10 +30,11 @@ from livegnn import Engine, Events
 from livegnn.cli import app
 from livegnn.deployment import Deployment
 from livegnn.errors import InputError, LogError
-from livegnn.log import Appended, Batch, Rejection
+from livegnn.log import Appended, Batch, Origin, Rejection
 from livegnn.log.kafka import KafkaLog, create_topics, encode_message
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
+from livegnn.server import create_app
 from serving import Server, write_deployment
 from streams import make_graph, make_model, make_stream
 from waiting import PATIENCE
@@ -249,6 +255,93 @@ def test_trimming_keeps_what_comes_after(broker: Broker, topic: str) -> None:
     assert log.append(edge(39), key="39") == last
     assert log.append(edge(40)) == last + len(edge(40))
     log.close()
+
+
+def test_what_was_refused_is_forgotten(broker: Broker, topic: str) -> None:
+    """Up to an event, or an offset; a replay, numbers and where a source goes on are as before."""
+    log = KafkaLog(broker.servers, topic)
+    for number in range(1, 11):
+        assert log.append(Events().add_nodes(number)) == number
+        refused = [Rejection(number, "InputError", "no")] if number in (2, 4, 8) else []
+        log.record_batch(Batch(number - 1, number), *refused)
+    for at in range(1, 7):
+        log.append_all([InputError(f"bad {at}")], None, [Origin("s", at % 2, at, b"{")])
+    producer = Producer({"bootstrap.servers": broker.servers})
+    producer.produce(topic, b"garbage", partition=2)
+    producer.flush()
+    while len(log.bad_messages()) < 7:
+        log.append(Events().add_nodes(11))
+    (own,) = log.bad_messages(6)
+    assert (own.number, own.source, own.partition) == (7, topic, 2)
+    assert log.forget_rejections(4) == 2
+    assert log.forget_rejections(4) == 0
+    assert log.forget_bad_messages("s", 1, 3) == 2
+    assert log.forget_bad_messages("s", 0, 6) == 3
+    assert log.forget_bad_messages("other", 0, 100) == 0
+    assert log.forget_bad_messages(topic, 2, own.offset) == 1
+
+    def check() -> None:
+        assert [one.seq for one in log.listed()] == [8]
+        assert [one.seq for one in log.listed(8)] == []
+        assert [(one.number, one.offset) for one in log.bad_messages()] == [(5, 5)]
+        assert (log.position("s", 0), log.position("s", 1)) == (6, 5)
+
+    check()
+    assert [one.seq for one in log.rejections()] == [2, 4, 8], "a replay needs them"
+    log.close()
+    log = KafkaLog(broker.servers, topic)
+    check()
+    assert [one.seq for one in log.rejections()] == [2, 4, 8]
+    assert log.trim(9) == 0  # there is no base yet
+    log.append(Events().add_nodes(12))
+    base = log.last_seq()
+    log.record_batch(Batch(10, base))
+    log.append_all([InputError("bad 8")], None, [Origin("s", 0, 8, b"{")])
+    log.trim(base)
+    assert [one.seq for one in log.rejections()] == [8]
+    assert log.find_entries([2, 8]) == [None, None], "their events went with the trim"
+    log.close()
+    log = KafkaLog(broker.servers, topic)
+    assert [one.seq for one in log.rejections()] == [one.seq for one in log.listed()] == [8]
+    assert [(one.number, one.offset) for one in log.bad_messages()] == [(5, 5), (8, 8)]
+    assert log.forget_rejections(8) == 1
+    assert log.listed() == []
+    log.close()
+
+
+def asked(web: FastAPI, method: str, path: str) -> dict[str, Any]:
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url="http://test") as client:
+            return await client.request(method, path)
+
+    found: dict[str, Any] = asyncio.run(ask()).json()
+    return found
+
+
+def test_a_server_and_a_command_forget_what_was_refused(broker: Broker, tmp_path: Path) -> None:
+    path, topic = write_deployment(tmp_path), next(TOPICS)
+    text = path.read_text(encoding="utf-8")
+    path.write_text(
+        text.replace('path = "events.db"', f'kafka = "{broker.servers}"\ntopic = "{topic}"'), encoding="utf-8"
+    )
+    assert CliRunner().invoke(app, ["log", "create", str(path)]).exit_code == 0
+    runtime = Deployment.read(path).open()
+    for node in (90_001, 90_002):
+        runtime.append(Events().add_edges(1, node))
+        runtime.step()
+    with closing(runtime.log):
+        runtime.log.append_all([InputError("bad")], None, [Origin("s", 0, 3, b"{")])
+        web = create_app(runtime)
+        first, second = asked(web, "GET", "/v1/rejections")["rejections"]
+        assert first["events"] == [{"event": "add_edge", "src": 1, "dst": 90_001}]
+        said = {"seq": second["seq"], "forgotten": 1}
+        assert asked(web, "DELETE", f"/v1/rejections?up_to={first['seq']}") == said
+        assert asked(web, "DELETE", "/v1/bad-messages?source=s&partition=0&up_to=3") == said
+        listed = asked(web, "GET", "/v1/rejections")
+        assert [one["seq"] for one in listed["rejections"]] == [second["seq"]]
+        assert listed["bad_messages"] == []
+    result = CliRunner().invoke(app, ["log", "forget", str(path), str(second["seq"])])
+    assert (result.exit_code, result.output) == (0, "forgot 1 refused entries\n")
 
 
 def test_properties_are_kept_and_others_refused(broker: Broker, topic: str) -> None:

@@ -199,9 +199,13 @@ def test_orders_are_what_a_list_of_entries_would_be(
     assert history.origins == model.offsets
 
 
+KINDS = ("order", "garbage", "batch", "base", "owner", "property", "forget", "forget bad")
+OLD_KINDS = ("old order", "old batch", "old forget")
+
+
 @given(
     st.lists(
-        st.sampled_from(["order", "batch", "base", "owner", "old order", "old batch", "property"]),
+        st.sampled_from([*KINDS, *OLD_KINDS]),
         max_size=30,
     ),
     st.data(),
@@ -229,16 +233,35 @@ def test_the_records_from_any_base_on_say_the_same(kinds: list[str], data: st.Da
             seq = data.draw(st.integers(after + 1, history.seq))
             rejection = [seq, "E", "m"] if data.draw(st.booleans()) else None
             record = {"type": "batch", "after": after, "seq": seq, "rejection": rejection}
+        elif kind == "garbage":
+            order = propose(history, [received(0, offset, b"garbage")], 7)
+            assert order is not None
+            record = order.to_json()
+            offset += 1
+        elif kind.endswith("forget"):
+            record = {"type": "forget entries", "seq": data.draw(st.integers(0, history.seq))}
+        elif kind == "forget bad":
+            place = {"partition": 0, "offset": data.draw(st.integers(0, offset))}
+            source = data.draw(st.sampled_from([None, "s", "other"]))
+            record = {"type": "forget messages", "sources": [source], **place}
         elif kind == "base":
             record = history.base()
         elif kind == "owner":
             epoch = writer = epoch + 1
             record = {"type": "owner", "owner": str(epoch)}
-        before = (history.seq, list(history.batch_ends), dict(history.properties))
+        before = (history.seq, list(history.batch_ends), dict(history.properties), history.forgotten)
+        listed, bad = history.listed(), history.bad_messages("own", 0)
         records.append(encode(record, writer))
         history.apply(records[-1], len(records) - 1)
         if kind.startswith("old"):
-            assert (history.seq, list(history.batch_ends), history.properties) == before
+            assert (history.seq, list(history.batch_ends), history.properties, history.forgotten) == before
+        if kind == "forget":
+            assert history.listed() == [one for one in listed if one.seq > max(record["seq"], before[3])]
+        if kind == "forget bad":
+            gone = {"own" if record["sources"][0] is None else record["sources"][0]}
+            assert history.bad_messages("own", 0) == [
+                one for one in bad if one.source not in gone or one.offset > record["offset"]
+            ]
     for base in history.bases:
         again = History()
         for at in range(base.offset, len(records)):
@@ -250,11 +273,16 @@ def test_the_records_from_any_base_on_say_the_same(kinds: list[str], data: st.Da
             "seq",
             "chain",
             "positions",
-            "rejections",
+            "forgotten",
+            "bad",
+            "bad_count",
             "properties",
             "keys",
         ):
             assert getattr(again, name) == getattr(history, name), name
+        assert again.listed() == history.listed()
+        later = [one for one in history.rejections if one.seq > again.batch_ends[0]]
+        assert [one for one in again.rejections if one.seq > again.batch_ends[0]] == later
         assert list(again.batch_ends) == [end for end in history.batch_ends if end >= again.batch_ends[0]]
         assert again.batches(again.batch_ends[0]) == history.batches(again.batch_ends[0])
 

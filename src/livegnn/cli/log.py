@@ -168,7 +168,8 @@ def forget(
     """Forget refused entries up to an event, or bad messages up to an offset. The server must not run."""
     from livegnn.deployment import Deployment
 
-    with _owning(Deployment.read(deployment)) as log:
+    settings = Deployment.read(deployment)
+    with _owning(settings) if settings.log.path is not None else closing(settings.log.open()) as log:
         if source is None:
             typer.echo(f"forgot {log.forget_rejections(up_to)} refused entries")
         else:

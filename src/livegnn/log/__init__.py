@@ -261,6 +261,23 @@ class Log(Protocol):
         """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
         ...
 
+    def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
+        """What `rejections` says, but for those that were forgotten."""
+        ...
+
+    def forget_rejections(self, up_to: int) -> int:
+        """Refused entries up to event `up_to` are not listed any more, and are deleted when no replay needs
+        them. Returns how many were listed.
+        """
+        ...
+
+    def forget_bad_messages(self, source: str, partition: int, up_to: int) -> int:
+        """Deletes the bad messages of a partition of a source up to offset `up_to`; returns how many.
+
+        Where the source goes on stays as it is.
+        """
+        ...
+
     def bind(self, properties: Mapping[str, str]) -> None:
         """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.
 

@@ -12,7 +12,6 @@ from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.json_lines import to_records
 from livegnn.log import Rejection
-from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
 from livegnn.server.bodies import (
@@ -200,8 +199,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         limit: Annotated[int, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
         """Entries that were refused when their turn came, and messages of sources that are no events."""
-        log = runtime.log
-        refused = (log.listed if isinstance(log, SqliteLog) else log.rejections)(after, most=limit)
+        refused = runtime.log.listed(after, most=limit)
         entries = runtime.log.find_entries([one.seq for one in refused])
         found = [
             one._asdict() | {"events": [] if entry is None else to_records(entry.events.chunks)}
@@ -215,21 +213,13 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
     @router.delete("/v1/rejections", responses={200: {"model": ForgottenAnswer}})
     def forget_rejections(up_to: Seq) -> Response:
         """Forget entries that were refused, up to an event."""
-        return to_json({"seq": runtime.seq, "forgotten": sqlite_log().forget_rejections(up_to)})
+        return to_json({"seq": runtime.seq, "forgotten": runtime.log.forget_rejections(up_to)})
 
     @router.delete("/v1/bad-messages", responses={200: {"model": ForgottenAnswer}})
     def forget_bad_messages(source: str, partition: Seq, up_to: Seq) -> Response:
         """Forget messages of a partition that are no events, up to an offset."""
-        forgotten = sqlite_log().forget_bad_messages(source, partition, up_to)
+        forgotten = runtime.log.forget_bad_messages(source, partition, up_to)
         return to_json({"seq": runtime.seq, "forgotten": forgotten})
-
-    def sqlite_log() -> SqliteLog:
-        if not isinstance(runtime.log, SqliteLog):
-            raise InputError(
-                "what was refused can be forgotten in a log in SQLite, got one in Kafka, which keeps the "
-                "newest 1,000 bad messages, and refused entries until it is trimmed"
-            )
-        return runtime.log
 
     @router.post("/v1/rejections/{seq}/retry", responses={200: {"model": AppendAnswer}})
     def retry_rejection(

@@ -246,11 +246,13 @@ class KafkaLog(KafkaMetadata):
             return self._reader.read(point, {**self._follower.lows, **self._lows}, after, enough)
 
     def entry(self, seq: int) -> Entry | None:
-        """The entry whose last event is `seq`, None if there is none."""
+        """The entry whose last event is `seq`, None if there is none, or not any more."""
         if not 0 < seq <= self._last:
             return None
         with self._state:
             kept = self._recent.find(seq - 1, seq)
+            if kept is None and self._history.point_before(seq - 1) is None:
+                return None
         taken = kept if kept is not None else self._read(seq - 1, seq, None)
         for write in itertools.chain.from_iterable(one.writes for one in taken):
             if write.after < seq <= write.seq:

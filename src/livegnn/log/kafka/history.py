@@ -10,6 +10,8 @@ order       messages that were taken after event `after`: `slices`, each a parti
             offset of each partition of another stream; `chain`, a digest of all
 batch       `after` and `seq`: the events that became visible together; `rejection`: why they did not
 property    `name` and `value`, see `Log.bind`
+forget entries   `seq`: refused entries up to this event are not listed any more
+forget messages  `sources`, `partition`, `offset`: bad messages of these up to this offset are not kept
 base        all of the above at this point, after which what came before may be deleted
 
 A record counts only if it goes on where those before it ended, and comes from the present owner. So two
@@ -27,6 +29,7 @@ from typing import Final, NamedTuple
 
 from livegnn.errors import LogError
 from livegnn.log import BadMessage, Batch, Rejection
+from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.connection import Topics
 from livegnn.log.kafka.message import to_row, to_unread
@@ -116,8 +119,9 @@ class History:
     """What the records up to offset `next` of the control topic say.
 
     positions: the next offset to take, for each partition that any was taken of. keys: by key, the oldest
-    first. bad: the newest bad messages, of `bad_count`. points: in order, every 65,536 events or so; bases:
-    the records of this type.
+    first. bad: the newest bad messages, of `bad_count`, by number, but for those that were forgotten.
+    forgotten: the event up to which refused entries are not listed. points: in order, every 65,536 events
+    or so; bases: the records of this type.
     """
 
     next: int = 0
@@ -128,7 +132,8 @@ class History:
     positions: dict[int, int] = field(default_factory=dict)
     batch_ends: "array[int]" = field(default_factory=lambda: array("q", [0]))
     rejections: list[Rejection] = field(default_factory=list)
-    bad: list[Bad] = field(default_factory=list)
+    forgotten: int = 0
+    bad: dict[int, Bad] = field(default_factory=dict)
     bad_count: int = 0
     properties: dict[str, str] = field(default_factory=dict)
     keys: dict[str, Known] = field(default_factory=dict)
@@ -175,6 +180,11 @@ class History:
             self._take_batch(record)
         elif kind == "property":
             self.properties[_text(record["name"])] = _text(record["value"])
+        elif kind == "forget entries":
+            # None of a later batch, which a base might not know.
+            self.forgotten = max(self.forgotten, min(_whole(record["seq"]), self.batch_ends[-1]))
+        elif kind == "forget messages":
+            self._forget_messages(record)
         else:
             raise LogError(f"a control record must be of a known type, got {kind!r}: update livegnn")
         return None
@@ -190,8 +200,10 @@ class History:
         if not self.points or order.after >= self.points[-1].seq + _POINT_EVERY:
             self.points.append(Point(self.seq, offset, self.epoch, self.chain, dict(self.positions)))
         self.positions, self.seq, self.chain = positions, order.seq, order.chain
-        self.bad = [*self.bad, *order.bad][-KEPT_BAD:] if order.bad else self.bad
+        self.bad.update(enumerate(order.bad, self.bad_count + 1))
         self.bad_count += len(order.bad)
+        while len(self.bad) > KEPT_BAD:
+            del self.bad[next(iter(self.bad))]
         for known in order.keys:
             self.keys[known.key] = known
         self.origins.update(order.origins)
@@ -206,6 +218,15 @@ class History:
         rejected = _rows(record.get("rejections", []) if single is None else [single])
         for number, error, message in rejected:
             self.rejections.append(Rejection(_whole(number), _text(error), _text(message)))
+
+    def _forget_messages(self, record: Mapping[str, JSON]) -> None:
+        sources, partition, offset = record["sources"], _whole(record["partition"]), _whole(record["offset"])
+        assert isinstance(sources, list)
+        self.bad = {
+            number: one
+            for number, one in self.bad.items()
+            if one.source not in sources or one.partition != partition or one.offset > offset
+        }
 
     def check_begin(self, topics: Topics, name: str) -> None:
         """Raises LogError if the records are not all that there were, and do not begin with a base."""
@@ -264,6 +285,10 @@ class History:
         first, end = (bisect_right(self.rejections, seq, key=lambda one: one.seq) for seq in batch)
         return {one.seq for one in self.rejections[first:end]}
 
+    def listed(self, after: int = 0, up_to: int = LARGEST_SEQ) -> list[Rejection]:
+        """Refused entries with `after` < `seq` <= `up_to` that were not forgotten."""
+        return [one for one in self.rejections if max(after, self.forgotten) < one.seq <= up_to]
+
     def point_before(self, seq: int) -> Point | None:
         """The last point at or before event `seq`; None if there is none."""
         at = bisect_right(self.points, seq, key=lambda point: point.seq)
@@ -271,7 +296,6 @@ class History:
 
     def bad_messages(self, topic: str, after: int) -> list[BadMessage]:
         """Those that are kept, after number `after`. topic: of the log."""
-        first = self.bad_count - len(self.bad) + 1
         return [
             BadMessage(
                 number,
@@ -282,7 +306,7 @@ class History:
                 one.unread.payload,
                 one.unread.size,
             )
-            for number, one in enumerate(self.bad, first)
+            for number, one in self.bad.items()
             if number > after
         ]
 
@@ -295,8 +319,10 @@ class History:
             "owner": self.owner,
             "positions": [[partition, end] for partition, end in sorted(self.positions.items())],
             "batch": self.batch_ends[-1],
-            "rejections": [list(one) for one in self.rejections],
-            "bad": [one.to_json() for one in self.bad],
+            "rejections": [list(one) for one in self.listed()],  # of batches before: no replay needs them
+            "forgotten": self.forgotten,
+            "bad": [one.to_json() for one in self.bad.values()],
+            "bad_numbers": list(self.bad),
             "bad_count": self.bad_count,
             "properties": dict(self.properties),
             "keys": [list(one) for one in self.keys.values()],
@@ -309,6 +335,8 @@ class History:
         self.bases = [one for one in self.bases if one.offset >= base.offset]
         first = bisect_right(self.batch_ends, base.seq) - 1
         self.batch_ends = self.batch_ends[max(first, 0) :]
+        gone = min(self.forgotten, base.seq)
+        self.rejections = [one for one in self.rejections if one.seq > gone]
 
     def _take_base(self, record: Mapping[str, JSON], epoch: int, offset: int) -> None:
         if not self.epoch:
@@ -327,8 +355,12 @@ class History:
         self.rejections = [
             Rejection(_whole(n), _text(e), _text(m)) for n, e, m in _rows(record["rejections"])
         ]
-        self.bad = [_bad(row) for row in _rows(record["bad"])]
-        self.bad_count = _whole(record["bad_count"])
+        bad, self.bad_count = list(map(_bad, _rows(record["bad"]))), _whole(record["bad_count"])
+        # A base of an older version has neither numbers nor what was forgotten.
+        numbers = record.get("bad_numbers", [*range(self.bad_count - len(bad) + 1, self.bad_count + 1)])
+        assert isinstance(numbers, list)
+        self.bad = dict(zip(map(_whole, numbers), bad, strict=True))
+        self.forgotten = _whole(record.get("forgotten", 0))
         properties = record["properties"]
         assert isinstance(properties, dict)
         self.properties = {name: _text(value) for name, value in properties.items()}

@@ -7,13 +7,16 @@ until these were read back. Thread safety: every method may be called from any t
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from livegnn.arguments import whole
 from livegnn.errors import LogError
 from livegnn.log import BadMessage, Batch, Rejection
-from livegnn.log.arguments import check_range
+from livegnn.log.arguments import LARGEST_SEQ, check_range
 from livegnn.log.binding import new_properties
 from livegnn.log.kafka.connection import Connection
 from livegnn.log.kafka.control import Control
 from livegnn.log.kafka.history import History
+from livegnn.log.origins import check_origin
+from livegnn.types import JSON
 
 
 class KafkaMetadata:
@@ -74,6 +77,13 @@ class KafkaMetadata:
         with self._state:
             return [one for one in self._history.rejections if after < one.seq <= end][:most]
 
+    def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
+        """What `rejections` says, but for those that were forgotten."""
+        after, _ = check_range(after, None)
+        self._settle()
+        with self._state:
+            return self._history.listed(after)[:most]
+
     def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
         """What could not be read, with `number` > `after`, in order, `most` of it.
 
@@ -82,6 +92,40 @@ class KafkaMetadata:
         after, most = check_range(after, most)
         with self._state:
             return self._history.bad_messages(self._connection.topic, after)[:most]
+
+    def forget_rejections(self, up_to: int) -> int:
+        """Refused entries up to event `up_to` are not listed any more, and forgotten when the log is trimmed.
+
+        Returns how many were listed. Raises LogError.
+        """
+        up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
+        return self._forget(
+            {"type": "forget entries", "seq": up_to}, lambda: len(self._history.listed(0, up_to))
+        )
+
+    def forget_bad_messages(self, source: str, partition: int, up_to: int) -> int:
+        """Forgets the bad messages of a partition of a source up to offset `up_to`; returns how many.
+
+        Those of the log's own topic have its name as their source. Where a source goes on stays as it is.
+        Raises LogError.
+        """
+        check_origin((source, partition, up_to))
+        sources: list[JSON] = [source, None] if source == self._connection.topic else [source]
+        record: dict[str, JSON] = {"type": "forget messages", "sources": sources}
+        return self._forget(
+            {**record, "partition": partition, "offset": up_to}, lambda: len(self._history.bad)
+        )
+
+    def _forget(self, record: Mapping[str, JSON], count: Callable[[], int]) -> int:
+        """Writes a record that forgets something; returns by how much that lowers `count`."""
+        with self._writing:
+            self._settle()
+            with self._state:
+                before = count()
+            self._control.write(record, self._timeout)
+            self._settle()
+            with self._state:
+                return before - count()
 
     def _settle(self) -> None:
         """Returns when what this process has written to the control topic so far was read back."""
