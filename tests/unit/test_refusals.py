@@ -20,9 +20,12 @@ from livegnn.graph import GraphDelta, View
 from livegnn.log import Batch, Rejection, Write
 from livegnn.log.rows import Row
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import AheadPolicy, Runtime, replay
+from livegnn.runtime import AheadPolicy, Runtime, refusals, replay
+from livegnn.runtime.ahead import Ahead
+from livegnn.runtime.refusals import find_cause
+from livegnn.runtime.sifting import MOST_REFUSED
 from livegnn.server import create_app
-from streams import make_graph, make_model
+from streams import WIDTH, make_graph, make_model
 
 NODES = range(8)
 ENTRIES = 1000
@@ -44,10 +47,15 @@ def log(tmp_path: Path) -> Iterator[CountingLog]:
         yield log
 
 
-def small_graph(auto_add: bool) -> Graph:
+def named(ids: object, text: bool) -> object:
+    return [f"n{id_}" for id_ in np.atleast_1d(ids)] if text else ids  # type: ignore[call-overload]
+
+
+def small_graph(auto_add: bool, text: bool) -> Graph:
     count = len(NODES) // 2
-    columns = {"time": np.zeros(count - 1), "x": np.ones((count, 1))}
-    graph = Graph.from_edges(range(count - 1), range(1, count), **columns)  # type: ignore[arg-type]
+    columns = {"time": np.zeros(count - 1), "x": np.ones((count, 1)), "ids": named(range(count), text)}
+    ends = (named(one, text) for one in (range(count - 1), range(1, count)))
+    graph = Graph.from_edges(*ends, **columns)  # type: ignore[arg-type]
     if auto_add:
         livegnn.graph.auto_add_nodes(graph, ["node"])
     return graph
@@ -63,15 +71,16 @@ event = st.one_of(
 )
 
 
-def to_events(given: list[tuple[object, ...]]) -> Events:
+def to_events(given: list[tuple[object, ...]], text: bool) -> Events:
     events = Events()
     for kind, *ids in given:
+        nodes = [named(one, text) for one in ids[:2]]
         if kind == "add_edges":
-            events.add_edges(*ids[:2], time=ids[2])  # type: ignore[arg-type]
+            events.add_edges(*nodes, time=ids[2])  # type: ignore[arg-type]
         elif kind == "set_features":
-            events.set_features(ids, np.full((1, 1), float(ids[0])))  # type: ignore[arg-type]
+            events.set_features(named(ids, text), np.full((1, 1), float(ids[0])))  # type: ignore[arg-type]
         else:
-            getattr(events, str(kind))(*ids)
+            getattr(events, str(kind))(*nodes)
     return events
 
 
@@ -88,26 +97,31 @@ def content(graph: Graph) -> list[object]:
     entries=st.lists(st.lists(event, min_size=1, max_size=3), min_size=1, max_size=12),
     auto_add=st.booleans(),
     ahead=st.booleans(),
+    text=st.booleans(),
 )
 def test_the_same_entries_are_refused_as_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,
     entries: list[list[tuple[object, ...]]],
     auto_add: bool,
     ahead: bool,
+    text: bool,
 ) -> None:
     policy, found = AheadPolicy(10.0) if ahead else None, []
     for at_once in (1, 4096):
         folder = tmp_path_factory.mktemp("log")
         with closing(SqliteLog(folder / "events.db")) as log:
-            graph = small_graph(auto_add)
+            graph = small_graph(auto_add, text)
             runtime = Runtime(log, graph, ahead=policy, expiry=None, max_batch_events=at_once)
-            runtime.append_all([to_events(entry) for entry in entries])
+            runtime.append_all([to_events(entry, text) for entry in entries])
             while runtime.step():
                 pass
-            again = small_graph(auto_add)
+            again = small_graph(auto_add, text)
             replay(log, again)
             assert content(again) == content(graph)
-            refused = [(one.seq, one.error) for one in log.rejections()]
+            refused = [
+                (one.seq, one.error, one.message if one.error == "UnknownNodeError" else "")
+                for one in log.rejections()
+            ]
             counts = runtime.statistics.rejected_entries
             assert counts.count == len(refused)
             assert counts.total + runtime.statistics.batch_events.total == log.last_seq()
@@ -129,6 +143,46 @@ def test_a_refused_entry_costs_no_batch_of_its_own(log: CountingLog, pattern: st
         pass
     assert len(log.rejections()) == (ENTRIES if pattern == "doomed" else ENTRIES // 2)
     assert log.recorded <= ENTRIES // 100
+    assert runtime.engine.verify().ok
+
+
+GOOD = {
+    "edges": Events().add_edges(1, 2, weight=2.0),
+    "features": Events().set_features([3], np.ones((1, WIDTH))),
+    "nodes": Events().add_nodes([50]),
+}
+BAD = {
+    "a source": Events().add_edges(999, 1, weight=2.0),
+    "a target": Events().add_edges(1, 999),
+    "both ends": Events().add_edges(998, 999),
+    "a removal": Events().remove_edges(1, 999),
+    "features": Events().set_features([999], np.ones((1, WIDTH))),
+    "a node": Events().remove_nodes([999]),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_who_names_nobody_is_found_without_reading_each_entry(
+    log: CountingLog, monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    alone = []
+
+    def note(events: Events, graph: Graph, ahead: Ahead) -> InputError | None:
+        alone.append(events)
+        return find_cause(events, graph, ahead)
+
+    graph = make_graph()
+    expected = find_cause(BAD[bad], graph, Ahead(None))
+    monkeypatch.setattr(refusals, "find_cause", note)
+    runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    runtime.append_all([one for _ in range(400) for good in GOOD.values() for one in (good, BAD[bad])])
+    while runtime.step():
+        pass
+    assert alone == []
+    assert log.recorded <= 1200 // MOST_REFUSED + 2
+    assert log.rejections() == [
+        Rejection(seq, "UnknownNodeError", str(expected)) for seq in range(2, log.last_seq() + 1, 2)
+    ]
     assert runtime.engine.verify().ok
 
 

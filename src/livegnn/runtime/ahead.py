@@ -41,6 +41,11 @@ class Ahead:
         self._policy = policy
         self._allowed = -np.inf  # times up to here a person has let through, since the process began
 
+    @property
+    def active(self) -> bool:
+        """Whether there is a policy."""
+        return self._policy is not None
+
     def allow(self, events: Events) -> None:
         """Lets the times of these events, and whatever is not later, through from now on."""
         times = [float(chunk.time.max()) for chunk in events.chunks if chunk.time is not None]

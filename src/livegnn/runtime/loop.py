@@ -32,7 +32,7 @@ from livegnn.runtime.errands import Errands
 from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
-from livegnn.runtime.refusals import Run, find_cause
+from livegnn.runtime.refusals import commit_apart
 from livegnn.runtime.replay import replay
 from livegnn.runtime.steady_clock import SteadyClock
 from livegnn.runtime.turn import Turn
@@ -333,30 +333,7 @@ class Loop(Intake):
                 pass
             else:
                 return
-        run = Run(self.graph.schema)
-        for entry in (entry for write in writes for entry in write.entries()):
-            refusal = find_cause(entry.events, self.graph, self._ahead)
-            if run.full or not (refusal is None or run.decides(entry, refusal)):
-                self._commit_run(run)
-                run = Run(self.graph.schema)
-                refusal = find_cause(entry.events, self.graph, self._ahead)
-            run.add(entry, refusal)
-        self._commit_run(run)
-
-    def _commit_run(self, run: Run) -> None:
-        """Applies a run as one batch or, if that is refused, each entry of it by itself."""
-        try:
-            if len(run.entries) > 1 or run.rejections:
-                self._commit(run.ends, Events.concatenate(run.applied), run.rejections)
-                return
-        except InputError:
-            pass
-        for entry in run.entries:
-            try:
-                self._commit([entry.seq], entry.events)
-            except InputError as error:
-                rejection = Rejection(entry.seq, type(error).__name__, str(error))
-                self._commit([entry.seq], Events(), [rejection])
+        commit_apart(writes, self._seq, self.graph, self._ahead, self._commit)
 
     def _commit(self, ends: list[int], events: Events, rejections: Sequence[Rejection] = ()) -> None:
         """Applies one batch, of the entries that end at `ends`, and publishes it.

@@ -1,22 +1,31 @@
 """Entries of a batch that was refused, taken apart: which of them are to blame, without a batch for each.
 
-Entries are read one after the other, each alone, against the graph as it is. What is refused so is refused in
-its turn too, unless an entry before it, of the same run, adds a node that it names. So a run is entries that
+What columns tell at once is sifted first (see `sifting`). Where they do not, entries are read one after the
+other, each alone, against the graph as it is. What is refused so is refused in its turn too, unless an entry
+before it, of the same run, adds a node that it names. So a run is entries that
 become one batch: those that may be applied, and those that are refused. Whether it can be applied, the batch
 itself decides.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import islice
+from typing import Protocol
 
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, Schema, find_refusal
-from livegnn.log import Entry, Rejection
+from livegnn.log import Entry, Rejection, Write
 from livegnn.runtime.ahead import Ahead
+from livegnn.runtime.sifting import MOST_REFUSED, MOST_TEXT, sift
 
-_MOST_REFUSED: Final = 256
-_MOST_TEXT: Final = 1 << 16  # characters of reasons: they are one record of a log
+
+class Commit(Protocol):
+    """What applies a batch of the entries that end at `ends`, and publishes it. events: of those that are not
+    rejected. Raises InputError with nothing changed or recorded.
+    """
+
+    def __call__(self, ends: list[int], events: Events, rejections: Sequence[Rejection] = ()) -> None: ...
 
 
 @dataclass
@@ -38,7 +47,7 @@ class Run:
     @property
     def full(self) -> bool:
         """Whether it has as many refused entries as may be recorded together."""
-        return len(self.rejections) >= _MOST_REFUSED or self._text >= _MOST_TEXT
+        return len(self.rejections) >= MOST_REFUSED or self._text >= MOST_TEXT
 
     def decides(self, entry: Entry, refusal: InputError) -> bool:
         """Whether an entry that is refused when it is read alone is refused after those of the run too."""
@@ -57,6 +66,47 @@ class Run:
             return
         self.applied.append(entry.events)
         self._added |= _ids_of(entry.events, all_kinds=bool(self.schema.auto_add))
+
+
+def commit_apart(writes: Sequence[Write], after: int, graph: Graph, ahead: Ahead, commit: Commit) -> None:
+    """Applies the entries after event `after`, which were refused as one batch, without those to blame."""
+    ends = [end for write in writes for end in write.ends.tolist()]
+    merged = Events.concatenate(write.events for write in writes)
+    done = 0
+    for part in sift(after, ends, merged, graph, ahead=ahead.active):
+        try:
+            commit(part.ends, part.events, part.rejections)
+        except InputError:
+            break
+        done += len(part.ends)
+    if done == len(ends):
+        return
+    run = Run(graph.schema)
+    entries = (entry for write in writes for entry in write.entries())
+    for entry in islice(entries, done, None):
+        refusal = find_cause(entry.events, graph, ahead)
+        if run.full or not (refusal is None or run.decides(entry, refusal)):
+            _commit_run(run, commit)
+            run = Run(graph.schema)
+            refusal = find_cause(entry.events, graph, ahead)
+        run.add(entry, refusal)
+    _commit_run(run, commit)
+
+
+def _commit_run(run: Run, commit: Commit) -> None:
+    """Applies a run as one batch or, if that is refused, each entry of it by itself."""
+    try:
+        if len(run.entries) > 1 or run.rejections:
+            commit(run.ends, Events.concatenate(run.applied), run.rejections)
+            return
+    except InputError:
+        pass
+    for entry in run.entries:
+        try:
+            commit([entry.seq], entry.events)
+        except InputError as error:
+            rejection = Rejection(entry.seq, type(error).__name__, str(error))
+            commit([entry.seq], Events(), [rejection])
 
 
 def find_cause(events: Events, graph: Graph, ahead: Ahead) -> InputError | None:
