@@ -12,6 +12,7 @@ JSON, LINES, FILE = "application/json", "application/x-ndjson", "application/oct
 
 EVENTS, PARTIAL = ("POST", "/v1/events"), ("POST", "/v1/events?partial=true")
 PREDICTIONS, SAMPLES = ("POST", "/v1/predictions"), ("POST", "/v1/samples")
+REJECTIONS = ("GET", "/v1/rejections?limit=1000")
 WHAT_IF, SERVING, MODEL = ("POST", "/v1/what-if"), ("PUT", "/v1/serving"), ("PUT", "/v1/models/other")
 TOPIC = ("TOPIC", "topic")
 """Not a route: the body is a message of a Kafka topic."""
@@ -20,7 +21,11 @@ LONG = b"x" * 1024
 
 
 class Hurtful(NamedTuple):
-    """A body of about `size` bytes for a route; `text`: the graph's ids are texts."""
+    """A body of about `size` bytes for a route; `text`: the graph's ids are texts.
+
+    hub: how many nodes the first one leads to, in a graph of these alone; 0 for a small graph. refused: how
+    many entries the log has that were refused, each of 40,000 events.
+    """
 
     name: str
     route: tuple[str, str]
@@ -28,6 +33,8 @@ class Hurtful(NamedTuple):
     size: int
     make: Callable[[int], bytes]
     text: bool = False
+    hub: int = 0
+    refused: int = 0
 
     def body(self) -> bytes:
         """The bytes to send."""
@@ -203,6 +210,36 @@ def cases(
         ),
         Hurtful("a head of objects", MODEL, FILE, file_size // 4, _head_of_objects),
     ]
+    return some
+
+
+def exactly(body: bytes) -> Callable[[int], bytes]:
+    """Makes this body, whatever its size is to be."""
+    return lambda size: body
+
+
+def large_answers() -> list[Hurtful]:
+    """Small requests whose answers would be large, in graphs and logs that are made for that."""
+    some = []
+    for text, hub, name in ((False, 600_000, "ids"), (True, 20_000, "texts, one of them long")):
+        first = b'"n0"' if text else b"0"
+        at = ("GET", f"/v1/neighbors?id={'n0' if text else 0}&direction=out")
+        some.append(Hurtful(f"{name}, as neighbours", at, JSON, 0, bytes, text, hub))
+        for without in (b"", b'"changed":false,'):
+            event = b'{"event":"set_features","id":%b,"x":[9,9,9,9]}' % first
+            body = b'{%b"ids":[%b],"events":[%b]}' % (without, first, event)
+            some.append(
+                Hurtful(
+                    f"{name}, as changed nodes{', not listed' if without else ''}",
+                    WHAT_IF,
+                    JSON,
+                    0,
+                    exactly(body),
+                    text,
+                    hub if text else hub // 10,
+                )
+            )
+    some.append(Hurtful("a page of large refused entries", REJECTIONS, JSON, 0, bytes, refused=20))
     return some
 
 

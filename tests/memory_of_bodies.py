@@ -18,14 +18,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from hurtful_bodies import MIB, TOPIC, Hurtful, cases
-from livegnn import Engine
+import numpy as np
+
+from hurtful_bodies import MIB, TOPIC, WHAT_IF, Hurtful, cases, large_answers
+from livegnn import Engine, Events, Graph
 from livegnn.connectors.kafka import JsonLinesTopic
 from livegnn.connectors.partitions import Arrived
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
-from streams import make_graph, make_model
+from streams import WIDTH, make_graph, make_model
 
 PART: Final = 64 * 1024
 SECONDS: Final = 120
@@ -77,13 +79,17 @@ def _measure(case: Hurtful) -> dict[str, object]:
     body = case.body()
     with tempfile.TemporaryDirectory() as folder:
         log = SqliteLog(Path(folder) / "log.db")
-        graph = make_graph(text=case.text)
-        runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+        graph = hub_of(case.hub, text=case.text) if case.hub else make_graph(text=case.text)
+        views = [Engine(graph, make_model(), threads=1)] if case.route == WHAT_IF or not case.hub else []
+        runtime = Runtime(log, graph, *views)
+        refuse(runtime, case.refused)
         runtime.start()
         app = create_app(runtime)
         source = JsonLinesTopic(runtime, "127.0.0.1:1", "topic", settings={"socket.timeout.ms": 1000})
         source._partitions._next = {0: 0}
-        asyncio.run(_ask(app, ("GET", "/v1/predictions"), "", b"", b"ids=n1" if case.text else b"ids=1"))
+        if views:
+            known = b"ids=n1" if case.text else b"ids=1"
+            asyncio.run(_ask(app, ("GET", "/v1/predictions"), "", b"", known))
         before = _forget_peak()
         begun = time.perf_counter()
         status = 0
@@ -96,6 +102,27 @@ def _measure(case: Hurtful) -> dict[str, object]:
         seconds = time.perf_counter() - begun
         grown = _peak() - before
     return {"size": len(body), "status": status, "grown": grown, "seconds": seconds}
+
+
+def hub_of(count: int, *, text: bool = False) -> Graph:
+    """Node 0 leads to `count` others. text: ids are short texts, and one of 1,024 characters."""
+    ids = np.arange(count + 1)
+    weight, x = np.ones(count, np.float32), np.ones((count + 1, WIDTH), np.float32)
+    if not text:
+        return Graph.from_edges(np.zeros(count, np.int64), ids[1:], weight=weight, x=x, ids=ids)
+    names = [*(f"n{at}" for at in range(count)), "n" * 1024]
+    graph = Graph.from_edges([], [], weight=[], x=np.empty((0, WIDTH)), ids=np.empty(0, np.str_))
+    edges = Events().add_edges(["n0"] * count, names[1:], weight=weight)
+    graph.apply(Events.concatenate([Events().add_nodes(names, x), edges]), seq=0)
+    return graph
+
+
+def refuse(runtime: Runtime, count: int) -> None:
+    """Appends entries of 40,000 events that are refused in their turn."""
+    nobody = Events().add_edges(np.ones(40_000, np.int64), np.full(40_000, 999_999))
+    for _ in range(count):
+        runtime.append(nobody)
+        runtime.step()
 
 
 async def _ask(app: object, route: tuple[str, str], kind: str, body: bytes, query: bytes) -> int:
@@ -164,13 +191,19 @@ GATE: Final = (
     "too much to be objects",
     "fields for a model",
     "a head of objects",
+    "ids, as neighbours",
+    "texts, one of them long, as neighbours",
+    "texts, one of them long, as changed nodes",
+    "texts, one of them long, as changed nodes, not listed",
+    "a page of large refused entries",
 )
 """What was worst before there were limits, for each route and a source."""
 
 
 def main(size: str = "4", text: str = "") -> None:
     """Prints a line for each: whether it is more than what was promised, how much it is, and its name."""
-    for case in cases(int(float(size) * MIB), file_size=16 * MIB if text == "/" else 64 * MIB):
+    bodies = cases(int(float(size) * MIB), file_size=16 * MIB if text == "/" else 64 * MIB)
+    for case in [*bodies, *large_answers()]:
         if case.name in GATE if text == "/" else text in case.name:
             one = measure(case)
             sign = "  " if one.grown <= one.allowed else "!!"

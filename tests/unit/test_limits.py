@@ -3,26 +3,30 @@ removes the refusal.
 """
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from fastapi import FastAPI
 
 import livegnn.server.entries as entries
-from livegnn import Engine, Events
+from livegnn import Engine, Events, Graph
 from livegnn.connectors import kafka
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events import json_lines
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
-from livegnn.server import create_app
+from livegnn.server import create_app, rejections
 from livegnn.server.bodies import Limits
+from livegnn.server.rejections import count_fitting
 from livegnn.serverless.bodies import LARGEST_BODY, answer_error, read_asked
 from livegnn.texts import Texts
-from streams import make_graph, make_model
+from streams import WIDTH, make_graph, make_model
 
 EDGE = b'{"event":"add_edge","src":1,"dst":2}'
 GONE = b'{"event":"remove_edge","src":1,"dst":2}'
@@ -107,6 +111,77 @@ def test_ids_and_numbers_of_an_answer(runtime: Runtime) -> None:
         assert len(answer.json()["predictions"]) == most
 
 
+def hub_of(count: int, *, text: bool = False) -> Graph:
+    """Node 0 leads to `count` others, and 1 of these back to it."""
+    ids = np.arange(count + 1)
+    src, dst = np.append(np.zeros(count, int), 1), np.append(ids[1:], 0)
+    weight, x = np.ones(count + 1, np.float32), np.ones((count + 1, WIDTH), np.float32)
+    if text:
+        src, dst, ids = (np.char.add("n", one.astype(str)) for one in (src, dst, ids))
+    return Graph.from_edges(src, dst, weight=weight, x=x, ids=ids)
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_neighbors_and_changed_nodes_of_an_answer(tmp_path: Path, text: bool) -> None:
+    graph = hub_of(20, text=text)
+    name = "n0" if text else 0
+    with closing(SqliteLog(tmp_path / "log.db")) as log:
+        runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+        beside, alone = (129, 128) if text else (2, 1)
+        asked = {"ids": [name], "events": [{"event": "set_features", "id": name, "x": [9.0] * WIDTH}]}
+        for numbers in (20 * beside + 19, 20 * beside - 1):
+            app, fits = create_app(runtime, limits=Limits(numbers=numbers)), numbers >= 20 * beside
+            for path in (f"/v1/neighbors?id={name}", f"/v1/nodes/{name}/neighbors?"):
+                assert len(ask(app, path, b"", method="GET").json()["ids"]) == 1
+                answer = ask(app, f"{path}&direction=out", b"", method="GET")
+                if fits:
+                    assert len(answer.json()["ids"]) == 20
+                else:
+                    said = f"so {numbers // beside} neighbours here, got 20: raise largest_answer_numbers"
+                    refused(answer, said)
+        for numbers in (21 * alone, 21 * alone - 1):
+            app, fits = create_app(runtime, limits=Limits(numbers=numbers)), numbers >= 21 * alone
+            answer = ask(app, "/v1/what-if", json.dumps(asked).encode())
+            if fits:
+                assert len(answer.json()["changed"]) == answer.json()["num_changed"] == 21
+                continue
+            refused(
+                answer, f"so {numbers // alone} changed nodes here, got 21: ask with changed set to false"
+            )
+            answer = ask(app, "/v1/what-if", json.dumps(asked | {"changed": False}).encode())
+            assert (answer.json()["changed"], answer.json()["num_changed"]) == (None, 21)
+            assert len(answer.json()["predictions"]) == 1
+
+
+def test_a_page_of_refused_entries_ends_where_there_is_no_room(runtime: Runtime) -> None:
+    many = Events.concatenate([Events().add_edges(np.ones(8000, int), np.full(8000, 999))] * 3)
+    few = Events().add_edges(1, 999)
+    runtime.append_all([few, few, many, few, many])
+    while runtime.step():
+        pass
+    app, after, pages = create_app(runtime), 0, []
+    while page := ask(app, f"/v1/rejections?after={after}", b"", method="GET").json()["rejections"]:
+        after = page[-1]["seq"]
+        pages.append([(one["num_events"], len(one["events"])) for one in page])
+    fitting = rejections.ROOM // 400
+    assert fitting < len(many)
+    assert pages == [[(1, 1), (1, 1)], [(len(many), fitting)], [(1, 1)], [(len(many), fitting)]]
+
+
+@pytest.mark.parametrize("width", [0, 3, 1000])
+def test_how_many_events_have_room(width: int) -> None:
+    names = ["x" * (at % 50) for at in range(300)]
+    events = Events().remove_nodes(names).add_edges(names, names[::-1])
+    if width:
+        events.set_features(names, np.ones((300, width)))
+    sizes = [count_fitting(events.between(at, at + 1), 10**9)[1] for at in range(len(events))]
+    assert count_fitting(events, 10**9) == (len(events), sum(sizes))
+    for room in (0, sizes[0] - 1, sizes[0], 50_000, sum(sizes) - 1, sum(sizes)):
+        fitting, taken = count_fitting(events, room)
+        assert taken == sum(sizes[:fitting]) <= room
+        assert fitting == len(events) or sum(sizes[: fitting + 1]) > room
+
+
 def test_a_model_is_a_file_of_bounded_steps(runtime: Runtime) -> None:
     kind = "application/octet-stream"
     app = create_app(runtime, limits=Limits(objects=2048, model=10_000))
@@ -167,8 +242,6 @@ def test_texts_are_their_own_bytes() -> None:
 
 
 def test_a_wrong_place_of_a_text_is_refused() -> None:
-    import numpy as np
-
     from livegnn import _core
 
     ids = _core.TextIds()

@@ -58,7 +58,11 @@ def serve(deployment: DeploymentFile) -> None:
             opened.callback(runtime.log.close)
             opened.callback(runtime.stop)
             runtime.start()
-            limits = Limits(settings.server.largest_json_bytes, settings.server.largest_body_bytes)
+            limits = Limits(
+                settings.server.largest_json_bytes,
+                settings.server.largest_body_bytes,
+                numbers=settings.server.largest_answer_numbers,
+            )
             start_snapshots(runtime)
             for source in settings.connect(runtime):
                 opened.callback(source.stop)

@@ -282,7 +282,8 @@ class ServerSection:
     """`[server]`: the address to listen at; port 0 is any free one. when_failed: what the process does when a
     batch could not be applied and the loop has ended: "exit" with status 1, or "wait" and answer reads, which
     are marked as stale. largest_json_bytes: of JSON that becomes Python objects as a whole, a body or a line
-    of events. largest_body_bytes: of a body of events, which is read line by line.
+    of events. largest_body_bytes: of a body of events, which is read line by line. largest_answer_numbers:
+    predictions in an answer, or neighbours with what their edges carry.
     """
 
     host: str = "127.0.0.1"
@@ -290,12 +291,14 @@ class ServerSection:
     when_failed: str = "exit"
     largest_json_bytes: int = 2**20
     largest_body_bytes: int = 8 * 2**20
+    largest_answer_numbers: int = 500_000
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InputError(f"port must be from 0 to 65535, got {self.port}")
         whole(self.largest_json_bytes, "largest_json_bytes", 1024)
         whole(self.largest_body_bytes, "largest_body_bytes", 1024)
+        whole(self.largest_answer_numbers, "largest_answer_numbers", 1024)
         if self.when_failed not in ("exit", "wait"):
             raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
 

@@ -56,6 +56,13 @@ class WhatIf:
             return self._ids(indices)
 
     @property
+    def num_changed(self) -> int:
+        """The length of `changed`, without computing the ids."""
+        with self._engine.graph.writer:
+            self._refresh()
+            return len(self._prepared.changed())
+
+    @property
     def affected(self) -> int:
         """The number of nodes whose predictions would be computed again."""
         with self._engine.graph.writer:

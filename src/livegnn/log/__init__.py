@@ -1,6 +1,6 @@
 """The event log: what happened, in order, and the batches in which it was made visible."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -227,8 +227,9 @@ class Log(Protocol):
         """The entry whose last event is `seq`, None if there is none."""
         ...
 
-    def find_entries(self, seqs: Sequence[int]) -> Sequence[Entry | None]:
-        """What `entry` says of each of `seqs`, which grow; what was stored together is read once."""
+    def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
+        """What `entry` says of each of `seqs`, which grow, one after the other; what was stored together is
+        read once."""
         ...
 
     def wait(self, after: int, timeout: float | None) -> bool:

@@ -5,7 +5,7 @@ log appends meanwhile. Each call sees the log at one moment. Locks: `_read`, for
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
@@ -150,11 +150,11 @@ class SqliteReader:
 
         Of what was trimmed, entries that were refused and not appended again since are still there.
         """
-        return self.find_entries([whole(seq, "seq", 0, LARGEST_SEQ)])[0]
+        return next(self.find_entries([whole(seq, "seq", 0, LARGEST_SEQ)]))
 
-    def find_entries(self, seqs: Sequence[int]) -> Sequence[Entry | None]:
-        """What `entry` says of each of `seqs`, which grow; what was stored together is read once."""
-        found: list[Entry | None] = []
+    def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
+        """What `entry` says of each of `seqs`, which grow; what was stored together is read once, and kept
+        no longer than it is needed."""
         write: Write | None = None
         for seq in seqs:
             entry = None if write is None or seq > write.seq else write.entry(seq)
@@ -163,8 +163,7 @@ class SqliteReader:
                 entry = None if write is None else write.entry(seq)
                 if entry is None and letter is not None:
                     entry = self._read_letter(seq, letter)
-            found.append(entry)
-        return found
+            yield entry
 
     @_reads
     def _find_write(self, seq: int) -> tuple[Write | None, bytes | None]:

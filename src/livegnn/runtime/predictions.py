@@ -56,11 +56,15 @@ class Change(NamedTuple):
 
 
 class SupposedPrediction(NamedTuple):
-    """Predictions `values[n, out]` as if events had happened after `seq`, and whose would be another."""
+    """Predictions `values[n, out]` as if events had happened after `seq`, and whose would be another.
+
+    changed: none where they were not to be listed; num_changed: how many there are.
+    """
 
     seq: int
     values: "Float32[FloatArray, 'nodes channels']"
     changed: "Shaped[Ids, 'changed']"
+    num_changed: int
 
 
 class Prediction(NamedTuple):
@@ -229,13 +233,25 @@ class Runtime(Loop):
             self._becoming_visible.release()
 
     def what_if(
-        self, events: Events, ids: IdsLike, *, output: str | None = None, model: str | None = None
+        self,
+        events: Events,
+        ids: IdsLike,
+        *,
+        output: str | None = None,
+        model: str | None = None,
+        lists: Callable[[int], bool] = lambda count: True,
     ) -> SupposedPrediction:
-        """What `predict(ids)` would say if `events` happened now; nothing is kept. Raises InputError."""
+        """What `predict(ids)` would say if `events` happened now; nothing is kept.
+
+        lists: whether to list so many ids of nodes that would change; it may raise what it likes. Raises
+        InputError.
+        """
         self.check(events)
         with self.graph.writer:
             answer = self.models.find_engine(model).what_if(events)
-            return SupposedPrediction(self.graph.seq, answer.predict(ids, output=output), answer.changed)
+            count = answer.num_changed
+            changed = answer.changed if lists(count) else _NO_IDS
+            return SupposedPrediction(self.graph.seq, answer.predict(ids, output=output), changed, count)
 
     def subscribe(
         self,

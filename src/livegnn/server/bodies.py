@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
+import numpy as np
 import orjson
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
@@ -14,7 +15,8 @@ from pydantic import BaseModel, ValidationError
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events.json_parts import check_parts
 from livegnn.events.repeated_keys import find_repeated, repeated_key
-from livegnn.types import JSON
+from livegnn.texts import Texts
+from livegnn.types import JSON, Ids
 from livegnn.wording import quoted
 
 LINE_TYPES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
@@ -31,7 +33,8 @@ class Limits(NamedTuple):
 
     objects: bytes of JSON that becomes Python objects as a whole, up to thirty times as large: a body, or a
     line of events. body: bytes of a body that is read line by line. model: bytes of a model's file. ids: of a
-    request for predictions; samples: of one for samples. numbers: of an answer with predictions.
+    request for predictions; samples: of one for samples. numbers: of an answer: predictions, neighbours with
+    what their edges carry, changed nodes.
     """
 
     objects: int = 2**20
@@ -142,6 +145,11 @@ def _parse_json(body: bytes, largest: int) -> JSON:
     if key is not None:
         raise InputError(f"each object of the body must have a field once, got {quoted(key)} twice")
     return content
+
+
+def listed(ids: Ids | Texts) -> object:
+    """Ids as `to_json` takes them: integers as they are, texts as strings of Python."""
+    return ids if isinstance(ids, np.ndarray) and ids.dtype.kind == "i" else ids.tolist()
 
 
 def to_json(content: dict[str, object], status: int = 200) -> Response:

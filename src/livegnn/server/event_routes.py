@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
 from livegnn.events import Events
-from livegnn.events.json_lines import to_records
 from livegnn.log import Rejection
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
@@ -24,6 +23,7 @@ from livegnn.server.bodies import (
 from livegnn.server.entries import GivenEntry, read_each_event, read_entries
 from livegnn.server.feed import Feed
 from livegnn.server.query import Seq, Timeout
+from livegnn.server.rejections import list_page
 
 _MOST_REJECTIONS = 1000
 
@@ -52,12 +52,14 @@ class AppendAnswer(BaseModel):
 
 
 class RejectionAnswer(BaseModel):
-    """An entry that was refused when its turn came: the error, and its events as JSON."""
+    """An entry that was refused when its turn came: the error, and the first of its `num_events` events, all
+    if there is room for them."""
 
     seq: int
     error: str
     message: str
     events: list[dict[str, object]]
+    num_events: int
 
 
 class BadMessageAnswer(BaseModel):
@@ -199,12 +201,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         limit: Annotated[int, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
         """Entries that were refused when their turn came, and messages of sources that are no events."""
-        refused = runtime.log.listed(after, most=limit)
-        entries = runtime.log.find_entries([one.seq for one in refused])
-        found = [
-            one._asdict() | {"events": [] if entry is None else to_records(entry.events.chunks)}
-            for one, entry in zip(refused, entries, strict=True)
-        ]
+        found = list_page(runtime.log, after, limit)
         bad = [
             one._asdict() | {"payload": one.text} for one in runtime.log.bad_messages(bad_after, most=limit)
         ]

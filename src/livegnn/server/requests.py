@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 NodeId = StrictInt | StrictStr
+TEXT_NUMBERS = 128
+"""A text id in an answer counts as so many numbers, since it may have 1,024 characters."""
 _WIDEST = 1000  # channels that an output may well have: few ids are not looked into
 
 
@@ -92,6 +94,19 @@ def read_wanted(
     ids = ids_of(runtime, wanted.ids)
     wanted.ids.clear()
     return ids, wanted
+
+
+def check_listed(runtime: Runtime, count: int, beside: int, limits: Limits, what: str, way: str) -> None:
+    """Raises TooLargeError for more ids than have room in an answer, with `beside` numbers for each.
+
+    what: they are. way: how to ask for less.
+    """
+    each = beside + (TEXT_NUMBERS if runtime.graph.schema.text_ids else 1)
+    if count * each > limits.numbers:
+        raise TooLargeError(
+            f"an answer may have {limits.numbers:,} numbers at most, so {limits.numbers // each:,} {what} "
+            f"here, got {count:,}: {way}"
+        )
 
 
 def check_count(

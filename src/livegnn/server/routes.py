@@ -1,6 +1,7 @@
 """The routes: what each takes, what it answers. Every answer carries the sequence number that it reflects."""
 
 import asyncio
+from functools import partial
 from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Request
@@ -11,10 +12,11 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictStr, Wi
 from livegnn.errors import TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
+from livegnn.graph import Neighbors
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Prediction, Runtime, Source
 from livegnn.server import metrics
-from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
+from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
 from livegnn.server.expiry_routes import add_expiry_routes
 from livegnn.server.feed import Feed
@@ -39,15 +41,18 @@ from livegnn.server.requests import (
     PredictionRequest,
     body_of,
     check_count,
+    check_listed,
     ids_of,
     read_wanted,
 )
 from livegnn.server.sample_routes import add_sample_routes
 from livegnn.texts import Texts
-from livegnn.types import Ids
+from livegnn.types import EdgeType, Ids
 
 _FEW = 256  # ids that are answered in the event loop, some milliseconds at most
 _FEWER = "ask for fewer ids at once, or raise largest_json_bytes of the server"
+_FEWER_CHANGED = "ask with changed set to false, or raise largest_answer_numbers of the server"
+_FEWER_NEIGHBORS = "raise largest_answer_numbers of the server, or read them in Python, with graph.neighbors"
 _EXPLAINED_AT_ONCE = 2  # so that threads are left for what is answered fast
 
 
@@ -69,12 +74,17 @@ class WhatIfRequest(BaseModel):
     ids: GivenIds
     output: StrictStr | None = Field(None, description=OUTPUT)
     model: StrictStr | None = Field(None, description=MODEL)
+    changed: bool = Field(True, strict=True, description="whether to list the nodes that would change")
 
 
 class WhatIfAnswer(PredictionAnswer):
-    """Beside the predictions, all nodes whose prediction would be another."""
+    """Beside the predictions, all nodes whose prediction would be another, and how many these are.
 
-    changed: list[NodeId]
+    changed: null if they are not asked for.
+    """
+
+    changed: list[NodeId] | None
+    num_changed: int
 
 
 class NeighborsAnswer(BaseModel):
@@ -189,13 +199,20 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
             ids = ids_of(runtime, asked.ids)
             check_count(runtime, len(ids), limits.ids, limits, asked.output, asked.model)
             asked.events.clear()
-            supposed = runtime.what_if(events, ids, output=asked.output, model=asked.model)
+            supposed = runtime.what_if(
+                events,
+                ids,
+                output=asked.output,
+                model=asked.model,
+                lists=partial(_lists_changed, runtime, asked.changed, limits),
+            )
             return to_json(
                 {
                     "seq": supposed.seq,
-                    "ids": ids.tolist(),
+                    "ids": listed(ids),
                     "predictions": supposed.values,
-                    "changed": supposed.changed.tolist(),
+                    "changed": listed(supposed.changed) if asked.changed else None,
+                    "num_changed": supposed.num_changed,
                 }
             )
 
@@ -226,12 +243,12 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
         await feed.wait(min_seq, timeout)
 
         def answer() -> Response:
-            seq, found = runtime.read(lambda: graph.neighbors(node, edge_type=type_, direction=direction))
+            seq, found = runtime.read(lambda: _read_neighbors(runtime, node, type_, direction, limits))
             return to_json(
                 {
                     "seq": seq,
                     "id": node,
-                    "ids": found.ids.tolist(),
+                    "ids": listed(found.ids),
                     "weight": found.weight,
                     "key": found.key,
                     "time": found.time,
@@ -287,6 +304,26 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
 
     answer_head(router)
     return Routes(router, append_events)
+
+
+def _lists_changed(runtime: Runtime, wanted: bool, limits: Limits, count: int) -> bool:
+    """Whether an answer lists the nodes that would change. Raises TooLargeError if these are too many."""
+    if wanted:
+        check_listed(runtime, count, 0, limits, "changed nodes", _FEWER_CHANGED)
+    return wanted
+
+
+def _read_neighbors(
+    runtime: Runtime, node: int | str, edge_type: EdgeType | None, direction: str, limits: Limits
+) -> Neighbors:
+    """The neighbours of a node. Raises TooLargeError, before any is read, if these are too many."""
+    graph = runtime.graph
+    count = int(graph.degree([node], edge_type=edge_type, direction=direction)[0])
+    edges = list(graph.schema.edge_types.values())[graph.edge_type_index(edge_type)]
+    # Features are read, though not shown.
+    carried = edges.weighted + edges.timed + (edges.duplicates == "keep") + edges.edge_dim
+    check_listed(runtime, count, carried, limits, "neighbours", _FEWER_NEIGHBORS)
+    return graph.neighbors(node, edge_type=edge_type, direction=direction)
 
 
 def _stand(source: Source) -> dict[str, object]:

@@ -14,7 +14,7 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -259,9 +259,9 @@ class KafkaLog(KafkaMetadata):
                 return write.entry(seq)
         return None
 
-    def find_entries(self, seqs: Sequence[int]) -> Sequence[Entry | None]:
-        """What `entry` says of each of `seqs`, which grow."""
-        return [self.entry(seq) for seq in seqs]
+    def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
+        """What `entry` says of each of `seqs`, which grow, one after the other."""
+        return map(self.entry, seqs)
 
     def wait(self, after: int, timeout: float | None) -> bool:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
