@@ -215,6 +215,18 @@ def test_what_is_wrong_is_an_answer_over_http(tmp_path, make) -> None:
         assert good["statusCode"] == 200
 
 
+def test_an_answer_that_the_platform_would_not_take_is_refused(tmp_path) -> None:
+    with Instance(tmp_path, LIVEGNN_FUNCTION="functions:open_wide") as instance:
+
+        def ask(count: int) -> dict:
+            return instance.invoke(http_event("POST", "/v1/predictions", json.dumps({"ids": [3] * count})))
+
+        found = ask(100_000)
+        assert found["statusCode"] == 413
+        assert "at most 6,000,000 bytes" in json.loads(found["body"])["error"]["message"]
+        assert ask(70_000)["statusCode"] == 200
+
+
 def test_a_request_may_take_what_the_instance_has_left(tmp_path) -> None:
     with Instance(tmp_path, AWS_LAMBDA_FUNCTION_MEMORY_SIZE="1024") as instance:
         answer = instance.invoke(http_event("POST", "/v1/predictions", body(ROOM).decode()))

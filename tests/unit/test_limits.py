@@ -24,7 +24,8 @@ from livegnn.runtime import Runtime
 from livegnn.server import create_app, rejections
 from livegnn.server.bodies import Limits
 from livegnn.server.rejections import count_fitting
-from livegnn.serverless.bodies import LARGEST_BODY, answer_error, read_asked
+from livegnn.serverless.bodies import LARGEST_BODY, MOST_IDS, MOST_NUMBERS, answer_error, read_asked
+from livegnn.serverless.function import answer
 from livegnn.texts import Texts
 from streams import WIDTH, make_graph, make_model
 
@@ -218,6 +219,40 @@ def test_a_function_takes_as_much_json_as_a_server() -> None:
             with pytest.raises(TooLargeError, match=re.escape(said)) as error:
                 read_asked(asked)
             assert answer_error(error.value).status == 413
+
+
+class UnsaidRows:
+    """Predicts ten numbers for each node, and does not say so before."""
+
+    asked = 0
+
+    def predict(self, ids: np.ndarray, *, memory_limit: int | None) -> np.ndarray:
+        self.asked += 1
+        return np.ones((len(ids), 10), np.float32)
+
+    def describe(self) -> dict[str, object]:
+        return {"seq": 1}
+
+
+class SaidRows(UnsaidRows):
+    """Says it."""
+
+    width = 10
+
+
+@pytest.mark.parametrize("predictor", [SaidRows(), UnsaidRows()], ids=["said", "not said"])
+def test_a_function_answers_with_as_many_numbers_as_a_server(predictor: UnsaidRows) -> None:
+    assert (Limits().ids, Limits().numbers) == (MOST_IDS, MOST_NUMBERS)
+    found = answer(predictor, "predict", b'{"ids":[%b1]}' % (b"1," * 49_999))
+    assert (found.status, len(json.loads(found.body)["predictions"])) == (200, 50_000)
+    before = predictor.asked
+    found = answer(predictor, "predict", b'{"ids":[%b1]}' % (b"1," * 50_000))
+    assert found.status == 413
+    assert b"got 50,001 ids with 10 each: ask for 50,000 ids at once" in found.body
+    assert predictor.asked - before == (type(predictor) is UnsaidRows)
+    found = answer(predictor, "predict", b'{"ids":[%b1]}' % (b"1," * 100_000))
+    assert found.status == 413
+    assert b"100,000 ids at most, got 100,001: send several" in found.body
 
 
 def test_texts_are_their_own_bytes() -> None:

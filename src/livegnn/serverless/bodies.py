@@ -23,6 +23,9 @@ from livegnn.wording import quoted
 
 LARGEST_BODY: Final = 2**20
 """What becomes Python objects is thirty times as large."""
+MOST_IDS: Final = 100_000
+MOST_NUMBERS: Final = 500_000
+"""Of a request, and of the predictions in its answer; a server has the same limits."""
 LONGEST_WAIT: Final = 300.0
 
 _FIELDS = ("ids", "min_seq", "timeout")
@@ -90,6 +93,15 @@ def _check_size(body: bytes) -> None:
     check_parts(body, LARGEST_BODY, "the body")
 
 
+def check_numbers(count: int, width: int) -> None:
+    """Raises TooLargeError for `count` predictions of `width` numbers each that have no room in an answer."""
+    if count * width > MOST_NUMBERS:
+        raise TooLargeError(
+            f"an answer may have {MOST_NUMBERS:,} numbers at most, got {count:,} ids with {width:,} each: "
+            f"ask for {max(1, MOST_NUMBERS // width):,} ids at once"
+        )
+
+
 def refuse_parameters(query: str | Iterable[str]) -> None:
     """Raises InputError if an address has parameters, which none here takes. query: what stands after its
     "?", or the names in it."""
@@ -151,6 +163,8 @@ def answer_json(content: object, status: int = 200, retry_after: float | None = 
 def _ids(given: object) -> list[int] | list[str]:
     if not isinstance(given, list):
         raise InputError(f"ids must be a list of integers or of texts, got {quoted(given)}")
+    if len(given) > MOST_IDS:
+        raise TooLargeError(f"a request may have {MOST_IDS:,} ids at most, got {len(given):,}: send several")
     kinds = {type(one) for one in given}
     if kinds <= {int}:
         if given and not 0 <= min(given) <= max(given) <= _LARGEST_INTEGER:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, run
 
 from livegnn.arguments import whole
 from livegnn.errors import InputError, StoreUnavailableError, TimeoutExpired
-from livegnn.serverless.bodies import Answer, Asked, answer_error, read_asked
+from livegnn.serverless.bodies import Answer, Asked, answer_error, check_numbers, read_asked
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -44,6 +44,15 @@ class Predictor(Protocol):
 
     def describe(self) -> "Mapping[str, object]":
         """What it is and has done, as JSON; `seq` is the last event that the predictions before reflect."""
+
+
+@runtime_checkable
+class OfKnownWidth(Protocol):
+    """What can say, before it predicts, how many numbers a prediction has."""
+
+    @property
+    def width(self) -> int:
+        """The channels of a prediction."""
 
 
 @runtime_checkable
@@ -137,6 +146,8 @@ def answer(predictor: Predictor, stage: Step, body: bytes, room: int | None = No
         if stage == "infer":
             return _infer(cast("StagedPredictor", predictor), body, room)
         asked = read_asked(body)
+        if isinstance(predictor, OfKnownWidth):
+            check_numbers(len(asked.ids), predictor.width)
         if asked.min_seq and isinstance(predictor, Refreshable) and _seq(predictor) < asked.min_seq:
             predictor.refresh()
         if stage == "sample":
@@ -163,6 +174,7 @@ def _infer(predictor: StagedPredictor, body: bytes, room: int | None) -> Answer:
 def _describe(predictor: Predictor, asked: Asked, rows: "Float[FloatArray, 'ids channels']") -> Answer:
     import orjson
 
+    check_numbers(*rows.shape)
     seq = _check_seq(predictor, asked)
     content = {"seq": seq, "ids": asked.ids, "predictions": rows}
     return Answer(200, orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))

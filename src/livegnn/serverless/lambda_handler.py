@@ -12,14 +12,16 @@ import base64
 import binascii
 import os
 from collections.abc import Mapping
-from typing import TypedDict, cast
+from typing import Final, TypedDict, cast
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, TooLargeError
 from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem, refuse_parameters
 from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer
 from livegnn.serverless.worker import memory_left
 
 Event = Mapping[str, object]
+LARGEST_ANSWER: Final = 6_000_000
+"""Bytes of a body: the platform takes 6,291,556 with what is around it."""
 
 
 class HttpAnswer(TypedDict):
@@ -55,6 +57,7 @@ def answer_event(predictor: Predictor, event: Event, room: int | None = None) ->
     try:
         method, path = _read_target(event)
         found = _route(predictor, method, path, event, room)
+        _check_answer(found.body)
     except Exception as error:
         found = answer_error(error)
     return {
@@ -80,6 +83,16 @@ def _route(predictor: Predictor, method: str, path: str, event: Event, room: int
         return answer_problem("UnknownMethod", f"{path} must be asked with POST, got {method}", 405)
     refuse_parameters(_query_of(event))
     return answer(predictor, "predict", _read_body(event), room)
+
+
+def _check_answer(body: bytes) -> None:
+    """Raises TooLargeError for an answer that the platform would not take: to it, it is a text in JSON."""
+    size = len(body) + body.count(b'"') + body.count(b"\\")
+    if size > LARGEST_ANSWER:
+        raise TooLargeError(
+            f"an answer must be at most {LARGEST_ANSWER:,} bytes on this platform, got {size:,}: ask for "
+            "fewer ids at once"
+        )
 
 
 def _read_target(event: Event) -> tuple[str, str]:

@@ -152,6 +152,11 @@ class SnapshotPredictor:
         self._asked_at = time.monotonic()
         source.read(self._adopt)
 
+    @property
+    def width(self) -> int:
+        """The channels of a prediction."""
+        return self.model.width(Outputs(self.model).find(self._output).value)
+
     def predict(
         self, ids: "ArrayLike", *, memory_limit: int | None = None
     ) -> "Float32[FloatArray, 'nodes channels']":
