@@ -8,6 +8,7 @@ import ast
 import contextlib
 import itertools
 import json
+import math
 import re
 import threading
 import time
@@ -608,6 +609,42 @@ def test_nothing_of_a_topic_made_anew_is_stored_as_the_old_one_s(
     other.stop()
     old.good[0] += new.good[0]
     old.check(one.log)
+    one.end()
+
+
+def test_the_id_of_a_topic_is_not_asked_for_with_each_message(
+    broker: Broker, reading: Callable[..., Reading], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = reading(make_topic(broker), name="mine")
+    one.begin()
+    one.source._looked = math.inf  # so that it asks because of messages alone
+    monkeypatch.setattr(partitions, "ASK_EVERY_SECONDS", 0.5)
+    read = one.source._partitions
+    read.open()
+    asked, find_id = [], read._find_id
+
+    def note() -> str:
+        asked.append(time.monotonic())
+        return find_id()
+
+    monkeypatch.setattr(read, "_find_id", note)
+    produced = Produced(broker.servers, one.topic)
+
+    def send() -> None:
+        for _ in range(200):
+            produced.send(0)
+            produced.flush()
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    wait_for(lambda: one.source._read_on() or one.log.last_seq() == 200)
+    sender.join()
+    assert asked
+    assert all(
+        later - earlier >= partitions.ASK_EVERY_SECONDS for earlier, later in itertools.pairwise(asked)
+    )
+    produced.check(one.log)
+    one.source.stop()
     one.end()
 
 
