@@ -16,6 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from livegnn import _core
+
 ROOT = Path(__file__).parents[2]
 SECONDS = 240  # for a test: what hangs without a protection is caught as well
 
@@ -183,10 +185,11 @@ MUTANTS = [
 
 
 def copy_tree(to: Path) -> None:
-    """What the tests need, without the environment and what was built."""
+    """What the tests need, without the environment; the native core is the one that is installed."""
     for name in ("src", "tests", "benchmarks", "docs"):
         shutil.copytree(ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", to)
+    shutil.copy(_core.__file__, to / "src" / "livegnn")
 
 
 def run(mutant: Mutant, tree: Path) -> tuple[str, str]:

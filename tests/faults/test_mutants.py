@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from mutants import MUTANTS, ROOT, Mutant
+from mutants import MUTANTS, ROOT, Mutant, copy_tree
+
+from livegnn import _core
 
 _README = Path(__file__).with_name("README.md")
 
@@ -22,6 +24,11 @@ def test_the_test_that_must_fail_exists(mutant: Mutant) -> None:
     file, _, name = mutant.test.partition("::")
     source = Path(__file__).parent.joinpath(file).read_text(encoding="utf-8")
     assert name == "" or re.search(rf"^def {name}\(", source, re.MULTILINE)
+
+
+def test_the_copy_of_the_sources_has_the_native_core(tmp_path: Path) -> None:
+    copy_tree(tmp_path)
+    assert (tmp_path / "src" / "livegnn" / Path(_core.__file__).name).exists()
 
 
 def test_the_page_lists_each_protection_and_its_test() -> None:
