@@ -294,11 +294,13 @@ def test_a_place_is_no_number(of: Builder) -> None:
         of.make.cast(of.make.rows(NODE), "float")
 
 
-def variance(of: Builder, message: Expression) -> Expression:
+def mean_of(of: Builder, message: Expression) -> Expression:
     count = of("clamp", of.sum(of.make.constant(1.0)), attrs=(1, None))
-    under = of.make.expand(of.make.reshape(count, (1,)), message.shape)
-    mean = of("div", of.sum(message), under)
-    squares = of("div", of.sum(of("mul", message, message)), under)
+    return of("div", of.sum(message), of.make.expand(of.make.reshape(count, (1,)), message.shape))
+
+
+def variance(of: Builder, message: Expression) -> Expression:
+    mean, squares = mean_of(of, message), mean_of(of, of("mul", message, message))
     return of("add", squares, of("neg", of("mul", mean, mean)))
 
 
@@ -315,6 +317,13 @@ def test_14_a_variance_is_a_mean_of_squared_distances_from_the_mean(of: Builder)
     assert message.args[0] is message.args[1]
     means = [one for one in walk([message]) if one in found]
     assert of.a in [piece[0] for one in means for piece in one.pieces]
+
+
+def test_14_squares_may_be_of_nodes(of: Builder) -> None:
+    mean = mean_of(of, of.a)
+    squares = mean_of(of, of.make.gather(of("mul", of.x, of.x), of.source))
+    made = of("add", squares, of("neg", of("mul", mean, mean)))
+    assert of.normal(made) is of.normal(variance(of, of.a))
 
 
 def test_14_what_they_do_not_share_stays(of: Builder) -> None:

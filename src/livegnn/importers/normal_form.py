@@ -117,15 +117,18 @@ def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
 
 
 def _variance_of(make: Expressions, squares: Expression, square: Expression) -> Expression | None:
-    mean = _root_of(square)
+    mean = _root_of(make, square)
     upper, lower = _mean_of(squares), None if mean is None else _mean_of(mean)
-    if upper is None or lower is None or upper[1:] != lower[1:] or _root_of(upper[0]) is not lower[0]:
+    if upper is None or lower is None or upper[1:] != lower[1:] or _root_of(make, upper[0]) is not lower[0]:
         return None
     return make.make("variance", lower, shape=squares.shape, atom=squares.atom)
 
 
-def _root_of(one: Expression) -> Expression | None:
-    """The x in ``x * x`` or ``x ** 2``; None for other expressions."""
+def _root_of(make: Expressions, one: Expression) -> Expression | None:
+    """The x in ``x * x`` or ``x ** 2``, also where an edge reads it; None for other expressions."""
+    if one.op == "gather":
+        root = _root_of(make, one.args[0])
+        return None if root is None else make.gather(root, one.args[1])
     if (one.op == "mul" and one.args[0] is one.args[1]) or (one.op == "pow" and one.args[1].is_number(2)):
         return one.args[0]
     return None
