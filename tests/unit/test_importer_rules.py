@@ -153,18 +153,40 @@ def test_7_target_factors_leave(of: Builder) -> None:
     assert of.b not in set(walk(only.args))
 
 
-def test_7_squares_of_differences_are_sums_of_products(of: Builder) -> None:
-    difference = of("add", of.a, of("neg", of.b))
-    form = of.normal(of.sum(of("mul", difference, difference)))
-    assert all(of.target is not one.args[0] for one in scatters(form))
-    assert all(one.args[0].op in ("gather", "constant") for one in scatters(form))
-
-
-def test_7_products_of_sums_stay_as_they_are_where_that_is_asked_for(of: Builder) -> None:
-    difference = of("add", of.a, of("neg", of.b))
-    (form,) = normalize(of.make, [of.sum(of("mul", difference, difference))], multiply_out=False)
+@pytest.mark.parametrize("factors", [2, 3])
+def test_7_products_of_sums_stay_as_they_are(of: Builder, factors: int) -> None:
+    both = of("add", of.a, of("sin", of.b))
+    product = both
+    for _ in range(factors - 1):
+        product = of("mul", product, both)
+    form = of.normal(of.sum(product))
     assert form.op == "scatter"
     assert form.args[0].op == "mul"
+
+
+def test_7_what_all_edges_of_a_target_share_leaves_a_product_of_sums(of: Builder) -> None:
+    both = of("add", of.a, of("sin", of.b))
+    form = of.normal(of.sum(of("mul", of.b, of("mul", both, both))))
+    (only,) = scatters(form)
+    assert form.op == "mul"
+    assert only.args[0].op == "mul"
+
+
+@pytest.mark.parametrize("of_linear", [False, True])
+def test_7_a_row_is_not_parted_from_one_that_is_made_of_it(of: Builder, of_linear: bool) -> None:
+    mean = of.make.gather(mean_of(of, of.a), of.target)
+    for other in (of.b, mean):
+        difference = of("add", of.a, of("neg", other))
+        message = of.make.matmul(difference, of.matrix) if of_linear else difference
+        found = [one for one in scatters(of.normal(of.sum(message))) if one.args[0].op == "add"]
+        assert len(found) == 1
+        assert of.target in [arg.args[1] for arg in found[0].args[0].args]
+
+
+def test_7_rows_of_other_layers_are_parted(of: Builder) -> None:
+    """They are not nearly equal, and a sum that reads no target is kept up at a lower price."""
+    form = of.normal(of.sum(of("add", of("tanh", of.a), of("neg", of("sin", of.b)))))
+    assert all(one.args[0].op in ("gather", "constant") for one in scatters(form))
 
 
 def test_7_a_message_of_target_alone_is_a_count(of: Builder) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from livegnn.importers.expressions import Atom, Expression
+from livegnn.importers.expressions import Atom, Expression, Expressions
 
 SHAPES = frozenset({"reshape", "expand", "permute", "slice"})
 """Operations that only move the channels of one argument."""
@@ -113,4 +113,54 @@ def is_positive(one: Expression, *, or_zero: bool = False) -> bool:
         return any(is_positive(arg, or_zero=or_zero) for arg in args)
     if one.op in ("gather", "sqrt", "sum", *SHAPES):
         return is_positive(args[0], or_zero=or_zero)
+    return False
+
+
+def is_difference(make: Expressions, one: Expression) -> bool:
+    """Whether an edge's ends are subtracted of which one is made of the other: the same rows, or a row and a
+    mean of such rows. They may be nearly equal.
+    """
+    if one.op != "add" or any(arg.op != "gather" or arg.args[1].op != "end" for arg in one.args):
+        return False
+    if one.args[0].args[1] is one.args[1].args[1]:
+        return False
+    for a, b in (one.args, one.args[::-1]):
+        taken, kept = _opposite(make, a.args[0]), b.args[0]
+        while taken is not None and taken.op == kept.op == "linear" and taken.args[1:] == kept.args[1:]:
+            taken, kept = taken.args[0], kept.args[0]
+        if taken is not None and (_is_made_of(taken, kept) or _is_made_of(kept, taken)):
+            return True
+    return False
+
+
+def _opposite(make: Expressions, one: Expression) -> Expression | None:
+    """The expression that this one is the negative of, if a sign is written."""
+    if one.op == "neg":
+        return one.args[0]
+    if one.op == "linear" or one.op in SHAPES:
+        inner = _opposite(make, one.args[0])
+        return None if inner is None else make.with_args(one, [inner, *one.args[1:]])
+    return None
+
+
+_OF_ONE_UNIT = frozenset({"add", "neg", "gather", "cast", *SHAPES})
+"""Operations whose result is in units of their arguments. Products and quotients may be, as means are."""
+
+
+def _is_made_of(one: Expression, part: Expression) -> bool:
+    """Whether an expression is made of another by sums, signs, factors and moves alone."""
+    part, seen, left = strip(part), set[Expression](), [one]
+    while left:
+        inner = strip(left.pop())
+        if inner is part:
+            return True
+        if inner in seen:
+            continue
+        seen.add(inner)
+        if inner.op == "scatter":
+            left += [message for message, _, _ in inner.pieces]
+        elif inner.op in _OF_ONE_UNIT or inner.op == "mul":
+            left += [arg for arg in inner.args if arg.kind == "float"]
+        elif inner.op == "div":
+            left.append(inner.args[0])
     return False

@@ -17,8 +17,10 @@ Edges to nodes
     5. The terms of a sum, and the factors of a product, are grouped by their reads.
 Sums
     6. A sum over several pieces is the sum over each; a node's own rows are added.
-    7. A message is a sum of products T(target) * R, if no R reads the target: sum(T R) = T sum(R). Equal T
-       are merged; R = 1 is a count. For a target without edges the sum is 0, for any T.
+    7. A message is a sum of products T(target) * R: sum(T R) = T sum(R). Equal T are merged; R = 1 is a
+       count. For a target without edges the sum is 0, for any T. Products of sums are not multiplied out, and
+       a row is not parted from one that is made of it (``x[source] - x[target]``): the terms may be much
+       larger than what is left of them. Then R reads the target.
     8. Linear maps, constant factors and changes of shape move out of a sum, for any argument; so does a term
        with fewer reads. Sums over channels stay, since they make rows narrower.
     9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
@@ -38,21 +40,15 @@ import torch
 
 from livegnn.importers.edge_rules import EdgeRules
 from livegnn.importers.expressions import Atom, Expression, Expressions, walk
-from livegnn.importers.facts import SHAPES, is_finite, is_increasing, is_positive, strip
+from livegnn.importers.facts import SHAPES, is_difference, is_finite, is_increasing, is_positive, strip
 
 _MOST_TERMS = 24
 
 
-def normalize(
-    make: Expressions, outputs: Sequence[Expression], *, multiply_out: bool = True
-) -> list[Expression]:
-    """The normal forms of expressions, made with `make`.
-
-    multiply_out: whether rule 7 multiplies out products of sums. A square of differences then reads no
-    target, but its terms are larger than the square and cancel, which may lose too much precision in float32.
-    """
+def normalize(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
+    """The normal forms of expressions, made with `make`."""
     marked = mark_variances(make, mark_shifts(make, outputs))
-    form = _Form(make, multiply_out=multiply_out)
+    form = _Form(make)
     form.shifts = {strip(_shift_of(one)) for one in walk(marked) if one.op == "exp_shifted"}
     return form.rewrite(marked)
 
@@ -155,8 +151,8 @@ def _mean_of(one: Expression) -> tuple[Expression, Expression, Expression, Expre
 
 @dataclass(frozen=True)
 class Term:
-    """A product ``target / under * rest``: target and under are rows of the target, rest does not read the
-    target. None means 1."""
+    """A product ``target / under * rest``: target and under are rows of the target, rest reads the target
+    only where it cannot be parted from it. None means 1."""
 
     target: Expression | None
     under: Expression | None
@@ -168,10 +164,9 @@ Terms: TypeAlias = list[Term]
 
 @dataclass
 class _Form(EdgeRules):
-    """All rules. shifts: the maxima that softmaxes read, before rewriting. multiply_out: see `normalize`."""
+    """All rules. shifts: the maxima that softmaxes read, before rewriting."""
 
     shifts: set[Expression] = field(default_factory=set)
-    multiply_out: bool = True
 
     def rewrite(self, outputs: Sequence[Expression]) -> list[Expression]:
         def rule(one: Expression, args: Sequence[Expression]) -> Expression:
@@ -260,7 +255,7 @@ class _Form(EdgeRules):
     def _leave(
         self, rest: Expression | None, index: Expression, mask: Expression, atom: Atom, rank: int
     ) -> Expression:
-        """Rule 8: the sum of a message that does not read the target, or a count."""
+        """Rule 8: the sum of a message that is not parted from the target, or a count."""
         make = self.make
         if rest is None or rest.value is not None:
             number = make.scatter("sum", [(make.constant(1.0), index, mask)], atom)
@@ -279,7 +274,11 @@ class _Form(EdgeRules):
             for one, other in (rest.args, rest.args[::-1]) if rest.op == "mul" else (rest.args,):
                 if other.value is not None:
                     return make.elementwise(rest.op, inner(one), other)
-        if rest.op == "add" and len({self.reads(arg) for arg in rest.args}) > 1:
+        if (
+            rest.op == "add"
+            and len({self.reads(arg) for arg in rest.args}) > 1
+            and not is_difference(make, rest)
+        ):
             return make.elementwise("add", *(inner(arg) for arg in rest.args))
         return make.scatter("sum", [(rest, index, mask)], atom)
 
@@ -291,9 +290,9 @@ class _Form(EdgeRules):
         if message.op == "gather":
             return [Term(args[0], None, None)]
         if message.op == "pow" and args[1].is_number(2):
-            return self._cross(self.split(args[0], index), self.split(args[0], index), len(message.shape))
+            return self._product(message, args[0], args[0], index)
         if message.op == "mul":
-            return self._cross(self.split(args[0], index), self.split(args[1], index), len(message.shape))
+            return self._product(message, args[0], args[1], index)
         if message.op == "div":
             under = self.split(args[1], index)
             if under is None or len(under) > 1 or under[0].under is not None:
@@ -308,6 +307,8 @@ class _Form(EdgeRules):
                 self.split(args[0], index), [Term(None, under[0].target, rest)], len(message.shape)
             )
         if message.op == "add":
+            if is_difference(self.make, message):
+                return [Term(None, None, message)]
             both = [self.split(arg, index) for arg in args]
             if any(terms is None for terms in both):
                 return None
@@ -323,10 +324,23 @@ class _Form(EdgeRules):
     def _div(self, a: Expression, b: Expression) -> Expression:
         return self.hoist([a, b], lambda inner: self.make.elementwise("div", *inner))
 
+    def _product(self, message: Expression, a: Expression, b: Expression, index: Expression) -> Terms | None:
+        """The terms of a product; it is one term if both factors are sums."""
+        left, right = self.split(a, index), self.split(b, index)
+        if self._is_sum(left, index) and self._is_sum(right, index):
+            return [Term(None, None, message)]
+        return self._cross(left, right, len(message.shape))
+
+    def _is_sum(self, terms: Terms | None, index: Expression) -> bool:
+        """Whether terms are several, or one that reads the target beside others."""
+        target = f"end {index.attrs[0]}"
+        terms = terms or []
+        return len(terms) > 1 or any(
+            term.rest is not None and target in self.reads(term.rest) for term in terms
+        )
+
     def _cross(self, left: Terms | None, right: Terms | None, rank: int) -> Terms | None:
         if left is None or right is None or len(left) * len(right) > _MOST_TERMS:
-            return None
-        if not self.multiply_out and min(len(left), len(right)) > 1:
             return None
 
         def product(a: Expression | None, b: Expression | None) -> Expression | None:
