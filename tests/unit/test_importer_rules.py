@@ -353,6 +353,21 @@ def test_14_what_they_do_not_share_stays(of: Builder) -> None:
     of.normal(variance(of, of("add", of.a, of("mul", of.weight, of.b))))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_15_a_distance_to_a_mean_is_a_mean_of_distances(of: Builder, sign: int) -> None:
+    mean = mean_of(of, of.a)
+    made = of("add", of.x, of("neg", mean)) if sign == 1 else of("add", of("neg", of.x), mean)
+    (sums,) = [one for one in scatters(of.normal(made)) if one.args[0].value is None]
+    assert sums.args[0].op == "add"
+    assert {arg.args[1] for arg in sums.args[0].args} == {of.source, of.target}
+
+
+def test_15_a_mean_of_other_rows_is_none(of: Builder) -> None:
+    made = of("add", of.x, of("neg", mean_of(of, of("tanh", of.a))))
+    (sums,) = [one for one in scatters(of.normal(made)) if one.args[0].value is None]
+    assert sums.args[0].op == "gather"
+
+
 def test_8_sums_over_channels_stay_inside(of: Builder) -> None:
     message = of.make.reduce("sum", of("mul", of.a, of.weight), (0,))
     (inside,) = scatters(of.normal(of.sum(message)))

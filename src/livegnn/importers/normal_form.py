@@ -27,6 +27,8 @@ Sums
     14. ``mean(m^2) - mean(m)^2`` over a target's edges is computed as ``mean((m - mean(m))^2)``, from m
         without the terms that read only the target: they do not change it. The difference of two large sums
         would magnify their rounding. It is marked before other rules.
+    15. ``x - mean(x[source])`` over a target's edges is computed as a mean of ``x[target] - x[source]``, for
+        the same reason. It is marked before other rules, too.
 Extrema
     10. Terms that read only the target, and increasing functions, move out of a maximum, for targets with
         edges. The value for targets without edges does not change.
@@ -47,7 +49,7 @@ _MOST_TERMS = 24
 
 def normalize(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
     """The normal forms of expressions, made with `make`."""
-    marked = mark_variances(make, mark_shifts(make, outputs))
+    marked = mark_distances(make, mark_variances(make, mark_shifts(make, outputs)))
     form = _Form(make)
     form.shifts = {strip(_shift_of(one)) for one in walk(marked) if one.op == "exp_shifted"}
     return form.rewrite(marked)
@@ -149,6 +151,40 @@ def _mean_of(one: Expression) -> tuple[Expression, Expression, Expression, Expre
     return message, index, mask, under
 
 
+# Rule 15
+
+
+def mark_distances(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
+    """Rule 15: writes distances to a mean over a target's edges as ``distance(message, index, mask, count,
+    row)``, which is the mean without the row.
+    """
+
+    def rule(one: Expression, args: Sequence[Expression]) -> Expression:
+        made = make.with_args(one, args)
+        if made.op == "add" and made.atom is not None:
+            for a, b in (made.args, made.args[::-1]):
+                if b.op == "neg":
+                    found = _distance_of(make, b.args[0], a)
+                    if found is not None:
+                        return make.elementwise("neg", found)
+                    return _distance_of(make, a, b.args[0]) or made
+        return made
+
+    return rewrite(make, outputs, rule)
+
+
+def _distance_of(make: Expressions, mean: Expression, row: Expression) -> Expression | None:
+    parts = _mean_of(mean)
+    if (
+        parts is None
+        or parts[0].op != "gather"
+        or parts[0].args[0] is not row
+        or parts[0].args[1] is parts[1]
+    ):
+        return None
+    return make.make("distance", [*parts, row], shape=mean.shape, atom=mean.atom)
+
+
 @dataclass(frozen=True)
 class Term:
     """A product ``target / under * rest``: target and under are rows of the target, rest reads the target
@@ -177,7 +213,18 @@ class _Form(EdgeRules):
     def build(self, one: Expression, args: Sequence[Expression]) -> Expression:
         if one.op == "variance":
             return self._variance(args[0], args[1], args[2], args[3], one.atom)
+        if one.op == "distance":
+            return self._distance(args, one.atom)
         return self._scatter(one, args) if one.op == "scatter" else super().build(one, args)
+
+    def _distance(self, args: Sequence[Expression], atom: Atom | None) -> Expression:
+        """Rule 15."""
+        assert atom is not None
+        message, index, mask, count, row = args
+        taken = self.elementwise("neg", row)
+        away = self.elementwise("add", message, self.make.gather(taken, index))
+        mean = self.elementwise("div", self._sum(away, index, mask, atom), count)
+        return self.make.elementwise("where", self._any(index, mask, atom, len(row.shape)), mean, taken)
 
     def _variance(
         self, message: Expression, index: Expression, mask: Expression, count: Expression, atom: Atom | None
@@ -421,6 +468,10 @@ class _Form(EdgeRules):
 
     def _where_any(self, row: Expression, index: Expression, mask: Expression, atom: Atom) -> Expression:
         """The row for targets with edges, 0 for targets without."""
-        number = self._leave(None, index, mask, atom, len(row.shape))
-        some = self.make.elementwise("gt", number, self.make.constant(0.0))
+        some = self._any(index, mask, atom, len(row.shape))
         return self.make.elementwise("where", some, row, self.make.constant(0.0))
+
+    def _any(self, index: Expression, mask: Expression, atom: Atom, rank: int) -> Expression:
+        """Whether a target has edges."""
+        number = self._leave(None, index, mask, atom, rank)
+        return self.make.elementwise("gt", number, self.make.constant(0.0))
