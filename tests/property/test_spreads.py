@@ -1,0 +1,192 @@
+"""Spreads and distances of columns whose means are far from 0, against PyG in float64.
+
+A variance that is a difference of two large sums, or a distance whose ends were summed apart, magnifies what
+rounding leaves in them: on columns whose mean is thousands of times their standard deviation nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.utils import softmax
+
+from gate import draws, some
+from livegnn import Engine, Events, Graph, Model
+from livegnn.oracle.exactness import Verification, judge
+
+WIDTH, OUT, NODES = 4, 3, 40
+BATCHES = draws(36, 200)
+MODES = ("eager", "lazy")
+
+
+class OfNeighbors(nn.Module):
+    """Moments of neighbours as people write them, from means over edges."""
+
+    def __init__(self, function: str) -> None:
+        super().__init__()
+        self.function, self.mean, self.sum = function, pyg.SimpleConv("mean"), pyg.SimpleConv("sum")
+
+    def forward(self, x, edge_index):
+        mean = self.mean(x, edge_index)
+        if self.function == "distance to the mean":
+            return x - mean
+        if self.function == "Laplacian":
+            return x * self.sum(torch.ones_like(x), edge_index) - self.sum(x, edge_index)
+        variance = self.mean(x * x, edge_index) - mean * mean
+        if self.function == "variance":
+            return variance
+        deviation = (variance.relu() + 1e-5).sqrt()
+        if self.function == "coefficient of variation":
+            return deviation / (mean.abs() + 0.1)
+        return (x - mean) / deviation
+
+
+class OfDistances(pyg.MessagePassing):
+    """A mean of powers of distances, to the mean of the neighbours or to the target."""
+
+    def __init__(self, power: int, origin: str, *, squared_norm: bool = False) -> None:
+        super().__init__(aggr="mean")
+        self.power, self.origin, self.squared_norm = power, origin, squared_norm
+        self.mean = pyg.SimpleConv("mean")
+
+    def forward(self, x, edge_index):
+        origin = x if self.origin == "target" else self.mean(x, edge_index)
+        return self.propagate(edge_index, x=x, origin=origin)
+
+    def message(self, x_j, origin_i):
+        distance = x_j - origin_i
+        if self.squared_norm:
+            return distance.pow(2).sum(-1, keepdim=True)
+        return distance if self.power == 1 else distance * distance if self.power == 2 else distance**3
+
+
+class OfAttention(pyg.MessagePassing):
+    """The variance of an attentive mean: of distances from it."""
+
+    def __init__(self) -> None:
+        super().__init__(aggr="add")
+        self.gate = nn.Linear(WIDTH, 1)
+
+    def forward(self, x, edge_index):
+        gate = torch.tanh(self.gate(x) * 1e-3)
+        mean = self.propagate(edge_index, x=x, gate=gate, origin=torch.zeros_like(x), power=1)
+        return self.propagate(edge_index, x=x, gate=gate, origin=mean, power=2)
+
+    def message(self, x_j, gate_j, origin_i, index, ptr, size_i, power: int):
+        weight = softmax(gate_j, index, ptr, size_i)
+        if power == 1:
+            return weight * x_j
+        return weight * (x_j - origin_i) * (x_j - origin_i)
+
+
+SPREADS: dict[str, Callable[[], nn.Module]] = {
+    "std": lambda: pyg.SAGEConv(WIDTH, OUT, aggr="std"),
+    "var": lambda: pyg.SAGEConv(WIDTH, OUT, aggr="var"),
+    "PNA": lambda: pyg.PNAConv(
+        WIDTH,
+        OUT,
+        ["mean", "max", "std", "var"],
+        ["identity", "amplification"],
+        deg=torch.tensor([1, 4, 9, 4]),
+    ),
+    **{
+        name: lambda name=name: OfNeighbors(name)
+        for name in ("variance", "coefficient of variation", "norm over neighbours", "distance to the mean")
+    },
+    "squared distances to the mean": lambda: OfDistances(2, "mean"),
+    "distances to the target": lambda: OfDistances(1, "target"),
+    "squared distances to the target": lambda: OfDistances(2, "target"),
+    "cubes of distances to the target": lambda: OfDistances(3, "target"),
+    "squared norms": lambda: OfDistances(2, "target", squared_norm=True),
+    "attention": OfAttention,
+}
+CENTRES = (5.0, 1000.0, 10_000.0)
+"""Means of columns whose standard deviation is 1."""
+
+DIFFERENCES: dict[str, Callable[[], nn.Module]] = {
+    "Laplacian": lambda: OfNeighbors("Laplacian"),
+    "cubes of distances to the mean": lambda: OfDistances(3, "mean"),
+}
+"""Steep functions of sums that are kept up to date: on columns that are not as far from 0."""
+
+
+@cache
+def module_of(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    return (SPREADS | DIFFERENCES)[name]().eval()
+
+
+@cache
+def model_of(name: str) -> Model:
+    return Model.from_pyg(module_of(name), in_channels=WIDTH)
+
+
+class Stream:
+    """A graph and batches that change features, edges and nodes; what PyG says of it beside."""
+
+    def __init__(self, centre: float, in_degree: int, seed: int) -> None:
+        self.centre, self.rng = centre, np.random.default_rng(seed)
+        src, dst = self.rng.integers(0, NODES, (2, in_degree * NODES))
+        self.graph = Graph.from_edges(src, dst, x=self._rows(NODES), parallel="last")
+
+    def _rows(self, count: int) -> np.ndarray:
+        return self.rng.normal(self.centre, 1, (count, WIDTH)).astype(np.float32)
+
+    def batches(self) -> Iterator[Events]:
+        rng = self.rng
+        for step in range(BATCHES):
+            events = Events().set_features(rng.choice(NODES, 2, replace=False), self._rows(2))
+            events.add_edges(*rng.integers(0, NODES, (2, 2)))
+            events.remove_edges(*rng.integers(0, NODES, (2, 2)))
+            if step % 6 == 5:  # a node goes, and comes again among others
+                events.remove_nodes([node := int(rng.integers(NODES))])
+                events.add_nodes([node], self._rows(1)).add_edges(rng.integers(0, NODES, 4), [node] * 4)
+            yield events
+
+    def judge(self, name: str, got: np.ndarray) -> Verification:
+        snapshot = self.graph.snapshot()
+        (x,), (edge_index,) = snapshot.x.values(), snapshot.edge_index.values()
+
+        def computed(dtype: torch.dtype) -> np.ndarray:
+            with torch.no_grad():
+                rows = module_of(name).to(dtype)(torch.from_numpy(x).to(dtype), torch.from_numpy(edge_index))
+            return rows.numpy()
+
+        return judge(got, computed(torch.float64), lambda: computed(torch.float32))
+
+
+def follow(name: str, mode: str, centre: float) -> None:
+    for in_degree in (2, 12):
+        stream = Stream(centre, in_degree, seed=in_degree)
+        engine = Engine(stream.graph, model_of(name), threads=1, mode=mode)
+        for step, events in enumerate(stream.batches()):
+            looks = step % 12 == 11
+            after = engine.what_if(events).predict(np.arange(NODES)) if looks else None
+            engine.apply(events)
+            if after is None:
+                continue
+            ids = stream.graph.ids()
+            for when, got in (("applied", engine.predict(ids)), ("what if", after[ids])):
+                found = stream.judge(name, got)
+                assert found.ok, f"batch {step}, in-degree {in_degree}, {when}: {found}"
+        verification = engine.verify()
+        assert verification.ok, f"in-degree {in_degree}: {verification}"
+
+
+@pytest.mark.parametrize(("name", "mode"), some(product(SPREADS, MODES)))
+@pytest.mark.parametrize("centre", CENTRES)
+def test_spreads_are_exact_however_far_means_are_from_0(name: str, mode: str, centre: float) -> None:
+    follow(name, mode, centre)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_other_steep_functions_are_exact_thirty_deviations_from_0(name: str, mode: str) -> None:
+    follow(name, mode, 30.0)
