@@ -12,9 +12,12 @@ from torch import nn
 from torch_geometric import nn as pyg
 
 from livegnn import Engine, Events, Graph, Model
+from livegnn.oracle.exactness import judge
+from wild import Steep
 
 NODES, WIDTH = 40, 4
 MODES = ("eager", "lazy")
+FUNCTIONS = ("direction", "logarithm", "power mean", "coefficient of variation")
 
 
 class Direction(nn.Module):
@@ -46,6 +49,42 @@ def test_a_node_whose_one_neighbour_is_itself_is_where_its_mean_is(mode: str) ->
         engine.apply(Events().remove_edges(node, 0))
     engine.apply(Events().set_features(0, rows(rng, 1)))
     assert not engine.predict([0]).any()
+
+
+@cache
+def steep(function: str) -> tuple[nn.Module, Model]:
+    torch.manual_seed(0)
+    module = Steep(WIDTH, 3, function).eval()
+    return module, Model.from_pyg(module, in_channels=WIDTH)
+
+
+@torch.no_grad()
+def computed(module: nn.Module, graph: Graph, dtype: torch.dtype) -> np.ndarray:
+    snapshot = graph.snapshot()
+    (x,), (edge_index,) = snapshot.x.values(), snapshot.edge_index.values()
+    rows: torch.Tensor = module.to(dtype)(torch.from_numpy(x).to(dtype), torch.from_numpy(edge_index))
+    return rows.numpy()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("in_degree", [1, 2, 3, 8, 9, 10_000])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_one_neighbour_changes_of_few_and_of_a_hub(function: str, in_degree: int, mode: str) -> None:
+    """The first neighbour is the node itself. Others were there before, and leave their rounding behind."""
+    rng = np.random.default_rng(4)
+    module, model = steep(function)
+    count = in_degree + 12
+    graph = Graph.from_edges(np.arange(count), np.zeros(count, dtype=np.int64), x=rows(rng, count))
+    engine = Engine(graph, model, threads=1, mode=mode)
+    for node in rng.integers(1, count, 40):
+        engine.apply(Events().set_features(node, rows(rng, 1)))
+    engine.predict([0])
+    engine.apply(Events().remove_edges(np.arange(in_degree, count), np.zeros(12, dtype=np.int64)))
+    for _ in range(4):
+        engine.apply(Events().set_features(rng.integers(in_degree), rows(rng, 1)))
+        got, float64 = engine.predict(graph.ids()), computed(module, graph, torch.float64)
+        found = judge(got, float64, lambda: computed(module, graph, torch.float32))
+        assert found.ok, found
 
 
 @cache
