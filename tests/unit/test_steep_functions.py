@@ -31,8 +31,8 @@ class Direction(nn.Module):
         return F.normalize(x - self.mean(x, edge_index), dim=-1)
 
 
-def rows(rng: np.random.Generator, count: int) -> np.ndarray:
-    return rng.normal(5, 1, (count, WIDTH)).astype(np.float32)
+def rows(rng: np.random.Generator, count: int, centre: float = 5.0) -> np.ndarray:
+    return rng.normal(centre, 1, (count, WIDTH)).astype(np.float32)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -85,6 +85,21 @@ def test_one_neighbour_changes_of_few_and_of_a_hub(function: str, in_degree: int
         got, float64 = engine.predict(graph.ids()), computed(module, graph, torch.float64)
         found = judge(got, float64, lambda: computed(module, graph, torch.float32))
         assert found.ok, found
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_direction_has_no_rounding_of_neighbours_that_have_changed(mode: str) -> None:
+    """Twelve neighbours, on columns whose mean is a thousand times what they differ by."""
+    rng = np.random.default_rng(5)
+    x = rows(rng, 13, 1000.0)
+    graph = Graph.from_edges(np.arange(1, 13), np.zeros(12, dtype=np.int64), x=x)
+    module = Direction()
+    engine = Engine(graph, Model.from_pyg(module, in_channels=WIDTH), threads=1, mode=mode)
+    for step in range(300):
+        engine.apply(Events().set_features(rng.integers(1, 13), rows(rng, 1, 1000.0)))
+        got, float64 = engine.predict([0]), computed(module, graph, torch.float64)[:1]
+        found = judge(got, float64, lambda: computed(module, graph, torch.float32)[:1])
+        assert found.ok, f"batch {step}: {found}"
 
 
 @cache
