@@ -8,7 +8,8 @@ from livegnn.importers import interpreter
 from livegnn.importers.classes import shift_is_free
 from livegnn.importers.expressions import Atom, Expression, Expressions, walk
 from livegnn.importers.facts import is_finite, is_positive
-from livegnn.importers.normal_form import mark_shifts, normalize
+from livegnn.importers.marks import mark_shifts
+from livegnn.importers.normal_form import normalize
 
 NODE = Atom("node")
 EDGE = Atom("edge", NODE, NODE)

@@ -3,11 +3,11 @@
 Read the modules in this order: ``expressions`` (the expression of a row), ``values`` (tensors as pieces of
 rows), ``arguments``, ``export``, ``decompositions`` and ``reader`` (a module as an exported program, in few
 operators, and these as expressions, by ``operators``, ``shape_operators`` and ``row_operators``),
-``normal_form`` and ``edge_rules`` (the rules), ``classes`` (the reads of each propagation), ``explanation``
-(a report for the user). ``copying`` keeps the module unchanged. ``exported``, ``naming`` and ``program_file``
-begin with a program instead of a module. ``failures`` says why a module cannot be traced. ``interpreter``
-defines the meaning of expressions, ``evaluation`` the effect of one operation on tensors, ``facts``
-properties of expressions.
+``marks``, ``normal_form`` and ``edge_rules`` (the rules), ``classes`` (the reads of each propagation),
+``explanation`` (a report for the user). ``copying`` keeps the module unchanged. ``exported``, ``naming`` and
+``program_file`` begin with a program instead of a module. ``failures`` says why a module cannot be traced.
+``interpreter`` defines the meaning of expressions, ``evaluation`` the effect of one operation on tensors,
+``facts`` properties of expressions.
 
 The other modules make a model from the normal form. There, each ``scatter`` along edges has one piece, unless
 it is an extremum over edges and own rows, and reads its target only if it must. ``relations``, ``own_loops``

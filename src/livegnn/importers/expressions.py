@@ -5,7 +5,7 @@ are implicit; ``shape`` contains only the channels. Equal expressions are one ob
 them), so identity means equality, and layers share common expressions.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TypeAlias
@@ -434,3 +434,14 @@ def find_rounded(numbers: torch.Tensor) -> int | None:
     whole = numbers.detach().cpu().numpy().reshape(-1)
     lost = whole.astype(np.float32).astype(np.longdouble) != whole.astype(np.longdouble)
     return int(whole[lost][0]) if lost.any() else None
+
+
+def rewrite(
+    make: Expressions, outputs: Sequence[Expression], rule: Callable[..., Expression]
+) -> list[Expression]:
+    """Rebuilds expressions, from the inputs to the outputs, each by ``rule(old, new arguments)``."""
+    new: dict[Expression, Expression] = {}
+    for one in walk(outputs):
+        make.origin = make.origins.get(one, make.origin)
+        new[one] = rule(one, [new[arg] for arg in one.args])
+    return [new[one] for one in outputs]

@@ -13,9 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from livegnn.importers.expressions import Expression, Expressions
+from livegnn.importers.expressions import Expression, Expressions, rewrite
 from livegnn.importers.facts import is_positive, strip
-from livegnn.importers.normal_form import rewrite
 
 
 def find_own_loops(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:

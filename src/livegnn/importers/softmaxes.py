@@ -13,9 +13,8 @@ from math import prod
 from typing import TypeAlias
 
 from livegnn.importers.classes import shift_is_free, shift_of
-from livegnn.importers.expressions import Expression, Expressions, Shape, walk
+from livegnn.importers.expressions import Expression, Expressions, Shape, rewrite, walk
 from livegnn.importers.facts import strip
-from livegnn.importers.normal_form import rewrite
 
 Piece: TypeAlias = tuple[Expression, Expression, Expression]
 """Logit, index and mask of one kind of exponential; for a node's own loop, the index is ``rows``."""
