@@ -8,7 +8,7 @@ from livegnn.importers import interpreter
 from livegnn.importers.classes import shift_is_free
 from livegnn.importers.expressions import Atom, Expression, Expressions, walk
 from livegnn.importers.facts import is_finite, is_positive
-from livegnn.importers.marks import mark_shifts
+from livegnn.importers.marks import mark_shifts, mark_variances
 from livegnn.importers.normal_form import normalize
 
 NODE = Atom("node")
@@ -349,6 +349,22 @@ def test_14_squares_may_be_of_nodes(of: Builder) -> None:
     assert of.normal(made) is of.normal(variance(of, of.a))
 
 
+def test_14_weights_may_be_a_softmax(of: Builder) -> None:
+    logit = of("mul", of.a, of.weight)
+    mean, squares = (softmax(of, logit, value) for value in (of.a, of("mul", of.a, of.a)))
+    made = of("add", squares, of("neg", of("mul", mean, mean)))
+    (marked,) = mark_variances(of.make, mark_shifts(of.make, [made]))
+    assert marked.op == "variance"
+    of.normal(made)
+
+
+def test_14_other_weights_are_not_known_to_add_up_to_1(of: Builder) -> None:
+    mean = of.sum(of("mul", of.weight, of.a))
+    squares = of.sum(of("mul", of.weight, of("mul", of.a, of.a)))
+    made = of("add", squares, of("neg", of("mul", mean, mean)))
+    assert mark_variances(of.make, [made]) == [made]
+
+
 def test_14_what_they_do_not_share_stays(of: Builder) -> None:
     of.normal(variance(of, of("mul", of.a, of.b)))
     of.normal(variance(of, of("add", of.a, of("mul", of.weight, of.b))))
@@ -361,6 +377,15 @@ def test_15_a_distance_to_a_mean_is_a_mean_of_distances(of: Builder, sign: int) 
     (sums,) = [one for one in scatters(of.normal(made)) if one.args[0].value is None]
     assert sums.args[0].op == "add"
     assert {arg.args[1] for arg in sums.args[0].args} == {of.source, of.target}
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_15_edges_read_a_mean_as_a_row_and_its_distance(of: Builder, sign: int) -> None:
+    mean = of.make.gather(mean_of(of, of.a), of.target)
+    away = of("add", of.a, of("neg", mean)) if sign == 1 else of("add", of("neg", of.a), mean)
+    form = of.normal(of.sum(of("mul", away, of("mul", away, away))))
+    messages = [one.args[0] for one in scatters(form) if one.args[0].value is None]
+    assert sorted(message.op for message in messages) == ["add", "mul"]
 
 
 def test_15_a_mean_of_other_rows_is_none(of: Builder) -> None:

@@ -6,12 +6,9 @@ from math import prod
 from typing import Literal, TypeAlias
 
 from livegnn.importers.expressions import Expression, Expressions, Origin, walk
-from livegnn.importers.facts import Reads, squeezed, strip
+from livegnn.importers.facts import TINY, Reads, squeezed, strip
 
 Upkeep: TypeAlias = Literal["incremental", "constrained", "recomputed"]
-
-_TINY = 1e-10
-"""The largest constant beside the mass of a softmax that has no effect: the mass has a term of 1."""
 
 
 @dataclass(frozen=True)
@@ -256,7 +253,7 @@ def _power(one: Expression, args: Sequence[int | None], shift: Expression, heads
 
 
 def _is_tiny(one: Expression) -> bool:
-    return one.value is not None and bool((one.value.abs() <= _TINY).all())
+    return one.value is not None and bool((one.value.abs() <= TINY).all())
 
 
 def words(propagations: Sequence[Propagation]) -> list[str]:

@@ -8,6 +8,9 @@ from livegnn.importers.expressions import Atom, Expression, Expressions
 SHAPES = frozenset({"reshape", "expand", "permute", "slice"})
 """Operations that only move the channels of one argument."""
 
+TINY = 1e-10
+"""The largest constant beside the mass of a softmax that has no effect: the mass has a term of 1."""
+
 _INCREASING = frozenset({"relu", "sigmoid", "tanh", "exp", "softplus", "leaky_relu", "elu", "expm1", "clamp"})
 
 

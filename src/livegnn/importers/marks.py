@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from livegnn.importers.expressions import Expression, Expressions, rewrite
-from livegnn.importers.facts import strip
+from livegnn.importers.facts import TINY, strip
 
 # Rule 1
 
@@ -35,7 +35,9 @@ def _is_shift(make: Expressions, logit: Expression, shift: Expression) -> bool:
 
 
 def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
-    """Rule 14: writes variances over a target's edges as ``variance(message, index, mask, count)``."""
+    """Rule 14: writes variances over a target's edges as ``variance(message, index, mask, weight, total)``,
+    of which the weights, divided by the total, add up to 1.
+    """
 
     def rule(one: Expression, args: Sequence[Expression]) -> Expression:
         made = make.with_args(one, args)
@@ -49,40 +51,109 @@ def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
 
 
 def _variance_of(make: Expressions, squares: Expression, square: Expression) -> Expression | None:
-    mean = _root_of(make, square)
-    upper, lower = _mean_of(squares), None if mean is None else _mean_of(mean)
-    if upper is None or lower is None or upper[1:] != lower[1:] or _root_of(make, upper[0]) is not lower[0]:
+    mean = _root_of(square)
+    upper, lower = _quotient_of(squares), None if mean is None else _quotient_of(mean)
+    if upper is None or lower is None or upper[1:] != lower[1:]:
         return None
-    return make.make("variance", lower, shape=squares.shape, atom=squares.atom)
+    of_squares, (message, index, mask, total) = _factors(make, upper[0]), lower
+    of_mean = _factors(make, message)
+    for place, factor in enumerate(of_mean):
+        weights = of_mean[:place] + of_mean[place + 1 :]
+        if factor.shape != squares.shape or not _alike(of_squares, [*weights, factor, factor]):
+            continue
+        if _is_one(weights, index, mask, total):
+            weight, one = make.constant(1.0), make.constant(1.0)
+            for part in weights:
+                weight = make.elementwise("mul", weight, part)
+            args = [factor, index, mask, weight, one if total is None else total]
+            return make.make("variance", args, shape=squares.shape, atom=squares.atom)
+    return None
 
 
-def _root_of(make: Expressions, one: Expression) -> Expression | None:
-    """The x in ``x * x`` or ``x ** 2``, also where an edge reads it; None for other expressions."""
-    if one.op == "gather":
-        root = _root_of(make, one.args[0])
-        return None if root is None else make.gather(root, one.args[1])
+def _root_of(one: Expression) -> Expression | None:
+    """The x in ``x * x`` or ``x ** 2``; None for other expressions."""
     if (one.op == "mul" and one.args[0] is one.args[1]) or (one.op == "pow" and one.args[1].is_number(2)):
         return one.args[0]
     return None
 
 
-def _mean_of(one: Expression) -> tuple[Expression, Expression, Expression, Expression] | None:
-    """Message, index, mask and count of ``sum(message) / max(count, 1)`` over the same edges; or None."""
-    if one.op != "div" or one.args[0].op != "scatter" or one.args[0].attrs != ("sum",):
+def _factors(make: Expressions, one: Expression) -> list[Expression]:
+    """The factors of a product but ones, also where an edge reads it."""
+    one = strip(one)
+    if one.op == "mul":
+        return [factor for arg in one.args for factor in _factors(make, arg)]
+    if one.op == "pow" and one.args[1].is_number(2):
+        return 2 * _factors(make, one.args[0])
+    if one.op == "gather":
+        return [make.gather(factor, one.args[1]) for factor in _factors(make, one.args[0])]
+    return [] if one.is_number(1) else [one]
+
+
+def _alike(ones: Sequence[Expression], others: Sequence[Expression]) -> bool:
+    """Whether these are the same expressions, in any order."""
+    return sorted(one.number for one in ones) == sorted(one.number for one in others)
+
+
+def _is_one(
+    weights: Sequence[Expression], index: Expression, mask: Expression, total: Expression | None
+) -> bool:
+    """Whether weights, divided by a target's total, add up to 1 over its edges: they count them, or are a
+    softmax.
+    """
+    if not weights:
+        return total is not None and _is_count(total, index, mask)
+    if total is not None or len(weights) > 1 or weights[0].op != "div":
+        return False
+    weight, under = (strip(arg) for arg in weights[0].args)
+    if under.op != "gather" or under.args[1] is not index:
+        return False
+    mass = _without_tiny(under.args[0])
+    if mass.op != "scatter" or mass.attrs != ("sum",) or len(mass.pieces) != 1:
+        return False
+    message, *same = mass.pieces[0]
+    return same == [index, mask] and strip(message) is weight
+
+
+def _without_tiny(mass: Expression) -> Expression:
+    """The sum of exponentials of which the largest is 1, without what keeps it from 0."""
+    mass = _inside(mass)
+    for one, other in (mass.args, mass.args[::-1]) if mass.op == "add" else ():
+        if other.value is not None and bool((other.value.abs() <= TINY).all()):
+            inner = _inside(one)
+            shifted = inner.op == "scatter" and strip(inner.args[0]).op == "exp_shifted"
+            return inner if shifted else mass
+    return mass
+
+
+def _inside(one: Expression) -> Expression:
+    while one.op in ("reshape", "expand"):
+        one = one.args[0]
+    return one
+
+
+def _quotient_of(
+    one: Expression,
+) -> tuple[Expression, Expression, Expression, Expression | None] | None:
+    """Message, index and mask of a sum along edges, and what it is divided by; or None."""
+    total, under = one.args if one.op == "div" else (one, None)
+    if total.op != "scatter" or total.attrs != ("sum",) or len(total.pieces) != 1:
         return None
-    total, under = one.args
-    inner = under
-    while inner.op in ("reshape", "expand"):
-        inner = inner.args[0]
-    if inner.op != "clamp" or inner.attrs != (1, None) or len(total.pieces) != 1:
-        return None
-    number, (message, index, mask) = strip(inner.args[0]), total.pieces[0]
-    if number.op != "scatter" or number.attrs != ("sum",) or len(number.pieces) != 1 or index.op != "end":
-        return None
-    ones, *same = number.pieces[0]
-    if not ones.is_number(1) or same != [index, mask] or one.shape != message.shape:
+    message, index, mask = total.pieces[0]
+    if index.op != "end" or one.shape != message.shape:
         return None
     return message, index, mask, under
+
+
+def _is_count(under: Expression, index: Expression, mask: Expression) -> bool:
+    """Whether it is ``max(count, 1)`` of a target's edges."""
+    inner = _inside(under)
+    if inner.op != "clamp" or inner.attrs != (1, None):
+        return False
+    number = strip(inner.args[0])
+    if number.op != "scatter" or number.attrs != ("sum",) or len(number.pieces) != 1:
+        return False
+    ones, *same = number.pieces[0]
+    return ones.is_number(1) and same == [index, mask]
 
 
 # Rule 15
@@ -98,22 +169,35 @@ def mark_distances(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
         if made.op == "add" and made.atom is not None:
             for a, b in (made.args, made.args[::-1]):
                 if b.op == "neg":
-                    found = _distance_of(make, b.args[0], a)
-                    if found is not None:
-                        return make.elementwise("neg", found)
                     return _distance_of(make, a, b.args[0]) or made
         return made
 
     return rewrite(make, outputs, rule)
 
 
-def _distance_of(make: Expressions, mean: Expression, row: Expression) -> Expression | None:
-    parts = _mean_of(mean)
-    if (
-        parts is None
-        or parts[0].op != "gather"
-        or parts[0].args[0] is not row
-        or parts[0].args[1] is parts[1]
-    ):
+def _distance_of(make: Expressions, one: Expression, other: Expression) -> Expression | None:
+    """One without the other, if one of them is the mean of rows of which the other is one."""
+    for mean, row in ((one, other), (other, one)):
+        found = None
+        if row.op == "gather" and mean.op == "gather":  # on edges; the mean is then a row and its distance
+            of_node = _mean_without(make, mean.args[0], row.args[0])
+            if of_node is not None:
+                found = make.gather(make.elementwise("add", row.args[0], of_node), mean.args[1])
+                found = make.elementwise("add", found, make.elementwise("neg", row))
+        else:
+            found = _mean_without(make, mean, row)
+        if found is not None:
+            return found if mean is one else make.elementwise("neg", found)
+    return None
+
+
+def _mean_without(make: Expressions, mean: Expression, row: Expression) -> Expression | None:
+    parts = _quotient_of(mean)
+    if parts is None or row.atom != mean.atom:
         return None
-    return make.make("distance", [*parts, row], shape=mean.shape, atom=mean.atom)
+    message, index, mask, count = parts
+    if count is None or message.op != "gather" or message.args[0] is not row or message.args[1] is index:
+        return None
+    if not _is_count(count, index, mask):
+        return None
+    return make.make("distance", [message, index, mask, count, row], shape=mean.shape, atom=mean.atom)

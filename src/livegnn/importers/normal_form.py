@@ -26,9 +26,10 @@ Sums
     9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
     14. ``mean(m^2) - mean(m)^2`` over a target's edges is computed as ``mean((m - mean(m))^2)``, from m
         without the terms that read only the target: they do not change it. The difference of two large sums
-        would magnify their rounding. It is marked before other rules.
+        would magnify their rounding. The weights of a mean may be a softmax. It is marked before other rules.
     15. ``x - mean(x[source])`` over a target's edges is computed as a mean of ``x[target] - x[source]``, for
-        the same reason. It is marked before other rules, too.
+        the same reason. On edges, the mean that is subtracted is x without that. It is marked before other
+        rules, too.
 Extrema
     10. Terms that read only the target, and increasing functions, move out of a maximum, for targets with
         edges. The value for targets without edges does not change.
@@ -88,7 +89,7 @@ class _Form(EdgeRules):
 
     def build(self, one: Expression, args: Sequence[Expression]) -> Expression:
         if one.op == "variance":
-            return self._variance(args[0], args[1], args[2], args[3], one.atom)
+            return self._variance(args, one.atom)
         if one.op == "distance":
             return self._distance(args, one.atom)
         return self._scatter(one, args) if one.op == "scatter" else super().build(one, args)
@@ -102,11 +103,10 @@ class _Form(EdgeRules):
         mean = self.elementwise("div", self._sum(away, index, mask, atom), count)
         return self.make.elementwise("where", self._any(index, mask, atom, len(row.shape)), mean, taken)
 
-    def _variance(
-        self, message: Expression, index: Expression, mask: Expression, count: Expression, atom: Atom | None
-    ) -> Expression:
+    def _variance(self, args: Sequence[Expression], atom: Atom | None) -> Expression:
         """Rule 14."""
         assert atom is not None
+        message, index, mask, weight, total = args
         shape = message.shape
         terms = self.split(message, index) or []
         if any(term.rest is None for term in terms) and all(
@@ -116,13 +116,17 @@ class _Form(EdgeRules):
             message = self.make.constant(torch.zeros(shape, dtype=torch.float64))
             for i, rest in enumerate(left):
                 message = self.expand(rest if i == 0 else self.elementwise("add", message, rest), shape)
-        if message.value is not None:
+        if message.value is not None and weight.is_number(1):
             return self.make.constant(torch.zeros(shape, dtype=torch.float64))
-        mean = self.elementwise("div", self._sum(message, index, mask, atom), count)
+
+        def weighted(one: Expression) -> Expression:
+            return one if weight.is_number(1) else self.elementwise("mul", weight, one)
+
+        mean = self.elementwise("div", self._sum(weighted(message), index, mask, atom), total)
         away = self.elementwise("add", message, self.elementwise("neg", self.make.gather(mean, index)))
-        # Not by rule 7, which would multiply the square out again.
-        squares = self.make.scatter("sum", [(self.elementwise("mul", away, away), index, mask)], atom)
-        return self.elementwise("div", squares, count)
+        # Not by rule 7, which would take the factors apart.
+        squares = weighted(self.elementwise("mul", away, away))
+        return self.elementwise("div", self.make.scatter("sum", [(squares, index, mask)], atom), total)
 
     def _scatter(self, one: Expression, args: Sequence[Expression]) -> Expression:
         made = self.make.with_args(one, args)

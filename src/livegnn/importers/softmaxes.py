@@ -14,12 +14,11 @@ from typing import TypeAlias
 
 from livegnn.importers.classes import shift_is_free, shift_of
 from livegnn.importers.expressions import Expression, Expressions, Shape, rewrite, walk
-from livegnn.importers.facts import strip
+from livegnn.importers.facts import TINY, strip
 
 Piece: TypeAlias = tuple[Expression, Expression, Expression]
 """Logit, index and mask of one kind of exponential; for a node's own loop, the index is ``rows``."""
 
-_TINY = 1e-10
 _MOVES = ("reshape", "expand")
 _LINEAR = frozenset({"linear", "sum", "neg", "slice", "permute", "concat", *_MOVES})
 
@@ -231,7 +230,7 @@ def _leads(weights: Shape, shape: Shape) -> bool:
 
 
 def _is_tiny(one: Expression) -> bool:
-    return one.value is not None and bool((one.value.abs() <= _TINY).all())
+    return one.value is not None and bool((one.value.abs() <= TINY).all())
 
 
 def _unfinished(one: Expression) -> list[Expression]:
