@@ -304,3 +304,24 @@ def test_weights_that_a_graph_lacks_are_not_made_up_in_silence(make, caplog):
     )
     assert said(Graph.from_edges(SOURCE, TARGET, x=X, weight=abs(WEIGHT)), model) == []
     assert said(bare, Model.from_pyg(module, edge_weight=False)) == []
+
+
+class FarFromZero(nn.Module):
+    """A variance that rounds more in PyG than as it is imported."""
+
+    def __init__(self, *, by_hand: bool) -> None:
+        super().__init__()
+        self.mean, self.variance, self.by_hand = pyg.SimpleConv("mean"), pyg.SimpleConv("var"), by_hand
+
+    def forward(self, x, edge_index):
+        x = x + 3000.0
+        if not self.by_hand:
+            return self.variance(x, edge_index)
+        mean = self.mean(x, edge_index)
+        return self.mean(x * x, edge_index) - mean * mean
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_module_that_rounds_more_than_its_model_is_imported(by_hand):
+    model = Model.from_pyg(FarFromZero(by_hand=by_hand), in_channels=WIDTH)
+    assert model.width(model.output) == WIDTH

@@ -12,7 +12,7 @@ from livegnn.errors import ModelError
 from livegnn.importers.arguments import Found, find_arguments
 from livegnn.importers.assembly import Assembled, assemble
 from livegnn.importers.check import check_import
-from livegnn.importers.copying import keeping_random
+from livegnn.importers.copying import copy_module, keeping_random
 from livegnn.importers.declared import Declared, check_takes_relations, with_relations
 from livegnn.importers.export import call_with, export_module, inputs_of, ordinary, unwrap
 from livegnn.importers.failures import line_of
@@ -140,12 +140,20 @@ class Reading:
             columns=made.columns,
             relations=self.relations,
             output=(made.output, made.row_axis),
+            widely=self.results_widely,
         )
         return made.model
 
     def results(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """The module's results by name, called with these tensors."""
-        flat, spec = pytree.tree_flatten(self.call(self.module, tensors))
+        return self.results_of(self.module, tensors)
+
+    def results_widely(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The same in float64, for tensors in float64."""
+        return self.results_of(copy_module(self.module).double(), tensors)
+
+    def results_of(self, module: nn.Module, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        flat, spec = pytree.tree_flatten(self.call(module, tensors))
         return dict(zip(name_results(spec), flat, strict=True))
 
     def assemble(self, module: nn.Module, cuts: Cuts | None) -> Assembled:
