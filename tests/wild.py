@@ -457,11 +457,11 @@ def main() -> int:
     for number in (*range(options.first, options.first + options.cases), *steep):
         try:
             case = Case(number)
+            found = case.run()
         except ModelError as error:  # the importer itself compares, in float32
             refused.append(number)
             print(f"case {number}: not imported: {error}", flush=True)
             continue
-        found = case.run()
         judged[case.kind] += 1
         worst[case.kind] = max(worst[case.kind], found.part)
         if not found.ok:
