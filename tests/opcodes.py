@@ -1,13 +1,23 @@
 """Exceptions from outside, between any two opcodes: what a signal's handler, Ctrl-C or a time limit does."""
 
+import faulthandler
 import re
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 import livegnn
+from gate import EXPLORING, draws
+from livegnn.errors import InputError
+from waiting import PATIENCE
+
+_NEVER = 10**9  # an opcode that no call comes to
 
 
 class Interrupt(BaseException):
@@ -50,3 +60,54 @@ def interrupted(call: Callable[[], object], at: int) -> tuple[BaseException | No
     finally:
         sys.settrace(before)
     return None, seen
+
+
+def places(rng: np.random.Generator, opcodes: int, gate: int = 60) -> list[int]:
+    """The opcodes to interrupt: all of them, or some."""
+    if EXPLORING:
+        return list(range(opcodes))
+    return sorted(rng.choice(opcodes, min(opcodes, draws(gate, 0)), replace=False).tolist())
+
+
+def interrupt(call: Callable[[], object], at: int) -> BaseException | None:
+    """The exception, with all that it keeps alive; None if the call has less opcodes, and was not refused."""
+    raised, opcodes = interrupted(call, at)
+    if raised is not None and not isinstance(raised, (Interrupt, InputError)):
+        raise raised
+    assert raised is not None or opcodes <= at
+    return raised
+
+
+def count_opcodes(call: Callable[[], object]) -> int:
+    """How many opcodes a call has; it was called before, so what is made once is there."""
+    raised, opcodes = interrupted(call, _NEVER)
+    assert raised is None or isinstance(raised, InputError)
+    return opcodes
+
+
+class Lock(Protocol):
+    def acquire(self, blocking: bool = ...) -> bool: ...
+    def release(self) -> None: ...
+
+
+def is_free(lock: Lock) -> bool:
+    """Whether another thread can have it."""
+    got: list[bool] = []
+
+    def take() -> None:
+        got.append(lock.acquire(blocking=False))
+        if got[0]:
+            lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    return got[0]
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """A test that waits for a lock that is kept says where, and ends the process."""
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()

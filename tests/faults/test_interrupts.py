@@ -5,104 +5,46 @@ call works, and log and checkpoint agree. One world goes through all interrupts 
 sees the batches that were applied and is never interrupted.
 """
 
-import faulthandler
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 
 import numpy as np
 import pytest
 
 import livegnn as lg
-from gate import EXPLORING, draws
+from gate import draws, some
 from histograms import DegreeHistogram
+from interrupted_loop import LIVES, Served, batch, flat, make_timed, refused, small, stored
 from livegnn.errors import InputError
-from livegnn.expiry import ExpiryPolicy
 from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import CheckpointPolicy, Runtime, restore
-from livegnn.runtime.recovery import ViewFactory
-from livegnn.types import State
-from opcodes import Interrupt, interrupted
-from streams import WIDTH, make_arrays, make_model
-from waiting import PATIENCE
+from opcodes import count_opcodes, interrupt, is_free, places, watched
+from streams import WIDTH, make_model
 
-LIVES = 1e6
-NEVER = 10**9  # an opcode that no call comes to
+PROGRAM = Path(__file__).parents[1] / "interrupted_loop.py"
 
 
 @pytest.fixture(autouse=True)
-def watched() -> Iterator[None]:
-    """A test that waits for a lock that is kept says where, and ends the process."""
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
-
-
-def places(rng: np.random.Generator, opcodes: int) -> list[int]:
-    """The opcodes to interrupt: all of them, or some."""
-    if EXPLORING:
-        return list(range(opcodes))
-    return sorted(rng.choice(opcodes, min(opcodes, draws(60, 0)), replace=False).tolist())
-
-
-def make_timed() -> lg.Graph:
-    arrays = make_arrays()
-    return lg.Graph.from_edges(**arrays, time=np.linspace(0, 100, len(arrays["src"])), time_to_live=LIVES)
-
-
-def batch(number: int) -> lg.Events:
-    """A node that comes, edges of it, features, and a node that goes: it depends on its number alone."""
-    rng = np.random.default_rng(number)
-    new, old = 1000 + number, 10 + number % 20
-    events = lg.Events()
-    if number % 2:
-        events.remove_nodes([old]).add_nodes([old], rng.normal(size=(1, WIDTH)))
-    events.add_nodes([new], rng.normal(size=(1, WIDTH)))
-    events.add_edges([new, 3], [5, new], weight=[1.5, 0.5], time=[200.0 + number] * 2)
-    return events.set_features([number % 40], rng.normal(size=(1, WIDTH)))
-
-
-def small(number: int) -> lg.Events:
-    """A batch that comes after; its edge is as old as what the next expiry removes."""
-    events = lg.Events().set_features([number % 40], np.full((1, WIDTH), number % 7))
-    events.add_edges([number % 40], [(7 * number + 3) % 40], weight=[1.0], time=[number + 0.5])
-    return events.remove_nodes([5000]) if number % 2 else events.add_nodes([5000], np.ones((1, WIDTH)))
-
-
-def refused(number: int) -> lg.Events:
-    return batch(number).set_features([999_999], np.zeros((1, WIDTH)))
-
-
-class Lock(Protocol):
-    def acquire(self, blocking: bool = ...) -> bool: ...
-    def release(self) -> None: ...
-
-
-def is_free(lock: Lock) -> bool:
-    """Whether another thread can have it."""
-    got: list[bool] = []
-
-    def take() -> None:
-        got.append(lock.acquire(blocking=False))
-        if got[0]:
-            lock.release()
-
-    thread = threading.Thread(target=take)
-    thread.start()
-    thread.join()
-    return got[0]
+def ends() -> Iterator[None]:
+    with watched():
+        yield
 
 
 class World:
     """A graph with views in Python and in C++, and what its callbacks were told."""
 
-    def __init__(self) -> None:
-        self.graph = make_timed()
-        self.engine = lg.Engine(self.graph, make_model(), threads=1, history=50)
+    def __init__(self, kind: str) -> None:
+        self.keyed = kind == "keyed"
+        self.graph = make_timed(keyed=self.keyed)
+        mode: Literal["eager", "lazy"] = "lazy" if kind == "lazy" else "eager"
+        self.engine = lg.Engine(self.graph, make_model(), threads=1, history=50, mode=mode)
         self.degrees = DegreeHistogram(self.graph)
         self.told: list[int] = []
         self.committed: list[int] = []
@@ -126,12 +68,6 @@ class World:
         return shown
 
 
-def flat(states: dict[str, State]) -> dict[str, bytes]:
-    return {
-        f"{of}/{name}": array.tobytes() for of, one in states.items() for name, array in one.arrays.items()
-    }
-
-
 def assert_same(world: World, twin: World, where: str) -> None:
     got, expected = world.shows(), twin.shows()
     assert got.keys() == expected.keys()
@@ -139,49 +75,28 @@ def assert_same(world: World, twin: World, where: str) -> None:
     assert (world.graph.seq, world.engine.epoch) == (twin.graph.seq, twin.engine.epoch), where
 
 
-def stored(events: lg.Events) -> lg.Events:
-    """Events as a log gives them back: neighbours of one kind are joined."""
-    return lg.Events.from_bytes(lg.Events.concatenate([events]).to_bytes())
-
-
-def interrupt(call: Callable[[], object], at: int) -> BaseException | None:
-    """The exception, with all that it keeps alive; None if the call has less opcodes, and was not refused."""
-    raised, opcodes = interrupted(call, at)
-    if raised is not None and not isinstance(raised, (Interrupt, InputError)):
-        raise raised
-    assert raised is not None or opcodes <= at
-    return raised
-
-
-def count_opcodes(call: Callable[[], object]) -> int:
-    """How many opcodes a call has; it was called before, so what is made once is there."""
-    raised, opcodes = interrupted(call, NEVER)
-    assert raised is None or isinstance(raised, InputError)
-    return opcodes
-
-
 KINDS = {
     "batch": (batch, lambda world, events: world.apply(events)),
     "refused": (refused, lambda world, events: world.apply(events)),
-    "expiry": (lambda number: number, lambda world, number: world.expire(LIVES + number)),
+    "expiry": (lambda number, keyed: number + 1, lambda world, number: world.expire(LIVES + number)),
 }
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize(("kind", "of"), some(product(KINDS, ("eager", "lazy", "keyed"))))
 def test_a_batch_is_whole_or_absent_and_its_number_and_callbacks_say_which(
-    rng: np.random.Generator, kind: str
+    rng: np.random.Generator, kind: str, of: str
 ) -> None:
-    world, twin = World(), World()
+    world, twin, probe = World(of), World(of), World(of)
     make, apply = KINDS[kind]
-    probe, first, second = World(), make(0), make(1)
+    first, second = make(0, world.keyed), make(1, world.keyed)
     with suppress(InputError):
         apply(probe, first)
     opcodes = count_opcodes(lambda: apply(probe, second))
     assert opcodes > 200
     for number, at in enumerate(places(rng, opcodes)):
-        events, before = make(number), world.graph.seq
+        events, before = make(number, world.keyed), world.graph.seq
         kept = interrupt(partial(apply, world, events), at)
-        where = f"{kind} {number}, interrupted {kept!r}"
+        where = f"{kind} {number} of {of}, interrupted {kept!r}"
         assert kind == "refused" or not isinstance(kept, InputError), where
         assert is_free(world.graph.writer), where
         if world.graph.seq != before:
@@ -239,74 +154,6 @@ def test_an_append_is_whole_or_absent_and_its_repeat_is_the_same_entry(
     log.close()
 
 
-FACTORIES: dict[str, ViewFactory] = {
-    "engine": lg.Engine.factory(make_model(), threads=1),
-    "degrees": DegreeHistogram,
-}
-
-
-class Served:
-    """A runtime with checkpoints, whose step is interrupted, and what its subscribers were told."""
-
-    def __init__(self, folder: Path, *, expires: bool = False, every: int = 20) -> None:
-        self.folder = folder
-        folder.mkdir(exist_ok=True)
-        self.log = SqliteLog(folder / "log.db")
-        self.time = LIVES
-        graph, views = restore(FACTORIES, make_timed, directory=folder / "checkpoints", log=self.log)
-        self.runtime = Runtime(
-            self.log,
-            graph,
-            *views.values(),
-            checkpoints=CheckpointPolicy(folder / "checkpoints", every_events=every, trim_log=False),
-            expiry=ExpiryPolicy(1e-9, now=lambda: self.time, ask_from=1_000) if expires else None,
-        )
-        self.told: list[int] = []
-        self.heard: list[int] = []
-        self.runtime.subscribe(lambda change: self.told.append(change.seq))
-        self.runtime.engine.subscribe(lambda update: self.heard.append(update.seq))
-
-    def assert_agrees(self, where: str) -> None:
-        """Graph, log and callbacks say the same."""
-        ends = [one.seq for one in self.log.batches(0)]
-        refused = {one.seq for one in self.log.rejections()}
-        assert self.runtime.seq == self.runtime.graph.seq == (ends[-1] if ends else 0), where
-        assert self.told == ends, where
-        assert self.heard == [end for end in ends if end not in refused], where
-        assert is_free(self.runtime.graph.writer), where
-        assert is_free(self.runtime._becoming_visible), where
-
-    def drain(self) -> None:
-        while self.runtime.step() or self.runtime.waiting:
-            pass
-
-    def stop(self) -> dict[str, bytes]:
-        """What it shows at its end; the last checkpoint is of that."""
-        self.runtime.stop()
-        shown = self.shows(self.runtime)
-        self.log.close()
-        return shown
-
-    @staticmethod
-    def shows(runtime: Runtime) -> dict[str, bytes]:
-        degrees = runtime.views["degrees"]
-        assert isinstance(degrees, DegreeHistogram)
-        shown = flat({"graph": runtime.graph.state(), "engine": runtime.engine.state()})
-        return {**shown, "degrees": degrees.counts.tobytes()}
-
-    def assert_restored(self, shown: dict[str, bytes], where: str = "") -> None:
-        """A start from the checkpoint, and one from the whole log, show the same to the bit."""
-        for directory in (self.folder / "checkpoints", None):
-            log = SqliteLog(self.folder / "log.db")
-            graph, views = restore(FACTORIES, make_timed, directory=directory, log=log)
-            again = Runtime(log, graph, *views.values(), expiry=None)
-            assert again.seq == log.last_seq()
-            got = self.shows(again)
-            assert not [name for name in got if got[name] != shown[name]], (directory, where)
-            again.stop()
-            log.close()
-
-
 @pytest.mark.parametrize("what", ["batch", "refused", "expiry"])
 def test_a_step_is_whole_or_absent_and_log_and_checkpoint_agree(
     rng: np.random.Generator, tmp_path: Path, what: str
@@ -358,3 +205,18 @@ def test_a_stop_after_an_interrupted_step_writes_what_the_log_says(
         again = Served(tmp_path / str(number))
         again.drain()
         again.assert_restored(again.stop(), where)
+
+
+def test_signals_at_random_times_lose_nothing_and_double_nothing(
+    rng: np.random.Generator, tmp_path: Path
+) -> None:
+    rounds, seed = draws(40, 3000), int(rng.integers(2**31))
+    ran = subprocess.run(
+        [sys.executable, PROGRAM, tmp_path / "one", str(rounds), str(seed)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert ran.returncode == 0, (seed, ran.stderr)
+    assert ran.stdout.startswith(f"{rounds} interrupts, ")
