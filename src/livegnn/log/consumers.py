@@ -10,11 +10,14 @@ import fcntl
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from livegnn import _core
 from livegnn.errors import InputError, LogError
+from livegnn.interrupts import at_once
 from livegnn.log.location import beside
 from livegnn.log.mark import from_line, to_line
 
@@ -123,14 +126,20 @@ class Position:
 
     def write(self, seq: int) -> None:
         """Writes a position, which survives the death of the process."""
+        _core.settled(self._write, self._look, seq)
+
+    def _write(self, seq: int) -> None:
         os.pwrite(self._file, to_line(seq), 0)
         self.seq = seq
+
+    def _look(self) -> None:
+        """Takes what the file says: an interrupt may have come before that was noted."""
+        self.seq = _read(self._file, self._path)
 
     def close(self) -> None:
         """Lets another process take the name; again does nothing."""
         if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+            at_once(partial(os.close, self._file), partial(setattr, self, "_file", -1))
 
 
 def _open(path: Path) -> int:

@@ -6,8 +6,9 @@ append is acknowledged when the order that has it was written *and read back*, s
 the owner any more can acknowledge anything. A replay reads the same orders, and so the same entries.
 
 Threads: one follows the topics, proposes orders and wakes those who wait; one serves callbacks of the
-producer; one asks for new partitions. Locks: `_writing` for who writes control records other than orders,
-then `_state` for all fields; `_reading` for the reader of older events.
+producer; one asks for new partitions. Locks: `_closed` for who closes; `_writing` for who writes control
+records other than orders, then `_state` for all fields; `_reading` for the reader of older events. Clients
+take them by calls that no interrupt cuts.
 """
 
 import itertools
@@ -20,9 +21,11 @@ from typing import Final
 
 from confluent_kafka import KafkaError, TopicPartition
 
+from livegnn import _core
 from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
+from livegnn.interrupts import Background, Flag
 from livegnn.log import Appended, Batch, Entry, Origin, Rejection, Write
 from livegnn.log.arguments import check_entries, check_events, check_range, check_rejections
 from livegnn.log.directories import Directories
@@ -30,7 +33,7 @@ from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
 from livegnn.log.kafka.control import Control
 from livegnn.log.kafka.follower import Follower
-from livegnn.log.kafka.history import History, Order
+from livegnn.log.kafka.history import History, Order, Point
 from livegnn.log.kafka.message import encode as encode_message
 from livegnn.log.kafka.message import pack
 from livegnn.log.kafka.metadata import KafkaMetadata
@@ -76,15 +79,16 @@ class KafkaLog(KafkaMetadata):
         skim(self._connection, self._history, topics.control_end)
         self._owner = Owner(self._connection, self._history.owner)
         self._state = threading.Condition()
-        self._writing, self._reading = threading.Lock(), threading.Lock()
+        self._writing, self._reading, self._closed = threading.Lock(), threading.Lock(), threading.Lock()
         self._group = GroupCommit(self.append_all)
         self._failure: LogError | None = None
-        self._woken = self._closing = False
-        self._ended, self._recent, self._holding = threading.Event(), Recent(), False
+        self._woken = False
+        self._ended, self._recent = Flag(), Recent()
+        self._basing = _core.Section()  # in which nothing is proposed
         self._proposed: Order | None = None
         self._reader = Reader(self._connection, self._timeout)
         self._follower: Follower | None = None
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Background] = []
         self._producer = self._connection.producer(max(topics.largest, topics.largest_control))
         self._control = Control(self._connection, self._producer, self._state)
         self._sending = Sending(topic, topics.partitions, self._producer, self._state)
@@ -100,7 +104,8 @@ class KafkaLog(KafkaMetadata):
         skim(self._connection, self._history, topics.control_end)  # what another owner wrote until it ended
         self._history.check(topics, self._connection.name)
         self._control.epoch = self._history.epoch + 1
-        self._last, self._batch_end = self._history.seq, self._history.batch_ends[-1]
+        self._last = self._history.seq
+        self._batch_end: int | None = self._history.batch_ends[-1]  # None if an interrupt made it unknown
         self._key_clock = KeyClock(max((known.time for known in self._history.keys.values()), default=0))
         self._start(self._serve, "livegnn-kafka-producer")
         me = f"process {os.getpid()} on {socket.gethostname()}"
@@ -116,7 +121,7 @@ class KafkaLog(KafkaMetadata):
         self._start(partial(self._follower.watch, self._ended), "livegnn-kafka-partitions")
 
     def _start(self, run: Callable[[], None], name: str) -> None:
-        self._threads.append(threading.Thread(target=run, name=name, daemon=True))
+        self._threads.append(Background(run, name))
         self._threads[-1].start()
 
     # -- appending
@@ -162,7 +167,6 @@ class KafkaLog(KafkaMetadata):
                     sent.append(self._sending.send(value, positions))
                     if one_by_one:
                         self._wait_for(sent[-1:])
-            self._producer.poll(0)
         self._wait_for(sent)
         for one in sent:
             for position, outcome in zip(one.positions, one.outcomes or (), strict=True):
@@ -178,20 +182,21 @@ class KafkaLog(KafkaMetadata):
 
     def position(self, source: str, partition: int) -> int | None:
         """The last offset that was stored of a partition: go on after it. None if nothing was."""
-        with self._state:
-            reached = self._history.origins.get((source, partition))
+        reached = _core.holding(self._state, self._history.origins.get, (source, partition))
         return None if reached is None else reached.offset
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
         """Raises LogError if it does not come in time, or the log has failed."""
-        with self._state:
-            came = self._state.wait_for(
-                lambda: self._failed() is not None or self._closing or done(), self._timeout
-            )
-            if done():
-                return
-            if (failure := self._failed()) is not None:
-                raise failure
+        _core.holding(self._state, self._await, done)
+
+    def _await(self, done: Callable[[], bool]) -> None:
+        came = self._state.wait_for(
+            lambda: self._failed() is not None or self._ended.is_set() or done(), self._timeout
+        )
+        if done():
+            return
+        if (failure := self._failed()) is not None:
+            raise failure
         raise LogError(
             f"{self._connection.name} must answer within {self._timeout:g} seconds, got nothing: whether the "
             "broker has stored what it was sent is not known"
@@ -217,44 +222,47 @@ class KafkaLog(KafkaMetadata):
     ) -> Sequence[Write]:
         """What `entries` returns, as it was stored, which is faster to read where entries are small."""
         after, end = check_range(after, up_to, max_events)
-        with self._state:
-            if (failure := self._failed()) is not None:
-                raise failure
-            enough = end if max_events is None else min(end, after + max_events)
-            kept = self._recent.find(after, enough)
-            last = self._last
+        enough = end if max_events is None else min(end, after + max_events)
+        kept, last = _core.holding(self._state, self._find_recent, after, enough)
         if after >= min(last, end):
             return []
         if kept is not None and self._reader.reads:
-            with self._reading:
-                self._reader.close()  # a replay has come to its end
+            _core.holding(self._reading, self._reader.close)  # a replay has come to its end
         taken = kept if kept is not None else self._read(after, min(end, last), max_events)
         return select_writes(taken, after, end, max_events)
 
+    def _find_recent(self, after: int, up_to: int) -> tuple[Sequence[Taken] | None, int]:
+        """What is in memory, and the last event of the log. Needs `_state`."""
+        if (failure := self._failed()) is not None:
+            raise failure
+        return self._recent.find(after, up_to), self._last
+
+    def _find(self, seq: int) -> Sequence[Taken]:
+        """What has event `seq`; nothing if it was trimmed, or forgotten."""
+        kept = _core.holding(self._state, self._recent.find, seq - 1, seq)
+        if kept is not None:
+            return kept
+        known = _core.holding(self._state, self._history.point_before, seq - 1)
+        return [] if known is None else self._read(seq - 1, seq, None)
+
     def _read(self, after: int, up_to: int, max_events: int | None) -> Sequence[Taken]:
         """What is not in memory any more, from the broker."""
-        with self._state:
-            point = self._history.point_before(after)
+        point = _core.holding(self._state, self._history.point_before, after)
         if point is None or after < point.seq:
             raise LogError(
                 f"{self._connection.name} must hold the events after {after}, got those after "
                 f"{'none' if point is None else point.seq}: it was trimmed. Begin with a newer checkpoint"
             )
         enough = up_to if max_events is None else min(up_to, after + max_events)
-        with self._reading:
-            assert self._follower is not None
-            return self._reader.read(point, {**self._follower.lows, **self._lows}, after, enough)
+        assert self._follower is not None
+        lows = {**self._follower.lows, **self._lows}
+        return _core.holding(self._reading, self._reader.read, point, lows, after, enough)
 
     def entry(self, seq: int) -> Entry | None:
         """The entry whose last event is `seq`, None if there is none, or not any more."""
         if not 0 < seq <= self._last:
             return None
-        with self._state:
-            kept = self._recent.find(seq - 1, seq)
-            if kept is None and self._history.point_before(seq - 1) is None:
-                return None
-        taken = kept if kept is not None else self._read(seq - 1, seq, None)
-        for write in itertools.chain.from_iterable(one.writes for one in taken):
+        for write in itertools.chain.from_iterable(one.writes for one in self._find(seq)):
             if write.after < seq <= write.seq:
                 return write.entry(seq)
         return None
@@ -265,20 +273,19 @@ class KafkaLog(KafkaMetadata):
 
     def wait(self, after: int, timeout: float | None) -> bool:
         """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
-        with self._state:
-            self._state.wait_for(
-                lambda: self._last > after or self._woken or self._failed() is not None, timeout
-            )
-            self._woken = False
-            if (failure := self._failed()) is not None:
-                raise failure
-            return self._last > after
+        return _core.holding(self._state, self._wait, after, timeout)
+
+    def _wait(self, after: int, timeout: float | None) -> bool:
+        self._state.wait_for(lambda: self._last > after or self._woken or self._failed() is not None, timeout)
+        self._woken = False
+        if (failure := self._failed()) is not None:
+            raise failure
+        return self._last > after
 
     def wake(self) -> None:
         """Makes the `wait` that is going on, or else the next one, return."""
-        with self._state:
-            self._woken = True
-            self._state.notify_all()
+        self._woken = True
+        _core.holding(self._state, self._state.notify_all)
 
     # -- boundaries and metadata
 
@@ -290,17 +297,18 @@ class KafkaLog(KafkaMetadata):
         check_rejections(self._connection.name, batch, rejections)
         if (failure := self._failed()) is not None:
             raise failure
-        if batch.after != self._batch_end:
+        end, self._batch_end = self._batch_end, None
+        if batch.after != end:
             self._settle()  # the one before may have been interrupted before it was noted
-            self._batch_end = self._history.batch_ends[-1]
-        if batch.after != self._batch_end:
+            end = self._history.batch_ends[-1]
+        if batch.after != end:
             raise LogError(
-                f"{self._connection.name} must be continued after event {self._batch_end}, got a batch after "
+                f"{self._connection.name} must be continued after event {end}, got a batch after "
                 f"event {batch.after}"
             )
         said: JSON = [list(one) for one in rejections]
-        with self._writing:
-            self._control.write_later({"type": "batch", **batch._asdict(), "rejections": said}, self._timeout)
+        record: dict[str, JSON] = {"type": "batch", **batch._asdict(), "rejections": said}
+        _core.holding(self._writing, self._control.write_later, record, self._timeout)
         self._batch_end = batch.seq
 
     def probe(self) -> None:
@@ -312,21 +320,16 @@ class KafkaLog(KafkaMetadata):
         """A text for the history up to event `seq`, which no other history has."""
         if seq == 0:
             return ""
-        with self._state:
-            kept = self._recent.find(seq - 1, seq)
-        taken = kept if kept is not None else self._read(seq - 1, seq, None)
-        return next(
-            (digest_within(one, seq) for one in taken if one.order.after < seq <= one.order.seq), None
-        )
+        found = (one for one in self._find(seq) if one.order.after < seq <= one.order.seq)
+        return next((digest_within(one, seq) for one in found), None)
 
     def trim(self, up_to: int) -> int:
         """Deletes events up to the last base at or before event `up_to`; returns the last that is deleted.
 
         A base is written by each call, for a later one to trim to.
         """
-        with self._state:
-            bases = [base for base in self._history.bases if base.seq <= up_to]
-        self._write_base()
+        bases = [base for base in _core.holding(self._state, self._history.bases.copy) if base.seq <= up_to]
+        _core.holding(self._writing, _core.within, self._basing, self._write_base)
         if not bases:
             return 0
         base = bases[-1]
@@ -336,39 +339,37 @@ class KafkaLog(KafkaMetadata):
         with self._connection.errors("trim"):
             for future in admin.delete_records(places).values():
                 self._connection.result(future)
-        with self._state:
-            self._history.forget(base)
-            self._lows = {**self._lows, **base.positions}
+        forget = partial(self._forget_before, base)
+        _core.holding(self._state, _core.settled, forget, forget)
         return base.seq
+
+    def _forget_before(self, base: Point) -> None:
+        self._history.forget(base)
+        self._lows = {**self._lows, **base.positions}
 
     def _write_base(self) -> None:
         """Writes a base with all that was written before it: nothing else is written meanwhile."""
-        with self._writing:
-            self._holding = True
-            try:
-                self._wait_until(lambda: self._proposed is None)
-                self._settle()
-                with self._state:
-                    self._history.forget_keys(self._key_clock() - self._keep_keys)
-                    record = self._history.base()
-                self._control.write(record, self._timeout)
-            finally:
-                self._holding = False
+        self._wait_until(lambda: self._proposed is None)
+        self._settle()
+        self._control.write(_core.holding(self._state, self._make_base), self._timeout)
+
+    def _make_base(self) -> dict[str, JSON]:
+        self._history.forget_keys(self._key_clock() - self._keep_keys)
+        return self._history.base()
 
     def close(self) -> None:
         """Ends threads and connections, and lets another process own the log; again does nothing."""
-        with self._state:
-            if self._closing:
-                return
-            self._closing = True
-            self._ended.set()
-            self._state.notify_all()
+        _core.holding(self._closed, _core.settled, self._close, self._close)
+
+    def _close(self) -> None:
+        """Each step can be done again."""
+        self._ended.set()
+        _core.holding(self._state, self._state.notify_all)
         for thread in self._threads:
             thread.join()
         if self._follower is not None:
             self._follower.close()
-        with self._reading:
-            self._reader.close()
+        _core.holding(self._reading, self._reader.close)
         self.directories.release()
         self._owner.release()
 
@@ -377,7 +378,7 @@ class KafkaLog(KafkaMetadata):
     def _serve(self) -> None:
         """Serves callbacks of the producer, and tells the broker that the owner lives."""
         try:
-            while not self._closing:
+            while not self._ended.is_set():
                 self._producer.poll(_POLL_SECONDS)
                 self._owner.poll(0)
             self._producer.flush(5.0)
@@ -387,7 +388,7 @@ class KafkaLog(KafkaMetadata):
     def _follow(self) -> None:
         assert self._follower is not None
         try:
-            while not self._closing:
+            while not self._ended.is_set():
                 taken = self._follower.poll(_POLL_SECONDS, self._state)
                 with self._state:
                     for one in taken:
@@ -424,7 +425,7 @@ class KafkaLog(KafkaMetadata):
         """Writes an order of what came, if none is on its way."""
         assert self._follower is not None
         with self._state:
-            if self._holding or self._proposed is not None:
+            if self._basing.active or self._proposed is not None:
                 return
             now = self._key_clock()
             self._history.forget_keys(now - self._keep_keys)

@@ -3,14 +3,18 @@
 Thread safety: fields change under the lock of the log, which is notified when they do.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as KafkaMessage
 
+from livegnn import _core
 from livegnn.errors import LogError
+from livegnn.interrupts import at_once
 from livegnn.log.kafka.connection import Connection
 from livegnn.log.kafka.history import encode
 from livegnn.types import JSON
@@ -21,13 +25,15 @@ _MOST_ON_THEIR_WAY: Final = 4096  # records that nobody waits for
 class Control:
     """epoch: of the owner that writes. end: the offset after the last record that the broker acknowledged.
 
-    sent, answered: how many records the broker was sent, and how many of them it has answered, in the same
-    order. failed: what it refused of those that nobody waits for. lock: of the log.
+    unanswered: the numbers of the records that the broker was sent and has not answered. failed: what it
+    refused of those that nobody waits for. lock: of the log.
     """
 
     def __init__(self, connection: Connection, producer: Producer, lock: threading.Condition) -> None:
-        self.epoch = self.end = self.sent = self.answered = 0
+        self.epoch = self.end = 0
+        self.unanswered: set[int] = set()
         self.failed: LogError | None = None
+        self._numbers = itertools.count()
         self._connection, self._producer, self._lock = connection, producer, lock
 
     def write(self, record: Mapping[str, JSON], timeout: float) -> int:
@@ -35,15 +41,13 @@ class Control:
 
         Raises LogError.
         """
-        done = threading.Event()
         answer: list[KafkaError | int] = []
 
         def note(error: KafkaError | None, offset: int) -> None:
             answer.append(offset if error is None else error)
-            done.set()
 
         self.send(record, note)
-        if not done.wait(timeout):
+        if not _core.holding(self._lock, self._lock.wait_for, lambda: answer, timeout):
             raise LogError(f"{self._connection.name} must answer within {timeout:g} seconds, got nothing")
         if not isinstance(answer[0], int):
             raise LogError(f"cannot write to {self._connection.name}: {answer[0].str()}")
@@ -56,35 +60,34 @@ class Control:
             if error is not None:
                 self.failed = LogError(f"cannot write to {self._connection.name}: {error.str()}")
 
-        with self._lock:
-            self._lock.wait_for(
-                lambda: self.sent - self.answered < _MOST_ON_THEIR_WAY or self.failed, timeout
-            )
-            if self.failed is not None:
-                raise self.failed
+        def has_room() -> bool:
+            return len(self.unanswered) < _MOST_ON_THEIR_WAY or self.failed is not None
+
+        _core.holding(self._lock, self._lock.wait_for, has_room, timeout)
+        if self.failed is not None:
+            raise self.failed
         self.send(record, note)
 
     def send(self, record: Mapping[str, JSON], note: Callable[[KafkaError | None, int], None]) -> None:
-        """Writes a record; `note` is called with the lock held, with what became of it, and its offset."""
+        """Writes a record; `note` is called with the lock held, with what became of it, and its offset.
+
+        The thread that serves the producer calls it: no interrupt of another thread takes an answer away.
+        """
+        number = next(self._numbers)
 
         def delivered(error: KafkaError | None, message: KafkaMessage) -> None:
             offset = message.offset() or 0
             with self._lock:
-                self.answered += 1
+                self.unanswered.discard(number)
                 if error is None:
                     self.end = max(self.end, offset + 1)
                 note(error, offset)
                 self._lock.notify_all()
 
-        with self._lock:
-            self.sent += 1
-        try:
-            with self._connection.errors("write to"):
-                self._producer.produce(
-                    self._connection.control, encode(record, self.epoch), partition=0, on_delivery=delivered
-                )
-        except LogError:
-            with self._lock:
-                self.answered += 1
-            raise
-        self._producer.poll(0)
+        value = encode(record, self.epoch)
+        produce = partial(
+            self._producer.produce, self._connection.control, value, partition=0, on_delivery=delivered
+        )
+        with self._connection.errors("write to"):
+            # No interrupt comes between what was sent and the note that it was.
+            _core.holding(self._lock, at_once, produce, partial(self.unanswered.add, number))

@@ -5,7 +5,6 @@ see the same. Thread safety: none, but another thread may `watch`.
 """
 
 import hashlib
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import Message as KafkaMessage
 
 from livegnn.errors import FileFormatError, LogError
+from livegnn.interrupts import Flag
 from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.connection import Connection, passes
 from livegnn.log.kafka.history import ANEW, History, Order
@@ -57,7 +57,7 @@ class Follower:
         for messages in self._waiting.values():
             yield from messages
 
-    def watch(self, ended: threading.Event) -> None:
+    def watch(self, ended: Flag) -> None:
         """Asks which partitions there are, until `ended`; `poll` reads new ones from their beginning."""
         admin = self._connection.admin()  # a client of its own: the consumer's waits for who polls it
         while not ended.wait(_LOOK_EVERY_SECONDS):

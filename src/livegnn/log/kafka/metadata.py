@@ -7,6 +7,7 @@ until these were read back. Thread safety: every method may be called from any t
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from livegnn import _core
 from livegnn.arguments import whole
 from livegnn.errors import LogError
 from livegnn.log import BadMessage, Batch, Rejection
@@ -35,22 +36,22 @@ class KafkaMetadata:
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
         """Binds the log to what it belongs to, as `Log.bind` does. replace: whatever it was bound to."""
-        with self._state:
-            new = new_properties(self._connection.name, self._history.properties, properties, replace)
-        for name, value in new.items():
-            with self._writing:
-                self._control.write({"type": "property", "name": name, "value": value}, self._timeout)
+        for name, value in self._find_new(properties, replace).items():
+            record: dict[str, JSON] = {"type": "property", "name": name, "value": value}
+            _core.holding(self._writing, self._control.write, record, self._timeout)
         self._settle()
 
     def check_bound(self, properties: Mapping[str, str]) -> None:
         """Raises LogError if the log is bound to other values of some of `properties`."""
-        with self._state:
-            new_properties(self._connection.name, self._history.properties, properties, replace=False)
+        self._find_new(properties, replace=False)
+
+    def _find_new(self, properties: Mapping[str, str], replace: bool) -> Mapping[str, str]:
+        name, present = self._connection.name, self._history.properties
+        return _core.holding(self._state, new_properties, name, present, properties, replace)
 
     def bound(self) -> Mapping[str, str]:
         """What the log is bound to: properties by name."""
-        with self._state:
-            return dict(self._history.properties)
+        return _core.holding(self._state, dict, self._history.properties)
 
     def sync(self) -> None:
         """Returns when all recorded batches are durable too."""
@@ -59,8 +60,9 @@ class KafkaMetadata:
     def batches(self, after: int) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order."""
         self._settle()
-        with self._state:
-            batches, end = self._history.batches(after), self._history.batch_ends[-1]
+        batches, end = _core.holding(
+            self._state, lambda: (self._history.batches(after), self._history.batch_ends[-1])
+        )
         if batches is None:
             raise LogError(
                 f"{self._connection.name} must have a batch that ends at event {after}, got none of those up "
@@ -74,15 +76,14 @@ class KafkaMetadata:
         """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
         after, end = check_range(after, up_to)
         self._settle()
-        with self._state:
-            return [one for one in self._history.rejections if after < one.seq <= end][:most]
+        rejections = _core.holding(self._state, self._history.rejections.copy)
+        return [one for one in rejections if after < one.seq <= end][:most]
 
     def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
         """What `rejections` says, but for those that were forgotten."""
         after, _ = check_range(after, None)
         self._settle()
-        with self._state:
-            return self._history.listed(after)[:most]
+        return _core.holding(self._state, self._history.listed, after)[:most]
 
     def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
         """What could not be read, with `number` > `after`, in order, `most` of it.
@@ -90,8 +91,8 @@ class KafkaMetadata:
         From origins, and in the log's own topic, whose name is the source then. The newest 1,000 are kept.
         """
         after, most = check_range(after, most)
-        with self._state:
-            return self._history.bad_messages(self._connection.topic, after)[:most]
+        find = self._history.bad_messages
+        return _core.holding(self._state, find, self._connection.topic, after)[:most]
 
     def forget_rejections(self, up_to: int) -> int:
         """Refused entries up to event `up_to` are not listed any more, and forgotten when the log is trimmed.
@@ -118,19 +119,18 @@ class KafkaMetadata:
 
     def _forget(self, record: Mapping[str, JSON], count: Callable[[], int]) -> int:
         """Writes a record that forgets something; returns by how much that lowers `count`."""
-        with self._writing:
-            self._settle()
-            with self._state:
-                before = count()
-            self._control.write(record, self._timeout)
-            self._settle()
-            with self._state:
-                return before - count()
+        return _core.holding(self._writing, self._write_and_count, record, count)
+
+    def _write_and_count(self, record: Mapping[str, JSON], count: Callable[[], int]) -> int:
+        self._settle()
+        before = _core.holding(self._state, count)
+        self._control.write(record, self._timeout)
+        self._settle()
+        return before - _core.holding(self._state, count)
 
     def _settle(self) -> None:
         """Returns when what this process has written to the control topic so far was read back."""
-        sent = self._control.sent
-        self._wait_until(lambda: self._control.answered >= sent)
-        with self._state:
-            end = self._control.end
+        sent = _core.holding(self._state, self._control.unanswered.copy)
+        self._wait_until(lambda: sent.isdisjoint(self._control.unanswered))
+        end = self._control.end
         self._wait_until(lambda: self._history.next >= end)

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from livegnn import _core
 from livegnn.errors import LogError
 from livegnn.log.kafka.connection import Connection
 from livegnn.log.kafka.follower import Follower
@@ -34,7 +35,13 @@ class Reader:
         return self._follower is not None
 
     def read(self, point: Point, lows: Mapping[int, int], after: int, up_to: int) -> Sequence[Taken]:
-        """What was taken from event `after` to `up_to` at least. point: one before, to begin at."""
+        """What was taken from event `after` to `up_to` at least. point: one before, to begin at.
+
+        If it raises it forgets what was read: an interrupt may have lost a part of that.
+        """
+        return _core.settled(self._read, self.close, point, lows, after, up_to)
+
+    def _read(self, point: Point, lows: Mapping[int, int], after: int, up_to: int) -> Sequence[Taken]:
         known = self._follower is not None and self._follower.lows.keys() >= lows.keys()
         if self._follower is None or not known or not self._covers(after) or self._end < point.seq:
             self.close()
@@ -62,11 +69,11 @@ class Reader:
 
     def close(self) -> None:
         """Ends the connection, and forgets what was read; again does nothing."""
-        if self._follower is not None:
-            self._follower.close()
-        self._follower = None
+        follower, self._follower = self._follower, None
         self._taken.clear()
         self._end = 0
+        if follower is not None:
+            follower.close()
 
 
 def skim(connection: Connection, history: History, end: int) -> None:

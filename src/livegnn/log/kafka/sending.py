@@ -7,11 +7,13 @@ import itertools
 import os
 import threading
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as KafkaMessage
 
+from livegnn import _core
 from livegnn.errors import InputError
 from livegnn.log import Appended
 
@@ -52,15 +54,17 @@ class Sending:
                     one.error = error.str()
                     self._lock.notify_all()
 
-        with self._lock:
+        def produce() -> None:
             self._sent[number] = one
-        self._producer.produce(
-            self._topic,
-            value,
-            partition=at % self._partitions,
-            headers=[(HEADER, number)],
-            on_delivery=note,
-        )
+            self._producer.produce(
+                self._topic,
+                value,
+                partition=at % self._partitions,
+                headers=[(HEADER, number)],
+                on_delivery=note,
+            )
+
+        _core.settled(produce, partial(self._sent.pop, number, None))  # nobody waits for it then
         return one
 
     def answer(self, number: bytes, became: Sequence[Appended | InputError]) -> None:

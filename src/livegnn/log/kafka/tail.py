@@ -8,22 +8,24 @@ when all replicas have it: what a tail has seen stays, whoever owns the log next
 The position is a file, as that of a `SqliteTail`, and not an offset that a group commits: brokers forget the
 offsets of a group that is away for a week, and the name would count as a new one.
 
-Locks: `_reading`, for the consumers and what was read; one thread reads, and any may close.
+Locks: `_reading`, for the consumers and what was read; one thread reads, and any may close. An interrupt may
+lose what a consumer had fetched, so a read that raises drops the consumers, and the next begins anew.
 """
 
 import math
 import threading
 import time
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial, wraps
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from confluent_kafka import Consumer
 
+from livegnn import _core
 from livegnn.arguments import as_path, not_negative, whole
 from livegnn.errors import InputError, LogError
 from livegnn.log import AppliedBatch, Entry, Tail, Write
@@ -41,6 +43,25 @@ _POLL_SECONDS: Final = 0.1
 _STEP: Final = 10_000  # records, after which what is not needed is forgotten
 
 _Read = TypeVar("_Read")
+_Given = ParamSpec("_Given")
+
+
+def _reads(
+    method: "Callable[Concatenate[KafkaTail, _Given], _Read]",
+) -> "Callable[Concatenate[KafkaTail, _Given], _Read]":
+    """A method that has the consumers to itself, and lets go of them whatever comes from outside."""
+
+    @wraps(method)
+    def read(self: "KafkaTail", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Read:
+        if self._closed:
+            raise LogError(f"cannot follow {self._connection.name} any more: the tail was closed")
+        return method(self, *args, **kwargs)
+
+    @wraps(method)
+    def call(self: "KafkaTail", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Read:
+        return _core.holding(self._reading, read, self, *args, **kwargs)
+
+    return call
 
 
 class KafkaTail:
@@ -70,7 +91,7 @@ class KafkaTail:
             check_text(servers, "servers"), check_text(topic, "topic"), settings or {}
         )
         place, name = as_path(folder, "folder"), check_name(name)
-        self._closed = threading.Event()
+        self._closed = False
         self._reading = threading.Lock()
         self._taken: Sequence[Taken] = []
         self._reader = Reader(self._connection, self._timeout)
@@ -99,38 +120,38 @@ class KafkaTail:
         assert self._position.seq is not None
         return self._position.seq
 
+    @_reads
     def entries(self, max_events: int | None = None) -> Sequence[Entry]:
         """The acknowledged entries after `position`, as of `Tail.entries`."""
         most = _check_most(max_events)
-        with self._reads():
-            self._catch_up(self.position + most, batches=False)
-            writes = self._writes(self._history.seq, most)
-            return [entry for write in writes for entry in write.entries()]
+        self._catch_up(self.position + most, batches=False)
+        writes = self._writes(self._history.seq, most)
+        return [entry for write in writes for entry in write.entries()]
 
+    @_reads
     def batches(self, max_events: int | None = None) -> Sequence[AppliedBatch]:
         """The batches after `position` that the owner has applied, as of `Tail.batches`."""
         most = _check_most(max_events)
-        with self._reads():
-            self._catch_up(self.position + most, batches=True)
-            history = self._history
-            if history.batch_ends[-1] <= self.position:
-                return []
-            found = history.batches(self.position, most)  # each has an event or more
-            if found is None:
-                raise LogError(
-                    f"{self._connection.name} must have a batch that ends at event {self.position}, got one "
-                    f"that ends at event {history.batch_ends[0]}: begin after the end of a batch"
-                )
-            sizes = accumulate(batch.seq - batch.after for batch in found)
-            found = found[: max(1, sum(size <= most for size in sizes))]
-            writes = self._writes(found[-1].seq)
-            ends = [write.seq for write in writes]
-            applied = []
-            for batch in found:
-                within = writes[bisect_right(ends, batch.after) : bisect_left(ends, batch.seq) + 1]
-                parts = [part for write in within if (part := write.part(*batch)) is not None]
-                applied.append(AppliedBatch(batch, events_of(batch, parts, history.rejected(batch))))
-            return applied
+        self._catch_up(self.position + most, batches=True)
+        history = self._history
+        if history.batch_ends[-1] <= self.position:
+            return []
+        found = history.batches(self.position, most)  # each has an event or more
+        if found is None:
+            raise LogError(
+                f"{self._connection.name} must have a batch that ends at event {self.position}, got one "
+                f"that ends at event {history.batch_ends[0]}: begin after the end of a batch"
+            )
+        sizes = accumulate(batch.seq - batch.after for batch in found)
+        found = found[: max(1, sum(size <= most for size in sizes))]
+        writes = self._writes(found[-1].seq)
+        ends = [write.seq for write in writes]
+        applied = []
+        for batch in found:
+            within = writes[bisect_right(ends, batch.after) : bisect_left(ends, batch.seq) + 1]
+            parts = [part for write in within if (part := write.part(*batch)) is not None]
+            applied.append(AppliedBatch(batch, events_of(batch, parts, history.rejected(batch))))
+        return applied
 
     def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:
         """Blocks until `entries`, or `batches` if asked, has something; False after `timeout` seconds, or if
@@ -141,19 +162,23 @@ class KafkaTail:
         ends = (
             math.inf if timeout is None else time.monotonic() + not_negative(timeout, "timeout, in seconds,")
         )
-        while not self._closed.is_set():
-            with self._reading:
-                left = max(0.0, ends - time.monotonic())
-                if self._closed.is_set():
-                    break
-                if self._reached(batches) <= self.position:
-                    self._or_anew(partial(self._follow, min(_POLL_SECONDS, left)))
-                if self._reached(batches) > self.position:
-                    return True
+        while not self._closed:
+            left = max(0.0, ends - time.monotonic())
+            if _core.holding(self._reading, self._look, batches, min(_POLL_SECONDS, left)):
+                return True
             if not left:
                 break
         return False
 
+    def _look(self, batches: bool, timeout: float) -> bool:
+        """Whether there is something, within `timeout` seconds. Needs `_reading`."""
+        if self._closed:
+            return False
+        if self._control is None or self._reached(batches) <= self.position:
+            self._or_anew(partial(self._follow, timeout))
+        return self._reached(batches) > self.position
+
+    @_reads
     def commit(self, seq: int) -> None:
         """Notes that everything up to `seq`, the number of an entry, was dealt with, as of `Tail.commit`.
 
@@ -163,62 +188,55 @@ class KafkaTail:
         seq = whole(seq, "seq", 0, LARGEST_SEQ)
         if seq == self.position:
             return
-        with self._reads():
-            if seq > self.position:
-                self._catch_up(seq, batches=False)
-            writes = self._writes(seq) if self.position < seq <= self._history.seq else []
-            if not writes or writes[-1].seq != seq:
-                raise InputError(
-                    f"expected the number of an acknowledged entry after {self.position}, the present "
-                    f"position, got {seq}"
-                )
-            try:
-                self._position.write(seq)
-            except OSError as error:
-                raise LogError(
-                    f"cannot note the position {seq} in {self._connection.name}: {error}"
-                ) from error
-            self._history.release(seq)
+        if seq > self.position:
+            self._catch_up(seq, batches=False)
+        writes = self._writes(seq) if self.position < seq <= self._history.seq else []
+        if not writes or writes[-1].seq != seq:
+            raise InputError(
+                f"expected the number of an acknowledged entry after {self.position}, the present "
+                f"position, got {seq}"
+            )
+        try:
+            self._position.write(seq)
+        except OSError as error:
+            raise LogError(f"cannot note the position {seq} in {self._connection.name}: {error}") from error
+        self._history.release(seq)
 
+    @_reads
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, as of `Tail.digest`: of what was read last."""
-        with self._reads():
-            found = (one for one in self._taken if one.order.after < seq <= one.order.seq)
-            return "" if seq == 0 else next((digest_within(one, seq) for one in found), None)
+        found = (one for one in self._taken if one.order.after < seq <= one.order.seq)
+        return "" if seq == 0 else next((digest_within(one, seq) for one in found), None)
 
+    @_reads
     def check_bound(self, properties: Mapping[str, str]) -> None:
         """Raises LogError if the log is bound to other values of some of `properties`."""
-        with self._reads():
-            self._catch_up(self.position + 1, batches=True)  # all that was bound before what comes next
-            new_properties(self._connection.name, self._history.properties, properties, replace=False)
+        self._catch_up(self.position + 1, batches=True)  # all that was bound before what comes next
+        new_properties(self._connection.name, self._history.properties, properties, replace=False)
 
+    @_reads
     def bound(self) -> Mapping[str, str]:
         """What the log is bound to, as `check_bound` looks at it."""
-        with self._reads():
-            self._catch_up(self.position + 1, batches=True)
-            return dict(self._history.properties)
+        self._catch_up(self.position + 1, batches=True)
+        return dict(self._history.properties)
 
     def close(self) -> None:
         """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
-        self._closed.set()
-        with self._reading:
-            self._disconnect()
-            self._position.close()
+        self._closed = True
+        _core.holding(self._reading, _core.settled, self._close, self._close)
 
-    @contextmanager
-    def _reads(self) -> Iterator[None]:
-        with self._reading:
-            if self._closed.is_set():
-                raise LogError(f"cannot follow {self._connection.name} any more: the tail was closed")
-            yield
+    def _close(self) -> None:
+        """Can be done again."""
+        self._disconnect()
+        self._position.close()
 
     def _disconnect(self) -> None:
-        if self._control is not None:
-            self._control.close()
-        if self._asking is not None:
-            self._asking.close()
-        self._control = self._asking = None
-        self._reader.close()
+        """Drops the consumers, and what they have fetched; again does nothing."""
+        control, self._control = self._control, None
+        asking, self._asking = self._asking, None
+        for one in (control, asking, self._reader):
+            if one is not None:
+                one.close()
 
     def _open(self, topics: Topics, begin: int | None) -> int:
         """Reads the control topic from its beginning; returns after which event reading begins.
@@ -272,7 +290,7 @@ class KafkaTail:
             self._control.skim_to(self._end(), self._timeout)
             self._history.release(self.position)
 
-        if self._reached(batches) < enough:
+        if self._control is None or self._reached(batches) < enough:
             self._or_anew(read)
 
     def _end(self) -> int:
@@ -308,9 +326,9 @@ class KafkaTail:
         """What `read` returns; once more if it fails, with what the brokers hold now: some may be trimmed."""
         if self._control is not None:
             with suppress(LogError):
-                return read()
+                return _core.settled(read, self._disconnect)
         self._open(read_topics(self._connection), self.position)
-        return read()
+        return _core.settled(read, self._disconnect)
 
 
 def _check_most(max_events: int | None) -> int:
