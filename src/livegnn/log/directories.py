@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from livegnn import _core
 from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.log.owner import Owner
@@ -131,26 +132,28 @@ class OwnedDirectory:
         It may be called at any time: what somebody has removed is made again. Raises InputError if it belongs
         to another log, LogError if another process holds it, or if the log was closed; OSError.
         """
-        with self._directories.changing:
-            if self._directories.released:
-                raise LogError(f"the log at {self._directories.place} must be open, got one that is closed")
-            self._refuse_foreign()
-            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held = self._lock
-            if held is None or not held.is_at(self.directory / LOCK):
-                held = Owner(self.directory / LOCK, f"the directory of {self._what} {self.directory}")
-            try:
-                if self._refuse_foreign() is None:  # nobody else writes it now
-                    for left in self.directory.glob(f"{OWNER}.*.partial"):
-                        left.unlink(missing_ok=True)
-                    write_record(self.directory / OWNER, self._directories.record())
-            except BaseException:
-                if held is not self._lock:
-                    held.release()
-                raise
+        _core.holding(self._directories.changing, self._hold)
+
+    def _hold(self) -> None:
+        if self._directories.released:
+            raise LogError(f"the log at {self._directories.place} must be open, got one that is closed")
+        self._refuse_foreign()
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held = self._lock
+        if held is None or not held.is_at(self.directory / LOCK):
+            held = Owner(self.directory / LOCK, f"the directory of {self._what} {self.directory}")
+        try:
+            if self._refuse_foreign() is None:  # nobody else writes it now
+                for left in self.directory.glob(f"{OWNER}.*.partial"):
+                    left.unlink(missing_ok=True)
+                write_record(self.directory / OWNER, self._directories.record())
+        except BaseException:
             if held is not self._lock:
-                self.release()
-                self._lock = held
+                held.release()
+            raise
+        if held is not self._lock:
+            self.release()
+            self._lock = held
 
     def is_known(self) -> bool:
         """Whether something of this log, or of another, is there. Raises as `hold` for another."""
@@ -158,9 +161,9 @@ class OwnedDirectory:
 
     def release(self) -> None:
         """Lets another process hold it; again does nothing."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.release()
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = None
 
     def _refuse_foreign(self) -> Record | None:
         """What the directory says; raises InputError if it belongs to another log."""
@@ -193,25 +196,28 @@ class Directories:
 
         Raises LogError.
         """
-        with self.changing:
-            if self.identity is None:
-                self._log.bind({IDENTITY: secrets.token_hex(16)})
-            identity = self.identity
+        identity = _core.holding(self.changing, self._identify)
         if identity is None:
             raise LogError(f"the log at {self.place} must keep what it is bound to, got nothing back")
         return Record(identity, self.place)
 
+    def _identify(self) -> str | None:
+        if self.identity is None:
+            self._log.bind({IDENTITY: secrets.token_hex(16)})
+        return self.identity
+
     def own(self, directory: Path, what: str) -> OwnedDirectory:
         """A directory for `what`, which `hold` then makes the log's; the same object for the same place."""
-        with self.changing:
-            return self._owned.setdefault(os.path.realpath(directory), OwnedDirectory(self, directory, what))
+        return self._owned.setdefault(os.path.realpath(directory), OwnedDirectory(self, directory, what))
 
     def release(self) -> None:
         """Lets other processes hold all of them; again does nothing."""
-        with self.changing:
-            self.released = True
-            for owned in self._owned.values():
-                owned.release()
+        _core.holding(self.changing, self._release)
+
+    def _release(self) -> None:
+        self.released = True
+        for owned in list(self._owned.values()):
+            owned.release()
 
 
 def _checksum(content: Mapping[str, JSON]) -> int:

@@ -10,7 +10,10 @@ import os
 import re
 import zlib
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+from livegnn.interrupts import at_once
 
 _LINE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")  # the sequence number, and the CRC-32 of its digits
 
@@ -51,5 +54,4 @@ class Mark:
     def close(self) -> None:
         """Closes the file; again does nothing."""
         if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+            at_once(partial(os.close, self._file), partial(setattr, self, "_file", -1))

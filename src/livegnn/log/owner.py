@@ -3,9 +3,11 @@
 import fcntl
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from livegnn.errors import LogError
+from livegnn.interrupts import at_once
 
 
 class Owner:
@@ -54,5 +56,4 @@ class Owner:
     def release(self) -> None:
         """Lets another process own the log; again does nothing."""
         if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
+            at_once(partial(os.close, self._file), partial(setattr, self, "_file", -1))

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Final, ParamSpec, TypeAlias, TypeVar
 
@@ -335,7 +336,13 @@ class SqliteLog(SqliteReader):
 
         Raises LogError if the disk fails; nothing is lost, and the log is closed.
         """
-        with self._write, self._read, self._errors("close"), ExitStack() as opened:
+        with self._errors("close"):
+            both = partial(_core.holding, self._read, _core.settled, self._close, self._close)
+            _core.holding(self._write, both)
+
+    def _close(self) -> None:
+        """Can be done again."""
+        with ExitStack() as opened:
             opened.callback(self._owner.release)
             opened.callback(self.directories.release)
             opened.callback(self._mark.close)

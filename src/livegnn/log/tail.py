@@ -9,7 +9,6 @@ Locks: none of its own; one thread reads, and any may close.
 """
 
 import math
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,8 +16,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
+from livegnn import _core
 from livegnn.arguments import not_negative, whole
 from livegnn.errors import InputError, LogError
+from livegnn.interrupts import Flag
 from livegnn.log import AppliedBatch, Batch, Entry, Tail
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.batches import events_of
@@ -42,7 +43,7 @@ class SqliteTail:
 
     def __init__(self, path: Path | str, name: str, *, after: int | None = None) -> None:
         after = None if after is None else whole(after, "after", 0, LARGEST_SEQ)
-        self._closed = threading.Event()
+        self._closed = Flag()
         self._found = -math.inf  # when `wait` found something last
         with ExitStack() as opened:
             self._reader = SqliteReader(path)
@@ -162,6 +163,10 @@ class SqliteTail:
 
     def close(self) -> None:
         """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
+        _core.settled(self._close, self._close)
+
+    def _close(self) -> None:
+        """Can be done again."""
         self._closed.set()
         self._reader.close()
         self._position.close()
