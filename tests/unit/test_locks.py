@@ -240,7 +240,7 @@ NOT_CALLED = {
     },
     Engine: {
         "abandon", "close", "commit", "factory", "prepare", "prepare_fork", "publish", "retire",
-        "show_current", "update_of",
+        "read_current", "update_of",
     },
     Runtime: {"start", "step", "stop"},
     WhatIf: set[str](),

@@ -43,8 +43,8 @@ class Followers:
                 f"native of the view {view.name!r} must be None or a native view, got {kind_of(view.native)}"
             )
         self.refuse_within_batch()
-        self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
-        self._views.append(weakref.ref(view))
+        others = [ref for ref in self._views if ref() is not None and ref() is not view]
+        self._views = [*others, weakref.ref(view)]  # at once: no interrupt leaves it off
 
     def detach(self, view: View) -> None:
         """Takes a view off; does nothing if it is not attached."""

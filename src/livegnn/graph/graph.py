@@ -184,11 +184,13 @@ class Graph:
 
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
         """The changes that `events` would make, without making them. Raises what `apply` raises."""
-        with self.writer:
-            self.followers.refuse_within_batch()
-            if seq is not None:
-                check_seq(seq, self.seq)
-            return stage_batch(self, events, seq)
+        return _core.holding(self.writer, self._stage, events, seq)
+
+    def _stage(self, events: Events, seq: int | None) -> GraphDelta:
+        self.followers.refuse_within_batch()
+        if seq is not None:
+            check_seq(seq, self.seq)
+        return stage_batch(self, events, seq)
 
     def apply(
         self,
@@ -246,8 +248,7 @@ class Graph:
 
         Raises `InputError` if it is not a `View` of this graph, and while a batch is prepared or committed.
         """
-        with self.writer:
-            self.followers.attach(self, view)
+        _core.holding(self.writer, self.followers.attach, self, view)
 
     # -- reading it
     # ---------------------------------------------------------------------------------------------
@@ -360,8 +361,7 @@ class Graph:
 
     def snapshot(self) -> Snapshot:
         """The whole graph as plain arrays."""
-        with self.writer:
-            return take_snapshot(self)
+        return _core.holding(self.writer, take_snapshot, self)
 
     def memory(self) -> dict[str, int]:
         """Bytes of each part. `batches` and `samples` are working buffers, kept for the next batch or sample.

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from livegnn import _core
 from livegnn.errors import InputError
 from livegnn.types import NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
 
-    from livegnn import _core
     from livegnn.graph.graph import Graph
     from livegnn.types import IntArray
 
@@ -73,11 +73,14 @@ def auto_add_nodes(graph: "Graph", auto_add: AutoAdd) -> None:
     Types can be added to those of the graph's schema, and none changed or taken away: a replay of the graph's
     log adds the same nodes. Raises `InputError` for that, and for what `Schema` refuses.
     """
-    with graph.writer:
-        schema = replace(graph.schema, auto_add=auto_add)  # type: ignore[arg-type]
-        if any(schema.auto_add.get(name) != row for name, row in graph.schema.auto_add.items()):
-            raise InputError(
-                f"auto_add must keep what the graph was made with, {dict(graph.schema.auto_add)}, so that a "
-                f"replay adds the same nodes, got {auto_add!r}: only add types to it"
-            )
-        graph.schema = schema
+    _core.holding(graph.writer, _auto_add, graph, auto_add)
+
+
+def _auto_add(graph: "Graph", auto_add: AutoAdd) -> None:
+    schema = replace(graph.schema, auto_add=auto_add)  # type: ignore[arg-type]
+    if any(schema.auto_add.get(name) != row for name, row in graph.schema.auto_add.items()):
+        raise InputError(
+            f"auto_add must keep what the graph was made with, {dict(graph.schema.auto_add)}, so that a "
+            f"replay adds the same nodes, got {auto_add!r}: only add types to it"
+        )
+    graph.schema = schema

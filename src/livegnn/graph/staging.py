@@ -99,13 +99,16 @@ def stage_events(
 
 def find_refusal(graph: "Graph", events: "Events") -> InputError | None:
     """Why `Graph.apply` would refuse `events` now as it reads them, None if it would not; views may still."""
-    with graph.writer:
-        try:
-            _, pin = stage_events(graph, graph.with_types(events), refuse_parallel=False)
-        except InputError as error:
-            return error
-        pin.let_go()
-        return None
+    return _core.holding(graph.writer, _find_refusal, graph, events)
+
+
+def _find_refusal(graph: "Graph", events: "Events") -> InputError | None:
+    try:
+        _, pin = stage_events(graph, graph.with_types(events), refuse_parallel=False)
+    except InputError as error:
+        return error
+    pin.let_go()
+    return None
 
 
 def _meet(newcomers: Newcomers, stage: _core.Stage, chunk: Chunk, nodes: "IntArray") -> None:

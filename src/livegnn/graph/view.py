@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
+from livegnn import _core
 from livegnn.errors import FileFormatError
 from livegnn.types import DoubleArray, FloatArray, Ids, Keys, State
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Float64, Shaped, UInt32
 
-    from livegnn import _core
     from livegnn.graph.delta import GraphDelta
     from livegnn.graph.graph import Graph
 
@@ -84,10 +84,12 @@ class View:
         """The state for checkpoints. None: a checkpoint stores nothing, and each start builds the view from
         the graph.
         """
-        if self.native is None:
+        native = self.native
+        if native is None:
             return None
-        with self.graph.writer:
-            return State({"kind": self.name, "seq": self.seq}, self.native.save())
+        return _core.holding(
+            self.graph.writer, lambda: State({"kind": self.name, "seq": self.seq}, native.save())
+        )
 
     def _load(self, state: State | None) -> None:
         """Restores what `state` returned, in a constructor; the graph must be at the same event. Does nothing

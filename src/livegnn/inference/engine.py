@@ -2,12 +2,11 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 import numpy as np
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from livegnn.inference.explanation import Explanation
 
 _logger = logging.getLogger(__name__)
+_Read = TypeVar("_Read")
 
 _SAMPLE = "sample, a number of nodes,"
 
@@ -97,20 +97,28 @@ class Engine(View):
         self._subscribers: list[Callable[[Update], None]] = []
         self._last_work = (0, 0, 0, 0)
         self._memory = Measurement(graph.writer)
-        with graph.writer:
-            if eager_steps is not None:
-                self._lazy = self.native_engine.be_lazy(eager_steps)
-            if state is None:
-                self.native_engine.initialize()
-            elif isinstance(state, Engine):
-                take(self, state)
-            else:
-                restore(self, state)
-            graph.attach(self)
-            self._history = History(graph, options.history) if options.history else None
-            if self._history is not None:
-                graph.attach(self._history)
-            self._memory.take(self._measure)
+        self._history: History | None = None
+        _core.holding(graph.writer, _core.settled, self._begin, self._leave, eager_steps, state)
+
+    def _begin(self, eager_steps: int | None, state: "State | Engine | None") -> None:
+        if eager_steps is not None:
+            self._lazy = self.native_engine.be_lazy(eager_steps)
+        if state is None:
+            self.native_engine.initialize()
+        elif isinstance(state, Engine):
+            take(self, state)
+        else:
+            restore(self, state)
+        self.graph.attach(self)
+        if self.options.history:
+            self._history = History(self.graph, self.options.history)
+            self.graph.attach(self._history)
+        self._memory.take(self._measure)
+
+    def _leave(self) -> None:
+        """Follows the graph no more, after a constructor that raised: the exception may keep it alive."""
+        for view in filter(None, (self, self._history)):
+            self.graph.followers.detach(view)
 
     @classmethod
     def factory(
@@ -290,12 +298,16 @@ class Engine(View):
     def prepare_fork(self) -> None:
         self.native_engine.show_base()
 
-    @contextmanager
-    def show_current(self) -> Iterator[None]:
-        """No batch, and every row as it is now in the tables of a lazy engine too."""
-        with self.graph.writer:
+    def read_current(self, read: Callable[[], _Read]) -> _Read:
+        """What `read` returns when no batch runs, and the tables of a lazy engine too have each row as it is
+        now.
+        """
+
+        def shown() -> _Read:
             self._show_current_rows()
-            yield
+            return read()
+
+        return _core.holding(self.graph.writer, shown)
 
     def _show_current_rows(self) -> None:
         """Fills the tables of a lazy engine. The caller holds `Graph.writer` until it has read them."""
@@ -351,13 +363,16 @@ class Engine(View):
 
     def _rows(self, name: str) -> FloatArray:
         """All rows of an output or a layer, in the order of the graph's ids."""
-        with self.show_current():
+
+        def read() -> FloatArray:
             rows = (
                 self.native_engine.evaluate(self.plan.on_demand[name])
                 if name in self.plan.on_demand
                 else self.native_engine.read(self.plan.kept[name].index)
             )
             return rows[self.graph.native.indices(self.graph.node_type_index(self.model.node_type(name)))]
+
+        return self.read_current(read)
 
     def what_if(self, events: Events) -> WhatIf:
         """Predictions as they would be after `events`, which are not applied. Raises what `apply` raises."""
@@ -407,9 +422,7 @@ class Engine(View):
         if sample is not None:
             sample = whole(sample, _SAMPLE, 1)
         seed = whole(seed, "seed", 0)
-        with self.graph.writer:
-            snapshot = self.graph.snapshot()
-            got = self._rows(value)
+        snapshot, got = self.read_current(lambda: (self.graph.snapshot(), self._rows(value)))
         kept = scrub_all(self) if sample is None else self.scrubbed(sample, seed=seed)
         expected = reference.compute(self.model, snapshot)[value]
         rows = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from livegnn import _core
 from livegnn.arguments import one_id
 from livegnn.errors import TimeoutExpired
 from livegnn.events import Chunk
@@ -128,11 +129,13 @@ def _explain(
     graph: Graph, history: History, model: Model, id: int | str, since: int, deadline: float
 ) -> Explanation:
     name = model.node_type(model.output)
-    with graph.writer:
+
+    def take_cone() -> tuple[int, IntArray, Cone]:
         graph.indices_of(one_id(id), name)
-        batches = history.since(since)
-        seq, number_of_node = graph.seq, graph.to_numbers(id)
-        cone = Cone(graph, model, int(number_of_node[0]), batches)
+        batches, number = history.since(since), graph.to_numbers(id)
+        return graph.seq, number, Cone(graph, model, int(number[0]), batches)
+
+    seq, number_of_node, cone = _core.holding(graph.writer, take_cone)
     cone.go_back()
     shares: list[EventShare] = []
     before = now = cone.frame()

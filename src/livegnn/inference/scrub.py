@@ -4,6 +4,7 @@ channel by channel.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -54,14 +55,18 @@ def scrub_all(engine: "Engine") -> Scrubbed:
     """
     difference, not_finite, rows, first = 0.0, 0, 0, 0
     while True:
-        with engine.show_current():
-            graph = engine.graph
-            end = max(graph.native.capacity(index) for index in range(len(graph.schema.node_types)))
-            part = _compare(engine.native_engine, graph, engine.plan, _between(first, first + _PART))
+        part, end = engine.read_current(partial(_compare_part, engine, first))
         difference = max(difference, part.difference)
         not_finite, rows, first = not_finite + part.not_finite, rows + part.rows, first + _PART
         if first >= end:
             return Scrubbed(difference, not_finite, rows)
+
+
+def _compare_part(engine: "Engine", first: int) -> tuple[Scrubbed, int]:
+    """The rows of nodes from index `first` on, and how many indices there are."""
+    graph = engine.graph
+    end = max(graph.native.capacity(index) for index in range(len(graph.schema.node_types)))
+    return _compare(engine.native_engine, graph, engine.plan, _between(first, first + _PART)), end
 
 
 def _between(first: int, end: int) -> "Callable[[_Indices], _Indices]":

@@ -4,11 +4,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from livegnn import _core
 from livegnn.arguments import listed_ids
 from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
 from livegnn.inference.guard import refuse_lost
-from livegnn.types import FloatArray, Ids
+from livegnn.texts import Texts
+from livegnn.types import FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Shaped
@@ -45,15 +47,16 @@ class WhatIf:
         self._events = events
         self._epoch = -1
         self._prepared = self._engine.native_engine.new_prepared()
-        self._refresh()
+        _core.holding(engine.graph.writer, self._refresh)
 
     @property
     def changed(self) -> "Shaped[Ids, 'nodes']":
         """Ids of nodes whose prediction would change, including added nodes."""
-        with self._engine.graph.writer:
-            self._refresh()
-            indices = self._prepared.changed()
-            return self._ids(indices)
+        return _core.holding(self._engine.graph.writer, self._changed)
+
+    def _changed(self) -> Ids:
+        self._refresh()
+        return self._ids(self._prepared.changed())
 
     @property
     def num_changed(self) -> int:
@@ -65,9 +68,11 @@ class WhatIf:
     @property
     def affected(self) -> int:
         """The number of nodes whose predictions would be computed again."""
-        with self._engine.graph.writer:
-            self._refresh()
-            return self._prepared.affected
+        return _core.holding(self._engine.graph.writer, self._affected)
+
+    def _affected(self) -> int:
+        self._refresh()
+        return self._prepared.affected
 
     def predict(
         self, ids: "ArrayLike", *, output: str | None = None
@@ -77,38 +82,39 @@ class WhatIf:
         Raises `UnknownNodeError` for a node that would not be in the graph, and `InputError` if the model has
         no such output.
         """
-        graph = self._engine.graph
         position, name, _ = self._engine.outputs.find(output)
+        return _core.holding(self._engine.graph.writer, self._predict, listed_ids(ids), position, name)
+
+    def _predict(self, asked: "NDArray[np.generic] | Texts", position: int, name: NodeType) -> FloatArray:
+        graph = self._engine.graph
         node_type = graph.node_type_index(name)
-        with graph.writer:
-            self._refresh()
-            asked = listed_ids(ids)
-            numbers = graph.to_numbers(asked)
-            indices = graph.native.indices_of(node_type, numbers)
-            delta = self._delta.native
-            added = delta.added(node_type)
-            _Lookup(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
-            gone = (indices == 0xFFFFFFFF) | np.isin(indices, delta.removed_indices(node_type))
-            if gone.any():
-                raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
-            return self._engine.native_engine.predict_prepared(self._prepared, indices, position)
+        self._refresh()
+        numbers = graph.to_numbers(asked)
+        indices = graph.native.indices_of(node_type, numbers)
+        delta = self._delta.native
+        added = delta.added(node_type)
+        _Lookup(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
+        gone = (indices == 0xFFFFFFFF) | np.isin(indices, delta.removed_indices(node_type))
+        if gone.any():
+            raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
+        return self._engine.native_engine.predict_prepared(self._prepared, indices, position)
 
     def _refresh(self) -> None:
+        """Prepares the events if that was not done at this state of the graph. Needs `Graph.writer`."""
         engine = self._engine
-        with engine.graph.writer:
-            # A batch that was refused may have put the rows of a lazy engine away meanwhile.
-            engine.native_engine.show_current()
-            if self._epoch == engine.epoch:
-                return
-            staged = engine.graph.stage(self._events)
-            delta = staged.native
-            if not engine.native_engine.prepare(delta, self._prepared):
-                refuse_lost(engine.graph, engine.plan, delta, *self._prepared.lost())
-            self._delta = staged  # the prepared batch points into it: new features are not copied
-            added = delta.added(engine.output_type)
-            indices = delta.added_indices(engine.output_type)
-            self._added_ids = _Lookup(indices[added >= 0], added[added >= 0])
-            self._epoch = engine.epoch
+        # A batch that was refused may have put the rows of a lazy engine away meanwhile.
+        engine.native_engine.show_current()
+        if self._epoch == engine.epoch:
+            return
+        staged = engine.graph.stage(self._events)
+        delta = staged.native
+        if not engine.native_engine.prepare(delta, self._prepared):
+            refuse_lost(engine.graph, engine.plan, delta, *self._prepared.lost())
+        self._delta = staged  # the prepared batch points into it: new features are not copied
+        added = delta.added(engine.output_type)
+        indices = delta.added_indices(engine.output_type)
+        self._added_ids = _Lookup(indices[added >= 0], added[added >= 0])
+        self._epoch = engine.epoch
 
     def _ids(self, indices: "np.ndarray[tuple[int], np.dtype[np.uint32]]") -> Ids:
         graph = self._engine.graph
