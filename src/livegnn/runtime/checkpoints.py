@@ -27,6 +27,7 @@ from livegnn.arguments import above_zero, switch, whole
 from livegnn.atomic_file import name_partial, put_in_place, write_partial
 from livegnn.errors import InputError, LogError
 from livegnn.graph import Graph, View
+from livegnn.interrupts import Background
 from livegnn.log import Log, ReadableLog
 from livegnn.log.directories import OwnedDirectory
 from livegnn.runtime import child
@@ -153,7 +154,7 @@ class Checkpoints:
         self._last: Path | None = None
         self._unhashed = 0
         self._child: Child | None = None
-        self._waiting: threading.Thread | None = None
+        self._waiting: Background | None = None
 
     def until(self, seq: int) -> float | None:
         """Seconds until a checkpoint is due, 0 if it is, None if only an event can make it so."""
@@ -225,9 +226,7 @@ class Checkpoints:
             except OSError as error:
                 _logger.warning("the loop writes the checkpoint at event %d itself: %s", writing.seq, error)
                 return False
-        waiting = threading.Thread(
-            target=self._wait, args=(begun, writing), name="livegnn-checkpoint", daemon=True
-        )
+        waiting = Background(partial(self._wait, begun, writing), "livegnn-checkpoint")
         self._child, self._waiting = begun, waiting
         try:
             waiting.start()

@@ -6,9 +6,9 @@ Thread safety: `ask` may be called from any thread; the loop calls the rest.
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Final, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
+from livegnn import _core
 from livegnn.errors import InputError, LiveGNNError
 
 _Answer = TypeVar("_Answer")
@@ -19,14 +19,43 @@ _OWN_THREAD: Final = (
 _ENDED: Final = "expected a runtime whose loop runs, got one that has ended: nothing was changed"
 
 
+class _Errand(Generic[_Answer]):
+    """A function that is called once, and its answer or what it raised."""
+
+    def __init__(self, function: Callable[[], _Answer]) -> None:
+        self._function = function
+        self._answers: list[_Answer] = []
+        self.error: BaseException | None = None
+
+    @property
+    def done(self) -> bool:
+        return bool(self._answers) or self.error is not None
+
+    def run(self) -> None:
+        """Raises what is no `Exception`; who asked is told that the loop has ended."""
+        try:
+            self._answers.append(self._function())
+        except Exception as error:
+            self.error = error
+        except BaseException:
+            self.error = LiveGNNError(_ENDED)
+            raise
+
+    def answer(self) -> _Answer:
+        """What the function returned. Raises what it raised."""
+        if self.error is not None:
+            raise self.error
+        return self._answers[0]
+
+
 class Errands:
     """A chore of the loop: functions that wait to be called, each once."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         """wake: makes the loop look whether a chore is due."""
         self._wake = wake
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[Callable[[], object], Future[object]]] = deque()
+        self._changed = threading.Condition()
+        self._waiting: deque[_Errand[object]] = deque()
         self._thread: int | None = None
         self._ended = False
 
@@ -37,29 +66,30 @@ class Errands:
         has ended, and `InputError` within the loop's thread, which cannot wait for itself.
         """
         self.refuse_own_thread()
-        with self._lock:
-            if self._ended:
-                raise LiveGNNError(_ENDED)
-            here = self._thread is None
-            asked: Future[object] = Future()
-            if not here:
-                self._waiting.append((errand, asked))
-        if here:
-            return errand()
-        self._wake()
-        return cast("_Answer", asked.result())
+        asked = _Errand(errand)
+        if _core.holding(self._changed, self._wait_in_line, asked):
+            self._wake()
+            _core.holding(self._changed, self._changed.wait_for, lambda: asked.done)
+        else:
+            asked.run()
+        return asked.answer()
+
+    def _wait_in_line(self, asked: "_Errand[_Answer]") -> bool:
+        """Whether there is a loop that comes to it."""
+        if self._ended:
+            raise LiveGNNError(_ENDED)
+        if self._thread is not None:
+            self._waiting.append(asked)  # type: ignore[arg-type]  # nobody reads its answer as another one
+        return self._thread is not None
 
     def refuse_own_thread(self) -> None:
         """Raises `InputError` within the loop's thread, which cannot wait for itself."""
-        with self._lock:
-            own = self._thread == threading.get_ident()
-        if own:
+        if self._thread == threading.get_ident():
             raise InputError(_OWN_THREAD)
 
     def begin(self) -> None:
         """Says that from now on this thread calls `run`."""
-        with self._lock:
-            self._thread = threading.get_ident()
+        _core.holding(self._changed, setattr, self, "_thread", threading.get_ident())
 
     def until(self) -> float | None:
         """0 if an errand waits, else None."""
@@ -67,23 +97,19 @@ class Errands:
 
     def run(self) -> None:
         """Calls those that wait."""
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    return
-                errand, asked = self._waiting.popleft()
+        while self._waiting:
+            errand = self._waiting.popleft()  # by one thread alone
             try:
-                asked.set_result(errand())
-            except Exception as error:
-                asked.set_exception(error)
-            except BaseException:
-                asked.set_exception(LiveGNNError(_ENDED))
-                raise
+                errand.run()
+            finally:
+                _core.holding(self._changed, self._changed.notify_all)
 
     def end(self) -> None:
         """Refuses those that wait, and all that come."""
-        with self._lock:
-            self._ended = True
-            waiting, self._waiting = list(self._waiting), deque()
-        for _, asked in waiting:
-            asked.set_exception(LiveGNNError(_ENDED))
+        _core.holding(self._changed, self._end)
+
+    def _end(self) -> None:
+        self._ended = True
+        while self._waiting:
+            self._waiting.popleft().error = LiveGNNError(_ENDED)
+        self._changed.notify_all()

@@ -12,6 +12,7 @@ from livegnn.arguments import not_negative, switch, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Events
 from livegnn.graph import Graph
+from livegnn.interrupts import Background
 from livegnn.log import Appended, Log, Origin, Rejection
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import retry_key
@@ -52,7 +53,7 @@ class Intake:
         self._group = GroupCommit(self._log_all)
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
-        self._thread: threading.Thread | None = None
+        self._thread: Background | None = None
         self._ended = False
         self._failure: BaseException | None = None
         self._seq = graph.seq

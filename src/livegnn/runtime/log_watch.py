@@ -11,9 +11,12 @@ import logging
 import math
 import threading
 import time
+from functools import partial
 from typing import Final
 
+from livegnn import _core
 from livegnn.errors import LogError
+from livegnn.interrupts import Background, Flag
 from livegnn.log import Log
 
 FRESH_SECONDS: Final = 5.0
@@ -33,45 +36,53 @@ class LogWatch:
         self._lock = threading.Lock()
         self._failure: LogError | None = None
         self._written = -math.inf
-        self._probed: tuple[float, threading.Event] | None = None  # since when, and what says that it ended
+        self._probe: _Probe | None = None  # which is under way
 
     def note(self, failure: LogError | None) -> None:
         """Says what became of a write: why it failed, None if it did not."""
-        with self._lock:
-            before, self._failure = self._failure, failure
-            self._written = time.monotonic() if failure is None else self._written
+        before = _core.holding(self._lock, self._note, failure)
         if failure is not None and before is None:
             _logger.error("events are refused: %s", failure)
         elif failure is None and before is not None:
             _logger.warning("events are taken again: the log can be written to")
 
+    def _note(self, failure: LogError | None) -> LogError | None:
+        before, self._failure = self._failure, failure
+        self._written = time.monotonic() if failure is None else self._written
+        return before
+
     def find_reason(self) -> str | None:
         """Why the log takes no events, None if it does. Takes a second at most."""
-        ended = self._probe_if_due()
-        if ended is not None:
-            ended.wait(_WAIT_SECONDS)
-        with self._lock:
-            if self._failure is not None:
-                return str(self._failure)
-            if self._probed is None:
-                return None
-            since = time.monotonic() - self._probed[0]
-            if since >= _HANGS_SECONDS or self._written == -math.inf:
-                return f"a write to the log must end, got one that has not for {since:.0f} s"
+        probe = _core.holding(self._lock, self._probe_if_due)
+        if probe is not None:
+            probe.ended.wait(_WAIT_SECONDS)
+        return _core.holding(self._lock, self._explain)
+
+    def _explain(self) -> str | None:
+        if self._failure is not None:
+            return str(self._failure)
+        if self._probe is None:
+            return None
+        since = time.monotonic() - self._probe.began
+        if since >= _HANGS_SECONDS or self._written == -math.inf:
+            return f"a write to the log must end, got one that has not for {since:.0f} s"
         return None
 
-    def _probe_if_due(self) -> threading.Event | None:
-        """What says that the probe has ended which is under way, or was due; None if none is needed."""
-        with self._lock:
-            now = time.monotonic()
-            if self._probed is None:
-                if self._failure is None and now - self._written < FRESH_SECONDS:
-                    return None
-                self._probed = now, threading.Event()
-                threading.Thread(target=self._probe, name="livegnn-log-probe", daemon=True).start()
-            return self._probed[1]
+    def _probe_if_due(self) -> "_Probe | None":
+        """The probe which is under way, or was due; None if none is needed."""
+        now = time.monotonic()
+        if self._probe is None:
+            if self._failure is None and now - self._written < FRESH_SECONDS:
+                return None
+            # One that was interrupted before it began is not waited for.
+            _core.settled(self._begin, partial(setattr, self, "_probe", None), _Probe(now))
+        return self._probe
 
-    def _probe(self) -> None:
+    def _begin(self, probe: "_Probe") -> None:
+        self._probe = probe
+        Background(partial(self._run, probe), "livegnn-log-probe").start()
+
+    def _run(self, probe: "_Probe") -> None:
         try:
             self._log.probe()
         except LogError as error:
@@ -79,7 +90,16 @@ class LogWatch:
         else:
             self.note(None)
         finally:
-            with self._lock:
-                assert self._probed is not None
-                (_, ended), self._probed = self._probed, None
-            ended.set()
+            _core.holding(self._lock, self._end, probe)
+            probe.ended.set()
+
+    def _end(self, probe: "_Probe") -> None:
+        if self._probe is probe:
+            self._probe = None
+
+
+class _Probe:
+    """A write that was begun; ended: whether it has ended."""
+
+    def __init__(self, began: float) -> None:
+        self.began, self.ended = began, Flag()

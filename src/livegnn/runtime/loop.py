@@ -22,6 +22,7 @@ from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
 from livegnn.graph import Claim, Graph, GraphDelta, Transaction, View
+from livegnn.interrupts import Background, Flag
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
@@ -100,15 +101,15 @@ class Loop(Intake):
         self._stopping, self._spacing, self._began = False, 0.0, 0.0
         check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
-        self._retry = threading.Event()  # set by `stop`, so that nobody waits for space
+        self._retry = Flag()  # set by `stop`, so that nobody waits for space
         _check_reaches(log, graph)
         log.bind(schema_properties(graph.schema))
         since = graph.seq
         replay(log, graph)
         self.views.build(graph, build)
         self._seq = graph.seq
-        with graph.writer:
-            self._claim = graph.claim = Claim(self, self._becoming_visible)
+        self._claim = Claim(self, self._becoming_visible)
+        _core.holding(graph.writer, setattr, graph, "claim", self._claim)
         self._checkpoints = Checkpoints(
             checkpoints,
             log,
@@ -201,7 +202,7 @@ class Loop(Intake):
         """Runs the loop in a thread of its own until `stop`."""
         if self._thread is not None:
             raise LiveGNNError("a runtime can be started once: make another one")
-        self._thread = threading.Thread(target=self._run, name="livegnn-runtime", daemon=True)
+        self._thread = Background(self._run, "livegnn-runtime")
         self._thread.start()
 
     def stop(self) -> None:
@@ -220,9 +221,11 @@ class Loop(Intake):
         views, self._open_views = self._open_views, {}
         for view in views.values():
             view.close()
-        with self.graph.writer:
-            if self.graph.claim is self._claim:
-                self.graph.claim = None
+        _core.holding(self.graph.writer, self._give_up_claim)
+
+    def _give_up_claim(self) -> None:
+        if self.graph.claim is self._claim:
+            self.graph.claim = None
 
     @property
     def held_expiry(self) -> HeldExpiry | None:
@@ -242,8 +245,7 @@ class Loop(Intake):
         """
         function(question, "question", "nothing")
         _core.refuse_in_function()
-        with self._becoming_visible:
-            return self.graph.seq, question()
+        return _core.holding(self._becoming_visible, lambda: (self.graph.seq, question()))
 
     def step(self) -> bool:
         """Does one round of the loop without waiting; returns whether there were entries."""
@@ -317,9 +319,8 @@ class Loop(Intake):
 
     def _end(self) -> None:
         """Wakes those who wait for events that will never become visible."""
-        with self._visible:
-            self._ended = True
-            self._visible.notify_all()
+        self._ended = True
+        _core.holding(self._visible, self._visible.notify_all)
         self._errands.end()
         self._tell_end()
 

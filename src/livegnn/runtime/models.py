@@ -16,15 +16,17 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from types import NoneType
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from livegnn import _core
 from livegnn.errors import InputError, LiveGNNError, ViewMissingError
 from livegnn.graph import Graph, View
 from livegnn.graph.core import chosen_threads
 from livegnn.inference import Engine, EngineOptions, Mode
+from livegnn.interrupts import Background
 from livegnn.log import Log
 from livegnn.model import Model
 from livegnn.presampling import Predictor, SampledEngine, check_predictor, predictor_factory
@@ -123,7 +125,7 @@ class Models:
         errands: Errands,
         factories: dict[str, ViewFactory],
         *,
-        visible: AbstractContextManager[object],
+        visible: threading.RLock,
         read: Read,
         register: ModelRegister,
         on_switch: Callable[[Switch], None],
@@ -153,7 +155,7 @@ class Models:
         self._changing = threading.Lock()  # one switch or removal at a time
         self._digests: dict[str, str] = {}
         self._failed: dict[str, str] = {}
-        self._building: dict[str, threading.Thread] = {}
+        self._building: dict[str, Background] = {}
         self._copies: dict[str, Graph | int] = {}  # which catch up by the log, or the events of those to come
         self._given = frozenset(self.names).difference(register.names)
         for name in self.names:
@@ -206,8 +208,7 @@ class Models:
             )
         view = self._look_up(wanted)
         if view is None and isinstance(name, str):
-            with self._lock:
-                building, reason = name in self._building, self._failed.get(name)
+            building, reason = name in self._building, self._failed.get(name)
             view = self._look_up(name)  # it follows the graph before it counts as built
             if view is None and building:
                 raise ViewMissingError(
@@ -239,22 +240,24 @@ class Models:
 
     def states(self) -> tuple[ModelState, ...]:
         """All models: those that follow the graph, those that are being built, and those that failed."""
-        with self._lock:
-            following = {
-                name: ModelState(name, view.digest, "following", name == self.serving, None)
-                for name, view in self._views.items()
-                if isinstance(view, Predictor)
-            }
-            building = {
-                name: ModelState(name, self._digests[name], "building", False, None)
-                for name in self._building
-                if name not in following
-            }
-            failed = {
-                name: ModelState(name, self._digests[name], "failed", False, reason)
-                for name, reason in self._failed.items()
-                if name not in following and name not in building
-            }
+        return _core.holding(self._lock, self._list_states)
+
+    def _list_states(self) -> tuple[ModelState, ...]:
+        following = {
+            name: ModelState(name, view.digest, "following", name == self.serving, None)
+            for name, view in self._views.items()
+            if isinstance(view, Predictor)
+        }
+        building = {
+            name: ModelState(name, self._digests[name], "building", False, None)
+            for name in self._building
+            if name not in following
+        }
+        failed = {
+            name: ModelState(name, self._digests[name], "failed", False, reason)
+            for name, reason in self._failed.items()
+            if name not in following and name not in building
+        }
         return (*following.values(), *building.values(), *failed.values())
 
     def compare(
@@ -296,7 +299,6 @@ class Models:
         check_predictor(self._graph, model, options)
         if wait:
             self._errands.refuse_own_thread()
-        digest = model.digest
         failures: list[BaseException] = []
 
         def run() -> None:
@@ -309,25 +311,33 @@ class Models:
                 _logger.error("the model %r was not deployed: %s", name, error)
             finally:
                 with self._lock:
-                    del self._building[name]
+                    self._building.pop(name, None)
 
-        thread = threading.Thread(target=run, name=f"livegnn-deploy-{name}", daemon=True)
-        with self._lock:
-            if self._closing:
-                raise LiveGNNError("expected a runtime that runs, got one that has stopped")
-            if name in self._views or name in self._views.missing or name in self._building:
-                raise InputError(
-                    f"the name of a model must be free, got {name!r}, which is taken: choose another, or "
-                    "remove that one first"
-                )
-            self._failed.pop(name, None)
-            self._digests[name] = digest
-            self._building[name] = thread
-        thread.start()
+        thread = Background(run, f"livegnn-deploy-{name}")
+        _core.holding(self._lock, self._begin, name, model.digest, thread)
         if wait:
             thread.join()
             if failures:
                 raise failures[0]
+
+    def _begin(self, name: str, digest: str, thread: Background) -> None:
+        """Lets `thread` build a model; needs `_lock`."""
+        if self._closing:
+            raise LiveGNNError("expected a runtime that runs, got one that has stopped")
+        if name in self._views or name in self._views.missing or name in self._building:
+            raise InputError(
+                f"the name of a model must be free, got {name!r}, which is taken: choose another, or "
+                "remove that one first"
+            )
+        self._failed.pop(name, None)
+        self._digests[name] = digest
+        self._building[name] = thread
+        _core.settled(thread.start, partial(self._give_up, name, thread))
+
+    def _give_up(self, name: str, thread: Background) -> None:
+        """Forgets a model whose thread an interrupt has kept from beginning."""
+        if not thread.is_alive():
+            self._building.pop(name, None)
 
     def _build(self, name: str, model: Model, options: EngineOptions) -> None:
         if options.mode == "presampled":
@@ -335,8 +345,7 @@ class Models:
             return
         self._copies[name] = self._graph.seq
         try:
-            with self._graph.writer:
-                state = self._graph.state()
+            state = self._graph.state()
             self._copies[name] = copy = Graph.from_state(state)
             del state
             half = max(1, chosen_threads(options.threads) // 2)  # the loop has the others
@@ -406,8 +415,7 @@ class Models:
 
     def _detach(self, name: str) -> None:
         view = self._views[name]
-        with self._graph.writer:
-            self._graph.followers.detach(view)
+        _core.holding(self._graph.writer, self._graph.followers.detach, view)
         self._views.remove(name)
         self._factories.pop(name, None)
         view.retire()
@@ -418,14 +426,13 @@ class Models:
         The one that answered before goes on following, for `roll_back`. Raises `InputError` if there is no
         such model or it serves already.
         """
-        with self._changing:
-            engine = self._named(name)
-            if name == self.serving:
-                raise InputError(
-                    f"expected the name of a model that does not serve, got {name!r}, which does"
-                )
-            before = self.serving
-            return self._errands.ask(lambda: self._serve(engine, before))
+        return _core.holding(self._changing, self._switch, name)
+
+    def _switch(self, name: str) -> Switch:
+        engine = self._named(name)
+        if name == self.serving:
+            raise InputError(f"expected the name of a model that does not serve, got {name!r}, which does")
+        return self._errands.ask(partial(self._serve, engine, self.serving))
 
     def roll_back(self) -> Switch:
         """Lets the model answer that did before. Raises `InputError` if there is none any more."""
@@ -436,31 +443,34 @@ class Models:
     def _serve(self, engine: Predictor, before: str | None) -> Switch:
         name = engine.name
         self._register.serve(name, before)
-        with self._visible:
-            engine.guard(engine.options.non_finite == "refuse")
-            if (old := self.predictor) is not None:
-                old.guard(False)
-            self.serving, self.previous = name, before
-            switch = Switch(self._graph.seq, name, before)
+        switch = _core.holding(self._visible, self._answer_with, engine, before)
         _logger.info("the model %r serves in the place of %r from event %d on", name, before, switch.seq)
         self._on_switch(switch)
         return switch
+
+    def _answer_with(self, engine: Predictor, before: str | None) -> Switch:
+        engine.guard(engine.options.non_finite == "refuse")
+        if (old := self.predictor) is not None:
+            old.guard(False)
+        self.serving, self.previous = engine.name, before
+        return Switch(self._graph.seq, engine.name, before)
 
     def remove(self, name: str) -> None:
         """Takes a deployed model off the graph, or forgets one that failed.
 
         Raises `InputError` if there is no such model, if it serves, or if the runtime was made with it.
         """
-        with self._changing:
-            with self._lock:
-                if isinstance(name, str) and name in self._failed and name not in self._views:
-                    del self._failed[name]
-                    return
-            self._named(name)
-            if name == self.serving or name in self._given:
-                why = "serves: switch to another first" if name == self.serving else "was not deployed"
-                raise InputError(f"expected the name of a model that can go, got {name!r}, which {why}")
-            self._errands.ask(lambda: self._leave(name))
+        _core.holding(self._changing, self._remove, name)
+
+    def _remove(self, name: str) -> None:
+        if isinstance(name, str) and name in self._failed and name not in self._views:
+            _core.holding(self._lock, self._failed.pop, name)
+            return
+        self._named(name)
+        if name == self.serving or name in self._given:
+            why = "serves: switch to another first" if name == self.serving else "was not deployed"
+            raise InputError(f"expected the name of a model that can go, got {name!r}, which {why}")
+        self._errands.ask(lambda: self._leave(name))
 
     def is_dispensable(self, name: str) -> bool:
         """Whether the loop goes on without a view that fails: a deployed model that does not serve."""
@@ -470,16 +480,14 @@ class Models:
 
     def lose(self, name: str, reason: str) -> None:
         """Notes that a dispensable model has failed."""
-        with self._lock:
-            self._failed[name] = reason
-            if self.previous == name:
-                self.previous = None
+        _core.holding(self._lock, self._failed.update, {name: reason})
+        if self.previous == name:
+            self.previous = None
 
     def close(self) -> None:
         """Ends what is being built, when it has come to its next step."""
-        with self._lock:
-            self._closing = True
-            building = list(self._building.values())
+        self._closing = True
+        building = _core.holding(self._lock, list, self._building.values())
         for thread in building:
             thread.join()
 

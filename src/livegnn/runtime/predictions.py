@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from livegnn import _core
 from livegnn.arguments import function
 from livegnn.errors import InputError
 from livegnn.events import Events
@@ -224,13 +225,15 @@ class Runtime(Loop):
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node.
         """
-        if not self._becoming_visible.acquire(blocking=False):
-            return None
-        try:
+        found: list[Prediction] = []
+
+        def predict() -> None:
             values = self.models.find(model).predict_at_once(ids, output=output)
-            return None if values is None else Prediction(self.graph.seq, values)
-        finally:
-            self._becoming_visible.release()
+            if values is not None:
+                found.append(Prediction(self.graph.seq, values))
+
+        _core.if_free(self._becoming_visible, predict)
+        return found[0] if found else None
 
     def what_if(
         self,
@@ -247,11 +250,14 @@ class Runtime(Loop):
         InputError.
         """
         self.check(events)
-        with self.graph.writer:
+
+        def suppose() -> SupposedPrediction:
             answer = self.models.find_engine(model).what_if(events)
             count = answer.num_changed
             changed = answer.changed if lists(count) else _NO_IDS
             return SupposedPrediction(self.graph.seq, answer.predict(ids, output=output), changed, count)
+
+        return _core.holding(self.graph.writer, suppose)
 
     def subscribe(
         self,
@@ -274,23 +280,24 @@ class Runtime(Loop):
             function(on_end, "on_end", "nothing")
         if on_switch is not None:
             function(on_switch, "on_switch", "a Switch")
-        with self._visible:
-            self._subscribers.append(callback)
+
+        def add() -> None:
             if on_switch is not None:
                 self._at_switch.append(on_switch)
             if on_end is not None:
                 self._at_end.append(on_end)
+            self._subscribers.append(callback)
 
-        def unsubscribe() -> None:
-            with self._visible:
-                if callback in self._subscribers:
-                    self._subscribers.remove(callback)
-                if on_end in self._at_end:
-                    self._at_end.remove(on_end)
-                if on_switch in self._at_switch:
-                    self._at_switch.remove(on_switch)
+        def remove() -> None:
+            if callback in self._subscribers:
+                self._subscribers.remove(callback)
+            if on_end in self._at_end:
+                self._at_end.remove(on_end)
+            if on_switch in self._at_switch:
+                self._at_switch.remove(on_switch)
 
-        return unsubscribe
+        _core.holding(self._visible, add)
+        return lambda: _core.holding(self._visible, remove)
 
     def _view_changed(self, name: str, view: View | None) -> None:
         if name == self.models.serving and self.scrub is not None:
@@ -313,8 +320,7 @@ class Runtime(Loop):
     def _switched(self, switch: Switch) -> None:
         if self.scrub is not None:
             self.scrub.follow(self.models.engine)
-        with self._visible:
-            callbacks = list(self._at_switch)
+        callbacks = _core.holding(self._visible, self._at_switch.copy)
         for callback in callbacks:
             try:
                 callback(switch)
@@ -365,8 +371,7 @@ class Runtime(Loop):
         return Change(update.seq, ids, predictions, update.affected, seconds, removed)
 
     def _tell_end(self) -> None:
-        with self._visible:
-            callbacks, self._at_end = self._at_end, []
+        callbacks, self._at_end = self._at_end, []
         for callback in callbacks:
             try:
                 callback()

@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Callable
 
+from livegnn import _core
+
 
 class SteadyClock:
     """What `clock` says, but never less than before: where it goes back, time goes on from there.
@@ -16,7 +18,9 @@ class SteadyClock:
         self._last = self._now = clock()
 
     def __call__(self) -> float:
-        with self._lock:
-            last, self._last = self._last, self._clock()
-            self._now += max(0.0, self._last - last)
-            return self._now
+        return _core.holding(self._lock, self._read)
+
+    def _read(self) -> float:
+        last, self._last = self._last, self._clock()
+        self._now += max(0.0, self._last - last)
+        return self._now
