@@ -29,10 +29,10 @@ _OTHERS = re.compile(r"/(contextlib|threading)\.py$|^<string>$")
 """What contexts and locks are made of, and a user's view."""
 
 
-def interrupted(call: Callable[[], object], at: int) -> tuple[BaseException | None, int]:
-    """Raises `Interrupt` before opcode `at` of a call, counted from 0 over our functions that it comes to.
+def _trace(call: Callable[[], object], visit: Callable[[FrameType, int], None]) -> BaseException | None:
+    """Calls `visit` before each opcode of a call, counted from 0 over our functions that it comes to.
 
-    Returns what the call raised, with every frame that this keeps, and how many opcodes there were.
+    Returns what the call raised, with every frame that this keeps.
     """
     seen = 0
     counted: dict[str, bool] = {}
@@ -46,9 +46,8 @@ def interrupted(call: Callable[[], object], at: int) -> tuple[BaseException | No
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
-            if seen == at:
-                raise Interrupt(f"before opcode {at}, in {frame.f_code.co_qualname}:{frame.f_lineno}")
-            seen += 1
+            at, seen = seen, seen + 1
+            visit(frame, at)
         return trace
 
     before = sys.gettrace()
@@ -56,10 +55,39 @@ def interrupted(call: Callable[[], object], at: int) -> tuple[BaseException | No
     try:
         call()
     except BaseException as error:
-        return error, seen
+        return error
     finally:
         sys.settrace(before)
-    return None, seen
+    return None
+
+
+def interrupted(call: Callable[[], object], at: int) -> tuple[BaseException | None, int]:
+    """Raises `Interrupt` before opcode `at` of a call.
+
+    Returns what the call raised, and how many opcodes there were before that.
+    """
+    seen = 0
+
+    def visit(frame: FrameType, number: int) -> None:
+        nonlocal seen
+        if number == at:
+            raise Interrupt(f"before opcode {at}, in {frame.f_code.co_qualname}:{frame.f_lineno}")
+        seen = number + 1
+
+    return _trace(call, visit), seen
+
+
+def opcodes_of(call: Callable[[], object], function: str) -> list[int]:
+    """The opcodes of a call that are those of a function itself, by its name."""
+    found: list[int] = []
+
+    def visit(frame: FrameType, number: int) -> None:
+        if frame.f_code.co_name == function:
+            found.append(number)
+
+    _trace(call, visit)
+    assert found, function
+    return found
 
 
 def places(rng: np.random.Generator, opcodes: int, gate: int = 60) -> list[int]:

@@ -25,7 +25,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.log.tail import SqliteTail
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
 from livegnn.types import State
-from opcodes import Lock, count_opcodes, interrupt, is_free, places, watched
+from opcodes import Lock, count_opcodes, interrupt, is_free, opcodes_of, places, watched
 from streams import WIDTH, make_graph, make_model
 
 
@@ -116,6 +116,29 @@ def test_a_call_beside_batches_leaves_nothing_of_itself(
             one.engine.apply(batch(number))
         got, expected = world.shows(), twin.shows()
         assert not [part for part in expected if got[part] != expected[part]], where
+
+
+FOUND = {
+    "supposed": ["changed"],
+    "affected": ["affected"],
+    "snapshot": ["snapshot"],
+    "stage": ["stage"],
+    "refusal": ["find_refusal"],
+    "attach": ["attach"],
+    "explain": ["_explain"],
+    "verify": ["verify"],
+}
+"""Functions in which an interrupt has kept the writer lock."""
+
+
+@pytest.mark.parametrize("name", list(FOUND))
+def test_no_opcode_of_these_functions_keeps_the_turn(name: str) -> None:
+    world, call = World("eager"), CALLS[name]
+    call(world)
+    for function in FOUND[name]:
+        for at in opcodes_of(lambda: call(world), function):
+            kept = interrupt(lambda: call(world), at)
+            assert is_free(world.graph.writer), repr(kept)
 
 
 @pytest.mark.parametrize("saved", [False, True])

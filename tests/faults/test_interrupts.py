@@ -25,7 +25,7 @@ from interrupted_loop import LIVES, Served, batch, flat, make_timed, refused, sm
 from livegnn.errors import InputError
 from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
-from opcodes import count_opcodes, interrupt, is_free, places, watched
+from opcodes import count_opcodes, interrupt, is_free, opcodes_of, places, watched
 from streams import WIDTH, make_model
 
 PROGRAM = Path(__file__).parents[1] / "interrupted_loop.py"
@@ -180,6 +180,26 @@ def test_a_step_is_whole_or_absent_and_log_and_checkpoint_agree(
         served.drain()
         assert served.runtime.seq == served.log.last_seq(), where
         served.assert_agrees(f"the steps after {where}")
+    served.assert_restored(served.stop())
+
+
+def test_no_opcode_of_what_looks_for_a_refusal_keeps_the_turn(tmp_path: Path) -> None:
+    """Of a step with a refused entry: its entries are looked at one by one."""
+    served = Served(tmp_path)
+
+    def wait(number: int) -> None:
+        served.runtime.append(batch(number))
+        served.runtime.append(refused(number))
+
+    wait(0)
+    served.drain()
+    wait(1)
+    for number, at in enumerate(opcodes_of(served.runtime.step, "find_refusal"), 2):
+        served.drain()
+        wait(number)
+        kept = interrupt(served.runtime.step, at)
+        served.assert_agrees(f"refused {number}, interrupted {kept!r}")
+    served.drain()
     served.assert_restored(served.stop())
 
 
