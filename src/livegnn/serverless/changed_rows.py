@@ -49,6 +49,14 @@ class ChangedRows:
             self.reserve(key, len(flags))
             self._flags[key][: len(flags)] |= flags
 
+    @classmethod
+    def union(cls, *noted: "ChangedRows") -> "ChangedRows":
+        """What several have noted together, at least one, of the same tables."""
+        together = cls(noted[0]._flags)
+        for one in noted:
+            together.add(one)
+        return together
+
     def rows(self) -> "dict[TableKey, Rows]":
         """The rows of each table that has any, ascending."""
         found = {key: np.flatnonzero(flags).astype(np.uint32) for key, flags in self._flags.items()}

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from livegnn import _core
 from livegnn.arguments import above_zero
 from livegnn.errors import FileFormatError, InputError, ObjectMissingError, SnapshotError
 from livegnn.graph import Graph, GraphDelta, View
+from livegnn.interrupts import Background, Flag
 from livegnn.log.directories import Record
 from livegnn.serverless import records
 from livegnn.serverless.changed_rows import ChangedRows
@@ -50,7 +52,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from livegnn.serverless.writer import Changes
+
     Rows: TypeAlias = NDArray[np.uint32]
+    Nodes: TypeAlias = tuple[tuple[int, int], ...]
 
 _logger = logging.getLogger(__name__)
 
@@ -128,24 +133,25 @@ class SnapshotView(View):
         self._in_flight = ChangedRows(self._keys)
         self._followed = graph.seq
         self._retired = self._closed = False
-        self._writing = threading.Lock()
-        self._stop = threading.Event()
-        with graph.writer:
-            self._load(state)
-            graph.attach(self)
-        self._thread: threading.Thread | None = None
+        self._writing, self._stop = threading.Lock(), Flag()
+        self._thread: Background | None = None
+        _core.holding(graph.writer, self._begin, state)
         if start:
             self.start()
 
     def start(self) -> None:
         """Writes at the interval from now on, in a thread; a second time does nothing."""
-        with self.graph.writer:
-            if self._interval is None or self._thread is not None or self._stop.is_set():
-                return
-            self._thread = threading.Thread(
-                target=self._write_at_intervals, name="livegnn-snapshots", daemon=True
-            )
-            self._thread.start()
+        _core.holding(self.graph.writer, self._start)
+
+    def _start(self) -> None:
+        if self._interval is None or self._thread is not None or self._stop.is_set():
+            return
+        self._thread = Background(self._write_at_intervals, "livegnn-snapshots")
+        self._thread.start()
+
+    def _begin(self, state: State | None) -> None:
+        self._load(state)
+        self.graph.attach(self)
 
     # -- the way of a batch
     # ---------------------------------------------------------------------------------------------
@@ -195,23 +201,23 @@ class SnapshotView(View):
 
     def state(self) -> State | None:
         """Which snapshot it continues, and what has changed since; None before the first one."""
-        with self.graph.writer:
-            generation = self._continues if self._manifest is None else self._manifest.generation
-            if generation is None:
-                return None
-            changed = ChangedRows(self._keys)
-            changed.add(self._since_snapshot)
-            changed.add(self._in_flight)
-            arrays: dict[str, Array] = {}
-            for name, rows in (("snapshot", changed), ("base", self._since_base)):
-                arrays |= {f"{name}/{key}": bits for key, bits in rows.save().items()}
-            meta: dict[str, JSON] = {
-                "kind": self.name,
-                "seq": self.seq,
-                "generation": generation,
-                "chain": self._chain,
-            }
-            return State(meta, arrays)
+        return _core.holding(self.graph.writer, self._save)
+
+    def _save(self) -> State | None:
+        generation = self._continues if self._manifest is None else self._manifest.generation
+        if generation is None:
+            return None
+        changed = ChangedRows.union(self._since_snapshot, self._in_flight)
+        arrays: dict[str, Array] = {}
+        for name, rows in (("snapshot", changed), ("base", self._since_base)):
+            arrays |= {f"{name}/{key}": bits for key, bits in rows.save().items()}
+        meta: dict[str, JSON] = {
+            "kind": self.name,
+            "seq": self.seq,
+            "generation": generation,
+            "chain": self._chain,
+        }
+        return State(meta, arrays)
 
     def _load(self, state: State | None) -> None:
         if state is None:
@@ -277,41 +283,40 @@ class SnapshotView(View):
                 f"snapshots must be written before the view is closed, {self.objects.url} gets no more of "
                 "this one: make another view"
             )
-        return self._publish()
+        return _core.holding(self._writing, self._publish)
 
     def _publish(self) -> Manifest | None:
-        """Implements `write`; a last time when the view closes."""
-        with self._writing:
+        """Implements `write`, under its lock; a last time when the view closes."""
+        if _core.settled(self._try, self._give_back):
             try:
-                published = self._write()
-                self.failure = self._behind
-            except BaseException as error:
-                self.failure = str(error)
-                with self.graph.writer:
-                    self._since_snapshot.add(self._in_flight)
-                    self._in_flight = ChangedRows(self._keys)
-                raise
-            if published:
-                try:
-                    if self._owner is not None:
-                        claim(self.objects, self._owner)
-                    collect(self.objects, self._grace)
-                except (
-                    SnapshotError,
-                    InputError,
-                    FileFormatError,
-                ) as error:  # after the next snapshot it is tried again
-                    _logger.warning(
-                        "replaced snapshots in %s were not collected: %s", self.objects.url, error
-                    )
-            return self._manifest
+                if self._owner is not None:
+                    claim(self.objects, self._owner)
+                collect(self.objects, self._grace)
+            except (SnapshotError, InputError, FileFormatError) as error:
+                # After the next snapshot it is tried again.
+                _logger.warning("replaced snapshots in %s were not collected: %s", self.objects.url, error)
+        return self._manifest
+
+    def _try(self) -> bool:
+        try:
+            published = self._write()
+        except BaseException as error:
+            self.failure = str(error)
+            raise
+        self.failure = self._behind
+        return published
+
+    def _give_back(self) -> None:
+        """The next snapshot has what one that failed, or was interrupted, has taken."""
+        _core.holding(self.graph.writer, self._since_snapshot.add, self._in_flight)
+        self._in_flight = ChangedRows(self._keys)
 
     def _write_at_intervals(self) -> None:
         last = False
         pause = None if self._interval is None else min(self._interval, threading.TIMEOUT_MAX)
         while not self._retired:
             try:
-                self._publish()
+                _core.holding(self._writing, self._publish)
             except Exception as error:  # the loop needs no snapshots, and the next attempt may do better
                 _logger.warning("no snapshot was written to %s: %s", self.objects.url, error)
             if last:
@@ -346,8 +351,7 @@ class SnapshotView(View):
         if before is not None and step != "base":
             kept = before.layers if step == "delta" else before.layers[:1]
         if step == "base":
-            with self.graph.writer:
-                self._take()
+            _core.holding(self.graph.writer, self._take)
             kept = (write_base(self._source, self.objects, generation, self._directions),)
         fresh, deltas, seq, nodes = self._write_rounds(generation, merge=step == "merge")
         manifest = Manifest(
@@ -355,30 +359,26 @@ class SnapshotView(View):
         )
         self._attempted = _Attempt(manifest, fresh, step)
         publish(self.objects, manifest)
-        self._adopt(self._attempted)
+        _core.holding(self.graph.writer, self._adopt, self._attempted)
         return True
 
     def _adopt(self, attempt: "_Attempt") -> None:
-        """Goes on from a snapshot that is in the store."""
-        with self.graph.writer:
-            self._manifest = attempt.manifest
-            if attempt.step == "base":
-                self._since_base = ChangedRows(self._keys)
-            self._since_base.add(attempt.fresh)
-            self._in_flight = ChangedRows(self._keys)
-            self._attempted = None
+        """Goes on from a snapshot that is in the store. Until its end it is an attempt, and done again."""
+        earlier = () if attempt.step == "base" else (self._since_base,)
+        self._since_base = ChangedRows.union(attempt.fresh, *earlier)
+        self._in_flight = ChangedRows(self._keys)
+        self._manifest = attempt.manifest
+        self._attempted = None
 
     def _continue(self, newest: Manifest | None) -> Manifest | None:
         """The snapshot whose layers the next one may use, or None."""
         if self._continues is not None:
-            with self.graph.writer:
-                self._manifest = self._find_continued(self._continues, newest)
-                if self._manifest is None or self._manifest.generation != self._continues:
-                    # What is dropped may have shown another graph at an event that comes again.
-                    self._chain = secrets.token_hex(8)
-                self._continues = None
+            found = self._find_continued(self._continues, newest)
+            _core.holding(self.graph.writer, self._go_on, found)
         if self._attempted is not None and newest == self._attempted.manifest:
-            self._adopt(self._attempted)  # the store had it, and the answer was lost
+            _core.holding(
+                self.graph.writer, self._adopt, self._attempted
+            )  # the store had it, and the answer was lost
         before = self._manifest
         if before is None or (newest is not None and newest.generation == before.generation):
             return before
@@ -390,6 +390,13 @@ class SnapshotView(View):
             )
             return None
         raise self._not_newest(before, newest.path)
+
+    def _go_on(self, found: Manifest | None) -> None:
+        self._manifest = found
+        if found is None or found.generation != self._continues:
+            # What is dropped may have shown another graph at an event that comes again.
+            self._chain = secrets.token_hex(8)
+        self._continues = None
 
     def _pass_over(self, damaged: int) -> None:
         """The newest manifest, of this generation, cannot be read: the next snapshot is a whole one."""
@@ -424,40 +431,42 @@ class SnapshotView(View):
         return replace(named, generation=newest.generation)
 
     def _choose(self, before: Manifest | None) -> Step:
-        with self.graph.writer:
-            changed = ChangedRows(self._keys)
-            changed.add(self._since_base)
-            changed.add(self._since_snapshot)
+        noted = (self._since_base, self._since_snapshot)
+        changed = _core.holding(self.graph.writer, ChangedRows.union, *noted)
         merged = sum(map(self._size, changed.rows().items()))
         if before is None:
             return self._compaction.choose(None, (), merged)
         base, *deltas = before.layers
         return self._compaction.choose(base.size, [one.size for one in deltas], merged)
 
-    def _write_rounds(
-        self, generation: int, *, merge: bool
-    ) -> tuple[ChangedRows, list[Layer], int, tuple[tuple[int, int], ...]]:
+    def _write_rounds(self, generation: int, *, merge: bool) -> "tuple[ChangedRows, list[Layer], int, Nodes]":
         """Writes what has changed, round after round, until what is left is read while batches wait. Returns
         what it took, the layers, and the event and the nodes that they show.
         """
         fresh, layers = ChangedRows(self._keys), []
+
+        def read(number: int) -> "tuple[dict[TableKey, Rows], Changes | None, int, Nodes]":
+            """A round under `Graph.writer`; with what it has read if it is the last one."""
+            taken = self._take()
+            fresh.add(taken)
+            if merge and not number:
+                taken.add(self._since_base)
+            if self._followed != self.graph.seq:
+                raise SnapshotError(
+                    f"the view has seen the graph up to event {self._followed}, which is at "
+                    f"{self.graph.seq} and goes on without it: make another view"
+                )
+            rows = self._existing(taken)
+            ends = number == _ROUNDS or sum(map(self._size, rows.items())) <= HELD
+            last = read_changes(self._source, generation, rows) if ends else None
+            return rows, last, self.graph.seq, counts_of(self._source)
+
         for number in range(_ROUNDS + 1):
-            with self.graph.writer:
-                taken = self._take()
-                fresh.add(taken)
-                if merge and not number:
-                    taken.add(self._since_base)
-                if self._followed != self.graph.seq:
-                    raise SnapshotError(
-                        f"the view has seen the graph up to event {self._followed}, which is at "
-                        f"{self.graph.seq} and goes on without it: make another view"
-                    )
-                rows = self._existing(taken)
-                if number == _ROUNDS or sum(map(self._size, rows.items())) <= HELD:
-                    last = read_changes(self._source, generation, rows)
-                    seq, nodes = self.graph.seq, counts_of(self._source)
-                    break
+            rows, last, seq, nodes = _core.holding(self.graph.writer, read, number)
+            if last is not None:
+                break
             layers.append(write_changes(self._source, self.objects, generation, rows))
+        assert last is not None
         if last.layer.tables:
             last.store(self.objects)
             layers.append(last.layer)
@@ -465,8 +474,9 @@ class SnapshotView(View):
 
     def _take(self) -> ChangedRows:
         """What has changed since it was taken last. The caller holds `Graph.writer`."""
-        taken, self._since_snapshot = self._since_snapshot, ChangedRows(self._keys)
+        taken = self._since_snapshot
         self._in_flight.add(taken)
+        self._since_snapshot = ChangedRows(self._keys)
         return taken
 
     def _existing(self, changed: ChangedRows) -> "dict[TableKey, Rows]":
