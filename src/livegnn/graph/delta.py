@@ -107,7 +107,7 @@ class GraphDelta:
         self.trusted = trusted
         """Whether the batch was accepted before, so that no view may refuse it because of its results."""
         self._updates: dict[weakref.ref[View], object] = {}  # weak: a delta must not keep views alive
-        self._told: dict[weakref.ref[object], tuple[Iterator[object], Iterator[object]]] = {}
+        self._told: dict[weakref.ref[object], tuple[Iterator[object], Iterator[object]]] | None = None
 
     def update_of(self, view: "View") -> object:
         """The effect of the batch on a view, as its `commit` returned it; None before that."""
@@ -130,6 +130,8 @@ class GraphDelta:
         on_failure: called for an exception that a callback has raised. What is no `Exception`, an interrupt,
         is raised when all were called, unless the batch is `sheltered`.
         """
+        if self._told is None:
+            self._told = {}
         asked = iter(tuple(callbacks))
         begun = self._told.setdefault(weakref.ref(teller), (asked, map(operator.call, asked, repeat(said))))
         left, calls = begun

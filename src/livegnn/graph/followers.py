@@ -71,12 +71,21 @@ class Followers:
                 "on_staged; now ask the graph itself, or GraphDelta for what the batch changed"
             )
 
-    def begin(self, batch: "Transaction") -> Sequence[View]:
-        """Notes that a batch begins. Returns the views, which are as they are now until it is told of."""
+    def begin(self, batch: "Transaction") -> tuple[Sequence[View], list[_core.View]]:
+        """Notes that a batch begins. Returns the views, which are as they are now until it is told of, and
+        their native parts.
+        """
         self.failed = []
-        views = [view for ref in self._views if (view := ref()) is not None]
+        views: list[View] = []
+        natives: list[_core.View] = []
+        for ref in self._views:
+            view = ref()
+            if view is not None:
+                views.append(view)
+                if view.native is not None:
+                    natives.append(view.native)
         self.batches.append(batch)
-        return views
+        return views, natives
 
     def waits(self, batch: "Transaction") -> bool:
         """Whether this batch has begun, and is neither told of nor abandoned."""
@@ -98,11 +107,9 @@ class Followers:
 
     def publish(self) -> BaseException | None:
         """Publishes batches in order: a batch that a subscriber applies is published after all views have
-        published the batch before. Returns the first interrupt or failure of a view.
+        published the batch before. Returns the first interrupt or failure of a view. The caller must call it
+        within `telling`, which must not be active before.
         """
-        return None if self.telling.active else _core.within(self.telling, self._publish)
-
-    def _publish(self) -> BaseException | None:
         broken: BaseException | None = None
         while self.batches:
             batch = self.batches[0]

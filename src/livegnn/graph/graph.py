@@ -409,7 +409,7 @@ class Graph:
             )
         return with_types(events, self._left_out) if self._left_out else events
 
-    def node_type_index(self, node_type: NodeType | None) -> int:
+    def node_type_index(self, node_type: NodeType | EdgeType | None) -> int:
         """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
         index = self._node_types.get(node_type) if isinstance(node_type, str) else None
         if index is not None:
@@ -418,7 +418,7 @@ class Graph:
             return 0
         raise unknown_type(self._node_types, node_type, "node")
 
-    def edge_type_index(self, edge_type: EdgeType | None) -> int:
+    def edge_type_index(self, edge_type: EdgeType | NodeType | None) -> int:
         """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
         try:
             index = self._edge_types.get(edge_type) if isinstance(edge_type, tuple) else None

@@ -7,7 +7,7 @@ Thread safety: any thread may call. A caller that reads numbers outside a batch 
 their texts.
 """
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from livegnn.types import Ids, IntArray
 if TYPE_CHECKING:
     from jaxtyping import Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
+
+_INT64 = np.dtype(np.int64)
 
 
 class NodeIds:
@@ -66,9 +68,9 @@ class NodeIds:
         """The internal numbers of ids; a new text gets a number. Pin first, or it may be freed at once."""
         if self.texts is not None:
             return self.texts.intern(_as_texts(ids))
-        if isinstance(ids, Texts) or ids.dtype.kind != "i":
+        if ids.dtype is not _INT64 and (isinstance(ids, Texts) or ids.dtype.kind != "i"):
             raise InputError(f"this graph's ids are integers, got {ids.dtype}")
-        return cast("IntArray", ids)
+        return ids  # type: ignore[return-value]  # a call of `cast` is felt in a batch of one event
 
     def _as_listed(self, ids: "NDArray[np.generic] | Texts") -> "NDArray[np.generic] | Texts":
         if ids.ndim != 1:

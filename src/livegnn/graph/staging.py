@@ -20,7 +20,7 @@ from livegnn.graph.newcomers import Newcomers
 if TYPE_CHECKING:
     from livegnn.events import Events
     from livegnn.graph.graph import Graph
-    from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType
+    from livegnn.types import IntArray, NodeType
 
 _UNKNOWN_NODE, _PARALLEL = 0, 6
 _NO_ID = -1
@@ -66,9 +66,10 @@ def stage_events(
         for chunk in events.chunks:
             kind, type_, ids, dst, weight, time, x, key = chunk
             if kind in EDGE_KINDS:
-                edge_type = graph.edge_type_index(cast("EdgeType", type_))
+                edge_type = graph.edge_type_index(type_)
                 check_columns(graph.schema, chunk)
-                sources, targets = intern(ids), intern(cast("Ids", dst))
+                assert dst is not None
+                sources, targets = intern(ids), intern(dst)
                 if kind == "add_edges":
                     if newcomers is not None:
                         newcomers.announce(stage, type_[0], sources)
@@ -77,13 +78,14 @@ def stage_events(
                 else:
                     stage.remove_edges(edge_type, sources, targets, key)
                 continue
-            node_type = graph.node_type_index(cast("NodeType", type_))
+            node_type = graph.node_type_index(type_)
             check_columns(graph.schema, chunk)
             nodes = intern(ids)
             if newcomers is not None:
                 _meet(newcomers, stage, chunk, nodes)
             if kind == "set_features":
-                stage.set_features(node_type, nodes, cast("FloatArray", x))
+                assert x is not None
+                stage.set_features(node_type, nodes, x)
             elif kind == "add_nodes":
                 stage.add_nodes(node_type, nodes, x)
             else:

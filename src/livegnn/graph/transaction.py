@@ -78,7 +78,8 @@ class Transaction:
 
     def _run(self) -> "GraphDelta":
         graph, followers = self.graph, self.graph.followers
-        followers.refuse_within_batch()
+        if followers.batches:  # otherwise there is none within which this one would begin
+            followers.refuse_within_batch()
         if graph.claim is not None:
             graph.claim.refuse_others(self.claim)
         if followers.batches:
@@ -91,11 +92,10 @@ class Transaction:
         self.delta = delta = stage_batch(graph, self._events, self.seq, trusted=self._trusted)
         self.seq = delta.seq
         delta.sheltered = self._sheltered
-        self._views = views = followers.begin(self)
-        native = [view.native for view in views if view.native is not None]
+        self._views, natives = followers.begin(self)
         readers = None if self.claim is None else self.claim.readers
         try:
-            _core.within(followers.within, graph.native.apply, delta.native, native, graph, self, readers)
+            _core.within(followers.within, graph.native.apply, delta.native, natives, graph, self, readers)
         except Exception as error:
             if self._interrupt is not None:
                 raise self._interrupt from error
@@ -127,7 +127,7 @@ class Transaction:
                 self._caller = self._tell(self.delta)
             # The next step and the call are one: nobody is told twice, or not at all.
             _core.within(followers.telling, next, self._caller, None)
-        return followers.publish()
+        return None if followers.telling.active else _core.within(followers.telling, followers.publish)
 
     # -- called by the native core
 
@@ -186,10 +186,10 @@ class Transaction:
         """Has the views become what they have prepared. One that raises is called once more: it may have been
         interrupted.
         """
-        delta = self.delta
+        delta, views = self.delta, self._views
         assert delta is not None
-        while self._shown < len(self._views):
-            view = self._views[self._shown]
+        while self._shown < len(views):
+            view = views[self._shown]
             try:
                 delta.note_update(view, view.commit(delta))
             except BaseException as error:
@@ -204,10 +204,10 @@ class Transaction:
         """Has the views tell their subscribers. One that is interrupted is called once more. Returns the
         first interrupt or failure.
         """
-        delta = self.delta
+        delta, views = self.delta, self._views
         assert delta is not None
-        while self._published < len(self._views):
-            view = self._views[self._published]
+        while self._published < len(views):
+            view = views[self._published]
             try:
                 view.publish(delta)
             except BaseException as error:

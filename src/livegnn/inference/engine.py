@@ -191,7 +191,9 @@ class Engine(View):
             else lambda change: map(on_committed, iter((self.update_of(change),)))
         )
         batch = Transaction(self.graph, events, seq=seq, on_staged=on_staged, tell=tell)
-        return self.update_of(batch.run())
+        change = batch.run()
+        update = change.update_of(self)
+        return update if isinstance(update, Update) else self.update_of(change)
 
     def update_of(self, change: GraphDelta) -> Update:
         """The effect of a committed batch on this engine's predictions. Raises `InputError` if the batch was
@@ -272,8 +274,10 @@ class Engine(View):
         return True
 
     def publish(self, change: GraphDelta) -> None:
+        if not self._subscribers:
+            return
         update = change.update_of(self)
-        if not self._subscribers or not isinstance(update, Update) or not update.num_changed:
+        if not isinstance(update, Update) or not update.num_changed:
             return
         change.tell(self, self._subscribers, update, self._count_failure)
 

@@ -33,8 +33,9 @@ class Update:
         self._graph = graph
         self._changed = changed
         self._ids: Ids | None = None
-        self._pin = graph.pin()
-        self._pin.close()
+        if graph.node_ids.texts is not None:
+            self._pin = graph.pin()
+            self._pin.close()
         self.seq = seq
         self.affected = affected
         self.exact = exact
