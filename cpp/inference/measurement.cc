@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_map>
+#include <limits>
+#include <optional>
 
 #include "hashing/mix_hash.h"
 #include "inference/directed_changes.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr size_t kTried = 512, kTargets = 128, kEdgesOfTarget = 2;
 constexpr size_t kMostScanned = size_t{1} << 21;  // in-edges: a few milliseconds for hubs
 constexpr size_t kMostSampled = size_t{1} << 13;  // in-edges, when looking for a channel that has had messages
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 // The median of the magnitudes that are neither 0 nor infinite; 0 if there are none.
 float median(std::vector<float>* magnitudes) {
@@ -23,6 +25,47 @@ float median(std::vector<float>* magnitudes) {
   const auto middle = magnitudes->begin() + static_cast<std::ptrdiff_t>(magnitudes->size() / 2);
   std::nth_element(magnitudes->begin(), middle, magnitudes->end());
   return std::clamp(*middle, kLeastScale, kMostScale);
+}
+
+// Of the magnitudes of a channel, those that are neither 0 nor infinite, and how many of these are at most `low`, and
+// less than `high`.
+struct Counts {
+  int32_t all = 0, low = 0, high = 0;
+
+  // Their median, as `median` picks it, is the one with this many before it.
+  bool is_above_low() const { return low <= all / 2; }
+  bool is_below_high() const { return high > all / 2; }
+};
+
+// Counts for the channels from `first` on; `row(i)(c)` is a magnitude. Nothing depends on the data but the counts, so
+// that whole vectors are compared at once.
+template <size_t kChannels, class Row>
+void count_strip(size_t rows, size_t first, const float* low, const float* high, const Row& row, Counts* out) {
+  int32_t all[kChannels] = {}, at_most[kChannels] = {}, less[kChannels] = {};
+  for (size_t i = 0; i < rows; ++i) {
+    const auto magnitude = row(i);
+    for (size_t c = 0; c < kChannels; ++c) {
+      const float x = magnitude(first + c);
+      const int32_t counts = static_cast<int32_t>(x > 0) & static_cast<int32_t>(x < kInfinite);
+      all[c] += counts;
+      at_most[c] += counts & static_cast<int32_t>(x <= low[first + c]);
+      less[c] += counts & static_cast<int32_t>(x < high[first + c]);
+    }
+  }
+  for (size_t c = 0; c < kChannels; ++c) out[first + c] = {all[c], at_most[c], less[c]};
+}
+
+template <class Row>
+std::vector<Counts> count_all(size_t rows, const std::vector<float>& low, const std::vector<float>& high,
+                              const Row& row) {
+  constexpr size_t kStrip = 16;
+  std::vector<Counts> counts(low.size());
+  size_t c = 0;
+  for (; c + kStrip <= low.size(); c += kStrip) {
+    count_strip<kStrip>(rows, c, low.data(), high.data(), row, counts.data());
+  }
+  for (; c < low.size(); ++c) count_strip<1>(rows, c, low.data(), high.data(), row, counts.data());
+  return counts;
 }
 
 }  // namespace
@@ -52,12 +95,13 @@ Measurement::Measurement(const State& state, const PropagateStep& step, const Pr
   }
   const size_t chosen = std::min(found.size(), kTargets);
   for (size_t i = 0; i < chosen; ++i) targets_.push_back(found[i * found.size() / chosen]);
+  sample(kEdgesOfTarget, &few_);
 }
 
 bool Measurement::has(uint32_t node) const {
-  if (added_.contains(node)) return true;
+  if (!added_.empty() && added_.contains(node)) return true;
   const IdMap& ids = state_.graph.nodes[state_.program.values[step_.output].node_type].ids;
-  return node < ids.capacity() && ids.in_use(node) && !removed_.contains(node);
+  return node < ids.capacity() && ids.in_use(node) && (removed_.empty() || !removed_.contains(node));
 }
 
 std::span<const DirectedChange> Measurement::changes(uint32_t target) const {
@@ -107,21 +151,21 @@ void Measurement::rows_of(uint32_t value, std::span<const uint32_t> nodes, RowAr
   new_rows(state_, *prepared_, value, nodes, arena, out);
 }
 
-void Measurement::compute_messages(std::span<const Edge> edges, size_t stride, float* out) const {
-  const size_t width = state_.program.values[step_.output].width;
-  static thread_local RowArena arena;
-  arena.clear();
+void Measurement::sample(size_t each, Messages* messages) const { compute_messages(sample_edges(each), messages); }
+
+void Measurement::compute_messages(std::span<const Edge> edges, Messages* messages) const {
   std::vector<uint32_t> sources, targets;
+  sources.reserve(edges.size());
+  targets.reserve(edges.size());
   for (const Edge& edge : edges) {
     sources.push_back(edge.source);
     targets.push_back(edge.target);
   }
+  messages->rows.resize(edges.size());
+  messages->weights.assign(edges.size(), 1.0f);
   if (step_.message == kNoIndex) {
-    std::vector<const float*> rows(edges.size());
-    rows_of(step_.input, sources, &arena, rows.data());
-    for (size_t i = 0; i < edges.size(); ++i, out += stride) {
-      for (size_t c = 0; c < width; ++c) out[c] = (step_.weighted ? edges[i].weight : 1.0f) * rows[i][c];
-    }
+    rows_of(step_.input, sources, &messages->arena, messages->rows.data());
+    for (size_t i = 0; step_.weighted && i < edges.size(); ++i) messages->weights[i] = edges[i].weight;
     return;
   }
   const MessageProgram& program = state_.program.messages[step_.message];
@@ -130,8 +174,13 @@ void Measurement::compute_messages(std::span<const Edge> edges, size_t stride, f
     const MessageSource& source = program.sources[s];
     if (source.side != MessageSource::kSource && source.side != MessageSource::kTarget) continue;
     rows[s].resize(edges.size());
-    rows_of(source.value, source.side == MessageSource::kSource ? sources : targets, &arena, rows[s].data());
+    const bool sends = source.side == MessageSource::kSource;
+    rows_of(source.value, sends ? sources : targets, &messages->arena, rows[s].data());
   }
+  const size_t width = state_.program.values[step_.output].width, stride = row_stride(width);
+  messages->computed.resize(edges.size() * stride);
+  float* out = messages->computed.data();
+  for (size_t i = 0; i < edges.size(); ++i) messages->rows[i] = out + i * stride;
   const auto p = static_cast<size_t>(&step_ - state_.program.propagations.data());
   MessageSums& sums = sums_of(state_, step_, state_.units[p].inverses.data());
   const size_t channels = sums.channels();
@@ -152,50 +201,94 @@ void Measurement::compute_messages(std::span<const Edge> edges, size_t stride, f
   }
 }
 
-std::vector<float> Measurement::typical() const { return typical(kEdgesOfTarget); }
+float Measurement::Messages::typical(size_t channel) const {
+  std::vector<float> magnitudes(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) magnitudes[i] = magnitude(i, channel);
+  return median(&magnitudes);
+}
 
-std::vector<float> Measurement::typical(size_t each) const {
-  const size_t width = state_.program.values[step_.output].width, stride = row_stride(width);
-  const std::vector<Edge> edges = sample_edges(each);
-  std::vector<float> messages(edges.size() * stride), magnitudes, scales;
-  compute_messages(edges, stride, messages.data());
-  for (size_t c = 0; c < width; ++c) {
-    magnitudes.clear();
-    for (size_t i = 0; i < edges.size(); ++i) magnitudes.push_back(std::fabs(messages[i * stride + c]));
-    scales.push_back(median(&magnitudes));
-  }
+std::vector<float> Measurement::typical() const {
+  std::vector<float> scales(state_.program.values[step_.output].width);
+  for (size_t c = 0; c < scales.size(); ++c) scales[c] = few_.typical(c);
   return scales;
 }
 
 std::vector<float> Measurement::scales(std::span<const float> before) const {
-  std::vector<float> scales = typical(), more;
+  std::vector<float> scales = typical();
+  std::optional<Messages> more;
   for (size_t c = 0; c < scales.size(); ++c) {
     if (before[c] == 0 || scales[c] != 0) continue;
-    if (more.empty()) more = typical(kMostSampled);
-    scales[c] = more[c];
+    if (!more) sample(kMostSampled, &more.emplace());
+    scales[c] = more->typical(c);
   }
   return scales;
 }
 
 float Measurement::mean(std::span<const float> scales) const {
   if (!step_.averaged) return 0;
-  static thread_local RowArena arena;
-  arena.clear();
-  std::vector<uint32_t> nodes;
-  for (const Target& target : targets_) nodes.push_back(target.node);
-  std::vector<const float*> rows(nodes.size());
-  rows_of(step_.output, nodes, &arena, rows.data());
+  const Means means = means_of_targets();
   std::vector<float> magnitudes;
   float mean = 1;
   for (size_t c = 0; c < scales.size(); ++c) {
     if (scales[c] == 0) continue;
     magnitudes.clear();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      magnitudes.push_back(std::fabs(rows[i][c]) / scales[c] / static_cast<float>(targets_[i].degree));
-    }
+    for (size_t i = 0; i < targets_.size(); ++i) magnitudes.push_back(means.magnitude(i, c, scales[c]));
     mean = std::min(mean, median(&magnitudes));
   }
   return mean;
+}
+
+bool Measurement::confirms(std::span<const float> scales, float mean, float factor) const {
+  return confirms_scales(scales, factor) && confirms_mean(scales, mean, factor);
+}
+
+bool Measurement::confirms_scales(std::span<const float> scales, float factor) const {
+  std::vector<float> low(scales.begin(), scales.end()), high = low;
+  for (float& scale : low) scale /= factor;
+  for (float& scale : high) scale *= factor;
+  const std::vector<Counts> counts = count_all(few_.rows.size(), low, high, [&](size_t i) {
+    return [row = few_.rows[i], weight = few_.weights[i]](size_t c) { return std::fabs(weight * row[c]); };
+  });
+  for (size_t c = 0; c < scales.size(); ++c) {
+    if (scales[c] == 0 ? counts[c].all > 0
+                       : counts[c].all == 0 || !counts[c].is_above_low() || !counts[c].is_below_high()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The smallest median is below a bound if any is, and above if all are.
+bool Measurement::confirms_mean(std::span<const float> scales, float mean, float factor) const {
+  if (!step_.averaged) return mean == 0;
+  const std::vector<float> low(scales.size(), mean / factor), high(scales.size(), mean * factor);
+  const Means means = means_of_targets();
+  const std::vector<Counts> counts = count_all(targets_.size(), low, high, [&](size_t i) {
+    return [row = means.rows[i], degree = means.degrees[i], from = scales.data()](size_t c) {
+      return std::fabs(row[c]) / from[c] / degree;
+    };
+  });
+  bool some_none = false, all_above = 1 > mean / factor, some_below = 1 < mean * factor;
+  for (size_t c = 0; c < scales.size(); ++c) {
+    if (scales[c] == 0) continue;
+    some_none |= counts[c].all == 0;
+    all_above &= counts[c].is_above_low();
+    some_below |= counts[c].is_below_high();
+  }
+  if (some_none || mean == 0) return some_none && mean == 0;
+  return all_above && some_below;
+}
+
+Measurement::Means Measurement::means_of_targets() const {
+  Means means;
+  std::vector<uint32_t> nodes;
+  for (const Target& target : targets_) {
+    nodes.push_back(target.node);
+    means.degrees.push_back(static_cast<float>(target.degree));
+  }
+  means.rows.resize(nodes.size());
+  rows_of(step_.output, nodes, &means.arena, means.rows.data());
+  return means;
 }
 
 }  // namespace livegnn

@@ -5,6 +5,7 @@
 // Thread safety: none; any number of objects may be used at once.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <span>
 #include <unordered_set>
@@ -22,6 +23,9 @@ class Measurement {
   // Requires: all arguments outlive it, and `prepared` is null or has been computed.
   Measurement(const State& state, const PropagateStep& step, const Preparation* prepared);
 
+  // Whether `scales` and `mean` would return those given here, or others that differ from them by less than `factor`.
+  // It only counts, which costs a fraction of what a median does; false is always a valid answer.
+  bool confirms(std::span<const float> scales, float mean, float factor) const;
   // Typical magnitudes by channel, from a few in-edges of each target.
   std::vector<float> typical() const;
   // The same; if a channel had a scale before and seems to have none now, uses many more in-edges.
@@ -41,14 +45,38 @@ class Measurement {
     const float* features;
   };
 
+  // Rows of messages times their weights. If coefficients are kept beside the sums, and the sums are divided by them in
+  // the end, without the coefficients.
+  struct Messages {
+    std::vector<const float*> rows;
+    std::vector<float> weights;
+    RowArena arena;
+    std::vector<float> computed;
+
+    float magnitude(size_t i, size_t channel) const { return std::fabs(weights[i] * rows[i][channel]); }
+    float typical(size_t channel) const;
+  };
+
+  // The sums of the targets, and by how much they are divided.
+  struct Means {
+    std::vector<const float*> rows;
+    std::vector<float> degrees;
+    RowArena arena;
+
+    float magnitude(size_t i, size_t channel, float scale) const {
+      return std::fabs(rows[i][channel]) / scale / degrees[i];
+    }
+  };
+
   bool has(uint32_t node) const;
   std::span<const DirectedChange> changes(uint32_t target) const;
   std::vector<Edge> sample_edges(size_t each) const;
   void append_edges(const Target& target, size_t left, size_t* scanned, std::vector<Edge>* sample) const;
-  std::vector<float> typical(size_t each) const;
-  // Rows of messages, including weights. If coefficients are kept beside the sums, and the sums are divided by them in
-  // the end, without the coefficients.
-  void compute_messages(std::span<const Edge> edges, size_t stride, float* out) const;
+  void sample(size_t each, Messages* messages) const;
+  void compute_messages(std::span<const Edge> edges, Messages* messages) const;
+  bool confirms_scales(std::span<const float> scales, float factor) const;
+  bool confirms_mean(std::span<const float> scales, float mean, float factor) const;
+  Means means_of_targets() const;
   void rows_of(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
 
   const State& state_;
@@ -56,6 +84,7 @@ class Measurement {
   const Preparation* prepared_;
   std::unordered_set<uint32_t> added_, removed_;  // targets that the batch adds, and removes
   std::vector<Target> targets_;                   // a sample of targets that have in-edges
+  Messages few_;                                  // of a few in-edges of each of them
 };
 
 }  // namespace livegnn

@@ -52,6 +52,44 @@ TEST(measurement_of_a_prepared_batch_is_that_after_its_commit) {
   }
 }
 
+// What is confirmed without a median is what the medians say.
+TEST(measurement_confirms_what_it_would_measure) {
+  constexpr float kFactor = 4;
+  const auto near = [](float known, float found) { return found > known / kFactor && found < known * kFactor; };
+  size_t confirmed = 0, refused = 0;
+  for (const Setting& setting : kSettings) {
+    Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
+    EventStream stream(&graph);
+    commit(stream.begin(60, 250), &graph, {});
+    Engine engine(graph, setting.make(), 1);
+    engine.initialize();
+    Preparation prepared;
+    const Delta delta = stream.next(50);
+    engine.prepare(delta, &prepared);
+    for (const PropagateStep& step : engine.program().propagations) {
+      if (step.aggregate != Aggregate::kSum) continue;
+      const Measurement measurement(engine.state(), step, &prepared);
+      const Floats typical = measurement.typical();
+      for (float factor : {1.0f, 0.3f, 0.2f, 3.5f, 5.0f}) {
+        for (size_t c = 0; c < typical.size(); ++c) {
+          Floats known = typical;
+          known[c] = typical[c] == 0 ? (factor == 1 ? 0 : 1) : typical[c] * factor;
+          const float mean = measurement.mean(known);
+          const bool same = typical[c] == 0 ? known[c] == 0 : near(known[c], typical[c]);
+          CHECK_EQ(measurement.confirms(known, mean, kFactor), same);
+          if (same && step.averaged && mean > 0) {
+            CHECK_EQ(measurement.confirms(known, mean * factor, kFactor), near(mean * factor, mean));
+          }
+          if (!step.averaged) CHECK(!measurement.confirms(known, 0.5f, kFactor));
+          ++(same ? confirmed : refused);
+        }
+      }
+    }
+    commit(delta, &graph, {{&engine, &prepared}});
+  }
+  CHECK(confirmed > 100 && refused > 100);
+}
+
 TEST(a_channel_that_has_had_messages_is_looked_for_further) {
   Graph graph({kFeatures}, {{0, 0, {{true, false}, false, false}}});
   Stage stage(graph);

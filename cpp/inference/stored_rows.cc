@@ -14,6 +14,30 @@
 #include "threads/parallel.h"
 
 namespace livegnn {
+namespace {
+
+// The places of the new rows of `nodes`, kNoIndex where there is none. The fewer ones are put into a map.
+std::vector<uint32_t> positions_of(const Changes& changes, std::span<const uint32_t> nodes) {
+  std::vector<uint32_t> positions(nodes.size(), kNoIndex);
+  tsl::robin_map<uint32_t, uint32_t, MixHash> found;
+  found.reserve(std::min(changes.size(), nodes.size()));
+  if (changes.size() < nodes.size()) {
+    for (size_t i = 0; i < changes.size(); ++i) found.emplace(changes.nodes()[i], changes.position(i));
+  } else {
+    for (uint32_t node : nodes) found.emplace(node, kNoIndex);
+    for (size_t i = 0; i < changes.size(); ++i) {
+      const auto asked = found.find(changes.nodes()[i]);
+      if (asked != found.end()) asked.value() = changes.position(i);
+    }
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const auto position = found.find(nodes[i]);
+    if (position != found.end()) positions[i] = position->second;
+  }
+  return positions;
+}
+
+}  // namespace
 
 void stored_rows(const State& state, uint32_t value, std::span<const uint32_t> nodes, RowArena* arena,
                  const float** out) {
@@ -65,22 +89,16 @@ void stored_rows(const State& state, uint32_t value, std::span<const uint32_t> n
 void new_rows(const State& state, const Preparation& prepared, uint32_t value, std::span<const uint32_t> nodes,
               RowArena* arena, const float** out) {
   const Changes& changes = prepared.of(value);
-  tsl::robin_map<uint32_t, uint32_t, MixHash> positions;
-  positions.reserve(nodes.size());
-  for (uint32_t node : nodes) positions.emplace(node, kNoIndex);
-  for (size_t i = 0; i < changes.size(); ++i) {
-    const auto found = positions.find(changes.nodes()[i]);
-    if (found != positions.end()) found.value() = changes.position(i);
-  }
+  if (changes.size() == 0) return stored_rows(state, value, nodes, arena, out);
+  const std::vector<uint32_t> positions = positions_of(changes, nodes);
   std::vector<uint32_t> unchanged;
-  for (uint32_t node : nodes) {
-    if (positions.at(node) == kNoIndex) unchanged.push_back(node);
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    if (positions[i] == kNoIndex) unchanged.push_back(nodes[i]);
   }
   std::vector<const float*> stored(unchanged.size());
   stored_rows(state, value, unchanged, arena, stored.data());
   for (size_t i = 0, next = 0; i < nodes.size(); ++i) {
-    const uint32_t position = positions.at(nodes[i]);
-    out[i] = position == kNoIndex ? stored[next++] : changes.at(position);
+    out[i] = positions[i] == kNoIndex ? stored[next++] : changes.at(positions[i]);
   }
 }
 

@@ -83,6 +83,7 @@ void find_overdue(const State& state, size_t propagation, Preparation::NewUnit* 
 bool measure_unit(const State& state, const Preparation& prepared, size_t p, Preparation::NewUnit* unit) {
   const Unit& now = state.units[p];
   const Measurement measurement(state, state.program.propagations[p], &prepared);
+  if (measurement.confirms(now.scales, now.mean, kMoved)) return false;  // as nearly always
   const std::vector<float> measured = measurement.scales(now.scales);
   std::vector<float> scales = now.scales, present(scales.size());
   for (size_t c = 0; c < scales.size(); ++c) {

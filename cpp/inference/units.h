@@ -5,7 +5,7 @@
 // removed messages left in a sum is large compared with nothing. If all messages are 0, any rounding is too large. A
 // scale is measured when the engine is made, after 1, 4, 16, ..., 1024, 2048, 3072, ... batches, since a graph may
 // begin empty, and when an eighth of all messages have been added or subtracted. It does not change while measurements
-// differ from it by less than a factor of four.
+// differ from it by less than a factor of four. Whether they do is told by counting; medians are taken if so.
 //
 // A unit that is too small makes rows be summed again needlessly; one that is too large hides errors. So a scale falls
 // at once, and rises by no more than that factor at each measurement. It is measured on the result of the current
