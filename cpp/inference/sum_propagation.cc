@@ -1,10 +1,13 @@
 #include "inference/sum_propagation.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "inference/aggregate.h"
@@ -29,6 +32,12 @@ std::vector<uint32_t> ascending(size_t count) {
   std::iota(numbers.begin(), numbers.end(), 0u);
   return numbers;
 }
+
+constexpr std::array<uint32_t, kFewTerms> kOrder = [] {
+  std::array<uint32_t, kFewTerms> order{};
+  for (uint32_t i = 0; i < kFewTerms; ++i) order[i] = i;
+  return order;
+}();
 
 // Adds up the new rows of neighbours.
 class NeighborSum {
@@ -117,26 +126,87 @@ struct SumPropagation::Batch {
   const float* const zeros;
   const size_t stride;
   const bool partial, recompute_all;
-  std::atomic<size_t> recomputed{0}, read{0};
+  std::atomic<size_t> recomputed{0}, read{0};  // rows; neighbours of these
 
-  // In-edges after the batch.
-  size_t degree(uint32_t node) const {
-    int64_t degree = store.degree_in(node);
-    if (edges.empty()) return static_cast<size_t>(degree);
-    for (const DirectedChange& change : changes_of(edges, node)) degree += int{change.has} - int{change.had};
-    return static_cast<size_t>(degree);
-  }
   float* row(size_t t) const { return output.row_to_write(t); }
   float* cell(size_t t) const { return output.errors.data() + t * kRowBounds; }
 };
 
-void SumPropagation::recompute(Batch* batch, size_t t) const {
+// What a block of targets has computed again. Adding it to the batch's counts for each row would cost as much as a sum.
+struct SumPropagation::Tally {
+  size_t recomputed = 0, read = 0;
+};
+
+// A target, and the rows that its sum consists of after the batch, if they are few and kept.
+struct SumPropagation::Terms {
+  size_t degree;  // in-edges after the batch
+  size_t count;   // kNotFew if the rows are not listed
+  const float* rows[kFewTerms];
+  float weights[kFewTerms];
+
+  static constexpr size_t kNotFew = kFewTerms + 1;
+};
+
+// Finds the rows of a target and prefetches them.
+void SumPropagation::find_terms(const Batch& batch, size_t t, Terms* terms) const {
+  constexpr size_t kFetched = 64;  // floats of a row; the processor sees that the others follow
+  const uint32_t node = batch.frontier.targets[t];
+  const auto changed = batch.edges.empty() ? std::span<const DirectedChange>() : changes_of(batch.edges, node);
+  int64_t degree = batch.store.degree_in(node);
+  for (const DirectedChange& change : changed) degree += int{change.has} - int{change.had};
+  terms->degree = static_cast<size_t>(degree);
+  terms->count = Terms::kNotFew;
+  if (terms->degree > kFewTerms || batch.recompute_all) return;
+  if (state_.keep_degree > 0) return;  // sums that need not be kept add their terms in another order
+  const uint32_t* const slots = batch.source_slots.data();
+  const size_t fetched = std::min(batch.stride, kFetched);
+  size_t count = 0;
+  bool kept = true;
+  const auto list = [&](uint32_t source, float weight) {
+    if (step_.skip_loops && source == node) return;
+    const uint32_t slot = slots[source];
+    if (slot == kNoIndex && source >= batch.sources.count) {
+      kept = false;
+      return;
+    }
+    const float* const row = slot != kNoIndex ? batch.input.row(slot) : batch.sources.row(source);
+    for (size_t c = 0; c < fetched; c += 16) prefetch(row + c);
+    terms->rows[count] = row;
+    terms->weights[count++] = step_.weighted ? weight : 1.0f;
+  };
+  if (changed.empty()) {
+    batch.store.scan_in(node, [&](const NeighborSpan& span) {
+      for (size_t i = 0; i < span.size; ++i) list(span.ids[i], span.weights == nullptr ? 1.0f : span.weights[i]);
+    });
+  } else {
+    scan_new_in(batch.store, node, changed, list);
+  }
+  if (kept) terms->count = count;
+}
+
+// The same row as `recompute`, without what only long sums need. Returns false if the terms are not listed, or if the
+// sum needs another look because it is not finite.
+bool SumPropagation::sum_few(const Batch& batch, const Kernels& k, size_t t, const Terms& terms, Tally* tally) const {
+  if (terms.count == Terms::kNotFew) return false;
+  float* const row = batch.row(t);
+  std::memset(row, 0, batch.stride * sizeof(float));
+  k.add_rows(batch.stride, terms.count, terms.rows, kOrder.data(), terms.weights, row);
+  const float peak = k.scaled_peak(batch.stride, row, batch.unit.inverse);
+  if (!(peak <= std::numeric_limits<float>::max())) return false;
+  begin_bounds(peak, terms.count, batch.cell(t));
+  tally->read += terms.count;
+  ++tally->recomputed;
+  return true;
+}
+
+void SumPropagation::recompute(Batch* batch, size_t t, Tally* tally) const {
   const Kernels& k = kernels();
   const uint32_t node = batch->frontier.targets[t];
-  const size_t stride = batch->input.stride();
+  const size_t stride = batch->stride;
   const auto changed = changes_of(batch->edges, node);
   float* const row = batch->row(t);
-  static thread_local NeighborSum sum;
+  static thread_local NeighborSum memory;
+  NeighborSum& sum = memory;  // found once: for each term it would cost more than to add a narrow row
   sum.begin(state_, step_, batch->input, batch->sources, batch->source_slots);
   const auto add = [&](uint32_t source, float weight) {
     if (!step_.skip_loops || source != node) sum.add(source, weight);
@@ -156,22 +226,22 @@ void SumPropagation::recompute(Batch* batch, size_t t) const {
       for (const auto& [source, weight] : sorted) add(source, weight);
     }
     sum.close();
-    batch->read.fetch_add(sum.terms(), std::memory_order_relaxed);
+    tally->read += sum.terms();
     if (k.finite(stride, row)) break;
   }
   if (!k.finite(stride, row)) batch->prepared.lose_row(state_, step_.output, node);
   begin_bounds(k.scaled_peak(stride, row, batch->unit.inverse), sum.terms(), batch->cell(t));
-  batch->recomputed.fetch_add(1, std::memory_order_relaxed);
+  ++tally->recomputed;
 }
 
 // Updates the row of a target; computes it again from all neighbours if rounding is too large, or if that is cheaper.
-void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
+void SumPropagation::update(Batch* batch, const Kernels& k, size_t t, const Terms& terms, float* sum,
+                            Tally* tally) const {
   RowFrontier& s = batch->frontier;
-  const Kernels& k = kernels();
   const uint32_t node = s.targets[t];
   // The old row is unknown if it was not kept.
   if (batch->recompute_all || (batch->partial && !stays(batch->prepared, node))) {
-    recompute(batch, t);
+    recompute(batch, t, tally);
     s.keep[t] = 1;
     return;
   }
@@ -179,9 +249,9 @@ void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
   const uint32_t slot = batch->partial ? state_.slot_of(step_.output, node) : node;
   const float* const old = slot < batch->kept.count ? batch->kept.row(slot) : batch->zeros;
   float* const row = batch->row(t);
-  const size_t degree = batch->degree(node);
+  const size_t degree = terms.degree;
   if (degree <= kFewTerms) {
-    recompute(batch, t);
+    if (!sum_few(*batch, k, t, terms, tally)) recompute(batch, t, tally);
     s.keep[t] = k.differs(stride, old, row);
     return;
   }
@@ -193,7 +263,7 @@ void SumPropagation::update(Batch* batch, size_t t, float* sum) const {
   const Bounds bounds = touch_bounds(before, batch->unit.shrunk, peak, reach, count, batch->cell(t));
   const bool drifted = !is_good(bounds, peak, batch->unit.mean, [&] { return degree; });
   if (drifted || count > kRecomputeFactor * (degree + 1)) {
-    recompute(batch, t);
+    recompute(batch, t, tally);
     s.keep[t] = k.differs(stride, old, row);
   }
 }
@@ -207,11 +277,22 @@ void SumPropagation::update_block(Batch* batch, size_t begin, size_t end) const 
     __builtin_prefetch(batch->errors.row(node));
     batch->store.prefetch_in(node);
   }
-  for (size_t t = begin; t < end; ++t) fetch(batch->stored, batch->frontier.targets[t]);
+  for (size_t t = begin; t < end; ++t) {
+    const uint32_t node = batch->frontier.targets[t];
+    fetch(batch->stored, node);
+    if (batch->store.degree_in(node) <= kFewTerms) batch->store.prefetch_in_leaf(node);
+  }
+  Terms terms[kBlockRows];
+  for (size_t t = begin; t < end; ++t) find_terms(*batch, t, &terms[t - begin]);
   // Aligned, so that a read after a write can be forwarded from the store buffer.
   static thread_local Scratch memory;
   float* const sum = memory.reserve(batch->input.stride());
-  for (size_t t = begin; t < end; ++t) update(batch, t, sum);
+  const Kernels& k = kernels();
+  Tally tally;
+  for (size_t t = begin; t < end; ++t) update(batch, k, t, terms[t - begin], sum, &tally);
+  if (tally.recomputed == 0) return;
+  batch->recomputed.fetch_add(tally.recomputed, std::memory_order_relaxed);
+  batch->read.fetch_add(tally.read, std::memory_order_relaxed);
 }
 
 void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) const {

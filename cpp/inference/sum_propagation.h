@@ -20,6 +20,8 @@ namespace livegnn {
 // steep function of small differences (a logarithm, a normalization) would magnify.
 inline constexpr size_t kFewTerms = 8;
 
+struct Kernels;
+
 class SumPropagation final : public RowPropagation {
  public:
   using RowPropagation::RowPropagation;
@@ -29,11 +31,15 @@ class SumPropagation final : public RowPropagation {
 
  private:
   struct Batch;  // state that blocks of targets share
+  struct Tally;
+  struct Terms;
 
   void update_block(Batch* batch, size_t begin, size_t end) const;
-  void update(Batch* batch, size_t t, float* sum) const;
+  void update(Batch* batch, const Kernels& k, size_t t, const Terms& terms, float* sum, Tally* tally) const;
+  void find_terms(const Batch& batch, size_t t, Terms* terms) const;
   // The row of target t from all its neighbours after the batch.
-  void recompute(Batch* batch, size_t t) const;
+  void recompute(Batch* batch, size_t t, Tally* tally) const;
+  bool sum_few(const Batch& batch, const Kernels& k, size_t t, const Terms& terms, Tally* tally) const;
 };
 
 }  // namespace livegnn
