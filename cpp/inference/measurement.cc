@@ -27,6 +27,15 @@ float median(std::vector<float>* magnitudes) {
   return std::clamp(*middle, kLeastScale, kMostScale);
 }
 
+// Brings rows that lie all over a table into the cache together.
+void fetch_all(const std::vector<const float*>& rows, size_t width) {
+  if (width == 0) return;
+  for (const float* row : rows) touch(row);
+  for (const float* row : rows) {
+    for (size_t c = 16; c < width; c += 16) prefetch(row + c);
+  }
+}
+
 // Of the magnitudes of a channel, those that are neither 0 nor infinite, and how many of these are at most `low`, and
 // less than `high`.
 struct Counts {
@@ -83,18 +92,24 @@ Measurement::Measurement(const State& state, const PropagateStep& step, const Pr
     }
   }
   const EdgeView store = view_of(state.graph, step);
-  const size_t tried = std::min(capacity, kTried);
+  std::vector<uint32_t> nodes(std::min(capacity, kTried));
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const size_t first = i * capacity / nodes.size(), end = (i + 1) * capacity / nodes.size();
+    nodes[i] = static_cast<uint32_t>(first + MixHash{}(i) % (end - first));
+    store.prefetch_in(nodes[i]);
+  }
   std::vector<Target> found;
-  for (size_t i = 0; i < tried; ++i) {
-    const size_t first = i * capacity / tried, end = (i + 1) * capacity / tried;
-    const auto node = static_cast<uint32_t>(first + MixHash{}(i) % (end - first));
+  for (uint32_t node : nodes) {
     if (!has(node)) continue;
     int64_t degree = store.degree_in(node);
     for (const DirectedChange& change : changes(node)) degree += int{change.has} - int{change.had};
     if (degree > 0) found.push_back({node, degree});
   }
   const size_t chosen = std::min(found.size(), kTargets);
-  for (size_t i = 0; i < chosen; ++i) targets_.push_back(found[i * found.size() / chosen]);
+  for (size_t i = 0; i < chosen; ++i) {
+    targets_.push_back(found[i * found.size() / chosen]);
+    store.prefetch_in_leaf(targets_.back().node);
+  }
   sample(kEdgesOfTarget, &few_);
 }
 
@@ -165,6 +180,7 @@ void Measurement::compute_messages(std::span<const Edge> edges, Messages* messag
   messages->weights.assign(edges.size(), 1.0f);
   if (step_.message == kNoIndex) {
     rows_of(step_.input, sources, &messages->arena, messages->rows.data());
+    fetch_all(messages->rows, state_.program.values[step_.input].width);
     for (size_t i = 0; step_.weighted && i < edges.size(); ++i) messages->weights[i] = edges[i].weight;
     return;
   }
@@ -288,6 +304,7 @@ Measurement::Means Measurement::means_of_targets() const {
   }
   means.rows.resize(nodes.size());
   rows_of(step_.output, nodes, &means.arena, means.rows.data());
+  fetch_all(means.rows, state_.program.values[step_.output].width);
   return means;
 }
 
