@@ -154,9 +154,14 @@ void NodeRows::open(uint32_t aggregate, Preparation* prepared) const {
 void NodeRows::close(Preparation* prepared) const {
   const Reach& reach = prepared->workspace->reach;
   if (output_) {
+    std::vector<uint32_t>& changed = prepared->changed;
+    changed.resize(reach.nodes.size());
+    size_t at = 0;
     for (size_t i = 0; i < reach.nodes.size(); ++i) {
-      if (reach.keep[0][i]) prepared->changed.push_back(reach.nodes[i]);
+      changed[at] = reach.nodes[i];
+      at += reach.keep[0][i] != 0 ? 1 : 0;
     }
+    changed.resize(at);
     return;
   }
   for (size_t s = 0; s < step_.sinks.size(); ++s) {
@@ -236,11 +241,13 @@ void NodeRows::run_output_block(size_t first, size_t count, Preparation* prepare
   const uint32_t sink = step_.sinks[0].reg;
   const size_t width = step_.registers[sink].width;
   const Kernels& k = kernels();
+  const float *was[kBlockRows], *is[kBlockRows];
+  rows_in(step_, sink, count, old_rows.data(), before, was);
+  rows_in(step_, sink, count, new_rows.data(), after, is);
+  uint8_t* const keep = reach.keep[0].data() + first;
   for (size_t i = 0; i < count; ++i) {
-    const float* const was = row_in(step_, sink, i, old_rows.data(), before);
-    const float* const is = row_in(step_, sink, i, new_rows.data(), after);
-    reach.keep[0][first + i] = reach.added[first + i] || k.differs(width, was, is);
-    if (guarded && !k.finite(width, is) && k.finite(width, was)) {
+    keep[i] = reach.added[first + i] || k.differs(width, was[i], is[i]);
+    if (guarded && !k.finite(width, is[i]) && k.finite(width, was[i])) {
       prepared->lose(step_.node_type, reach.nodes[first + i]);
     }
   }
@@ -283,6 +290,8 @@ void NodeRows::compare(size_t sink, size_t first, size_t count, bool guarded, co
   const bool computed = !state_.is_stored(value);
   const float* olds[kBlockRows];
   if (computed) stored_rows(state_, value, {nodes, count}, arena, olds);
+  const float* rows[kBlockRows];
+  rows_in(step_, reg, count, sources, buffers, rows);
   constexpr size_t kAhead = 8;
   for (size_t i = 0; i < count; ++i) {
     if (nodes[i] < old.count) touch(old.row(nodes[i]));
@@ -290,8 +299,7 @@ void NodeRows::compare(size_t sink, size_t first, size_t count, bool guarded, co
   for (size_t i = 0; i < std::min(kAhead, count); ++i) fetch(old, nodes[i]);
   for (size_t i = 0; i < count; ++i, out += changes.stride()) {
     if (i + kAhead < count) fetch(old, nodes[i + kAhead]);
-    const float* const from = row_in(step_, reg, i, sources, buffers);
-    if (from != out) std::memcpy(out, from, width * sizeof(float));
+    if (rows[i] != out) std::memcpy(out, rows[i], width * sizeof(float));
     const float* const before = computed ? olds[i] : nodes[i] < old.count ? old.row(nodes[i]) : state_.zeros.data();
     uint8_t& keep = reach.keep[sink][first + i];
     keep = reach.added[first + i] || k.differs(width, before, out);

@@ -29,7 +29,7 @@ class BlockRun {
   void run(const Op& op) const {
     const float* inputs[kMaxRowInputs][kBlockRows];
     for (size_t p = 0; p < op.inputs.size() && p < kMaxRowInputs; ++p) {
-      for (size_t i = 0; i < count_; ++i) inputs[p][i] = row(op.inputs[p], i);
+      rows_in(step_, op.inputs[p], count_, sources_, buffers_, inputs[p]);
     }
     switch (op.kind) {
       case OpKind::kConcat:

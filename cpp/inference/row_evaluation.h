@@ -6,6 +6,7 @@
 // Thread safety: any number of threads, each with its own buffers.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -39,6 +40,19 @@ inline const float* row_in(const RowsStep& step, uint32_t reg, size_t i, const f
   if (reg < step.sources.size()) return sources[reg * kBlockRows + i];
   const Register& r = step.registers[reg];
   return buffers[r.buffer] + i * row_stride(step.buffers[r.buffer]) + r.column;
+}
+
+// Addresses of the first `count` rows of a register.
+inline void rows_in(const RowsStep& step, uint32_t reg, size_t count, const float* const* sources,
+                    float* const* buffers, const float** out) {
+  if (reg < step.sources.size()) {
+    std::copy_n(sources + reg * kBlockRows, count, out);
+    return;
+  }
+  const Register& r = step.registers[reg];
+  const size_t stride = row_stride(step.buffers[r.buffer]);
+  const float* row = buffers[r.buffer] + r.column;
+  for (size_t i = 0; i < count; ++i, row += stride) out[i] = row;
 }
 
 // `sources` has a pointer for each source and row, source by source, kBlockRows for each; `buffers` has a block for
