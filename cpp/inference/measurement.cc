@@ -90,11 +90,14 @@ Measurement::Measurement(const State& state, const PropagateStep& step, const Pr
     for (size_t i = 0; i < nodes.added.size(); ++i) {
       if (nodes.added_ids[i] != kNoId) added_.insert(nodes.added[i]);
     }
+    const std::vector<DirectedChange>& edges = prepared->edges[direction_of(state.graph, step)];
+    if (!edges.empty()) edges_ = &edges;
   }
   const EdgeView store = view_of(state.graph, step);
   std::vector<uint32_t> nodes(std::min(capacity, kTried));
+  const auto cut = [&](size_t i) { return capacity < kTried ? i : i * capacity / kTried; };
   for (size_t i = 0; i < nodes.size(); ++i) {
-    const size_t first = i * capacity / nodes.size(), end = (i + 1) * capacity / nodes.size();
+    const size_t first = cut(i), end = cut(i + 1);
     nodes[i] = static_cast<uint32_t>(first + MixHash{}(i) % (end - first));
     store.prefetch_in(nodes[i]);
   }
@@ -120,8 +123,7 @@ bool Measurement::has(uint32_t node) const {
 }
 
 std::span<const DirectedChange> Measurement::changes(uint32_t target) const {
-  if (prepared_ == nullptr) return {};
-  return changes_of(prepared_->edges[direction_of(state_.graph, step_)], target);
+  return edges_ == nullptr ? std::span<const DirectedChange>() : changes_of(*edges_, target);
 }
 
 // All in-edges of each target, but at most `each`.

@@ -82,9 +82,10 @@ class Measurement {
   const State& state_;
   const PropagateStep& step_;
   const Preparation* prepared_;
-  std::unordered_set<uint32_t> added_, removed_;  // targets that the batch adds, and removes
-  std::vector<Target> targets_;                   // a sample of targets that have in-edges
-  Messages few_;                                  // of a few in-edges of each of them
+  const std::vector<DirectedChange>* edges_ = nullptr;  // that the batch changes, if it changes any
+  std::unordered_set<uint32_t> added_, removed_;        // targets that the batch adds, and removes
+  std::vector<Target> targets_;                         // a sample of targets that have in-edges
+  Messages few_;                                        // of a few in-edges of each of them
 };
 
 }  // namespace livegnn
