@@ -114,16 +114,16 @@ def count_opcodes(call: Callable[[], object]) -> int:
 
 
 class Lock(Protocol):
-    def acquire(self, blocking: bool = ...) -> bool: ...
+    def acquire(self, blocking: bool = ..., timeout: float = ...) -> bool: ...
     def release(self) -> None: ...
 
 
-def is_free(lock: Lock) -> bool:
-    """Whether another thread can have it."""
+def is_free(lock: Lock, seconds: float = 0.0) -> bool:
+    """Whether another thread can have it. seconds: for which threads of ours may hold it."""
     got: list[bool] = []
 
     def take() -> None:
-        got.append(lock.acquire(blocking=False))
+        got.append(lock.acquire(timeout=seconds))
         if got[0]:
             lock.release()
 

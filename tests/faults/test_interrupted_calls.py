@@ -27,6 +27,7 @@ from livegnn.runtime import CheckpointPolicy, Runtime, restore
 from livegnn.types import State
 from opcodes import Lock, count_opcodes, interrupt, is_free, opcodes_of, places, watched
 from streams import WIDTH, make_graph, make_model
+from waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
@@ -184,7 +185,7 @@ class Served:
         runtime, models = self.runtime, self.runtime.models
         locks: list[Lock] = [runtime.graph.writer, runtime._becoming_visible, runtime._appending]
         locks += [runtime._visible, models._lock, models._changing, runtime._errands._changed]
-        assert all(map(is_free, locks)), where
+        assert all(is_free(lock, PATIENCE) for lock in locks), where
         assert elsewhere(lambda: runtime.wait(runtime.append(batch(number)))) == self.log.last_seq(), where
 
     def stop(self) -> None:

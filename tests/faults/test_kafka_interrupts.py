@@ -60,7 +60,7 @@ def contents(log: KafkaLog) -> list[tuple[int, bytes]]:
 
 def assert_free(log: KafkaLog, where: str) -> None:
     for name in ("_state", "_writing", "_reading", "_closed"):
-        assert is_free(getattr(log, name)), (name, where)
+        assert is_free(getattr(log, name), SECONDS), (name, where)
     assert not log._basing.active, where
 
 
