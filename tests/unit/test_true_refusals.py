@@ -185,3 +185,36 @@ def test_a_module_that_fails_whatever_the_widths_is_not_asked_for_them():
     with pytest.raises(ModelError, match=r"Net\.forward fails.*7x2 and 4x2") as refused:
         Model.from_pyg(net)
     assert "in_channels" not in str(refused.value)
+
+
+class Chebyshev(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = pyg.ChebConv(3, 4, 2), pyg.ChebConv(4, 2, 2)
+
+    def forward(self, x, edge_index, lambda_max=None):
+        h = self.first(x, edge_index, lambda_max=lambda_max).relu()
+        return self.second(h, edge_index, lambda_max=lambda_max)
+
+
+def test_a_layer_that_takes_a_number_from_the_whole_graph_names_the_number():
+    torch.manual_seed(0)
+    module = Chebyshev().eval()
+    with pytest.raises(ModelError, match=r"first .*ChebConv takes lambda_max.*inputs={'lambda_max': 2\.0}"):
+        Model.from_pyg(module)
+    model = Model.from_pyg(module, inputs={"lambda_max": 2.0})
+    got = Engine(Graph.from_edges(SOURCE, TARGET, x=X.numpy()), model).predict(np.arange(5))
+    np.testing.assert_allclose(got, module(X, EDGE_INDEX).detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ModelError, match=r"call the layer with lambda_max=2\.0"):
+        Model.from_pyg(Net(lambda layers, x, e: layers["conv"](x, e), conv=pyg.ChebConv(3, 2, 2)))
+
+
+def shifted(layers, x, edge_index):
+    logits = layers["lin"](x)[edge_index[0]]
+    return scatter((logits - logits.max()).exp() * x[edge_index[0]], edge_index[1], 0, x.size(0))
+
+
+def test_what_is_reduced_over_all_edges_is_not_told_of_norms_of_nodes():
+    with pytest.raises(ModelError, match=r"reduced to one.*edges of each node by themselves") as refused:
+        Model.from_pyg(Net(shifted, lin=nn.Linear(3, 1)))
+    assert "LayerNorm" not in str(refused.value)

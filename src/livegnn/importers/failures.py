@@ -82,6 +82,17 @@ def ordered_layer(module: nn.Module) -> str:
     return ""
 
 
+def fixed_by(module: nn.Module, text: str) -> tuple[str, str, str] | None:
+    """The class, keyword and value of a layer, named in an error, that reduces the whole graph where it is
+    not given a number; None if there is none."""
+    for path, part in module.named_modules():
+        named = not path or re.search(rf"(^|[ :]){re.escape(path)} ", text)
+        for kind, (keyword, value) in _FIXED.items():
+            if named and any(of.__name__ == kind for of in type(part).__mro__):
+                return kind, keyword, value
+    return None
+
+
 def name_of(module: nn.Module) -> str:
     return type(module).__name__
 
@@ -96,6 +107,8 @@ _ORDERED: Mapping[str, str] = {
     ),
     "SetTransformerAggregation": "lets the messages of a node meet each other: use softmax or attention",
 }
+_FIXED: Mapping[str, tuple[str, str]] = {"ChebConv": ("lambda_max", "2.0")}
+"""Layers that take a number from the whole graph -> the keyword that gives it, and what it is by default."""
 ADVICE: Mapping[str, str] = {
     "data-dependent": (
         "the way of its computation, a size, or an assertion depends on data: give what is fixed as an "

@@ -14,9 +14,10 @@ from livegnn.importers.assembly import Assembled, assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.copying import copy_module, keeping_random
 from livegnn.importers.declared import Declared, check_takes_relations, with_relations
-from livegnn.importers.export import call_with, export_module, inputs_of, ordinary, unwrap
-from livegnn.importers.failures import line_of
+from livegnn.importers.export import call_with, export_module, inputs_of, ordinary, signature_of, unwrap
+from livegnn.importers.failures import fixed_by, line_of
 from livegnn.importers.left_out import refuse_left_out
+from livegnn.importers.lowering import REDUCED
 from livegnn.importers.proposal import Proposer
 from livegnn.importers.proposed import Cuts, Proposals, import_proposed
 from livegnn.importers.reader import Program, name_results, read
@@ -106,7 +107,8 @@ def _refusals(module: nn.Module, told: Told) -> Iterator[None]:
         with ordinary(), keeping_random():
             yield
     except ModelError as error:
-        raise ModelError(_with_place(error, module, name, told.relations)) from error.__cause__
+        text = _with_place(error, module, name, told.relations)
+        raise ModelError(f"{text}{_fixed(module, told, text)}") from error.__cause__
     except Exception as error:
         place = line_of(error)
         what = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -197,6 +199,20 @@ def _with_place(error: ModelError, module: nn.Module, name: str, relations: Sequ
     if "must be finite" in text:
         text = f"{text}; of its parameters and buffers, these are not: {_not_finite(module)}"
     return text
+
+
+def _fixed(module: nn.Module, told: Told, text: str) -> str:
+    """The end of an error about a number that a layer takes from the whole graph; empty if there is none."""
+    layer = fixed_by(module, text) if REDUCED in text else None
+    if layer is None:
+        return ""
+    kind, keyword, value = layer
+    takes = keyword in signature_of(unwrap(module, told.method), told.method).parameters
+    how = f"say inputs={{{keyword!r}: {value}}}" if takes else f"call the layer with {keyword}={value}"
+    return (
+        f"; {kind} takes {keyword} from all edges where it is not given: {how}, which is what it takes from "
+        "a normalized Laplacian, or the number that it was trained with"
+    )
 
 
 def _not_finite(module: nn.Module) -> str:

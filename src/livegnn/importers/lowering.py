@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.expressions import Atom, Expression, Expressions, walk
+from livegnn.importers.expressions import Atom, Expression, Expressions, join, walk
 from livegnn.importers.facts import is_of_edges, strip
 from livegnn.importers.own_loops import is_weight
 from livegnn.importers.row_steps import RowSteps, Steps
@@ -26,6 +26,14 @@ from livegnn.model.steps import Function
 from livegnn.types import EdgeType
 
 _AGGREGATES = {"sum": "sum", "amax": "max", "amin": "min"}
+REDUCED = "every row of the graph is reduced to one, so that any change of one changes all"
+_APART = {
+    "nodes": "use a norm over each row's channels (LayerNorm(mode='node'), BatchNorm) instead",
+    "edges": (
+        "reduce the edges of each node by themselves instead (scatter, torch_geometric.utils.softmax), or "
+        "give what is fixed as an argument"
+    ),
+}
 _LOWEST = -3.4e38
 """Used instead of minus infinity in logits and maxima, since rows must be finite."""
 
@@ -150,11 +158,8 @@ class Lowering:
 
     def _scatter(self, one: Expression) -> str:
         if one.atom is None:
-            raise self._refusal(
-                one,
-                "every row of the graph is reduced to one, so that any change of one changes all: use a norm "
-                "over each row's channels (LayerNorm(mode='node'), BatchNorm) instead",
-            )
+            of_edges = any(is_of_edges(join((message, index))) for message, index, _ in one.pieces)
+            raise self._refusal(one, f"{REDUCED}: {_APART['edges' if of_edges else 'nodes']}")
         reduce = str(one.attrs[0])
         if reduce == "last":
             return self._last(one)
