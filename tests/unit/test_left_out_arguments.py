@@ -170,3 +170,68 @@ def test_features_are_needed_by_what_fails_without_them():
     assert not Model.from_pyg(Made(pyg.GINEConv(nn.Linear(3, 4))), edge_channels=0).edge_inputs
     with pytest.raises(ModelError, match=r"edge_attr.*another prediction.*edge_channels"):
         Model.from_pyg(Made(pyg.GINEConv(nn.Linear(3, 4))))
+
+
+class Timed(Net):
+    """A table of times of nodes, beside their features."""
+
+    def __init__(self) -> None:
+        super().__init__(pyg.SAGEConv(5, 4), nn.Embedding(9, 2))
+
+    def forward(self, x, edge_index, time=None):
+        return self.conv(x if time is None else torch.cat([x, self.unread[0](time)], dim=1), edge_index)
+
+
+def test_a_refusal_says_whose_rows_an_argument_has_and_that_they_are_whole_numbers():
+    torch.manual_seed(0)
+    net, time = Timed().eval(), torch.tensor([4, 0, 8, 1])
+    with pytest.raises(ModelError, match=r"'time'.*unread\.0\.weight.*inputs={'time': \('node', int\)}"):
+        Model.from_pyg(net)
+    model = Model.from_pyg(net, inputs={"time": ("node", int)})
+    graph = Graph.from_edges(SOURCE, TARGET, x=np.concatenate([X, time[:, None]], axis=1))
+    expected = net(torch.from_numpy(X), EDGE_INDEX, time).detach().numpy()
+    np.testing.assert_allclose(Engine(graph, model).predict(np.arange(4)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_refusal_says_that_rows_may_be_the_weights_of_edges():
+    torch.manual_seed(0)
+    net = named("ew")(pyg.GCNConv(3, 4)).eval()
+    says = (
+        r"inputs={'ew': 'edge_weight'} if it is the weights of edges, or inputs={'ew': \('edge', channels\)}"
+    )
+    with pytest.raises(ModelError, match=says):
+        Model.from_pyg(net)
+    model = Model.from_pyg(net, inputs={"ew": "edge_weight"})
+    graph = Graph.from_edges(SOURCE, TARGET, x=X, weight=OF_EDGES[:, 0])
+    expected = net(torch.from_numpy(X), EDGE_INDEX, torch.from_numpy(OF_EDGES[:, 0])).detach().numpy()
+    np.testing.assert_allclose(Engine(graph, model).predict(np.arange(4)), expected, rtol=1e-4, atol=1e-5)
+
+
+class Numbered(Net):
+    def forward(self, x, edge_index, edge_type=None):
+        kept = edge_index if edge_type is None else edge_index[:, edge_type == 1]
+        return self.conv(x, kept)
+
+
+def test_a_refusal_says_that_numbers_of_edges_stand_for_their_types():
+    with pytest.raises(ModelError, match=r"called without 'edge_type'.*relations=\[\.\.\.\]"):
+        Model.from_pyg(Numbered(pyg.SAGEConv(3, 4)))
+    relations = [("node", name, "node") for name in ("first", "second")]
+    assert Model.from_pyg(Numbered(pyg.SAGEConv(3, 4)), relations=relations).steps
+
+
+class Waves(Net):
+    """What it makes of times has no parameter that would tell."""
+
+    def forward(self, x, edge_index, time=None):
+        waves = [] if time is None else [torch.stack([time.float().sin(), time.float().cos()], dim=1)]
+        return self.conv(torch.cat([x, *waves], dim=1), edge_index)
+
+
+def test_an_argument_beside_which_features_have_another_width_is_not_left_out_in_silence():
+    net = Waves(pyg.SAGEConv(5, 4))
+    reason = r"'time', and then reads x of 5 channels, beside rows there of 3: .*inputs={'time': \('node',\)}"
+    with pytest.raises(ModelError, match=reason):
+        Model.from_pyg(net)
+    assert Model.from_pyg(net, inputs={"time": None}).width("x") == 5
+    assert Model.from_pyg(net, inputs={"time": ("node",)}).inputs["x"].width == 4

@@ -1,8 +1,8 @@
 """Finds the arguments of a module, from its signature and from PyG data or a schema if there is one."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -10,7 +10,8 @@ from torch import nn
 from livegnn.errors import ModelError
 from livegnn.importers.export import Given, Record, leaves, signature_of
 from livegnn.importers.expressions import Atom, find_rounded
-from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
+from livegnn.model.checks import check_width
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -34,12 +35,29 @@ _RECORDS = ("data", "batch")
 """Names of arguments that are whole PyG data objects."""
 
 
+def lone_argument(module: nn.Module, method: str) -> str | None:
+    """The name of the only argument that a method must be given; None if it takes none, or more."""
+    parameters = signature_of(module, method).parameters
+    needed = [name for name, one in parameters.items() if one.default is one.empty]
+    return needed[0] if len(needed) == 1 else None
+
+
+def record_of(module: nn.Module, method: str, inputs: Mapping[str, object] | None) -> str | None:
+    """The name of the argument that is PyG data, by its own name or as `inputs` says; None if none is."""
+    for name, said in (inputs or {}).items():
+        if isinstance(said, str) and said == "data":
+            return name
+    lone = lone_argument(module, method)
+    return lone if lone in _RECORDS and lone not in (inputs or {}) else None
+
+
 @dataclass(frozen=True)
 class Found:
     """A method's arguments, by name or position, and the module's parameters with a row for each node.
 
     left_out: the names of optional arguments that it is called without, and nobody said so. unused: the
-    columns of the data that no argument takes.
+    columns of the data that no argument takes. guessed: the arguments whose names tell nothing, which are
+    taken for rows of nodes, or for edges, by their places.
     """
 
     arguments: Mapping[str, object]
@@ -47,6 +65,7 @@ class Found:
     positional: tuple[object, ...] = ()
     left_out: tuple[str, ...] = ()
     unused: frozenset[str] = frozenset()
+    guessed: tuple[str, ...] = ()
 
 
 def find_arguments(
@@ -71,6 +90,7 @@ def find_arguments(
     arguments: dict[str, object] = {}
     positional: tuple[object, ...] = ()
     left_out: list[str] = []
+    guessed: list[str] = []
     signature = signature_of(module, method)
     named = {NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
     required = {
@@ -111,6 +131,7 @@ def find_arguments(
             and _ORDER[place] not in named
         ):
             meaning = _ORDER[place]
+            guessed.append(name)
         if not needed and (own == "num_nodes" or (meaning is None and NAMES.get(own) in taken)):
             left_out += [] if own == "num_nodes" else [name]
             continue
@@ -151,7 +172,7 @@ def find_arguments(
             )
     used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
     unused = frozenset(finding.known) - used - {"edge_index"}
-    return Found(arguments, parameters, positional, tuple(left_out), unused)
+    return Found(arguments, parameters, positional, tuple(left_out), unused, tuple(guessed))
 
 
 def _hint(name: str) -> str:
@@ -290,6 +311,8 @@ class _Finding:
     def rows(self, given: object, name: str) -> object:
         """The meaning that `inputs` gives to an argument."""
         if isinstance(given, str):
+            if given == "data" and "data" not in self.known:
+                return self.record()
             found = self.find(given, required=True)
             if found is None:
                 raise ModelError(f"inputs says that {name!r} is {given!r}, which the data does not have")
@@ -300,12 +323,31 @@ class _Finding:
             return self.known["edge_index"][given]
         if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):
             return self._of_type(*given)
-        if isinstance(given, tuple) and given and given[0] in ("node", "edge"):
-            channels = tuple(int(size) for size in given[1:] if size)
-            atom = self.node if given[0] == "node" else self.edge
-            assert atom is not None
-            return Given(name, atom, channels, torch.int64 if name == "edge_type" else self.dtype)
+        if isinstance(given, tuple) and given:
+            atom = self._atom(given[0], name)
+            if atom is not None:
+                channels = tuple(size for size in given[1:] if size and size is not int)
+                for size in channels:
+                    check_width(size, f"the channels in inputs[{name!r}]", 0)
+                whole = name == "edge_type" or int in given
+                return Given(name, atom, channels, torch.int64 if whole else self.dtype)
         return given
+
+    def _atom(self, rows: object, name: str) -> Atom | None:
+        """The nodes or edges of a type, or of the only one if it is ``"node"`` or ``"edge"``; else None."""
+        if not isinstance(rows, Hashable):
+            return None
+        atom = self.nodes.get(cast("str", rows)) or self.edges.get(cast("EdgeType", rows))
+        if atom is not None or rows not in ("node", "edge"):
+            return atom
+        known: Mapping[object, Atom] = self.nodes if rows == "node" else self.edges
+        if len(known) != 1:
+            kinds = ", ".join(map(repr, known)) or "none"
+            raise ModelError(
+                f"inputs says that {name!r} is rows of {rows}s, whose types are {kinds}: name one of them, "
+                f"as in inputs={{{name!r}: ({next(iter(known), rows)!r}, channels)}}"
+            )
+        return next(iter(known.values()))
 
     def rest(self, given: object, name: str, taken: Collection[str]) -> tuple[object, ...]:
         """The arguments for ``*args``: those in `inputs`, or those of ``x, edge_index`` not yet taken."""

@@ -6,14 +6,14 @@ width of each input, which is found by calling the module (`widths`) if the call
 
 import inspect
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments import NAMES, Found, find_arguments
+from livegnn.importers.arguments import NAMES, Found, find_arguments, record_of
 from livegnn.importers.assembly import RELATION
 from livegnn.importers.export import call_with, leaves, signature_of
 from livegnn.importers.failures import ordered_layer
@@ -28,6 +28,8 @@ _Kind = TypeVar("_Kind", NodeType, EdgeType)
 Key = tuple[str, NodeType | EdgeType]
 """The key of a width: ("x", node type) or ("edge_attr", edge type)."""
 _WIDEST = 100_000
+WIDTHS = "; say how wide its inputs are with in_channels and edge_channels if it is that"
+"""The end of an error about a call that fails, where it may be that."""
 
 
 def with_relations(
@@ -42,6 +44,10 @@ def check_takes_relations(module: nn.Module, method: str, relations: Sequence[Ed
     if relations is not None and RELATION not in signature_of(module, method).parameters:
         name = f"{type(module).__name__}.{method}"
         raise ModelError(f"{name} takes no edge_type, so relations must not be given")
+
+
+class CallFails(ModelError):
+    """A module's own call fails, whatever the widths."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,7 @@ class Declared:
         self.edge_channels = told.edge_channels
         node_type, edge_type, metadata = told.node_type, told.edge_type, told.metadata
         self.parameters = signature_of(module, told.method).parameters
+        self.record = record_of(module, told.method, told.inputs)
         self._check_given(node_type, edge_type, metadata)
         self.typed = any(map(_convolutions, self.module.modules()))
         self.unknown: list[tuple[str, str, str, str]] = []
@@ -129,7 +136,8 @@ class Declared:
             map(_convolutions, [self.module])
         )
         takes, needs = self._takes(), self._needs()
-        self._check_columns(edge_weight, edge_channels, takes, needs, several=several)
+        any_column = several or self.record is not None
+        self._check_columns(edge_weight, edge_channels, takes, needs, several=any_column)
         known: dict[Key, int | bool | None] = {}
         for node in self.nodes:
             known["x", node] = _told("in_channels", in_channels, node, self.nodes)
@@ -212,7 +220,8 @@ class Declared:
         if "edge_attr" in (inputs or {}) or self.edge_channels is not None:
             return []
         made_for = dict(self._made_for_features(_needs_features))
-        keys: list[Key] = [("edge_attr", edge) for edge in self.edges if made_for[edge]]
+        record = self.record is not None
+        keys: list[Key] = [("edge_attr", edge) for edge in self.edges if made_for[edge] or record]
         return [key for key in keys if key not in self.known]
 
     def _call(self, found: Found) -> object:
@@ -221,8 +230,14 @@ class Declared:
     def _find(self, inputs: Mapping[str, object] | None) -> Found:
         known = self.known
         unknown = [key for key, width in known.items() if width is None]
+        asked = {name: rows for name, rows in (inputs or {}).items() if _is_asked(rows)}
+        unknown += [("inputs", name) for name in asked]
 
         def arguments(widths: Mapping[Hashable, int]) -> Found:
+            said = {
+                name: tuple(widths.get(("inputs", name), 1) if part is None else part for part in rows)
+                for name, rows in asked.items()
+            }
             full = {key: widths.get(key, given) for key, given in known.items()}
             described = _Described(
                 {node: int(full["x", node] or 0) for node in self.nodes},
@@ -231,7 +246,8 @@ class Declared:
                     for edge in self.edges
                 },
             )
-            return find_arguments(self.module, cast("Schema", described), self.method, inputs)
+            told = {**(inputs or {}), **said}
+            return find_arguments(self.module, cast("Schema", described), self.method, told)
 
         if not unknown:
             return arguments({})
@@ -251,28 +267,25 @@ class Declared:
             error = failed.__cause__
             what = ordered_layer(self.module) or (
                 f"{type(error).__name__}: {error}".rstrip(": ")
-                + self._advice(error, failed.left, arguments(dict.fromkeys(unknown, 1)))
+                + self._advice(failed.left, arguments(dict.fromkeys(unknown, 1)))
             )
-            raise ModelError(f"{type(self.module).__name__}.{self.method} fails: {what}") from error
+            raise CallFails(f"{type(self.module).__name__}.{self.method} fails: {what}") from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
         inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
-        for column, name in (("x", "in_channels"), ("edge_attr", "edge_channels")):
+        columns = [("x", "in_channels"), ("edge_attr", "edge_channels")]
+        for column, name in columns:
+            if isinstance((inputs or {}).get(column), tuple):
+                continue  # the caller says how wide the rows are
             lacking = [key[1] for key in unknown if key[0] == column and key not in widths]
             self.unknown += [(f"{column}:{one}", column, str(one), name) for one in lacking]
         if len(self.nodes) == len(self.edges) == 1:
             self.check_widths(inputs_read)
         return found
 
-    def _advice(self, error: BaseException | None, left: Collection[Hashable], found: Found) -> str:
-        """What may mend a call that fails: widths that nothing tells, or rows of nodes in the module."""
+    def _advice(self, left: Collection[Hashable], found: Found) -> str:
+        """What may mend a call that fails, where nothing tells the width of an input."""
         given = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
-        if any(isinstance(key, tuple) and key[0] in given for key in left):
-            return "; say how wide its inputs are with in_channels and edge_channels if it is that"
-        tables = [name for name, part in self.module.named_modules() if isinstance(part, nn.Embedding)]
-        if tables and ("out of bounds" in str(error) or "out of range" in str(error)):
-            name = f"{tables[0]}.weight".removeprefix(".")
-            return f"; if {name} has a row for each node, say inputs={{{name!r}: 'node'}}"
-        return ""
+        return WIDTHS if any(isinstance(key, tuple) and key[0] in given for key in left) else ""
 
     def check_widths(self, read: Collection[str]) -> None:
         """Raises `ModelError` if the width of one of these inputs is unknown."""
@@ -281,6 +294,25 @@ class Declared:
                 raise ModelError(
                     f"no layer tells how wide {column} of {one!r} is: say so with {name}=..., or give data"
                 )
+
+
+def called_with(module: nn.Module, told: Told, more: Mapping[str, object]) -> Found | None:
+    """The arguments if this is said of them too, and the module can be called so, without data; else None.
+
+    A width that is None, as in ``("node", None)``, is found as others are.
+    """
+    inputs = {**(told.inputs or {}), **more}
+    try:
+        declared = Declared(module, replace(told, inputs=inputs))
+        found = declared.find(inputs)
+        declared._call(found)
+    except Exception:
+        return None
+    return found
+
+
+def _is_asked(rows: object) -> TypeGuard[tuple[object, ...]]:
+    return isinstance(rows, tuple) and any(part is None for part in rows) and rows[0] in ("node", "edge")
 
 
 def _needs_features(layer: nn.Module) -> bool:

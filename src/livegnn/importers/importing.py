@@ -9,11 +9,17 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments import Found, find_arguments
+from livegnn.importers.arguments import Found, find_arguments, lone_argument
 from livegnn.importers.assembly import Assembled, assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.copying import copy_module, keeping_random
-from livegnn.importers.declared import Declared, check_takes_relations, with_relations
+from livegnn.importers.declared import (
+    WIDTHS,
+    CallFails,
+    Declared,
+    check_takes_relations,
+    with_relations,
+)
 from livegnn.importers.export import call_with, export_module, inputs_of, ordinary, signature_of, unwrap
 from livegnn.importers.failures import fixed_by, line_of
 from livegnn.importers.left_out import refuse_left_out
@@ -21,8 +27,10 @@ from livegnn.importers.lowering import REDUCED
 from livegnn.importers.proposal import Proposer
 from livegnn.importers.proposed import Cuts, Proposals, import_proposed
 from livegnn.importers.reader import Program, name_results, read
+from livegnn.importers.row_operators import OF_NO_NODES
 from livegnn.importers.settings import Told, check_output, check_output_type, check_proposer
 from livegnn.importers.watching import call_watched
+from livegnn.importers.ways import find_way
 from livegnn.model.model import Model
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of
@@ -47,7 +55,7 @@ def import_module(
     check_proposer(proposer)
     with _refusals(known, told):
         inner = unwrap(known, told.method)
-        found, declared = _find(inner, told)
+        found, declared, told = _find(inner, told)
         relations = None if told.relations is None else tuple(told.relations)
         reading = Reading(inner, found, told.method, relations, output, output_type)
         model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
@@ -71,8 +79,55 @@ def _check_module(given: object) -> nn.Module:
     return given
 
 
-def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None]:
-    """The arguments of a module; and its declared types and widths, if there are no data."""
+def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
+    """The arguments of a module; its declared types and widths, if there are no data; and what is told.
+
+    The only argument of a method, of a name that tells nothing, is PyG data if rows of nodes do not do.
+    """
+    error: Exception | None
+    try:
+        found = _find_told(module, told)
+        error = _failure(module, found[0], told) if found[0].guessed and told.data is not None else None
+    except ModelError as failed:
+        found, error = None, failed
+    if error is not None:
+        lone = lone_argument(module, told.method)
+        as_data = None if lone in (told.inputs or {}) else _find_data(module, told, lone)
+        if as_data is not None:
+            return as_data
+    if isinstance(error, CallFails):
+        way = find_way(module, told)
+        text = str(error).removesuffix(WIDTHS) if way else str(error)
+        raise ModelError(f"{text}{way}") from error.__cause__
+    if found is None:
+        assert error is not None
+        raise error
+    return *found, told
+
+
+def _find_data(module: nn.Module, told: Told, name: str | None) -> tuple[Found, Declared | None, Told] | None:
+    """What `_find` returns where this argument is PyG data; None if the module cannot be called so."""
+    if name is None:
+        return None
+    told = replace(told, inputs={**(told.inputs or {}), name: "data"})
+    try:
+        found = _find_told(module, told)
+    except ModelError:
+        return None
+    return (*found, told) if _failure(module, found[0], told) is None else None
+
+
+def _failure(module: nn.Module, found: Found, told: Told) -> Exception | None:
+    """The exception of a call on a small graph, if there is one."""
+    try:
+        call_with(module, found.positional, found.arguments, told.method, found.parameters)
+    except Exception as error:
+        return error
+    return None
+
+
+def _find_told(module: nn.Module, told: Told) -> tuple[Found, Declared | None]:
+    """The arguments of a module as they are told, and its declared types and widths."""
     schema = told.schema
     if schema is None:
         declared = Declared(module, told)
@@ -108,7 +163,8 @@ def _refusals(module: nn.Module, told: Told) -> Iterator[None]:
             yield
     except ModelError as error:
         text = _with_place(error, module, name, told.relations)
-        raise ModelError(f"{text}{_fixed(module, told, text)}") from error.__cause__
+        way = _fixed(module, told, text) or _embedded(module, told, text)
+        raise ModelError(f"{text}{way}") from error.__cause__
     except Exception as error:
         place = line_of(error)
         what = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -213,6 +269,21 @@ def _fixed(module: nn.Module, told: Told, text: str) -> str:
         f"; {kind} takes {keyword} from all edges where it is not given: {how}, which is what it takes from "
         "a normalized Laplacian, or the number that it was trained with"
     )
+
+
+def _embedded(module: nn.Module, told: Told, text: str) -> str:
+    """The end of an error about rows that belong to no node: embeddings that may have a row for each."""
+    if OF_NO_NODES not in text:
+        return ""
+    named = [f"{name}.weight".removeprefix(".") for name, part in module.named_modules() if _is_table(part)]
+    named = [one for one in named if one not in (told.inputs or {})]
+    said = ", ".join(f"{one!r}: 'node'" for one in named)
+    of = " and ".join(named)
+    return f"; if {of} has a row for each node, say inputs={{{said}}}" if named else ""
+
+
+def _is_table(part: nn.Module) -> bool:
+    return isinstance(part, nn.Embedding)
 
 
 def _not_finite(module: nn.Module) -> str:

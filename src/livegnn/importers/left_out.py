@@ -7,6 +7,7 @@ another prediction when they are given as the argument. Calls on a small graph s
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import torch
 from torch import nn
@@ -14,9 +15,11 @@ from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments import NAMES, Found
+from livegnn.importers.declared import called_with
 from livegnn.importers.export import Given, leaves, signature_of
 from livegnn.importers.settings import Told
 from livegnn.importers.watching import call_watched
+from livegnn.importers.ways import optional_rows
 
 _KEYWORDS = ("edge_weight", "edge_attr", "edge_type")
 _WIDTHS = 5
@@ -29,7 +32,7 @@ def refuse_left_out(module: nn.Module, told: Told, found: Found) -> None:
     An argument that the caller left out in so many words, or of which data have no column, may be read.
     """
     calls = _Calls(module, told.method, found)
-    optional = _optional(module, told.method)
+    optional = optional_rows(module, told.method)
     left_out = [name for name in found.left_out if name in optional]
     if not left_out or (not calls.unread and not calls.edges):
         return
@@ -49,7 +52,7 @@ def _refuse_if_read(
 ) -> None:
     stars = {kind.VAR_KEYWORD: "**", kind.VAR_POSITIONAL: "*"}
     shown = f"{stars[kind.kind]}{name}" if kind.kind in stars else repr(name)
-    understood, results = False, list[object]()
+    understood, failed, read, results = False, "", "", list[object]()
     asked = kind.kind is kind.VAR_KEYWORD and bool(calls.found.positional)  # HeteroConv: weights if asked for
     said = _said(told, calls.found)
     for call in calls.trials(name, kind, unread):
@@ -58,13 +61,21 @@ def _refuse_if_read(
         result, left = calls.call(call)
         key = call.name if kind.kind is kind.VAR_KEYWORD else name
         if unread - left:
-            what = f"and then never reads {min(unread - left)!r}, which it reads with rows there"
-            raise ModelError(calls.refusal(shown, what, key, kind, told))
+            read = read or min(unread - left)  # the first is what reads the rows themselves
+            what = f"and then never reads {read!r}, which it reads with rows there"
+            if not isinstance(result, Exception):
+                raise ModelError(calls.refusal(shown, what, key, kind, told, call))
+            failed = failed or calls.refusal(shown, what, key, kind, told)
         understood = understood or not isinstance(result, Exception)
         results.append(result)
         if call.of_edges and not asked and calls.differs(result):
             what = f"where rows of edges, such as {key!r}, make another prediction"
-            raise ModelError(calls.refusal(shown, what, key, kind, told))
+            raise ModelError(calls.refusal(shown, what, key, kind, told, call))
+    wider = calls.wider(name, kind, told)
+    if wider is not None:
+        raise ModelError(calls.refusal(shown, wider[1], name, kind, told, wider[0]))
+    if failed:
+        raise ModelError(failed)
     # Of a call that nobody understands only weights tell: buffers, as PNA's degrees, are there for any call.
     # A module that asserts against rows of any width, as RGATConv without edge_dim, was not made for them.
     weights = unread & {name for name, _ in calls.module.named_parameters()}
@@ -72,17 +83,6 @@ def _refuse_if_read(
     if weights and not understood and not asserts:
         what = f"and nothing reads {min(weights)!r}, for which it may be needed"
         raise ModelError(calls.refusal(shown, what, name, kind, told))
-
-
-def _optional(module: nn.Module, method: str) -> dict[str, inspect.Parameter]:
-    """The arguments that may be left out and may hold rows."""
-    parameters = signature_of(module, method).parameters
-    return {
-        name: one
-        for name, one in parameters.items()
-        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        or (one.default is None and (one.annotation is one.empty or "Tensor" in str(one.annotation)))
-    }
 
 
 def _meaning_of(name: str) -> str | None:
@@ -100,11 +100,14 @@ def _said(told: Told, found: Found) -> set[str]:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A call with one more argument. name: its keyword, or the argument that takes any place."""
+    """A call with one more argument. name: its keyword, or the argument that takes any place. channels,
+    dtype: of its rows."""
 
     found: Found
     name: str
     of_edges: bool
+    channels: tuple[int, ...] = ()
+    dtype: torch.dtype = torch.float32
 
 
 class _Calls:
@@ -144,7 +147,30 @@ class _Calls:
                 continue
             for keyword in self._keywords() if kind.kind is kind.VAR_KEYWORD else [name]:
                 value = _rows(like, keyword, channels, dtype)
-                yield _Trial(self._with(kind, keyword, value), keyword, of_edges=like is self.edges)
+                yield _Trial(self._with(kind, keyword, value), keyword, like is self.edges, channels, dtype)
+
+    def wider(self, name: str, kind: inspect.Parameter, told: Told) -> tuple[_Trial, str] | None:
+        """A call with the argument, beside which the nodes' features have another width, or a parameter is
+        read that otherwise is not; and what it shows. None if there is none, or data tell the widths."""
+        if told.data is not None or kind.kind in (kind.VAR_POSITIONAL, kind.VAR_KEYWORD):
+            return None
+        width = _width(self.found)
+        for rows in ("node", "edge"):
+            for dtype in (torch.float32, torch.int64):
+                said = (rows,) if dtype.is_floating_point else (rows, int)
+                found = called_with(self.module, told, {name: said})
+                if found is None:
+                    continue
+                trial = _Trial(found, name, rows == "edge", (), dtype)
+                read = self.unread - self.unread_by(trial)
+                if read:
+                    return trial, f"and then never reads {min(read)!r}, which it reads with rows there"
+                if _width(found) != width:
+                    return (
+                        trial,
+                        f"and then reads x of {width} channels, beside rows there of {_width(found)}",
+                    )
+        return None
 
     def _with(self, kind: inspect.Parameter, name: str, value: object) -> Found:
         found = self.found
@@ -158,7 +184,7 @@ class _Calls:
         """The names of what its layers may be given."""
         names = dict.fromkeys(_KEYWORDS)
         for part in self.module.modules():
-            names |= dict.fromkeys(_optional(part, "forward"))
+            names |= dict.fromkeys(optional_rows(part, "forward"))
         end = "_dict" if isinstance(self.edges, Mapping) else ""
         return [name + end for name in names if name in NAMES and name not in self.found.arguments]
 
@@ -169,20 +195,58 @@ class _Calls:
         alike = all(isinstance(b, torch.Tensor) and a.shape == b.shape for a, b in tensors)
         return alike and not all(torch.allclose(a, b, equal_nan=True) for a, b in tensors)
 
-    def refusal(self, shown: str, what: str, key: str, kind: inspect.Parameter, told: Told) -> str:
-        """The message, with what the caller can say."""
+    def refusal(
+        self,
+        shown: str,
+        what: str,
+        key: str,
+        kind: inspect.Parameter,
+        told: Told,
+        trial: _Trial | None = None,
+    ) -> str:
+        """The message, with what the caller can say. trial: a call that reads the argument."""
         name = f"{type(self.module).__name__}.{self.method}"
-        value, nothing = f"{{{key!r}: ('edge', channels)}}", f"{{{key!r}: None}}"
+        weights = told.data is None or "edge_weight" in self.found.unused
+        rows = self._says(trial, weights=weights)
+        value, nothing = f"{{{key!r}: {rows}}}", f"{{{key!r}: None}}"
         if kind.kind is kind.VAR_POSITIONAL:
-            value, nothing = f"{{{key!r}: [('edge', channels)]}}", f"{{{key!r}: []}}"
+            value, nothing = f"{{{key!r}: [{rows}]}}", f"{{{key!r}: []}}"
         elif kind.kind is kind.VAR_KEYWORD:
             nothing = f"{{{shown.strip('*')!r}: {{}}}}"
         says = f"say what it is, as in inputs={value}"
+        if trial is None:
+            says += ", or ('node', channels), with int behind the channels if they are whole numbers"
+        if rows == "'edge_weight'":
+            features = value.replace(rows, "('edge', channels)")
+            says += f" if it is the weights of edges, or inputs={features} if it is features"
+        if NAMES.get(key) == "edge_type" and self._takes_relations():
+            says = "say with relations=[...] which edge type each of its numbers stands for"
         if NAMES.get(key) == "edge_attr" and told.data is None:
             says += ", or edge_channels=..."
         if self.found.unused and told.data is not None:
             says += f", or name a column of data, which has {', '.join(sorted(self.found.unused))}"
         return f"{name} is called without {shown}, {what}: {says}; or inputs={nothing} to leave it out"
+
+    def _says(self, trial: _Trial | None, *, weights: bool) -> str:
+        """How `inputs` names rows such as those of a trial. weights: whether edges may have weights."""
+        if trial is None:
+            return "('edge', channels)"  # as often as not
+        whole = not trial.dtype.is_floating_point
+        if weights and trial.of_edges and not trial.channels and not whole:
+            return "'edge_weight'"
+        parts = ["'edge'" if trial.of_edges else "'node'"]
+        parts += ["channels"] if trial.channels else []
+        parts += ["int"] if whole else []
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+
+    def _takes_relations(self) -> bool:
+        return "edge_type" in signature_of(self.module, self.method).parameters
+
+
+def _width(found: Found) -> int | None:
+    """The number of channels of x, where there is one type of nodes."""
+    given = leaves([found.positional, found.arguments])
+    return next((prod(one.channels) for one in given if one.name == "x"), None)
 
 
 def _is_of_nodes(given: Sequence[Given]) -> bool:

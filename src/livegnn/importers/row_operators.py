@@ -12,6 +12,8 @@ from livegnn.importers.expressions import Expression, walk
 from livegnn.importers.operators import OPERATORS, Call, Operator, operator
 from livegnn.importers.values import ROWS, Piece, Value
 
+OF_NO_NODES = "rows are scattered to groups that are no nodes"
+
 # Gathers
 
 
@@ -122,9 +124,10 @@ def _locate(call: Call, x: Value, index: Expression) -> tuple[Piece, Expression]
 
 def _look_up(call: Call, x: Value, axis: int, index: Value) -> Value:
     if index.kind == "id":
+        name = call.make.names.get(x.row)
         raise ModelError(
-            "a parameter or buffer has a row for each node: make it a parameter whose first axis counts the "
-            "nodes, and say so with inputs={its name: 'node'}"
+            f"{name or 'a parameter or buffer'} has a row for each node: make it a parameter whose first "
+            f"axis counts the nodes, and say so with inputs={{{repr(name) if name else 'its name'}: 'node'}}"
         )
     if index.kind != "int":
         raise ModelError("a table is indexed by something that is no whole number")
@@ -177,7 +180,7 @@ def scatter(call: Call, reduce: str, base: Value, axis: int, index: Value, sourc
     if base.row_axis is None:
         # All rows are reduced to one, as pooling does for a graph without batches.
         if base.axes[axis] != (1,) or any(not piece.row.is_number(0) for piece in index.pieces):
-            raise ModelError("rows are scattered to groups that are no nodes: only edges bring rows to nodes")
+            raise ModelError(f"{OF_NO_NODES}: only edges bring rows to nodes")
         row = call.total(reduce, [rows[0] for rows in call.values.aligned([source, index])])
         return call.values.one_row(call.make.reshape(row, base.channels), base.axes)
     if base.row_axis != axis or base.axes[axis] != (ROWS,):
