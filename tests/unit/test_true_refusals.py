@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.utils import add_self_loops, scatter, to_undirected
+from torch_geometric.utils import add_self_loops, remove_self_loops, scatter, to_undirected
 
 from livegnn import Engine, Graph, Model, ModelError
 
@@ -218,3 +218,23 @@ def test_what_is_reduced_over_all_edges_is_not_told_of_norms_of_nodes():
     with pytest.raises(ModelError, match=r"reduced to one.*edges of each node by themselves") as refused:
         Model.from_pyg(Net(shifted, lin=nn.Linear(3, 1)))
     assert "LayerNorm" not in str(refused.value)
+
+
+class ByKind(nn.Module):
+    """Edges without loops, of one kind, found by their numbers or by a condition."""
+
+    def __init__(self, numbers: bool) -> None:
+        super().__init__()
+        self.conv, self.numbers = pyg.SAGEConv(3, 2), numbers
+
+    def forward(self, x, edge_index, edge_type):
+        edge_index, edge_type = remove_self_loops(edge_index, edge_type)
+        kept = edge_type == 1
+        return self.conv(x, edge_index[:, kept.nonzero().view(-1) if self.numbers else kept])
+
+
+def test_rows_of_a_filtered_tensor_are_told_to_be_filtered_by_a_condition():
+    relations = [("node", "first", "node"), ("node", "second", "node")]
+    with pytest.raises(ModelError, match=r"filter it by a condition instead"):
+        Model.from_pyg(ByKind(numbers=True), relations=relations)
+    assert Model.from_pyg(ByKind(numbers=False), relations=relations).steps

@@ -176,3 +176,21 @@ def test_rows_of_one_of_several_types_are_named_by_it():
     said = {"scores": (("item", "of", "user"), 2)}
     model = Model.from_pyg(Types(), metadata=types, inputs=said, output_type="user")
     assert [one.edge_type for one in model.edge_inputs.values()] == [("item", "of", "user")]
+
+
+@pytest.mark.parametrize("with_data", [False, True])
+def test_a_parameter_with_a_row_for_each_edge_is_named(with_data):
+    class OfItsEdges(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.of_edges = pyg.GCNConv(3, 2), nn.Parameter(torch.zeros(8))
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index, self.of_edges.exp())
+
+    data = Data(x=X, edge_index=EDGE_INDEX) if with_data else None
+    with pytest.raises(
+        ModelError, match=r"of_edges has a row for each edge of a graph of 8 edges.*edge_weight"
+    ):
+        Model.from_pyg(OfItsEdges(), data)
+    assert Model.from_pyg(OfItsEdges().conv, data).steps

@@ -16,7 +16,7 @@ from livegnn.errors import ModelError
 from livegnn.importers.arguments import NAMES, Found, find_arguments, record_of
 from livegnn.importers.assembly import RELATION
 from livegnn.importers.export import call_with, leaves, signature_of
-from livegnn.importers.failures import ordered_layer
+from livegnn.importers.failures import CallFails, ordered_layer
 from livegnn.importers.settings import Metadata, Told, check_joined
 from livegnn.importers.widths import Undiscovered, discover
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
@@ -46,10 +46,6 @@ def check_takes_relations(module: nn.Module, method: str, relations: Sequence[Ed
         raise ModelError(f"{name} takes no edge_type, so relations must not be given")
 
 
-class CallFails(ModelError):
-    """A module's own call fails, whatever the widths."""
-
-
 @dataclass(frozen=True)
 class _Edges:
     """The columns of the edges of one type, as in a schema."""
@@ -68,10 +64,14 @@ class _Described:
 
 
 class Declared:
-    """The types of nodes and edges of a module without data, and the widths of its inputs."""
+    """The types of nodes and edges of a module without data, and the widths of its inputs.
 
-    def __init__(self, module: nn.Module, told: Told) -> None:
+    edges: how many edges of each type there are in the calls that find the widths.
+    """
+
+    def __init__(self, module: nn.Module, told: Told, edges: int | None = None) -> None:
         self.module, self.method, self.relations = module, told.method, told.relations
+        self.number_of_edges = edges
         self.edge_channels = told.edge_channels
         node_type, edge_type, metadata = told.node_type, told.edge_type, told.metadata
         self.parameters = signature_of(module, told.method).parameters
@@ -225,7 +225,14 @@ class Declared:
         return [key for key in keys if key not in self.known]
 
     def _call(self, found: Found) -> object:
-        return call_with(self.module, found.positional, found.arguments, self.method, found.parameters)
+        return call_with(
+            self.module,
+            found.positional,
+            found.arguments,
+            self.method,
+            found.parameters,
+            edges=self.number_of_edges,
+        )
 
     def _find(self, inputs: Mapping[str, object] | None) -> Found:
         known = self.known
@@ -296,14 +303,16 @@ class Declared:
                 )
 
 
-def called_with(module: nn.Module, told: Told, more: Mapping[str, object]) -> Found | None:
+def called_with(
+    module: nn.Module, told: Told, more: Mapping[str, object], edges: int | None = None
+) -> Found | None:
     """The arguments if this is said of them too, and the module can be called so, without data; else None.
 
     A width that is None, as in ``("node", None)``, is found as others are.
     """
     inputs = {**(told.inputs or {}), **more}
     try:
-        declared = Declared(module, replace(told, inputs=inputs))
+        declared = Declared(module, replace(told, inputs=inputs), edges)
         found = declared.find(inputs)
         declared._call(found)
     except Exception:

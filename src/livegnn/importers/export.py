@@ -29,7 +29,7 @@ from livegnn.errors import ModelError
 from livegnn.importers.copying import copy_module, keeping_random
 from livegnn.importers.decompositions import decompose
 from livegnn.importers.expressions import Atom, kind_of
-from livegnn.importers.failures import ADVICE, code_lines, explain_failure, refuse_assertions
+from livegnn.importers.failures import ADVICE, CallFails, code_lines, explain_failure, refuse_assertions
 
 _LOCK = threading.Lock()
 """Held while tracing, which temporarily replaces functions of torch and PyG."""
@@ -181,7 +181,7 @@ def export_module(
                     f"{n.name} {list(t.shape)}" for n, t in zip(flat.given, tensors, strict=True)
                 )
                 called = f"{name} fails when it is called with {sizes}"
-                raise ModelError(f"{called}: {explain_failure(own, module)}") from own
+                raise CallFails(f"{called}: {explain_failure(own, module)}") from own
             raise ModelError(f"{name} cannot be traced: {explain_failure(error, module)}") from error
     return Exported(program, graph, flat.given, name)
 
@@ -212,13 +212,15 @@ def call_with(
     method: str,
     parameters: Sequence[Given],
     tensors: Sequence[torch.Tensor] | None = None,
+    *,
+    edges: int | None = None,
 ) -> object:
     """Calls a copy of a module with copies of tensors in place of `Given`, by default on a small random
-    graph. It copies the tensors since a module may change its arguments.
+    graph, of so many edges of each type. It copies the tensors since a module may change its arguments.
     """
     with _LOCK, _tracing():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
-        return flat(*([one.clone() for one in tensors] if tensors else _examples(flat.given)[0]))
+        return flat(*([one.clone() for one in tensors] if tensors else _examples(flat.given, edges)[0]))
 
 
 @contextmanager
@@ -409,10 +411,14 @@ def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 
 
-def _examples(given: Sequence[Given]) -> tuple[list[torch.Tensor], list[dict[int, Dim]]]:
+def _examples(
+    given: Sequence[Given], edges: int | None = None
+) -> tuple[list[torch.Tensor], list[dict[int, Dim]]]:
     """Tensors to trace with, and their dynamic dimensions; all tensors of an atom share one."""
     atoms = list(dict.fromkeys([*_ends_of(given), *(one.atom for one in given)]))
     sizes = {atom: _PRIMES[i % len(_PRIMES)] + 90 * (i // len(_PRIMES)) for i, atom in enumerate(atoms)}
+    if edges is not None:
+        sizes |= {atom: edges for atom in atoms if atom.source is not None}
     dims = {atom: Dim(f"rows_{i}", min=2, max=2**40) for i, atom in enumerate(atoms)}
     random = torch.Generator().manual_seed(0)
     tensors, shapes = [], []

@@ -11,6 +11,10 @@ from torch.export import ExportedProgram
 from livegnn.errors import ModelError
 
 
+class CallFails(ModelError):
+    """A module's own call fails on a small graph, without being traced."""
+
+
 def code_lines(trace: str) -> list[str]:
     """The innermost line of the user's code in a stack, and the innermost line of PyG, if any."""
     frames = [

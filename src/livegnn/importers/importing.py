@@ -15,13 +15,12 @@ from livegnn.importers.check import check_import
 from livegnn.importers.copying import copy_module, keeping_random
 from livegnn.importers.declared import (
     WIDTHS,
-    CallFails,
     Declared,
     check_takes_relations,
     with_relations,
 )
 from livegnn.importers.export import call_with, export_module, inputs_of, ordinary, signature_of, unwrap
-from livegnn.importers.failures import fixed_by, line_of
+from livegnn.importers.failures import CallFails, fixed_by, line_of
 from livegnn.importers.left_out import refuse_left_out
 from livegnn.importers.lowering import REDUCED
 from livegnn.importers.proposal import Proposer
@@ -30,7 +29,7 @@ from livegnn.importers.reader import Program, name_results, read
 from livegnn.importers.row_operators import OF_NO_NODES
 from livegnn.importers.settings import Told, check_output, check_output_type, check_proposer
 from livegnn.importers.watching import call_watched
-from livegnn.importers.ways import find_way
+from livegnn.importers.ways import find_own_edges, find_way
 from livegnn.model.model import Model
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of
@@ -148,9 +147,19 @@ def _keep_tables(module: nn.Module, told: Told, found: Found) -> Found:
 
 
 def _read(module: nn.Module, found: Found, method: str, output: str | Sequence[str] | None = None) -> Program:
-    exported = export_module(
-        module, found.positional, found.arguments, method=method, parameters=found.parameters
-    )
+    args = found.positional, found.arguments
+    try:
+        exported = export_module(module, *args, method=method, parameters=found.parameters)
+    except CallFails as error:
+
+        def works(edges: int) -> bool:
+            try:
+                call_with(module, *args, method, found.parameters, edges=edges)
+            except Exception:
+                return False
+            return True
+
+        raise ModelError(f"{error}{find_own_edges(module, works)}") from error.__cause__
     return read(exported, [output] if isinstance(output, str) else output)
 
 

@@ -115,7 +115,10 @@ def _locate(call: Call, x: Value, index: Expression) -> tuple[Piece, Expression]
     for i, piece in enumerate(x.pieces):
         if piece.atom is index.refers and sympy.expand(call.values.count(x.space[:i]) - offset) == 0:
             if not piece.mask.is_number(1):
-                raise ModelError("rows are gathered from a filtered tensor by numbers of the whole one")
+                raise ModelError(
+                    "rows are gathered by numbers from a filtered tensor: filter it by a condition instead, "
+                    "as in edge_index[:, edge_type == 1]"
+                )
             return piece, index
     raise ModelError(
         f"rows are gathered by numbers of {index.refers} nodes from a tensor that has none of them there"

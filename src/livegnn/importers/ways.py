@@ -5,10 +5,12 @@ several rows at once, PyG data, whole numbers, rows with several axes, or what w
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations, product
 
 from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.nn import MessagePassing
 
 from livegnn.importers.arguments import NAMES, Found, lone_argument
 from livegnn.importers.declared import called_with
@@ -17,6 +19,8 @@ from livegnn.importers.settings import Told
 
 _WHOLE = (1, 2, 4, 9, 16)
 """The numbers of columns of whole numbers that are tried."""
+_LAYERS = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.BatchNorm1d, pyg.Linear, MessagePassing)
+"""Layers whose parameters are for channels."""
 _LONGEST = 64
 """The largest size of a second axis that is tried."""
 
@@ -28,6 +32,22 @@ def find_way(module: nn.Module, told: Told) -> str:
         if found is not None:
             said = ", ".join(f"{name!r}: {_shown(rows, found, name)}" for name, rows in more.items())
             return f"; if {why}, say inputs={{{said}}}"
+    return find_own_edges(module, lambda edges: called_with(module, told, {}, edges) is not None)
+
+
+def find_own_edges(module: nn.Module, works: Callable[[int], bool]) -> str:
+    """The end of an error about a parameter that has a row for each edge of one graph; empty if none has.
+
+    works: whether the module can be called on a graph of so many edges.
+    """
+    held = (*module.named_parameters(), *module.named_buffers())
+    for name, tensor in held:
+        owner = module.get_submodule(name.rpartition(".")[0])
+        if tensor.dim() and len(tensor) > 1 and not isinstance(owner, _LAYERS) and works(len(tensor)):
+            return (
+                f"; {name} has a row for each edge of a graph of {len(tensor)} edges, and events add and "
+                "remove edges: take such rows as an argument instead, edge_weight or edge_attr"
+            )
     return ""
 
 
