@@ -172,8 +172,10 @@ def _refusals(module: nn.Module, told: Told) -> Iterator[None]:
             yield
     except ModelError as error:
         text = _with_place(error, module, name, told.relations)
-        way = _fixed(module, told, text) or _embedded(module, told, text)
-        raise ModelError(f"{text}{way}") from error.__cause__
+        fixed = _fixed(module, told, text)
+        if fixed:
+            text = f"{text.partition(REDUCED)[0]}{REDUCED}: {fixed}"
+        raise ModelError(f"{text}{_embedded(module, told, text)}") from error.__cause__
     except Exception as error:
         place = line_of(error)
         what = f"{type(error).__name__}: {error}".rstrip(": ")
@@ -267,7 +269,7 @@ def _with_place(error: ModelError, module: nn.Module, name: str, relations: Sequ
 
 
 def _fixed(module: nn.Module, told: Told, text: str) -> str:
-    """The end of an error about a number that a layer takes from the whole graph; empty if there is none."""
+    """How to give a number that a layer takes from the whole graph; empty if there is none."""
     layer = fixed_by(module, text) if REDUCED in text else None
     if layer is None:
         return ""
@@ -275,7 +277,7 @@ def _fixed(module: nn.Module, told: Told, text: str) -> str:
     takes = keyword in signature_of(unwrap(module, told.method), told.method).parameters
     how = f"say inputs={{{keyword!r}: {value}}}" if takes else f"call the layer with {keyword}={value}"
     return (
-        f"; {kind} takes {keyword} from all edges where it is not given: {how}, which is what it takes from "
+        f"{kind} takes {keyword} from all edges where it is not given: {how}, which is what it takes from "
         "a normalized Laplacian, or the number that it was trained with"
     )
 
