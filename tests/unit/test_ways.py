@@ -1,5 +1,7 @@
 """A call that fails is refused with what to say of its arguments, and saying so removes the refusal."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -194,3 +196,30 @@ def test_a_parameter_with_a_row_for_each_edge_is_named(with_data):
     ):
         Model.from_pyg(OfItsEdges(), data)
     assert Model.from_pyg(OfItsEdges().conv, data).steps
+
+
+def test_sources_and_targets_of_two_types_may_be_one_argument():
+    torch.manual_seed(0)
+    types = (["user", "item"], [("user", "has", "item")])
+    said = {"x": [("user", "x"), ("item", "x")], "edge_index": ("user", "has", "item")}
+    with pytest.raises(ModelError, match=re.escape(f"say inputs={said}")):
+        Model.from_pyg(BothEnds(), metadata=types, in_channels=3)
+    model = Model.from_pyg(BothEnds(), metadata=types, in_channels=3, inputs=said, output_type="item")
+    assert sorted(model.inputs) == ["x:item", "x:user"]
+
+
+def test_arguments_may_be_of_one_type_each():
+    class Bipartite(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = pyg.SAGEConv((3, 4), 2)
+
+        def forward(self, users, items, edge_index):
+            return self.conv((users, items), edge_index)
+
+    types = (["user", "item"], [("user", "has", "item")])
+    items, more = {"items": ("item", 4)}, {"users": ("user", 3), "edge_index": ("user", "has", "item")}
+    with pytest.raises(ModelError, match=re.escape(f"say inputs={more}")):
+        Model.from_pyg(Bipartite(), metadata=types, inputs=items)
+    model = Model.from_pyg(Bipartite(), metadata=types, inputs={**items, **more}, output_type="item")
+    assert {one.width for one in model.inputs.values()} == {3, 4}

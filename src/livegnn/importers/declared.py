@@ -321,7 +321,7 @@ def called_with(
 
 
 def _is_asked(rows: object) -> TypeGuard[tuple[object, ...]]:
-    return isinstance(rows, tuple) and any(part is None for part in rows) and rows[0] in ("node", "edge")
+    return isinstance(rows, tuple) and len(rows) > 1 and any(part is None for part in rows[1:])
 
 
 def _needs_features(layer: nn.Module) -> bool:

@@ -86,7 +86,8 @@ def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
     error: Exception | None
     try:
         found = _find_told(module, told)
-        error = _failure(module, found[0], told) if found[0].guessed and told.data is not None else None
+        tried = found[0].guessed or told.data is None
+        error = _failure(module, found[0], told) if tried else None
     except ModelError as failed:
         found, error = None, failed
     if error is not None:
@@ -94,14 +95,22 @@ def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
         as_data = None if lone in (told.inputs or {}) else _find_data(module, told, lone)
         if as_data is not None:
             return as_data
+    way = find_way(module, told) if _is_of_call(error) and told.data is None else ""
     if isinstance(error, CallFails):
-        way = find_way(module, told)
         text = str(error).removesuffix(WIDTHS) if way else str(error)
         raise ModelError(f"{text}{way}") from error.__cause__
+    if way and not isinstance(error, ModelError):
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise ModelError(f"{type(module).__name__}.{told.method} fails: {what}{way}") from error
     if found is None:
         assert error is not None
         raise error
     return *found, told
+
+
+def _is_of_call(error: Exception | None) -> bool:
+    """Whether it is an error of the module's own call."""
+    return error is not None and (isinstance(error, CallFails) or not isinstance(error, ModelError))
 
 
 def _find_data(module: nn.Module, told: Told, name: str | None) -> tuple[Found, Declared | None, Told] | None:

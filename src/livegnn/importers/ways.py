@@ -5,8 +5,8 @@ several rows at once, PyG data, whole numbers, rows with several axes, or what w
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations, product
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, islice, product
 
 from torch import nn
 from torch_geometric import nn as pyg
@@ -21,6 +21,8 @@ _WHOLE = (1, 2, 4, 9, 16)
 """The numbers of columns of whole numbers that are tried."""
 _LAYERS = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.BatchNorm1d, pyg.Linear, MessagePassing)
 """Layers whose parameters are for channels."""
+_TYPES = 64
+"""The largest number of choices of types that are tried."""
 _LONGEST = 64
 """The largest size of a second axis that is tried."""
 
@@ -70,6 +72,8 @@ def _ways(module: nn.Module, told: Told) -> Iterator[tuple[Mapping[str, object],
     lone = lone_argument(module, told.method)
     if lone in needed:
         yield {lone: ["x", "edge_index"]}, f"{lone!r} is rows of nodes and the ends of edges in one"
+    for rows in _of_types(told, needed):
+        yield rows, "its arguments are of one type each"
     for path, part in module.named_modules():
         name = f"{path}.weight".removeprefix(".")
         if isinstance(part, nn.Embedding) and name not in said:
@@ -112,6 +116,24 @@ def _kinds(name: str) -> tuple[str, ...]:
     return ("edge",) if name.startswith("edge_") or of in ("edge_attr", "edge_weight") else ("node", "edge")
 
 
+def _of_types(told: Told, names: Sequence[str]) -> Iterator[Mapping[str, object]]:
+    """Arguments as rows of one type each, or of both ends of edges, where there are several types."""
+    if told.metadata is None or any(name.endswith("_dict") for name in names):
+        return
+    nodes, edges = told.metadata
+    choices: list[list[object]] = []
+    for name in names:
+        if _meaning(name) == "edge_index":
+            choices.append([*edges])
+        elif name.startswith("edge_"):
+            choices.append([(kind, None) for kind in edges])
+        else:
+            ends = [[(source, "x"), (target, "x")] for source, _, target in edges]
+            choices.append([*((kind, None) for kind in nodes), *ends])
+    for chosen in islice(product(*choices), _TYPES):
+        yield dict(zip(names, chosen, strict=True))
+
+
 def _lengths(module: nn.Module) -> list[int]:
     """Sizes that the module knows, the smallest first."""
     held = {size for part in module.modules() for size in vars(part).values() if type(size) is int}
@@ -121,7 +143,7 @@ def _lengths(module: nn.Module) -> list[int]:
 
 def _shown(rows: object, found: Found, name: str) -> str:
     """What is said, as it is written, with the widths that were found."""
-    if isinstance(rows, tuple):
+    if isinstance(rows, tuple) and any(part is None or part is int for part in rows):
         given = leaves(found.arguments.get(name))
         channels = given[0].channels if given and isinstance(given[0], Given) else ()
         parts = [repr(rows[0]), *map(str, channels), *(["int"] if int in rows else [])]
