@@ -223,3 +223,18 @@ def test_arguments_may_be_of_one_type_each():
         Model.from_pyg(Bipartite(), metadata=types, inputs=items)
     model = Model.from_pyg(Bipartite(), metadata=types, inputs={**items, **more}, output_type="item")
     assert {one.width for one in model.inputs.values()} == {3, 4}
+
+
+def test_data_of_whole_numbers_must_be_given():
+    class OfTables(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.conv = nn.Embedding(4, 3), pyg.SAGEConv(3, 2)
+
+        def forward(self, batched):
+            return self.conv(self.table(batched.x), batched.edge_index)
+
+    with pytest.raises(ModelError, match=r"if 'batched' is PyG data, give data") as refused:
+        Model.from_pyg(OfTables())
+    assert "in_channels" not in str(refused.value)
+    assert Model.from_pyg(OfTables(), Data(x=KINDS[:5], edge_index=EDGE_INDEX)).steps

@@ -97,6 +97,7 @@ def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
             return as_data
     way = find_way(module, told) if _is_of_call(error) and told.data is None else ""
     if isinstance(error, CallFails):
+        way = way or _lacks_data(module, told, error.__cause__)
         text = str(error).removesuffix(WIDTHS) if way else str(error)
         raise ModelError(f"{text}{way}") from error.__cause__
     if way and not isinstance(error, ModelError):
@@ -106,6 +107,15 @@ def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
         assert error is not None
         raise error
     return *found, told
+
+
+def _lacks_data(module: nn.Module, told: Told, error: BaseException | None) -> str:
+    """The end of an error about an attribute that rows of nodes have not, as PyG data have; else empty."""
+    lone = lone_argument(module, told.method)
+    of_rows = isinstance(error, AttributeError) and isinstance(error.obj, torch.Tensor)
+    if lone is None or not of_rows:
+        return ""
+    return f"; if {lone!r} is PyG data, give data, with which the module can be called"
 
 
 def _is_of_call(error: Exception | None) -> bool:
