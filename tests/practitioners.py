@@ -19,6 +19,7 @@ was found are kept; the code of others is not.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import copy
 import json
@@ -45,7 +46,7 @@ from layered_modules import RELATIONS
 from livegnn import EdgeSchema, Engine, Events, Graph, Model, ModelError, Schema
 from livegnn.errors import InputError
 from livegnn.importers import interpreter
-from livegnn.importers.export import Given, Record
+from livegnn.importers.export import Given, Record, leaves
 from livegnn.importers.expressions import Atom
 from livegnn.importers.reader import Program
 from livegnn.oracle.exactness import Verification, judge
@@ -213,7 +214,7 @@ class Multigraph(TypedMirror):
 def said_without_data(row: Row, case: Case, module: nn.Module) -> dict[str, object]:
     """What `inputs` says of each argument without data; what only data can say is not there."""
     inputs: dict[str, object] = {one.name: "node" for one in case.parameters}
-    seen: set[Given] = set()
+    plain, seen = import_findings.is_plain(case), set[Given]()
     for name, one in import_findings.arguments_of(module, case).items():
         if not isinstance(one, Given):
             if not isinstance(one, Mapping | list | Record):
@@ -222,13 +223,31 @@ def said_without_data(row: Row, case: Case, module: nn.Module) -> dict[str, obje
         if one in seen:
             continue  # without data, rows that are given twice would be others
         seen.add(one)
+        of = ("node" if one.atom.source is None else "edge") if plain else import_findings.kind_of(one.atom)
         if one.ends:
-            inputs[name] = "edge_index"
+            inputs[name] = "edge_index" if plain else of
         elif one.count:
             inputs[name] = "num_nodes"
-        elif one.dtype.is_floating_point:
-            inputs[name] = ("node" if one.atom.source is None else "edge", *(one.channels or (0,)))
+        elif import_findings.attribute(one) == "edge_weight":
+            inputs[name] = "edge_weight"
+        else:
+            whole = () if one.dtype.is_floating_point else (int,)
+            inputs[name] = (of, *(one.channels or (() if whole else (0,))), *whole)
     return inputs
+
+
+def literal(reason: str) -> dict[str, object]:
+    """What a reason says of arguments word by word: ``inputs={'x': ['x', 'edge_index']}``."""
+    said: dict[str, object] = {}
+    for text in re.findall(r"inputs=(\{[^{}]*\})", reason):
+        with contextlib.suppress(ValueError, SyntaxError):
+            found = ast.literal_eval(re.sub(r"\bint\b", "'int'", text))
+            said |= {
+                name: tuple(int if part == "int" else part for part in one) if isinstance(one, tuple) else one
+                for name, one in found.items()
+                if one is not ...
+            }
+    return said
 
 
 def follow(reason: str, given: Mapping[str, Any], row: Row, case: Case, module: nn.Module) -> dict[str, Any]:
@@ -237,33 +256,31 @@ def follow(reason: str, given: Mapping[str, Any], row: Row, case: Case, module: 
         dict(given),
         re.sub(r"\.py:\d+, '.*?'(?=:|;| by way)", "", reason),
     )  # without the module's lines
-    known = said_without_data(row, case, module)
-    for name in re.findall(r"inputs=\{'([^']+)'", reason):
-        if name in known:
-            now["inputs"] = {**now.get("inputs", {}), name: known[name]}
-    for keyword, rows in (("in_channels", "node"), ("edge_channels", "edge")):
-        told = [one for name, one in known.items() if name not in now.get("inputs", {})]
-        widths = [one[1] for one in told if isinstance(one, tuple) and one[0] == rows and one[1]]
-        if keyword in reason and widths:
+    known = {**literal(reason), **said_without_data(row, case, module)}
+    for text in re.findall(r"inputs=\{([^{}]*)\}", reason):
+        for name in re.findall(r"'([^']+)':", text):
+            if name in known and "data" not in given:
+                now["inputs"] = {**now.get("inputs", {}), name: known[name]}
+    for keyword, of_edges in (("in_channels", False), ("edge_channels", True)):
+        widths = [
+            one.channels[0]
+            for name, argument in import_findings.arguments_of(module, case).items()
+            for one in (leaves(argument) if name not in now.get("inputs", {}) else ())
+            if (one.atom.source is not None) == of_edges and one.dtype.is_floating_point
+            if len(one.channels) == 1
+        ]
+        if keyword in reason and widths and "data" not in given:
             now[keyword] = widths[0]
     if "output_type=" in reason:
         now["output_type"] = row.output_type or re.findall(r"'(\w+)'", reason)[0]
     if "output=" in reason and row.output:
         now["output"] = row.output
-    relations = "relations=" in reason and "data" not in given and imports_relations(given, module)
-    if now == given and "data" not in given and (relations or re.search(r"\bdata\b", reason)):
+    numbered = "edge_type" in import_findings.arguments_of(module, case)
+    if "relations=" in reason and numbered and "data" not in given:
+        now["relations"] = [(NODE.name, f"relation {number}", NODE.name) for number in range(RELATIONS)]
+    if now == given and "data" not in given and re.search(r"\bdata\b", reason):
         return with_data(given, row, case, module)
     return now
-
-
-def imports_relations(given: Mapping[str, Any], module: nn.Module) -> bool:
-    """Whether a module is imported with an edge type for each number; it is held as it is with data."""
-    relations = [(NODE.name, f"relation {number}", NODE.name) for number in range(RELATIONS)]
-    try:
-        Model.from_pyg(copy.deepcopy(module).float(), relations=relations, **given)
-    except ModelError:
-        return False
-    return True
 
 
 def without_code(reason: str) -> str:
@@ -329,6 +346,11 @@ def attempt(row: Row, case: Case, module: nn.Module, found: Found) -> tuple[Mode
         names = sorted(given)
         try:
             model, program = record_import(copy.deepcopy(module).float(), **given)
+            if "relations" in given:  # of one type for each number; it is held as it is with data
+                found.attempts.append(Attempt(names))
+                given = with_data(given, row, case, module)
+                names = sorted(given)
+                model, program = record_import(copy.deepcopy(module).float(), **given)
             mirror = Multigraph(in_order(case, program), 0, wide=False)
             Engine(mirror.make_graph(), model, threads=1)  # a user's graph may not be what was imported
         except (ModelError, InputError) as error:
@@ -454,9 +476,8 @@ def compare(
             if isinstance(result, Mapping) and node_type in result
             else row.pick(list(flat(result)))
         )
-        return result.reshape(
-            len(ids), math.prod(result.shape[1:]) if len(ids) == len(result) else -1
-        ).numpy()
+        whole = result.dim() > 0 and len(result) == len(ids)  # a final squeeze may take the nodes away
+        return result.reshape(len(ids), math.prod(result.shape[1:]) if whole else -1).numpy()
 
     rows = mirror.rows()
     got, expected = engine.predict(ids), say(torch.float64, rows)

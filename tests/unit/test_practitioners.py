@@ -248,3 +248,12 @@ def test_twenty_repositories_have_rows() -> None:
 def test_the_page_is_what_was_found() -> None:
     results = json.loads(practitioners.RESULTS.read_text(encoding="utf-8"))
     assert practitioners.PAGE.read_text(encoding="utf-8") == practitioners.page(results)
+
+
+def test_what_a_reason_says_word_by_word_is_given() -> None:
+    assert practitioners.literal("no: say inputs={'h': ('node', 3, int), 'x': ['x', 'edge_index']}") == {
+        "h": ("node", 3, int),
+        "x": ["x", "edge_index"],
+    }
+    assert practitioners.literal("say inputs={'h': ('node', channels)} or inputs={'h': None}") == {"h": None}
+    assert practitioners.literal("give it as inputs={'x': ...}") == {}
