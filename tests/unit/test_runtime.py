@@ -332,7 +332,8 @@ def test_a_paused_loop_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_answers_carry_the_sequence_number_that_they_reflect(log: SqliteLog) -> None:
-    runtime = make_runtime(log, max_batch_events=1)
+    # A reader without pause beside it: however slow a machine is, nothing is pushed back here.
+    runtime = make_runtime(log, max_batch_events=1, max_waiting_events=100)
     expected = {0: runtime.engine.predict([0]).tolist()}
     runtime.subscribe(lambda change: expected.__setitem__(change.seq, runtime.engine.predict([0]).tolist()))
     answers = []
