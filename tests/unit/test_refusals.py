@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import livegnn.log.reader
@@ -93,6 +93,22 @@ def content(graph: Graph) -> list[object]:
 
 
 @settings(max_examples=draws(25, 2000))
+@example(  # the reason is another one once a node is removed
+    entries=[[("set_features", 6)], [("remove_nodes", 2)], [("add_edges", 2, 5, 1.0)]],
+    auto_add=False,
+    ahead=False,
+    text=True,
+)
+@example(
+    entries=[
+        [("remove_edges", 3, 3), ("remove_nodes", 2)],
+        [("remove_edges", 2, 5), ("add_nodes", 4), ("remove_edges", 4, 1)],
+        [("add_nodes", 4), ("remove_edges", 6, 0)],
+    ],
+    auto_add=False,
+    ahead=True,
+    text=True,
+)
 @given(
     entries=st.lists(st.lists(event, min_size=1, max_size=3), min_size=1, max_size=12),
     auto_add=st.booleans(),

@@ -1,10 +1,10 @@
 """Entries of a batch that was refused, taken apart: which of them are to blame, without a batch for each.
 
 What columns tell at once is sifted first (see `sifting`). Where they do not, entries are read one after the
-other, each alone, against the graph as it is. What is refused so is refused in its turn too, unless an entry
-before it, of the same run, adds a node that it names. So a run is entries that
-become one batch: those that may be applied, and those that are refused. Whether it can be applied, the batch
-itself decides.
+other, each alone, against the graph as it is. What is refused so is refused in its turn too, for the same
+reason, unless an entry before it, of the same run, adds or removes a node that it names. So a run is entries
+that become one batch: those that may be applied, and those that are refused. Whether it can be applied, the
+batch itself decides.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Run:
     entries: list[Entry] = field(default_factory=list)
     applied: list[Events] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
-    _added: set[int | str] = field(default_factory=set)  # ids of nodes that may be new
+    _moved: set[int | str] = field(default_factory=set)  # ids of nodes that may be new, or gone
     _text: int = 0
 
     @property
@@ -55,7 +55,7 @@ class Run:
             return True
         if not isinstance(refusal, UnknownNodeError):
             return False
-        return self._added.isdisjoint(_ids_of(entry.events))
+        return self._moved.isdisjoint(_ids_of(entry.events))
 
     def add(self, entry: Entry, refusal: InputError | None) -> None:
         """Adds the entry that comes next, which is refused or not."""
@@ -65,7 +65,7 @@ class Run:
             self._text += len(str(refusal))
             return
         self.applied.append(entry.events)
-        self._added |= _ids_of(entry.events, all_kinds=bool(self.schema.auto_add))
+        self._moved |= _ids_of(entry.events, all_kinds=bool(self.schema.auto_add))
 
 
 def commit_apart(writes: Sequence[Write], after: int, graph: Graph, ahead: Ahead, commit: Commit) -> None:
@@ -119,11 +119,11 @@ def find_cause(events: Events, graph: Graph, ahead: Ahead) -> InputError | None:
 
 
 def _ids_of(events: Events, *, all_kinds: bool = True) -> set[int | str]:
-    """The ids that events name, or those of the nodes that they add."""
+    """The ids that events name, or those of the nodes that they add or remove."""
     return {
         id_
         for chunk in events.chunks
-        if all_kinds or chunk.kind == "add_nodes"
+        if all_kinds or chunk.kind in ("add_nodes", "remove_nodes")
         for ids in (chunk.ids, chunk.dst)
         if ids is not None
         for id_ in ids.tolist()

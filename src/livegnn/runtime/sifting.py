@@ -101,6 +101,7 @@ def _find_reasons(events: Events, graph: Graph, *, ahead: bool) -> dict[int, str
     """Why events name an unknown node, by their position; none where more than that may be wrong."""
     named: dict[NodeType, list[_Column]] = {}
     added: dict[NodeType, list[Ids | Texts]] = {}
+    removed: dict[NodeType, set[int | str]] = {}
     timed = np.zeros(len(events), dtype=bool)
     allowed: set[tuple[object, ...]] = set()
     at = 0
@@ -120,6 +121,8 @@ def _find_reasons(events: Events, graph: Graph, *, ahead: bool) -> dict[int, str
                 added.setdefault(chunk.type, []).append(chunk.ids)
             else:
                 named.setdefault(chunk.type, []).append(_Column(at, 0, chunk.ids))
+                if chunk.kind == "remove_nodes":
+                    removed.setdefault(chunk.type, set()).update(chunk.ids.tolist())
         timed[at : at + len(chunk.ids)] = chunk.time is not None
         at += len(chunk.ids)
     found: dict[tuple[int, int], str] = {}
@@ -130,6 +133,11 @@ def _find_reasons(events: Events, graph: Graph, *, ahead: bool) -> dict[int, str
             if id in newcomers:
                 return {}  # who was added before whom decides
             found[place] = graph.unknown_node(id, node_type)
+        if node_type in removed:
+            removed[node_type].difference_update(id for _, id in missing)
+    positions = np.unique(np.array([position for position, _ in found], np.int64))
+    if any(_names(named[node_type], gone, positions) for node_type, gone in removed.items() if gone):
+        return {}  # who was removed before whom decides which of two ends is told
     if ahead and timed[[position for position, _ in found]].any():
         return {}
     return {position: found[position, end] for position, end in sorted(found, reverse=True)}
@@ -150,6 +158,15 @@ def _find_missing(
     positions = first[column] + missing - starts[column]
     places = zip(positions.tolist(), end[column].tolist(), strict=True)
     return list(zip(places, [joined[at].item() for at in missing.tolist()], strict=True))
+
+
+def _names(columns: Sequence[_Column], ids: set[int | str], positions: "Int64[IntArray, 'events']") -> bool:
+    """Whether an event at one of `positions`, which grow, names one of `ids`."""
+    for at, _, column in columns:
+        first, last = np.searchsorted(positions, [at, at + len(column)])
+        if any(column[place - at].item() in ids for place in positions[first:last].tolist()):
+            return True
+    return False
 
 
 def _form_of(chunk: Chunk) -> tuple[object, ...]:
