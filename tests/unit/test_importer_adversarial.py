@@ -274,7 +274,7 @@ RIGHT = {
     maximum: ["max source"],
     maximum_with_own: ["max source"],
     second_hop: ["sum source"],
-    squares: ["sum source"],
+    squares: ["sum reads target"],
     distances: ["sum reads target"],
     shift_without_mass: ["max reads target", "sum reads target"],
     wrong_maximum: ["max source", "sum reads target"],

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from livegnn.importers.expressions import Expression, Expressions, rewrite
-from livegnn.importers.facts import TINY, strip
+from livegnn.importers.facts import TINY, squeezed, strip
 
 # Rule 1
 
@@ -59,13 +59,16 @@ def _variance_of(make: Expressions, squares: Expression, square: Expression) -> 
     of_mean = _factors(make, message)
     for place, factor in enumerate(of_mean):
         weights = of_mean[:place] + of_mean[place + 1 :]
-        if factor.shape != squares.shape or not _alike(of_squares, [*weights, factor, factor]):
+        alike = _alike(of_squares, [*weights, factor, factor])
+        fits = squeezed(factor.shape) == squeezed(squares.shape) and not weights  # towers add an axis of one
+        if not alike or not (fits or factor.shape == squares.shape):
             continue
         if _is_one(weights, index, mask, total):
             weight, one = make.constant(1.0), make.constant(1.0)
             for part in weights:
                 weight = make.elementwise("mul", weight, part)
-            args = [factor, index, mask, weight, one if total is None else total]
+            message = make.reshape(factor, squares.shape)
+            args = [message, index, mask, weight, one if total is None else total]
             return make.make("variance", args, shape=squares.shape, atom=squares.atom)
     return None
 
