@@ -92,8 +92,9 @@ def _ways(module: nn.Module, told: Told) -> Iterator[tuple[Mapping[str, object],
     of_nodes = [name for name in needed if _meaning(name) in ("x", None)]
     for name in of_nodes:
         yield {name: ["x", "x"]}, f"{name!r} is rows of the sources and of the targets of edges"
+    known = {"edge_index"} | ({"x"} if told.in_channels is not None else set())  # whose form is told
     for name in needed:
-        for kind in _kinds(name) if _meaning(name) != "edge_index" else ():
+        for kind in _kinds(name) if _meaning(name) not in known else ():
             for columns in ((), *((number,) for number in _WHOLE)):
                 yield (
                     {name: (kind, *columns, int)},
