@@ -24,6 +24,7 @@ from livegnn.inference.core import (
     missing_engine,
     warn_of_missing_weights,
 )
+from livegnn.inference.engine_memory import measure
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
@@ -471,25 +472,7 @@ class Engine(View):
         return {**self.graph.memory(), **self._memory.read(self._measure)}
 
     def _measure(self) -> dict[str, int]:
-        native = self.native_engine
-        parts = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0)
-        for kept in self.plan.kept.values():
-            if kept.stored:
-                parts[kept.part] += native.bytes(kept.index)
-        parts["contexts"] += native.sums_bytes()
-        parts["errors"] = native.errors_bytes()
-        parts["weights"] = native.program_bytes()
-        if rows := self.native_view.bytes():
-            parts["rows of batches"] = rows
-        if self.options.partial:
-            parts["residents"] = native.residents_bytes()
-        if self._lazy:
-            parts["overlay"], parts["record"] = native.lazy_bytes()
-        if self._history is not None:
-            parts["history"] = self._history.nbytes
-        if mapped := native.mapped_bytes():
-            parts["mapped state"] = mapped
-        return parts
+        return measure(self, lazy=self._lazy, history=self._history)
 
     # -- keeping
     # ------------------------------------------------------------------------------------------------

@@ -1,0 +1,34 @@
+"""The bytes of what an engine keeps, by part.
+
+Thread safety: the caller holds `Graph.writer`.
+"""
+
+from typing import TYPE_CHECKING
+
+from livegnn.inference.history import History
+
+if TYPE_CHECKING:
+    from livegnn.inference.engine import Engine
+
+
+def measure(engine: "Engine", *, lazy: bool, history: History | None) -> dict[str, int]:
+    """The bytes of each part, as `Engine.memory` names them, without those of the graph."""
+    native = engine.native_engine
+    parts = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0)
+    for kept in engine.plan.kept.values():
+        if kept.stored:
+            parts[kept.part] += native.bytes(kept.index)
+    parts["contexts"] += native.sums_bytes()
+    parts["errors"] = native.errors_bytes()
+    parts["weights"] = native.program_bytes()
+    if rows := engine.native_view.bytes():
+        parts["rows of batches"] = rows
+    if engine.options.partial:
+        parts["residents"] = native.residents_bytes()
+    if lazy:
+        parts["overlay"], parts["record"] = native.lazy_bytes()
+    if history is not None:
+        parts["history"] = history.nbytes
+    if mapped := native.mapped_bytes():
+        parts["mapped state"] = mapped
+    return parts
