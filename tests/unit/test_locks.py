@@ -188,6 +188,7 @@ RUNTIME: dict[str, Call] = {
 WHAT_IF: dict[str, Call] = {
     "affected": lambda world: ignore(world.supposed.affected),
     "changed": lambda world: sorted(world.supposed.changed.tolist()),
+    "num_changed": lambda world: world.supposed.num_changed,
     "predict": lambda world: world.supposed.predict(world.ids(STAY)).tolist(),
 }
 SAMPLING: dict[str, Call] = {

@@ -326,8 +326,7 @@ class Models:
             raise LiveGNNError("expected a runtime that runs, got one that has stopped")
         if name in self._views or name in self._views.missing or name in self._building:
             raise InputError(
-                f"the name of a model must be free, got {name!r}, which is taken: choose another, or "
-                "remove that one first"
+                f"the name of a model must be free, got {name!r}: choose another, or remove that one first"
             )
         self._failed.pop(name, None)
         self._digests[name] = digest

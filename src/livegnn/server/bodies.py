@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 import orjson
@@ -18,6 +18,9 @@ from livegnn.events.repeated_keys import find_repeated, repeated_key
 from livegnn.texts import Texts
 from livegnn.types import JSON, Ids
 from livegnn.wording import quoted
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
 
 LINE_TYPES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
@@ -147,7 +150,7 @@ def _parse_json(body: bytes, largest: int) -> JSON:
     return content
 
 
-def listed(ids: Ids | Texts) -> object:
+def listed(ids: "Shaped[Ids, 'ids'] | Texts") -> object:
     """Ids as `to_json` takes them: integers as they are, texts as strings of Python."""
     return ids if isinstance(ids, np.ndarray) and ids.dtype.kind == "i" else ids.tolist()
 
