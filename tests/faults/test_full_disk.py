@@ -2,7 +2,7 @@
 
 import random
 import threading
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -128,3 +128,31 @@ def test_a_batch_that_cannot_be_recorded_is_not_visible(tmp_path: Path) -> None:
         assert runtime.seq == graph.seq == log.last_batch_seq() == seq
         assert 1000 in graph.neighbors(1, direction="out").ids
         check_bits(runtime.engine, replay(log))
+
+
+def test_a_batch_that_was_recorded_although_the_disk_says_no_is_ours(tmp_path: Path) -> None:
+    """The disk is full when SQLite copies what it has committed into its file: the commit stands, the call
+    fails. With an entry to blame in it, what waits is recorded in other parts when it is tried again.
+    """
+    disk, stood = FaultyDisk("full after a commit"), 0
+    with closing(SqliteLog(tmp_path / "events.db", vfs=disk.name)) as log:
+        graph = make_graph()
+        runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+        log._boundaries.execute("PRAGMA wal_autocheckpoint = 1")
+        for room in range(10):
+            before = runtime.append(Events().add_nodes(1000 + room)) - 1
+            runtime.append(Events().remove_nodes(5000 + room))
+            last = runtime.append(Events().add_edges(1, 1000 + room))
+            disk.room = room
+            with suppress(DiskFullError):
+                runtime.step()
+                before = last  # nothing was refused
+            stood += log.last_batch_seq() > before
+            assert runtime.seq == graph.seq == log.last_batch_seq()
+            disk.empty()
+            while runtime.step():
+                pass
+            assert runtime.seq == graph.seq == log.last_batch_seq() == last
+        check_bits(runtime.engine, replay(log))
+        runtime.stop()
+    assert stood

@@ -362,8 +362,9 @@ class Loop(Intake):
             turn.records = True
             try:
                 self.log.record_batch(turn.batch, *turn.rejections)
-            except LogError:
-                turn.records = False  # what the log may have for these events is not ours
+            except LogError as error:
+                # A full disk may have taken it. Refused, what the log has for these events is not ours.
+                turn.records = may_pass(error)
                 raise
             turn.recorded = True
 
@@ -396,7 +397,7 @@ class Loop(Intake):
             return
         if turn.visible:
             self._finish_turn(turn)
-        elif turn.recorded or (turn.records and len(self.log.batches(turn.batch.after))):
+        elif turn.recorded or (turn.records and turn.batch in self.log.batches(turn.batch.after)[:1]):
             turn.recorded = True
             self._take_turn()
         else:
