@@ -1,6 +1,7 @@
 """What is marked before the other rules of the normal form, which would hide it: rules 1, 14 and 15."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from livegnn.importers.expressions import Expression, Expressions, rewrite
 from livegnn.importers.facts import TINY, squeezed, strip
@@ -31,6 +32,24 @@ def _is_shift(make: Expressions, logit: Expression, shift: Expression) -> bool:
     return any(strip(m) is strip(logit) and to is index for m, to, _ in largest.pieces)
 
 
+_Mark: TypeAlias = Callable[[Expressions, Expression, Expression], Expression | None]
+"""What is written for a difference, given both sides; None to leave it."""
+
+
+def _mark_differences(make: Expressions, outputs: Sequence[Expression], mark: _Mark) -> list[Expression]:
+    """Writes `mark` for each difference of rows that it knows."""
+
+    def rule(one: Expression, args: Sequence[Expression]) -> Expression:
+        made = make.with_args(one, args)
+        if made.op == "add" and made.atom is not None:
+            for left, right in (made.args, made.args[::-1]):
+                if right.op == "neg":
+                    return mark(make, left, right.args[0]) or made
+        return made
+
+    return rewrite(make, outputs, rule)
+
+
 # Rule 14
 
 
@@ -38,16 +57,7 @@ def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
     """Rule 14: writes variances over a target's edges as ``variance(message, index, mask, weight, total)``,
     of which the weights, divided by the total, add up to 1.
     """
-
-    def rule(one: Expression, args: Sequence[Expression]) -> Expression:
-        made = make.with_args(one, args)
-        if made.op == "add" and made.atom is not None:
-            for squares, other in (made.args, made.args[::-1]):
-                if other.op == "neg":
-                    return _variance_of(make, squares, other.args[0]) or made
-        return made
-
-    return rewrite(make, outputs, rule)
+    return _mark_differences(make, outputs, _variance_of)
 
 
 def _variance_of(make: Expressions, squares: Expression, square: Expression) -> Expression | None:
@@ -166,16 +176,7 @@ def mark_distances(make: Expressions, outputs: Sequence[Expression]) -> list[Exp
     """Rule 15: writes distances to a mean over a target's edges as ``distance(message, index, mask, count,
     row)``, which is the mean without the row.
     """
-
-    def rule(one: Expression, args: Sequence[Expression]) -> Expression:
-        made = make.with_args(one, args)
-        if made.op == "add" and made.atom is not None:
-            for a, b in (made.args, made.args[::-1]):
-                if b.op == "neg":
-                    return _distance_of(make, a, b.args[0]) or made
-        return made
-
-    return rewrite(make, outputs, rule)
+    return _mark_differences(make, outputs, _distance_of)
 
 
 def _distance_of(make: Expressions, one: Expression, other: Expression) -> Expression | None:
