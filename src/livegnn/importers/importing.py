@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
+from livegnn.importers.advice import find_own_edges, find_way
 from livegnn.importers.arguments import Found, find_arguments, lone_argument
 from livegnn.importers.assembly import Assembled, assemble
 from livegnn.importers.check import check_import
@@ -29,7 +30,6 @@ from livegnn.importers.reader import Program, name_results, read
 from livegnn.importers.row_operators import OF_NO_NODES
 from livegnn.importers.settings import Told, check_output, check_output_type, check_proposer
 from livegnn.importers.watching import call_watched
-from livegnn.importers.ways import find_own_edges, find_way
 from livegnn.model.model import Model
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of

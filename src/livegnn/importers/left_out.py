@@ -14,12 +14,12 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
+from livegnn.importers.advice import optional_rows
 from livegnn.importers.arguments import NAMES, Found
 from livegnn.importers.declared import called_with
 from livegnn.importers.export import Given, leaves, signature_of
 from livegnn.importers.settings import Told
 from livegnn.importers.watching import call_watched
-from livegnn.importers.ways import optional_rows
 
 _KEYWORDS = ("edge_weight", "edge_attr", "edge_type")
 _WIDTHS = 5
