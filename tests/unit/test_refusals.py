@@ -2,9 +2,10 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import numpy as np
@@ -47,15 +48,28 @@ def log(tmp_path: Path) -> Iterator[CountingLog]:
         yield log
 
 
-def named(ids: object, text: bool) -> object:
-    return [f"n{id_}" for id_ in np.atleast_1d(ids)] if text else ids  # type: ignore[call-overload]
+class Drawn(NamedTuple):
+    """An event of a node, or of the edge from it to another."""
+
+    kind: str
+    node: int
+    other: int = 0
+    time: float = 0.0
+
+
+def named(nodes: Iterable[int], text: bool) -> list[str] | list[int]:
+    return [f"n{node}" for node in nodes] if text else list(nodes)
 
 
 def small_graph(auto_add: bool, text: bool) -> Graph:
     count = len(NODES) // 2
-    columns = {"time": np.zeros(count - 1), "x": np.ones((count, 1)), "ids": named(range(count), text)}
-    ends = (named(one, text) for one in (range(count - 1), range(1, count)))
-    graph = Graph.from_edges(*ends, **columns)  # type: ignore[arg-type]
+    graph = Graph.from_edges(
+        named(range(count - 1), text),
+        named(range(1, count), text),
+        time=np.zeros(count - 1),
+        x=np.ones((count, 1)),
+        ids=named(range(count), text),
+    )
     if auto_add:
         livegnn.graph.auto_add_nodes(graph, ["node"])
     return graph
@@ -63,24 +77,26 @@ def small_graph(auto_add: bool, text: bool) -> Graph:
 
 node = st.sampled_from(NODES)
 event = st.one_of(
-    st.tuples(st.just("add_edges"), node, node, st.sampled_from([1.0, 2.0, 30.0])),
-    st.tuples(st.just("remove_edges"), node, node),
-    st.tuples(st.just("add_nodes"), node),
-    st.tuples(st.just("remove_nodes"), node),
-    st.tuples(st.just("set_features"), node),
+    st.builds(Drawn, st.just("add_edges"), node, node, st.sampled_from([1.0, 2.0, 30.0])),
+    st.builds(Drawn, st.just("remove_edges"), node, node),
+    st.builds(Drawn, st.just("add_nodes"), node),
+    st.builds(Drawn, st.just("remove_nodes"), node),
+    st.builds(Drawn, st.just("set_features"), node),
 )
 
 
-def to_events(given: list[tuple[object, ...]], text: bool) -> Events:
+def to_events(drawn: Iterable[Drawn], text: bool) -> Events:
     events = Events()
-    for kind, *ids in given:
-        nodes = [named(one, text) for one in ids[:2]]
-        if kind == "add_edges":
-            events.add_edges(*nodes, time=ids[2])  # type: ignore[arg-type]
-        elif kind == "set_features":
-            events.set_features(named(ids, text), np.full((1, 1), float(ids[0])))  # type: ignore[arg-type]
+    for one in drawn:
+        ids, others = named([one.node], text), named([one.other], text)
+        if one.kind == "add_edges":
+            events.add_edges(ids, others, time=one.time)
+        elif one.kind == "remove_edges":
+            events.remove_edges(ids, others)
+        elif one.kind == "set_features":
+            events.set_features(ids, np.full((1, 1), float(one.node)))
         else:
-            getattr(events, str(kind))(*nodes)
+            getattr(events, one.kind)(ids)
     return events
 
 
@@ -94,16 +110,16 @@ def content(graph: Graph) -> list[object]:
 
 @settings(max_examples=draws(25, 2000))
 @example(  # the reason is another one once a node is removed
-    entries=[[("set_features", 6)], [("remove_nodes", 2)], [("add_edges", 2, 5, 1.0)]],
+    entries=[[Drawn("set_features", 6)], [Drawn("remove_nodes", 2)], [Drawn("add_edges", 2, 5, 1.0)]],
     auto_add=False,
     ahead=False,
     text=True,
 )
 @example(
     entries=[
-        [("remove_edges", 3, 3), ("remove_nodes", 2)],
-        [("remove_edges", 2, 5), ("add_nodes", 4), ("remove_edges", 4, 1)],
-        [("add_nodes", 4), ("remove_edges", 6, 0)],
+        [Drawn("remove_edges", 3, 3), Drawn("remove_nodes", 2)],
+        [Drawn("remove_edges", 2, 5), Drawn("add_nodes", 4), Drawn("remove_edges", 4, 1)],
+        [Drawn("add_nodes", 4), Drawn("remove_edges", 6, 0)],
     ],
     auto_add=False,
     ahead=True,
@@ -117,7 +133,7 @@ def content(graph: Graph) -> list[object]:
 )
 def test_the_same_entries_are_refused_as_one_by_one(
     tmp_path_factory: pytest.TempPathFactory,
-    entries: list[list[tuple[object, ...]]],
+    entries: list[list[Drawn]],
     auto_add: bool,
     ahead: bool,
     text: bool,
