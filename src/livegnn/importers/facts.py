@@ -1,9 +1,9 @@
 """Properties of expressions that are known without computing them: their reads, signs, and finiteness."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from livegnn.importers.expressions import Atom, Expression, Expressions
+from livegnn.importers.expressions import Atom, Expression, Expressions, walk
 
 SHAPES = frozenset({"reshape", "expand", "permute", "slice"})
 """Operations that only move the channels of one argument."""
@@ -75,47 +75,57 @@ def is_increasing(one: Expression) -> bool:
     return True
 
 
-def is_finite(one: Expression) -> bool:
-    """Whether rows are finite if the inputs are."""
+def is_finite(one: Expression, above: Collection[Expression] = ()) -> bool:
+    """Whether rows are finite if the inputs are. above: expressions that are above 0 wherever it matters."""
     if one.value is not None:
         return bool(one.value.isfinite().all())
     if one.op == "where" and one.args[0].op == "eq" and one.args[1].value is not None:
         tested = [arg for arg in one.args[0].args if not arg.is_number(float("inf"))]
         if tested == [one.args[2]]:
-            return is_finite(one.args[1])
+            return is_finite(one.args[1], above)
     if one.op == "div":
         under = one.args[1]
         known = under.value is not None and bool((under.value != 0).all())
-        return is_finite(one.args[0]) and (known or is_positive(under))
+        return is_finite(one.args[0], above) and (known or is_positive(under, above=above))
+    root = one.op in ("rsqrt", "reciprocal") or (one.op == "pow" and one.args[1].value is not None)
+    if root and above:  # else the test of an inverse root is kept: what follows knows it by its test
+        return is_positive(one.args[0], above=above) and is_finite(one.args[0], above)
     return one.op == "input" or (
         one.op in ("add", "mul", "neg", "gather", "scatter", "where", "cast", "sum", "linear", *SHAPES)
-        and all(is_finite(arg) for arg in one.args if arg.kind == "float")
+        and all(is_finite(arg, above) for arg in one.args if arg.kind == "float")
     )
 
 
-def is_positive(one: Expression, *, or_zero: bool = False) -> bool:
-    """Whether all numbers of all rows are above 0; with `or_zero`, not below 0."""
+def is_of_structure(one: Expression) -> bool:
+    """Whether rows follow from the edges alone: no feature and no weight is read."""
+    return not any(part.op == "input" and part.kind == "float" for part in walk([one]))
+
+
+def is_positive(one: Expression, *, or_zero: bool = False, above: Collection[Expression] = ()) -> bool:
+    """Whether all numbers of all rows are above 0; with `or_zero`, not below 0. above: see `is_finite`."""
+    if one in above:
+        return True
     if one.value is not None:
         return bool((one.value >= 0).all() if or_zero else (one.value > 0).all())
     args = one.args
     if one.op == "add":
-        both = all(is_positive(arg, or_zero=True) for arg in args)
-        return both and (or_zero or any(is_positive(arg) for arg in args))
+        both = all(is_positive(arg, or_zero=True, above=above) for arg in args)
+        return both and (or_zero or any(is_positive(arg, above=above) for arg in args))
     if one.op == "clamp" and isinstance(one.attrs[0], int | float) and one.attrs[0] > 0:
         return True
     if one.op in ("mul", "div"):
         if or_zero and one.op == "mul" and args[0] is args[1]:
             return True
-        of_other = is_positive(args[1], or_zero=or_zero and one.op == "mul")
-        return is_positive(args[0], or_zero=or_zero) and of_other
+        of_other = is_positive(args[1], or_zero=or_zero and one.op == "mul", above=above)
+        return is_positive(args[0], or_zero=or_zero, above=above) and of_other
     if one.op in ("exp", "exp_shifted", "sigmoid", "relu", "abs", "softmax"):
         return or_zero  # in floating point, small results become 0
     if one.op == "scatter":
         return or_zero and all(is_positive(message, or_zero=True) for message, _, _ in one.pieces)
     if one.op == "maximum":
-        return any(is_positive(arg, or_zero=or_zero) for arg in args)
+        return any(is_positive(arg, or_zero=or_zero, above=above) for arg in args)
     if one.op in ("gather", "sqrt", "sum", *SHAPES):
-        return is_positive(args[0], or_zero=or_zero)
+        return is_positive(args[0], or_zero=or_zero, above=above)
     return False
 
 

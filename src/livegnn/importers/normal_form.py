@@ -18,9 +18,10 @@ Edges to nodes
 Sums
     6. A sum over several pieces is the sum over each; a node's own rows are added.
     7. A message is a sum of products T(target) * R: sum(T R) = T sum(R). Equal T are merged; R = 1 is a
-       count. For a target without edges the sum is 0, for any T. Products of sums are not multiplied out, and
-       a row is not parted from one that is made of it (``x[source] - x[target]``): the terms may be much
-       larger than what is left of them. Then R reads the target.
+       count. For a target without edges the sum is 0, for any T. Where T is infinite and R has both signs,
+       the sum is NaN. Products of sums are not multiplied out, and a row is not parted from one that is made
+       of it (``x[source] - x[target]``): the terms may be much larger than what is left of them. Then R reads
+       the target.
     8. Linear maps, constant factors and changes of shape move out of a sum, for any argument; so does a term
        with fewer reads. Sums over channels stay, since they make rows narrower.
     9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
@@ -43,7 +44,15 @@ import torch
 
 from livegnn.importers.edge_rules import EdgeRules
 from livegnn.importers.expressions import Atom, Expression, Expressions, rewrite, walk
-from livegnn.importers.facts import SHAPES, is_difference, is_finite, is_increasing, is_positive, strip
+from livegnn.importers.facts import (
+    SHAPES,
+    is_difference,
+    is_finite,
+    is_increasing,
+    is_of_structure,
+    is_positive,
+    strip,
+)
 from livegnn.importers.marks import mark_distances, mark_shifts, mark_variances
 
 _MOST_TERMS = 24
@@ -171,6 +180,9 @@ class _Form(EdgeRules):
         result = None
         for (target, under), rest in merged.items():
             part = self._leave(rest, index, mask, atom, len(shape))
+            infinite = self._infinite(target, under, index, mask, atom)
+            if infinite is not None:
+                part = self._where_of_one_sign(part, rest, infinite, index, mask, atom)
             part = part if target is None else make.elementwise("mul", target, part)
             part = part if under is None else make.elementwise("div", part, under)
             if not ((target is None or is_finite(target)) and (under is None or is_positive(under))):
@@ -178,6 +190,51 @@ class _Form(EdgeRules):
             result = part if result is None else make.elementwise("add", result, part)
         assert result is not None
         return make.expand(result, shape)
+
+    def _infinite(
+        self,
+        target: Expression | None,
+        under: Expression | None,
+        index: Expression,
+        mask: Expression,
+        atom: Atom,
+    ) -> Expression | None:
+        """Whether ``target / under`` is infinite, row by row; None if it never is for targets with edges.
+
+        Only factors that follow from the edges are looked at. Those of weights are parts of forms that a
+        `Convolution` knows as a whole.
+        """
+        make = self.make
+        arrived = make.scatter("sum", [(make.constant(1.0), index, mask)], atom)
+        found = None
+        if target is not None and is_of_structure(target) and not is_finite(target, {arrived}):
+            found = make.elementwise("eq", make.elementwise("abs", target), make.constant(float("inf")))
+        if under is not None and is_of_structure(under) and not is_positive(under, above={arrived}):
+            none = make.elementwise("eq", under, make.constant(0.0))
+            found = none if found is None else make.elementwise("or", found, none)
+        return found
+
+    def _where_of_one_sign(
+        self,
+        part: Expression,
+        rest: Expression | None,
+        infinite: Expression,
+        index: Expression,
+        mask: Expression,
+        atom: Atom,
+    ) -> Expression:
+        """The sum of R, but 0 where it is multiplied by infinity and R has both signs, or zeros.
+
+        T sum(R) is then NaN, as sum(T R) is.
+        """
+        make, rank = self.make, len(part.shape)
+        if rest is None or (rest.value is not None and bool((rest.value != 0).all())):
+            return part
+        signs = self._leave(self.elementwise("sign", rest), index, mask, atom, rank)
+        arrived = self._leave(None, index, mask, atom, rank)
+        mixed = make.elementwise("ne", make.elementwise("abs", signs), arrived)
+        both = make.elementwise("and", self.unit(infinite, rank), mixed)
+        return make.elementwise("where", both, make.constant(0.0), part)
 
     def _leave(
         self, rest: Expression | None, index: Expression, mask: Expression, atom: Atom, rank: int
