@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import livegnn as lg
-from imported_modules import Case, call, draw
+from imported_modules import Case, call, called, draw, flat
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.importers.facts import is_of_edges
 from livegnn.importers.interpreter import Rows
@@ -165,5 +165,5 @@ class Mirror:
     def module_in_float32(self, module: torch.nn.Module) -> dict[str, np.ndarray]:
         graph = self.drawn()
         floats = {k: v.float() if v.is_floating_point() else v for k, v in graph.inputs.items()}
-        results = call(module, self.case, Rows(graph.sizes, graph.ends, floats))
+        results = flat(called(module, self.case, Rows(graph.sizes, graph.ends, floats)))
         return {n: r.reshape(len(r), -1).numpy() for n, r in zip(self.model.outputs, results, strict=True)}

@@ -341,7 +341,7 @@ CASES: dict[str, Case] = {
         TYPED,
     ),
     "PDN": Case(lambda: pyg.PDNConv(WIDTH, 4, EDGE_WIDTH, 6), WEIGHTED, WITH_ATTR),
-    "PNAstd": Case(pna, ("max source", "min source", "sum source")),
+    "PNAstd": Case(pna, ("max source", "min source", "sum reads target", "sum source")),
     "SAGElist": Case(
         lambda: pyg.SAGEConv(WIDTH, 4, aggr=["mean", "max", "add"]), ("max source", "sum source")
     ),
@@ -472,7 +472,8 @@ CASES: dict[str, Case] = {
     ),
     "GCN improved": Case(lambda: pyg.GCNConv(WIDTH, 4, improved=True), WEIGHTED, WITH_WEIGHT),
     "SAGE powermean var": Case(
-        lambda: pyg.SAGEConv(WIDTH, 4, aggr=["powermean", "var", "min"]), ("min source", "sum source")
+        lambda: pyg.SAGEConv(WIDTH, 4, aggr=["powermean", "var", "min"]),
+        ("min source", "sum reads target", "sum source"),
     ),
 }
 
@@ -511,8 +512,6 @@ OLDEST_LACKS = {
     "geniepath.py": "an LSTM that is given its states for a batch of sequences",
 }
 """Modules that PyTorch 2.6 cannot export; newer versions can."""
-OLDEST_ROUNDS = ("Cluster", "cluster_gcn_ppi.py")
-"""Modules that PyTorch 2.6 cannot run in float32 where float64 is the default, which tests of engines do."""
 IS_OLDEST = torch.__version__.startswith("2.6.")
 NAMES = [
     name

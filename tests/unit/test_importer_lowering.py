@@ -14,9 +14,7 @@ from imported_mirror import Mirror, held
 from imported_modules import (
     CASES,
     GRAPHS,
-    IS_OLDEST,
     NAMES,
-    OLDEST_ROUNDS,
     call,
     draw,
     fresh,
@@ -61,9 +59,7 @@ def test_the_steps_say_what_the_module_says(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    in_one_process(
-        [name for name in NAMES if name not in GLOBAL[1] and not (IS_OLDEST and name in OLDEST_ROUNDS)]
-    ),
+    in_one_process([name for name in NAMES if name not in GLOBAL[1]]),
 )
 def test_the_engine_says_what_the_module_says(name: str) -> None:
     """Batches of every kind of event, what-if, a checkpoint and a restart, with all rows kept or few."""
