@@ -20,6 +20,8 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
+from livegnn.importers.in_place import has_changes, without_changes
+
 Tensor: TypeAlias = torch.Tensor
 Decomposition: TypeAlias = Callable[..., Any]
 
@@ -31,20 +33,38 @@ _KEPT = frozenset({"silu", "softplus", "mish", "hardsigmoid", "hardswish"})
 
 def decompose(program: ExportedProgram) -> fx.Graph:
     """The decomposed graph. It returns the program's outputs and then the final values of its inputs."""
-    module = program.graph_module
-    inputs = [node.meta["val"] for node in module.graph.nodes if node.op == "placeholder"]
+    graph = fx.Graph()
+    graph.output(graph.graph_copy(program.graph, {}))
+    if without_changes(graph):
+        traced = _trace(program, fx.GraphModule(program.graph_module, graph))
+        if not has_changes(traced.graph):
+            return _cleaned(traced.graph)
+    return _cleaned(_trace(program, program.graph_module, functionalize=True).graph)
+
+
+def _trace(
+    program: ExportedProgram, module: fx.GraphModule, *, functionalize: bool = False
+) -> fx.GraphModule:
+    """What running `module`, the program's or one that does the same, does."""
+    inputs = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"]
     fake_mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
 
     def run(*tensors: Tensor) -> tuple[object, ...]:
         return (*fx.Interpreter(module).run(*tensors), *tensors)
 
     with preserve_node_meta(), fake_mode, enable_python_dispatcher():
-        traced = make_fx(dispatch_functionalize(run), decomposition_table=_table())(*inputs)
-    for node in reversed(traced.graph.nodes):
+        function = dispatch_functionalize(run) if functionalize else run
+        traced: fx.GraphModule = make_fx(function, decomposition_table=_table())(*inputs)
+    return traced
+
+
+def _cleaned(graph: fx.Graph) -> fx.Graph:
+    """The graph without what nobody reads, and without assertions."""
+    for node in reversed(graph.nodes):
         if str(node.target).startswith(("aten._assert_async", "aten._assert_tensor_metadata")):
-            traced.graph.erase_node(node)  # torch adds these for operators that it decomposes
-    traced.graph.eliminate_dead_code()
-    return traced.graph
+            graph.erase_node(node)  # torch adds these for operators that it decomposes
+    graph.eliminate_dead_code()
+    return graph
 
 
 @cache
