@@ -23,6 +23,7 @@ GATE_SEED = 20261125
 EXPLORING = os.environ.get(EXPLORE_VARIABLE, "0") != "0"
 
 Case = TypeVar("Case", bound=tuple[object, ...])
+Shared = TypeVar("Shared")
 
 
 def seed_of_run() -> int:
@@ -64,6 +65,15 @@ def some(cases: Iterable[Case]) -> list[Case]:
         missing.difference_update(values)
         taken.append(case)
     return taken
+
+
+def share(cases: Iterable[Shared], part: int) -> list[Shared]:
+    """Every other case, the even ones (`part` 0) or the odd ones (1); a run that explores has all of them.
+
+    For cases that several tests have in common: the gate looks at each case in some of them.
+    """
+    listed = list(cases)
+    return listed if EXPLORING else listed[part::2]
 
 
 def ignore_local_constants() -> None:

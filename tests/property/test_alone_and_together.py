@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from gate import draws
+from gate import draws, share
 from livegnn import Engine, Graph
 from livegnn.graph import Snapshot
 from livegnn.model import Model
@@ -77,7 +77,7 @@ def questions() -> Iterator[np.ndarray]:
         yield np.array([pair % NODES, (pair * 2 + 1 + pair // NODES) % NODES])
 
 
-@pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
+@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 0))
 def test_an_answer_does_not_depend_on_who_else_is_asked_for(
     kind: str, rng: np.random.Generator, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_multigraphs import BATCHES, WIDTH, Multigraph, write
 from torch_geometric import nn as pyg
 
-from gate import draws
+from gate import draws, share
 from livegnn import EdgeSchema, Engine, Events, Graph, Model, ModelError, Schema
 from livegnn.model import Degree, EdgeInput, Input, Propagate, Step, verify
 from livegnn.oracle import reference
@@ -203,7 +203,8 @@ def write_batch(mirror: Multigraph, changes: list[tuple]) -> Events:
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [(k, m) for k in KINDS for m in MODES if m != "residents" or k not in ON_EDGES]
+    ("kind", "mode"),
+    share(((k, m) for k in KINDS for m in MODES if m != "residents" or k not in ON_EDGES), 0),
 )
 def test_any_stream(kind: str, mode: str) -> None:
     others = [other for other in KINDS if mode != "residents" or other not in ON_EDGES]

@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gate import EXPLORING, draws
+from gate import EXPLORING, draws, share
 from imported_mirror import KINDS, Mirror
 from imported_modules import CASES, fresh, imported
 from livegnn import Engine, Graph, UnknownNodeError
@@ -169,7 +169,7 @@ class LiveModule(RuleBasedStateMachine):
             self.others_agree()
 
 
-@pytest.mark.parametrize("name", TAKEN)
+@pytest.mark.parametrize("name", share(TAKEN, 0))
 def test_any_sequence_of_batches(name: str) -> None:
     run_state_machine_as_test(
         lambda: LiveModule(name),

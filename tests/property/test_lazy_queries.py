@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gate import draws
+from gate import draws, share
 from livegnn import Engine, Events, Graph
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.oracle import reference
@@ -185,7 +185,7 @@ class World:
         return whole
 
 
-@pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
+@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 1))
 def test_any_batches_and_questions(kind):
     @settings(max_examples=SEQUENCES, suppress_health_check=list(HealthCheck))
     @given(

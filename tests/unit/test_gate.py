@@ -29,6 +29,14 @@ def test_some_cases_hold_every_value_and_meet_evenly(monkeypatch: pytest.MonkeyP
 def test_a_run_that_explores_takes_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "EXPLORING", True)
     assert gate.some(CASES) == CASES
+    assert gate.share(CASES, 0) == CASES
+
+
+def test_two_tests_share_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "EXPLORING", False)
+    even, odd = (gate.share(iter(CASES), part) for part in (0, 1))
+    assert abs(len(even) - len(odd)) <= 1
+    assert sorted([*even, *odd]) == sorted(CASES)
 
 
 DRAWS = """

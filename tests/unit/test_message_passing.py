@@ -390,7 +390,7 @@ def test_module_oracle_and_engine_agree_through_events(first):
     module, graph = network_of([*ALL][first : first + AT_ONCE]), make_graph(rng)
     model = Model.from_pyg(module, edge_channels=FEATURES, edge_type=E)
     engine = Engine(graph, model, threads=1)
-    for turn in range(draws(12, 25)):
+    for turn in range(draws(6, 25)):
         assert_exact(engine)
         expected = predict(module, graph)
         oracle = reference.compute(model, graph.snapshot())[model.output]

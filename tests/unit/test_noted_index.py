@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from memory_snapshot import MemorySnapshot, MemorySource
 from test_sampled_forward import GCN, steps_of
 from test_serverless_subgraph import KEPT, make_graph
 
+from gate import some
 from livegnn import Engine, Graph
 from livegnn.oracle.exactness import judge
 from livegnn.serverless.objects import Objects
@@ -21,9 +23,9 @@ from livegnn.serverless.stores import open_store
 from livegnn.serverless.writer import write_snapshot
 
 
-@pytest.mark.parametrize("name", KEPT)
-@pytest.mark.parametrize("form", ["replace", "keep", "undirected"])
-@pytest.mark.parametrize("limit", [None, 6000])
+@pytest.mark.parametrize(
+    ("name", "form", "limit"), some(product(KEPT, ["replace", "keep", "undirected"], [None, 6000]))
+)
 def test_predictions_are_those_without_a_cache(
     name: str, form: str, limit: int | None, rng: np.random.Generator
 ) -> None:
