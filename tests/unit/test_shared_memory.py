@@ -112,7 +112,7 @@ def test_workers_that_end_for_want_of_requests_leave_no_memory(folder: Path) -> 
         await ask(node, [[1], [2], [3]])
         assert node.memory is not None
         await until(lambda: node.memory is not None and not node.memory.bytes)
-        assert node.stages["predict"].scheduler.workers == 0
+        await until(lambda: node.stages["predict"].scheduler.workers == 0)
         await ask(node, [[1], [2]])
         await node.close(1)
 
