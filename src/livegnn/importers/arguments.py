@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
+from inspect import Parameter, Signature
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
 
 from livegnn.errors import ModelError
-from livegnn.importers.export import Given, Record, leaves, signature_of
+from livegnn.importers.export import Called, Given, Record, leaves, signature_of
 from livegnn.importers.expressions import Atom, find_rounded
 from livegnn.model.checks import check_width
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType
@@ -57,7 +59,8 @@ class Found:
 
     left_out: the names of optional arguments that it is called without, and nobody said so. unused: the
     columns of the data that no argument takes. guessed: the arguments whose names tell nothing, which are
-    taken for rows of nodes, or for edges, by their places.
+    taken for rows of nodes, or for edges, by their places. places: the first of the arguments, which are
+    given by their places, as callers give them; hooks see the difference.
     """
 
     arguments: Mapping[str, object]
@@ -66,6 +69,14 @@ class Found:
     left_out: tuple[str, ...] = ()
     unused: frozenset[str] = frozenset()
     guessed: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+
+    @property
+    def called(self) -> Called:
+        """What the method is called with."""
+        first = [self.arguments[name] for name in self.places if name in self.arguments]
+        named = {name: one for name, one in self.arguments.items() if name not in self.places}
+        return (*self.positional, *first), named
 
 
 def find_arguments(
@@ -73,8 +84,12 @@ def find_arguments(
     data: "Data | HeteroData | Schema | None",
     method: str,
     inputs: Mapping[str, object] | None,
+    *,
+    by_name: bool = False,
 ) -> Found:
     """Finds the meaning of each argument of a method.
+
+    by_name: whether it is called with all of them by their names.
 
     Raises `ModelError` with the name of an argument whose meaning is unknown, or of an input for which there
     is no argument.
@@ -172,7 +187,15 @@ def find_arguments(
             )
     used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
     unused = frozenset(finding.known) - used - {"edge_index"}
-    return Found(arguments, parameters, positional, tuple(left_out), unused, tuple(guessed))
+    places = () if positional or by_name else _by_place(signature, arguments)
+    return Found(arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places)
+
+
+def _by_place(signature: Signature, arguments: Mapping[str, object]) -> tuple[str, ...]:
+    """The first arguments, up to one that is left out or must be given by name."""
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    named = takewhile(lambda one: one.kind in kinds, signature.parameters.values())
+    return tuple(takewhile(lambda name: name in arguments, (one.name for one in named)))
 
 
 def _hint(name: str) -> str:

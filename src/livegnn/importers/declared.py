@@ -75,6 +75,7 @@ class Declared:
         self.edge_channels = told.edge_channels
         node_type, edge_type, metadata = told.node_type, told.edge_type, told.metadata
         self.parameters = signature_of(module, told.method).parameters
+        self.by_name = told.by_name
         self.record = record_of(module, told.method, told.inputs)
         self._check_given(node_type, edge_type, metadata)
         self.typed = any(map(_convolutions, self.module.modules()))
@@ -226,12 +227,7 @@ class Declared:
 
     def _call(self, found: Found) -> object:
         return call_with(
-            self.module,
-            found.positional,
-            found.arguments,
-            self.method,
-            found.parameters,
-            edges=self.number_of_edges,
+            self.module, *found.called, self.method, found.parameters, edges=self.number_of_edges
         )
 
     def _find(self, inputs: Mapping[str, object] | None) -> Found:
@@ -254,7 +250,8 @@ class Declared:
                 },
             )
             told = {**(inputs or {}), **said}
-            return find_arguments(self.module, cast("Schema", described), self.method, told)
+            schema = cast("Schema", described)
+            return find_arguments(self.module, schema, self.method, told, by_name=self.by_name)
 
         if not unknown:
             return arguments({})
@@ -278,7 +275,7 @@ class Declared:
             )
             raise CallFails(f"{type(self.module).__name__}.{self.method} fails: {what}") from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
-        inputs_read = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
+        inputs_read = {one.name.partition(":")[0] for one in leaves(found.called)}
         columns = [("x", "in_channels"), ("edge_attr", "edge_channels")]
         for column, name in columns:
             if isinstance((inputs or {}).get(column), tuple):
@@ -291,7 +288,7 @@ class Declared:
 
     def _advice(self, left: Collection[Hashable], found: Found) -> str:
         """What may mend a call that fails, where nothing tells the width of an input."""
-        given = {one.name.partition(":")[0] for one in leaves([found.positional, found.arguments])}
+        given = {one.name.partition(":")[0] for one in leaves(found.called)}
         return WIDTHS if any(isinstance(key, tuple) and key[0] in given for key in left) else ""
 
     def check_widths(self, read: Collection[str]) -> None:

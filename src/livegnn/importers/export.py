@@ -246,6 +246,15 @@ def signature_of(module: nn.Module, method: str) -> inspect.Signature:
     return inspect.signature(getattr(module, method))
 
 
+def has_own_call(module: nn.Module) -> bool:
+    """Whether a call does more than to call ``forward``: hooks are registered, or ``__call__`` is another."""
+    return _has_hooks(module) or type(module).__call__ is not nn.Module.__call__
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return any(held for name, held in vars(module).items() if name.startswith("_forward") and held)
+
+
 def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     """The module inside wrappers for distribution or compilation.
 
@@ -254,7 +263,7 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
     if not isinstance(module, nn.Module):
         raise ModelError(f"module must be a torch.nn.Module, got {type(module).__name__}")
     while type(module).__name__ in _WRAPPERS:
-        if any(held for name, held in vars(module).items() if name.startswith("_forward") and held):
+        if _has_hooks(module):
             raise ModelError(
                 f"{type(module).__name__} has hooks, which the module that it wraps does not run: "
                 "register them on the module that it wraps"

@@ -20,7 +20,15 @@ from livegnn.importers.declared import (
     check_takes_relations,
     with_relations,
 )
-from livegnn.importers.export import call_with, export_module, inputs_of, ordinary, signature_of, unwrap
+from livegnn.importers.export import (
+    call_with,
+    export_module,
+    has_own_call,
+    inputs_of,
+    ordinary,
+    signature_of,
+    unwrap,
+)
 from livegnn.importers.failures import CallFails, fixed_by, line_of
 from livegnn.importers.left_out import refuse_left_out
 from livegnn.importers.lowering import REDUCED
@@ -54,7 +62,7 @@ def import_module(
     check_proposer(proposer)
     with _refusals(known, told):
         inner = unwrap(known, told.method)
-        found, declared, told = _find(inner, told)
+        found, declared, told = _find_call(inner, told)
         relations = None if told.relations is None else tuple(told.relations)
         reading = Reading(inner, found, told.method, relations, output, output_type)
         model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
@@ -69,13 +77,56 @@ def read_module(module: object, told: Told) -> Program:
     known, told = _check_module(module), told.checked()
     with _refusals(known, told):
         inner = unwrap(known, told.method)
-        return _read(inner, _find(inner, told)[0], told.method)
+        return _read(inner, _find_call(inner, told)[0], told.method)
 
 
 def _check_module(given: object) -> nn.Module:
     if not isinstance(given, nn.Module):
         raise ModelError(f"must be a torch.nn.Module, got {kind_of(given)}: {_instead_of(given)}")
     return given
+
+
+def _find_call(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
+    """How a module is called: by places, as callers do, or by names where its own hooks take nothing else.
+
+    Raises ModelError if it can be called both ways, and says something else each time.
+    """
+    if told.method != "forward" or not has_own_call(module):
+        return _find(module, told)
+    named = replace(told, by_name=True)
+    try:
+        by_place = _find(module, told)
+    except ModelError as error:
+        try:
+            return _find(module, named)
+        except ModelError:
+            raise error from error.__cause__
+    try:
+        by_name = _find(module, named)
+        said = [
+            call_with(module, *one.called, told.method, one.parameters) for one in (by_place[0], by_name[0])
+        ]
+    except Exception:
+        return by_place
+    if not _is_same(*said):
+        raise ModelError(
+            "its own hooks, or its own __call__, make it say one thing when arguments are given by their "
+            "places, as in module(x, edge_index), and another when they are given by their names: let them "
+            "take arguments in both ways"
+        )
+    return by_place
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Whether two results of a module have the same tensors."""
+    both = [pytree.tree_flatten(result) for result in (one, other)]
+    (first, spec), (second, other_spec) = both
+    return spec == other_spec and all(
+        torch.equal(a.nan_to_num(), b.nan_to_num())
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+        else a == b
+        for a, b in zip(first, second, strict=True)
+    )
 
 
 def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
@@ -138,7 +189,7 @@ def _find_data(module: nn.Module, told: Told, name: str | None) -> tuple[Found, 
 def _failure(module: nn.Module, found: Found, told: Told) -> Exception | None:
     """The exception of a call on a small graph, if there is one."""
     try:
-        call_with(module, found.positional, found.arguments, told.method, found.parameters)
+        call_with(module, *found.called, told.method, found.parameters)
     except Exception as error:
         return error
     return None
@@ -151,7 +202,8 @@ def _find_told(module: nn.Module, told: Told) -> tuple[Found, Declared | None]:
         declared = Declared(module, told)
         return declared.find(told.inputs), declared
     check_takes_relations(module, told.method, told.relations)
-    found = find_arguments(module, schema, told.method, with_relations(told.inputs, told.relations))
+    inputs = with_relations(told.inputs, told.relations)
+    found = find_arguments(module, schema, told.method, inputs, by_name=told.by_name)
     return _keep_tables(module, told, found), None
 
 
@@ -160,13 +212,13 @@ def _keep_tables(module: nn.Module, told: Told, found: Found) -> Found:
     said = [one for one in found.parameters if one.name in (told.inputs or {})]
     if len(said) == len(found.parameters):
         return found
-    watched = call_watched(module, found.positional, found.arguments, told.method, said)
+    watched = call_watched(module, *found.called, told.method, said)
     kept = tuple(one for one in found.parameters if one in said or one.name not in watched.tables)
     return replace(found, parameters=kept)
 
 
 def _read(module: nn.Module, found: Found, method: str, output: str | Sequence[str] | None = None) -> Program:
-    args = found.positional, found.arguments
+    args = found.called
     try:
         exported = export_module(module, *args, method=method, parameters=found.parameters)
     except CallFails as error:
@@ -223,7 +275,7 @@ class Reading:
         check_import(
             made.model,
             self.results,
-            inputs_of(self.found.parameters, (self.found.positional, self.found.arguments)),
+            inputs_of(self.found.parameters, self.found.called),
             f"{type(self.module).__name__}.{self.method}",
             columns=made.columns,
             relations=self.relations,
@@ -258,7 +310,7 @@ class Reading:
     def call(self, module: nn.Module, tensors: Sequence[torch.Tensor] | None = None) -> object:
         """Calls a module with these tensors, by default on a small random graph."""
         found = self.found
-        return call_with(module, found.positional, found.arguments, self.method, found.parameters, tensors)
+        return call_with(module, *found.called, self.method, found.parameters, tensors)
 
 
 def _other_numbers(module: nn.Module, relations: int) -> str:

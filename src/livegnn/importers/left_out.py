@@ -118,14 +118,15 @@ class _Calls:
     def __init__(self, module: nn.Module, method: str, found: Found) -> None:
         self.module, self.method, self.found = module, method, found
         self.result, self.unread = self.call(_Trial(found, "", of_edges=False))
-        given = [*found.positional, *found.arguments.values()]
+        args, kwargs = found.called
+        given = [*args, *kwargs.values()]
         self.edges = next((one for one in given if any(part.ends for part in leaves(one))), None)
         self.nodes = next((one for one in given if _is_of_nodes(leaves(one))), None)
 
     def call(self, trial: _Trial) -> tuple[object, frozenset[str]]:
         """The result, or an exception, and the names of the parameters and buffers that are never read."""
         found = trial.found
-        watched = call_watched(self.module, found.positional, found.arguments, self.method, found.parameters)
+        watched = call_watched(self.module, *found.called, self.method, found.parameters)
         return watched.result, watched.unread
 
     def unread_by(self, trial: _Trial) -> frozenset[str]:
@@ -245,7 +246,7 @@ class _Calls:
 
 def _width(found: Found) -> int | None:
     """The number of channels of x, where there is one type of nodes."""
-    given = leaves([found.positional, found.arguments])
+    given = leaves(found.called)
     return next((prod(one.channels) for one in given if one.name == "x"), None)
 
 

@@ -48,7 +48,10 @@ def check_torch(installed: str | None = None) -> None:
 
 @dataclass(frozen=True)
 class Told:
-    """The caller's settings for calling a module; see `Model.from_pyg` for each."""
+    """The caller's settings for calling a module; see `Model.from_pyg` for each.
+
+    by_name: whether it is called with arguments by their names alone, as its own hooks may want it.
+    """
 
     data: "Data | HeteroData | Schema | Graph | None" = None
     inputs: Mapping[str, object] | None = None
@@ -60,6 +63,7 @@ class Told:
     edge_weight: Collection[EdgeType] | bool | None = None
     in_channels: int | Mapping[NodeType, int] | None = None
     edge_channels: int | Mapping[EdgeType, int] | None = None
+    by_name: bool = False
 
     @property
     def schema(self) -> "Data | HeteroData | Schema | None":
