@@ -107,6 +107,19 @@ ELEMENTWISE: Mapping[str, Callable[..., Tensor]] = {
 }
 
 KEEPS_INTEGERS = frozenset(
-    {"add", "mul", "maximum", "minimum", "remainder", "floor_divide", "where", "clamp", "neg", "abs", "sign"}
+    {
+        "add",
+        "mul",
+        "pow",
+        "maximum",
+        "minimum",
+        "remainder",
+        "floor_divide",
+        "where",
+        "clamp",
+        "neg",
+        "abs",
+        "sign",
+    }
 )
 """Operations whose results are whole numbers if their operands are."""

@@ -16,6 +16,7 @@ from livegnn.importers.export import Exported, Given
 from livegnn.importers.expressions import Expression, Expressions, Origin, kind_of
 from livegnn.importers.failures import code_lines, way_out, where
 from livegnn.importers.operators import OPERATORS, Call
+from livegnn.importers.precision import check_precision
 from livegnn.importers.values import ROWS, Piece, Value, Values, symbolic
 
 
@@ -71,6 +72,7 @@ class _Reading:
         self.values = Values()
         self.read: dict[fx.Node, object] = {}
         self.rows = iter(exported.given)
+        self.wide = any(one.dtype == torch.float64 for one in exported.given)
         inputs = [node for node in exported.graph.nodes if node.op == "placeholder"]
         signature = exported.program.graph_signature
         self.specs = dict(zip(inputs, signature.input_specs, strict=True))
@@ -135,22 +137,8 @@ class _Reading:
             raise ModelError(f"{name} is called in a way that is not known ({error})") from error
         if isinstance(expected, torch.Tensor):
             self._check(self.read[node], expected, name)
-            self._check_narrow(node, expected, name)
+            check_precision(node, name, self.read, wide=self.wide)
         self._note_layer(node)
-
-    def _check_narrow(self, node: fx.Node, expected: torch.Tensor, name: str) -> None:
-        """Raises `ModelError` for arithmetic on narrow whole numbers, which would wrap around in torch but
-        not in a model, which uses floats."""
-        value = self.read[node]
-        if expected.dtype not in _NARROW or name not in _WRAPPING or not isinstance(value, Value):
-            return
-        read = [self.read[arg] for arg in node.all_input_nodes]
-        if all(isinstance(one, Value) and one.kind == "bool" for one in read):
-            return
-        if any(piece.row.value is None for piece in value.pieces):
-            raise ModelError(
-                f"numbers become {expected.dtype}, which wraps around where they are large: use torch.int64"
-            )
 
     def _note_reads(self, node: fx.Node) -> None:
         """Records the first rows of nodes that each call of a submodule reads."""
@@ -361,26 +349,6 @@ def _every_argument(node: fx.Node) -> list[object]:
     schema = node.target._schema.arguments
     given = {**dict(zip((one.name for one in schema), node.args, strict=False)), **node.kwargs}
     return [given.get(one.name, one.default_value) for one in schema if one.name not in _IGNORED]
-
-
-_NARROW = (torch.int8, torch.uint8, torch.int16)
-_WRAPPING = frozenset(
-    {
-        "_to_copy",
-        "add",
-        "sub",
-        "mul",
-        "neg",
-        "sum",
-        "pow",
-        "abs",
-        "scatter_add",
-        "index_add",
-        "scatter_reduce",
-    }
-    | {"cumsum", "floor_divide", "div"}
-)
-"""Operators whose results may be larger than their operands, or have another dtype."""
 
 
 def _calls(node: fx.Node) -> dict[str, str]:
