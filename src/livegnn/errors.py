@@ -103,10 +103,6 @@ class LogBusyError(LogError):
     """Another program holds the lock for writing to the log. Nothing was stored; it works when it lets go."""
 
 
-class LogMissingError(LogError):
-    """A file of an open log was removed, renamed or replaced. Nothing is stored until it is back."""
-
-
 class ViewMissingError(LiveGNNError):
     """A view is being built, for the first time or because it failed. It can be read when that is done."""
 
@@ -137,7 +133,5 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether what failed can work later with nothing changed here: no space is left, a lock is held, or a
-    file of a log is not at its place.
-    """
-    return is_disk_full(error) or isinstance(error, (LogBusyError, LogMissingError))
+    """Whether what failed can work later with nothing changed here: no space is left, or a lock is held."""
+    return is_disk_full(error) or isinstance(error, LogBusyError)

@@ -23,7 +23,7 @@ import livegnn.runtime.log_watch
 import livegnn.runtime.loop
 from faulty_disk import FaultyDisk
 from livegnn import DiskFullError, Engine, Events
-from livegnn.errors import LogError, LogMissingError, SourceError
+from livegnn.errors import LogError, SourceError
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
@@ -144,32 +144,6 @@ def foreign_lock(world: World) -> Iterator[None]:
     other.close()
 
 
-def away(ending: str) -> Fault:
-    """A file of the log is renamed, and comes back."""
-
-    @contextmanager
-    def move(world: World) -> Iterator[None]:
-        path = Path(f"{world.log.path}{ending}")
-        kept = path.rename(f"{path}.kept")
-        with pytest.raises(LogMissingError, match=f"{path} must be the file .* got nothing there"):
-            world.runtime.append(Events().add_nodes(905))
-        yield
-        kept.rename(path)
-
-    return move
-
-
-@contextmanager
-def replaced_log(world: World) -> Iterator[None]:
-    path = world.log.path
-    kept = path.rename(f"{path}.kept")
-    path.write_bytes(kept.read_bytes())
-    with pytest.raises(LogMissingError, match="got another file"):
-        world.runtime.append(Events().add_nodes(905))
-    yield
-    kept.rename(path)
-
-
 @contextmanager
 def failed_append(world: World) -> Iterator[None]:
     """The append itself says it; the probe that follows hangs, and nobody waits for it."""
@@ -251,11 +225,6 @@ FAULTS: dict[str, tuple[Fault, str, bool]] = {
     "dead disk": (dead_disk, "log", True),
     "full disk": (full_disk, "log", True),
     "foreign lock": (foreign_lock, "log", True),
-    "moved log": (away(""), "log", True),
-    "moved write-ahead file": (away("-wal"), "log", True),
-    "moved index": (away("-shm"), "log", True),
-    "moved lock": (away("-lock"), "log", True),
-    "replaced log": (replaced_log, "log", True),
     "failed append": (failed_append, "log", False),
     "paused loop": (paused_loop, "loop", True),
     "failed loop": (failed_loop, "loop", False),

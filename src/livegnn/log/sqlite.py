@@ -50,7 +50,6 @@ from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.origins import check_origin, store_reached
 from livegnn.log.owner import Owner
-from livegnn.log.presence import Presence
 from livegnn.log.reader import SqliteReader
 from livegnn.log.rows import RowWriter, Tail, begin_of, chain_before
 from livegnn.log.trimming import forget_retried, trim_step
@@ -97,7 +96,6 @@ class SqliteLog(SqliteReader):
             super().__init__(self.path, vfs=vfs)
             opened.callback(self._reads.close)
             self._last = self._find_end(acknowledged)
-            self._presence = Presence(self.path)
             self._tail: Tail | None = None
             self._keys = Keys(self._appends, keep_keys_seconds)
             self._group = GroupCommit(self.append_all)
@@ -115,7 +113,6 @@ class SqliteLog(SqliteReader):
         """Makes durable what a process left that died while it appended, before anything comes after it: the
         first of those who write does. The caller holds `_write`.
         """
-        self._presence.check()
         if self._settled:
             return
         # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
@@ -153,7 +150,6 @@ class SqliteLog(SqliteReader):
 
     def _append_all(self, given: "Sequence[_Given]") -> "list[Appended | InputError]":
         outcomes = _core.holding(self._write, self._store, given)
-        self._presence.check()
         _core.holding(self._appended, self._appended.notify_all)
         return outcomes
 

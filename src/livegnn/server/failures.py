@@ -17,7 +17,6 @@ from livegnn.errors import (
     InputError,
     LiveGNNError,
     LogBusyError,
-    LogMissingError,
     OverloadedError,
     TimeoutExpired,
     TooLargeError,
@@ -43,11 +42,9 @@ _STATUS: dict[type[LiveGNNError], int] = {
     WorkerUnavailableError: 503,
     DiskFullError: 503,
     LogBusyError: 503,
-    LogMissingError: 503,
     OverloadedError: 429,
     LiveGNNError: 500,
 }
-_PASSING = (DiskFullError, LogBusyError, LogMissingError, ViewMissingError, WorkerUnavailableError)
 
 
 def add_failures(app: FastAPI, router: APIRouter) -> None:
@@ -64,7 +61,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     """The answer for an error of LiveGNN's."""
     status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
     headers = None
-    if isinstance(error, _PASSING):
+    if isinstance(error, (DiskFullError, LogBusyError, ViewMissingError, WorkerUnavailableError)):
         headers = {"retry-after": "1"}
     elif isinstance(error, OverloadedError):
         headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
