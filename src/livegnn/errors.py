@@ -103,6 +103,10 @@ class LogBusyError(LogError):
     """Another program holds the lock for writing to the log. Nothing was stored; it works when it lets go."""
 
 
+class LogMovedError(LogError):
+    """A file of the log is not where it was opened. Nothing was stored; it works when it is put back."""
+
+
 class ViewMissingError(LiveGNNError):
     """A view is being built, for the first time or because it failed. It can be read when that is done."""
 
@@ -133,5 +137,7 @@ def is_disk_full(error: BaseException) -> bool:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether what failed can work later with nothing changed here: no space is left, or a lock is held."""
-    return is_disk_full(error) or isinstance(error, LogBusyError)
+    """Whether what failed can work later with nothing changed here: no space is left, a lock is held, or a
+    file was moved away.
+    """
+    return is_disk_full(error) or isinstance(error, (LogBusyError, LogMovedError))

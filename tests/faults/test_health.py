@@ -92,11 +92,11 @@ class World:
     building: threading.Lock
     patch: pytest.MonkeyPatch
 
-    def ask(self, path: str) -> httpx.Response:
+    def ask(self, path: str, method: str = "GET", json: object = None) -> httpx.Response:
         async def request() -> httpx.Response:
             transport = httpx.ASGITransport(app=self.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://test", timeout=None) as client:
-                return await client.get(path)
+                return await client.request(method, path, json=json)
 
         return asyncio.run(request())
 
@@ -134,6 +134,26 @@ def full_disk(world: World) -> Iterator[None]:
     world.disk.full = True
     yield
     world.disk.empty()
+
+
+@contextmanager
+def moved_log(world: World) -> Iterator[None]:
+    aside = world.log.path.with_name("aside")
+    world.log.path.rename(aside)
+    answer = world.ask("/v1/events", method="POST", json={"events": [{"event": "add_node", "id": 907}]})
+    assert answer.status_code == 503, answer.text
+    assert answer.json()["error"]["type"] == "LogMovedError"
+    yield
+    aside.rename(world.log.path)
+
+
+@contextmanager
+def removed_log(world: World) -> Iterator[None]:
+    """The last write is fresh, and a probe would succeed."""
+    world.patch.setattr(livegnn.runtime.log_watch, "FRESH_SECONDS", 1e9)
+    world.runtime.wait(world.runtime.append(Events().add_nodes(906)), PATIENCE)
+    world.log.path.unlink()
+    yield
 
 
 @contextmanager
@@ -224,6 +244,8 @@ def missing_predictor(world: World) -> Iterator[None]:
 FAULTS: dict[str, tuple[Fault, str, bool]] = {
     "dead disk": (dead_disk, "log", True),
     "full disk": (full_disk, "log", True),
+    "moved log": (moved_log, "log", True),
+    "removed log": (removed_log, "log", False),
     "foreign lock": (foreign_lock, "log", True),
     "failed append": (failed_append, "log", False),
     "paused loop": (paused_loop, "loop", True),

@@ -252,6 +252,10 @@ class Log(Protocol):
         """Finds out, with a write that changes nothing, whether events would be stored. Raises LogError."""
         ...
 
+    def check_place(self) -> None:
+        """Raises LogError if no start would find what is appended now. Writes nothing, and is quick."""
+        ...
+
     def batches(self, after: int) -> Sequence[Batch]:
         """The recorded batches that end after sequence number `after`, in order."""
         ...

@@ -18,6 +18,7 @@ from typing import Final, Self
 from livegnn import _core
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import at_once
+from livegnn.log.held import is_at
 from livegnn.log.location import beside
 from livegnn.log.mark import from_line, to_line
 
@@ -95,10 +96,8 @@ class Position:
     """
 
     def __init__(self, log: Path, name: str) -> None:
-        folder = folder_of(log)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self._path = folder / check_name(name)
-        self._file = _open(self._path)
+        self._path = folder_of(log) / check_name(name)
+        self._open()
         try:
             self.seq = _read(self._file, self._path)
         except BaseException:
@@ -128,7 +127,14 @@ class Position:
         """Writes a position, which survives the death of the process."""
         _core.settled(self._write, self._look, seq)
 
+    def _open(self) -> None:
+        self._path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._file = _open(self._path)
+
     def _write(self, seq: int) -> None:
+        if not is_at(self._file, self._path):  # somebody has removed it, and trims what it still needs
+            self.close()
+            self._open()
         os.pwrite(self._file, to_line(seq), 0)
         self.seq = seq
 

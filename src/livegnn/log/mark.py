@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from livegnn.interrupts import at_once
+from livegnn.log.held import is_at
 
 _LINE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")  # the sequence number, and the CRC-32 of its digits
 
@@ -45,8 +46,13 @@ class Mark:
             return 0
 
     def write(self, seq: int) -> None:
-        """Notes that event `seq` is acknowledged. A failure leaves an older mark, which is true as well."""
+        """Notes that event `seq` is acknowledged. A failure leaves an older mark, which is true as well.
+
+        A mark that somebody has removed is made again.
+        """
         with suppress(OSError):
+            if self._file >= 0 and not is_at(self._file, self.path):
+                self.close()
             if self._file < 0:
                 self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.pwrite(self._file, to_line(seq), 0)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from livegnn.errors import LogError
 from livegnn.interrupts import at_once
+from livegnn.log.held import is_at
 
 
 class Owner:
@@ -46,12 +47,7 @@ class Owner:
 
     def is_at(self, path: Path) -> bool:
         """Whether the file that is held is the one at `path`."""
-        if self._file < 0:
-            return False
-        try:
-            return os.path.samestat(os.fstat(self._file), path.stat())
-        except FileNotFoundError:
-            return False
+        return self._file >= 0 and is_at(self._file, path)
 
     def release(self) -> None:
         """Lets another process own the log; again does nothing."""

@@ -45,6 +45,7 @@ from livegnn.log.database import (
 from livegnn.log.directories import Directories
 from livegnn.log.forgetting import forget_entries, forget_messages
 from livegnn.log.group_commit import GroupCommit
+from livegnn.log.held import HeldFiles
 from livegnn.log.keys import Keys
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
@@ -95,6 +96,8 @@ class SqliteLog(SqliteReader):
             self._boundaries = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
             super().__init__(self.path, vfs=vfs)
             opened.callback(self._reads.close)
+            files = [self.path, *(beside(self.path, ending) for ending in ("-wal", "-shm", "-lock"))]
+            self._files = HeldFiles(f"the event log {self.path}", files)
             self._last = self._find_end(acknowledged)
             self._tail: Tail | None = None
             self._keys = Keys(self._appends, keep_keys_seconds)
@@ -154,6 +157,7 @@ class SqliteLog(SqliteReader):
         return outcomes
 
     def _store(self, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+        self._files.check()
         self._settle()
         tail, self._tail = self._find_tail(), None
         writer = RowWriter(tail, self._keys, self._appends)
@@ -252,6 +256,7 @@ class SqliteLog(SqliteReader):
         """Calls `function` in a transaction, as the only one who writes."""
 
         def transact() -> _Answer:
+            self._files.check()
             self._settle()
             return _core.transact(connection, function, *args, **kwargs)
 
@@ -265,6 +270,11 @@ class SqliteLog(SqliteReader):
     def probe(self) -> None:
         """Writes what `sync` writes. Raises LogError if the disk would not take events."""
         self.sync()
+
+    def check_place(self) -> None:
+        """Raises LogError if the log is not where it was opened, so that no start would find it."""
+        with self._errors("append to"):
+            self._files.check()
 
     def _flush(self) -> None:
         # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
@@ -344,6 +354,7 @@ class SqliteLog(SqliteReader):
         """Can be done again."""
         with ExitStack() as opened:
             opened.callback(self._owner.release)
+            opened.callback(self._files.release)
             opened.callback(self.directories.release)
             opened.callback(self._mark.close)
             for connection in (self._appends, self._boundaries, self._reads):

@@ -53,6 +53,11 @@ class LogWatch:
 
     def find_reason(self) -> str | None:
         """Why the log takes no events, None if it does. Takes a second at most."""
+        try:
+            self._log.check_place()
+        except LogError as error:
+            self.note(error)
+            return str(error)
         probe = _core.holding(self._lock, self._probe_if_due)
         if probe is not None:
             probe.ended.wait(_WAIT_SECONDS)

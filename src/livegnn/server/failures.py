@@ -17,6 +17,7 @@ from livegnn.errors import (
     InputError,
     LiveGNNError,
     LogBusyError,
+    LogMovedError,
     OverloadedError,
     TimeoutExpired,
     TooLargeError,
@@ -42,6 +43,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
     WorkerUnavailableError: 503,
     DiskFullError: 503,
     LogBusyError: 503,
+    LogMovedError: 503,
     OverloadedError: 429,
     LiveGNNError: 500,
 }

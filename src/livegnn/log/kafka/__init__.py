@@ -316,6 +316,11 @@ class KafkaLog(KafkaMetadata):
         self._settle()
         read_topics(self._connection)
 
+    def check_place(self) -> None:
+        """Raises LogError if the topics are not the log's any more, as far as the last answers say."""
+        if (failure := self._failed()) is not None:
+            raise failure
+
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has."""
         if seq == 0:

@@ -24,6 +24,7 @@ from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.checksums import add_checksum, check_row
 from livegnn.log.consumers import read_positions
 from livegnn.log.database import check_sqlite, errors_as_log_errors, make_private, one
+from livegnn.log.held import HeldFiles
 from livegnn.log.location import beside, locate
 from livegnn.log.mark import Mark
 from livegnn.log.origins import Partition
@@ -202,12 +203,15 @@ class SqliteStream(SqliteStreamReader):
             super().__init__(log, name, partition, vfs=vfs)
             opened.callback(self._reads.close)
             self._last = self._find_end()
+            files = [path, *(beside(path, ending) for ending in ("-wal", "-shm", "-lock"))]
+            self._files = HeldFiles(f"the stream {path}", files)
             opened.pop_all()
 
     def append_all(self, records: Sequence[Record]) -> int:
         """Stores records durably, all or none, as of `RecordStream.append_all`."""
         check_records(records)
         with self._write, errors("append to", self.path):
+            self._files.check()
             known = self._find_reached()
             reached = dict(known)
             new = select_new(records, reached)

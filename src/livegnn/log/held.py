@@ -1,0 +1,110 @@
+"""Files that a process holds open and writes to: whether a start would find them where they were opened.
+
+A file that somebody removes, renames or replaces goes on to take what is written to it, and that is lost with
+the process. So who writes looks first: a call of the system for each file, and no more.
+"""
+
+import os
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from livegnn.errors import LogMovedError
+
+_OPEN = Path("/proc/self/fd")  # on Linux: links to the files that this process has open
+
+
+class _Identity(NamedTuple):
+    """What tells a file from all others while somebody has it open, whatever its name is."""
+
+    device: int
+    number: int
+
+
+def _identify(found: os.stat_result) -> _Identity:
+    return _Identity(found.st_dev, found.st_ino)
+
+
+def is_at(file: int, path: Path) -> bool:
+    """Whether an open file is the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+class HeldFiles:
+    """Files that are open now, as `what`, such as "the event log /data/events.db". Raises OSError."""
+
+    def __init__(self, what: str, files: Sequence[Path]) -> None:
+        self._what = what
+        self._held = {str(path): _identify(path.stat()) for path in files}
+
+    def check(self) -> None:
+        """Raises LogMovedError if one is not where it was opened, OSError."""
+        for path, held in self._held.items():
+            try:
+                found = os.stat(path)  # noqa: PTH116  # of each append: a Path would cost as much again
+            except (FileNotFoundError, NotADirectoryError):
+                raise self._moved() from None
+            if (found.st_dev, found.st_ino) != held:
+                raise self._moved()
+
+    def release(self) -> None:
+        """From now on nothing is held."""
+        self._held = {}
+
+    def _moved(self) -> LogMovedError:
+        moved = {Path(path): held for path, held in self._held.items() if _found_at(Path(path)) != held}
+        names = " and ".join(map(str, moved))
+        steps = dict.fromkeys(step for path, held in moved.items() for step in _steps_back(path, held))
+        todo = "put it back"
+        if steps:
+            todo = f"as long as process {os.getpid()} runs, this puts it back: {' && '.join(steps)}"
+        if any(step.startswith("cp ") for step in steps):
+            todo += "; then restart that process"
+        return LogMovedError(
+            f"{self._what} must be where process {os.getpid()} has opened it, but {names} was removed, "
+            f"renamed or replaced: what is written now would be lost, so nothing is; {todo}"
+        )
+
+
+def _found_at(path: Path) -> _Identity | None:
+    try:
+        return _identify(path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _steps_back(path: Path, held: _Identity) -> Iterator[str]:
+    """The commands after which a file that is open here is at `path` again: itself, or, if it has no name any
+    more, a copy, which only a new process can have open. None where the system does not say what is open.
+    """
+    number, name = _find_open(held)
+    if number is None:
+        return
+    away = not path.parent.is_dir()
+    if name is not None and away and name.name == path.name:
+        yield shlex.join(["mv", str(name.parent), str(path.parent)])
+        return
+    if away:
+        yield shlex.join(["mkdir", "-p", str(path.parent)])
+    elif os.path.lexists(path):
+        yield shlex.join(["mv", str(path), f"{path}.other"])
+    if name is None:
+        yield shlex.join(["cp", f"/proc/{os.getpid()}/fd/{number}", str(path)])
+    else:
+        yield shlex.join(["mv", str(name), str(path)])
+
+
+def _find_open(held: _Identity) -> tuple[int | None, Path | None]:
+    """Under which number a file is open here, and at which path it is now; None for what there is not."""
+    with suppress(OSError):
+        for link in _OPEN.iterdir():
+            with suppress(OSError):
+                if _identify(link.stat()) == held:
+                    name = link.readlink()
+                    return int(link.name), name if _found_at(name) == held else None
+    return None, None

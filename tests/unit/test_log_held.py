@@ -1,0 +1,145 @@
+"""Files that a process holds open: what is written to them is found where they were opened, or refused."""
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from livegnn import Events
+from livegnn.errors import LogMovedError, may_pass
+from livegnn.log.consumers import Position, read_positions
+from livegnn.log.held import HeldFiles
+from livegnn.log.mark import Mark
+from livegnn.log.sqlite import SqliteLog
+from livegnn.log.streams import Record
+from livegnn.log.streams.sqlite import SqliteStream, path_of
+
+SUFFIXES = ["", "-wal", "-shm", "-lock"]
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def rename(path: Path) -> None:
+    path.rename(path.with_name("aside"))
+
+
+def replace(path: Path) -> None:
+    copy = path.with_name("copy")
+    copy.write_bytes(path.read_bytes())
+    copy.rename(path)
+
+
+def move_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+WAYS = [remove, rename, replace, move_folder]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_log_whose_file_is_gone_takes_nothing(
+    tmp_path: Path, suffix: str, way: Callable[[Path], None]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with closing(SqliteLog(folder / "events.db")) as log:
+        seq = log.append(Events().add_nodes(1))
+        log.check_place()
+        path = folder / f"events.db{suffix}"
+        way(path)
+        for write in (
+            lambda: log.append(Events().add_nodes(2)),
+            lambda: log.append(Events().add_nodes(2), key="a key"),
+            lambda: log.bind({"a": "b"}),
+            log.sync,
+            log.probe,
+            log.check_place,
+            lambda: log.trim(1),
+            lambda: log.forget_rejections(1),
+        ):
+            with pytest.raises(LogMovedError) as error:
+                write()
+            assert str(path) in str(error.value)
+            assert may_pass(error.value)
+        assert log.last_seq() == seq
+        assert [entry.seq for entry in log.entries(0)] == [seq]
+
+
+def test_a_log_that_is_put_back_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    with closing(SqliteLog(path)) as log:
+        rename(path)
+        with pytest.raises(LogMovedError, match=f"mv {tmp_path / 'aside'} {path}$"):
+            log.append(Events().add_nodes(1))
+        path.with_name("aside").rename(path)
+        assert log.append(Events().add_nodes(1)) == 1
+    with closing(SqliteLog(path)) as log:
+        assert log.last_seq() == 1
+
+
+def test_what_the_system_says_of_each_file(tmp_path: Path) -> None:
+    """A file with another name is moved back, one without a name is copied, and nothing is written over."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    path = folder / "file"
+    path.write_bytes(b"content")
+    with path.open() as file:
+        held = HeldFiles("the file", [path])
+        held.check()
+        rename(path)
+        path.write_bytes(b"other")
+        aside = path.with_name("aside")
+        with pytest.raises(LogMovedError, match=f"mv '{path}' '{path}.other' && mv '{aside}' '{path}'$"):
+            held.check()
+        path.unlink()
+        aside.unlink()
+        copies = rf"cp /proc/{os.getpid()}/fd/{file.fileno()} '{path}'; then restart that process$"
+        with pytest.raises(LogMovedError, match=f"back: {copies}"):
+            held.check()
+        folder.rmdir()
+        with pytest.raises(LogMovedError, match=f"back: mkdir -p '{folder}' && {copies}"):
+            held.check()
+    with pytest.raises(LogMovedError, match=r"nothing is; put it back$"):
+        held.check()
+    held.release()
+    held.check()
+
+
+@pytest.mark.parametrize("way", [remove, rename, replace])
+def test_a_mark_is_made_again(tmp_path: Path, way: Callable[[Path], None]) -> None:
+    path = tmp_path / "mark"
+    mark = Mark(path)
+    mark.write(1)
+    way(path)
+    mark.write(2)
+    assert Mark(path).read() == 2
+    mark.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_position_of_a_consumer_is_made_again(tmp_path: Path, way: Callable[[Path], None]) -> None:
+    SqliteLog(tmp_path / "events.db").close()
+    with Position(tmp_path / "events.db", "me") as position:
+        position.write(1)
+        way(position._path)
+        position.write(2)
+        assert read_positions(tmp_path / "events.db")["me"] == position.seq == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_stream_whose_file_is_gone_takes_nothing(
+    tmp_path: Path, suffix: str, way: Callable[[Path], None]
+) -> None:
+    with closing(SqliteStream(tmp_path / "events.db", "name")) as stream:
+        stream.append_all([Record("kind", b"1")])
+        path = path_of(tmp_path / "events.db", "name", 0)
+        way(path.with_name(path.name + suffix))
+        with pytest.raises(LogMovedError):
+            stream.append_all([Record("kind", b"2")])
+        assert stream.last_position() == 1
