@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from livegnn.atomic_file import replace_file
-from livegnn.errors import FileFormatError, InputError
+from livegnn.errors import FileFormatError, InputError, LiveGNNError
 from livegnn.inference import Mode
 from livegnn.log.directories import OwnedDirectory
 from livegnn.model import Model
@@ -106,9 +106,12 @@ class ModelDirectory:
         return self._index.modes.get(name)
 
     def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
-        """Keeps a model. Raises ModelError if it cannot be saved, OSError."""
+        """Keeps a model. Raises ModelError if it cannot be saved, FileFormatError if the file of another one
+        is gone, OSError.
+        """
         with self._lock:
             self._owned.hold()
+            self._refuse_missing()
             model.save(self._path(name), private=True)
             models = {**self._index.models, name: model.digest}
             self._write(replace(self._index, models=models, modes={**self._index.modes, name: mode}))
@@ -126,9 +129,37 @@ class ModelDirectory:
             self._path(name).unlink(missing_ok=True)
 
     def serve(self, name: str, previous: str | None) -> None:
-        """Notes which model answers, and which did before."""
+        """Notes which model answers, and which did before. Raises FileFormatError as `add` does."""
         with self._lock:
+            self._refuse_missing()
             self._write(replace(self._index, serving=name, previous=previous))
+
+    def find_loss(self) -> str | None:
+        """Why the next start would not find a model that is kept; None if it would find all.
+
+        A list of them that somebody has removed is written again.
+        """
+        with self._lock:
+            lost = self._find_loss()
+            if lost is None and self._index != _Index() and not (self.directory / _INDEX).is_file():
+                try:
+                    self._write(self._index)
+                except (OSError, LiveGNNError) as error:
+                    return str(error)
+        return lost
+
+    def _find_loss(self) -> str | None:
+        missing = [name for name in self._index.models if not self._path(name).is_file()]
+        if not missing:
+            return None
+        return (
+            f"{', '.join(str(self._path(name)) for name in missing)} must be there for the next start, as "
+            f"written, got nothing: put it back; or remove the model {missing[0]!r} and deploy it again"
+        )
+
+    def _refuse_missing(self) -> None:
+        if (lost := self._find_loss()) is not None:
+            raise FileFormatError(lost)
 
     def _path(self, name: str) -> Path:
         return self.directory / f"{name}.lgnn"

@@ -9,6 +9,7 @@ Thread safety: everything may be called from any thread.
 """
 
 import json
+import logging
 import os
 import secrets
 import threading
@@ -19,9 +20,11 @@ from typing import Final, NamedTuple, Protocol
 
 from livegnn import _core
 from livegnn.atomic_file import replace_file
-from livegnn.errors import FileFormatError, InputError, LogError
+from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError
 from livegnn.log.owner import Owner
 from livegnn.types import JSON
+
+_logger = logging.getLogger(__name__)
 
 OWNER: Final = "livegnn-owner.json"
 LOCK: Final = "livegnn-lock"
@@ -159,6 +162,10 @@ class OwnedDirectory:
         """Whether something of this log, or of another, is there. Raises as `hold` for another."""
         return self._refuse_foreign() is not None
 
+    def is_lost(self) -> bool:
+        """Whether somebody has removed or replaced the directory, or its lock, since it was held."""
+        return self._lock is not None and not self._lock.is_at(self.directory / LOCK)
+
     def release(self) -> None:
         """Lets another process hold it; again does nothing."""
         if self._lock is not None:
@@ -209,6 +216,18 @@ class Directories:
     def own(self, directory: Path, what: str) -> OwnedDirectory:
         """A directory for `what`, which `hold` then makes the log's; the same object for the same place."""
         return self._owned.setdefault(os.path.realpath(directory), OwnedDirectory(self, directory, what))
+
+    def hold_again(self) -> str | None:
+        """Makes those again that somebody has removed or replaced; why that fails, None if it does not."""
+        for owned in list(self._owned.values()):
+            if self.released or not owned.is_lost():
+                continue
+            try:
+                owned.hold()
+            except (OSError, LiveGNNError) as error:
+                return f"{owned.directory} was removed or replaced, and cannot be held again: {error}"
+            _logger.warning("%s was removed or replaced, and is this log's again", owned.directory)
+        return None
 
     def release(self) -> None:
         """Lets other processes hold all of them; again does nothing."""

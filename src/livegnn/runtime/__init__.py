@@ -8,7 +8,8 @@ from livegnn.runtime.checkpoints import CheckpointPolicy, oldest_kept
 from livegnn.runtime.comparison import Comparison, DegreeClass
 from livegnn.runtime.history import history_state
 from livegnn.runtime.loop import Chore, Loop
-from livegnn.runtime.models import ModelRegister, Models, ModelState, Nothing, Switch
+from livegnn.runtime.model_register import ModelRegister, Nothing
+from livegnn.runtime.models import Models, ModelState, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SampledPrediction, SupposedPrediction
 from livegnn.runtime.recovery import ViewFactory, count_recorded, restore

@@ -45,6 +45,8 @@ PATIENCE = 600.0
 SMALL = 64 << 20
 """Bytes. States that are smaller are written at once, and so always whole."""
 
+_LOSS_SECONDS = 1.0  # between two tries to make up for a loss
+
 _AT_ONCE = 8 << 20
 """Bytes. Much more to be flushed would hold up flushes of the log, and so whoever appends."""
 
@@ -141,6 +143,7 @@ class Checkpoints:
         self._policy, self._log, self._graph, self._views = policy, log, graph, views  # as they are then
         self._statistics, self._clock, self._readers = statistics, clock, readers
         self._written = self._tried = since
+        self._tried_again = False  # whether the last one that was tried was to make up for a loss
         self._owned: OwnedDirectory | None = None
         self._own: set[Path] = set()  # of the log's history, as far as they were looked at
         if policy is not None:
@@ -152,6 +155,7 @@ class Checkpoints:
         self._time = clock()
         self._beside = policy is not None and policy.beside and child.SUPPORTED
         self._last: Path | None = None
+        self._newest = next((path for path in there if path.name == _name_of(since)), None)
         self._unhashed = 0
         self._child: Child | None = None
         self._waiting: Background | None = None
@@ -159,13 +163,26 @@ class Checkpoints:
     def until(self, seq: int) -> float | None:
         """Seconds until a checkpoint is due, 0 if it is, None if only an event can make it so."""
         policy, since = self._policy, seq - self._tried
-        if policy is None or not since or self._child is not None:
+        if policy is None or self._child is not None:
+            return None
+        if self.find_loss() is not None:
+            return max(0.0, self._time + _LOSS_SECONDS - self._clock()) if self._tried_again else 0.0
+        if not since:
             return None
         if policy.every_events is not None and since >= policy.every_events:
             return 0.0
         if policy.every_seconds is None:
             return None
         return max(0.0, self._time + policy.every_seconds - self._clock())
+
+    def find_loss(self) -> str | None:
+        """What somebody has removed, None if nothing: another checkpoint is due then."""
+        if self._newest is None or self._newest.exists():
+            return None
+        return (
+            f"{self._newest} must be there, as it was written, for the next start to go on from, but it was "
+            "removed or moved: another one is written in its place"
+        )
 
     def write(self, seq: int, *, beside: bool = False) -> None:
         """Writes a checkpoint if there were events since the last, and removes those that are too many.
@@ -174,11 +191,12 @@ class Checkpoints:
         """
         policy = self._policy
         self.end()
-        if policy is None or seq == self._written:
+        lost = self.find_loss() is not None
+        if policy is None or (seq == self._written and not lost):
             return
         path = policy.directory / _name_of(seq)
         writing = _Writing(seq, path, name_partial(path), self._clock(), self._last, self._unhashed)
-        self._tried = seq
+        self._tried, self._tried_again = seq, lost
         try:
             assert self._owned is not None
             self._owned.hold()
@@ -312,6 +330,7 @@ class Checkpoints:
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
         self._unhashed, self._last = self._count_unhashed(writing), writing.path
+        self._newest = writing.path
         self._passed_over.discard(writing.path)
         self._own.add(writing.path)
         foreign = find_foreign(self._log, self._policy.directory, self._own)

@@ -182,6 +182,11 @@ class Loop(Intake):
         reasons = self._find_loop_reasons()
         if self.running and (reason := self._log_watch.find_reason()) is not None:
             reasons["log"] = reason
+        if (lost := self.log.directories.hold_again()) is not None:
+            reasons["directories"] = lost
+        if (lost := self._checkpoints.find_loss()) is not None:
+            reasons["checkpoints"] = lost
+            self.log.wake()  # for one is due
         if not self.admission.is_open(self.waiting):
             reasons["backlog"] = self.admission.explain(self.waiting)
         for name, source in dict(self.sources).items():

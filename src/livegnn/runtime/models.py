@@ -15,23 +15,24 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import NoneType
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from livegnn import _core
 from livegnn.errors import InputError, LiveGNNError, ViewMissingError
 from livegnn.graph import Graph, View
 from livegnn.graph.core import chosen_threads
-from livegnn.inference import Engine, EngineOptions, Mode
+from livegnn.inference import Engine, EngineOptions
 from livegnn.interrupts import Background
 from livegnn.log import Log
 from livegnn.model import Model
 from livegnn.presampling import Predictor, SampledEngine, check_predictor, predictor_factory
 from livegnn.runtime.comparison import Comparison, Read, compare
 from livegnn.runtime.errands import Errands
+from livegnn.runtime.model_register import ModelRegister
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
 from livegnn.runtime.views import Views
@@ -67,51 +68,6 @@ class Switch(NamedTuple):
     seq: int
     model: str
     previous: str | None
-
-
-class ModelRegister(Protocol):
-    """Keeps what is deployed for the next start. What it raises leaves the runtime as it was."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """Those that it keeps."""
-
-    @property
-    def serving(self) -> str | None:
-        """The model that answered last; None if none was chosen, so that the first engine answers."""
-
-    @property
-    def previous(self) -> str | None:
-        """The one that answered before."""
-
-    def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
-        """Keeps a model that follows the graph, and the mode of its engine."""
-
-    def remove(self, name: str) -> None:
-        """Forgets one."""
-
-    def serve(self, name: str, previous: str | None) -> None:
-        """Notes which model answers, and which one before."""
-
-
-class Nothing:
-    """Keeps nothing: after a restart the models are those that the runtime is made with."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """None."""
-        return ()
-
-    serving = previous = None
-
-    def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
-        """Does nothing."""
-
-    def remove(self, name: str) -> None:
-        """Does nothing."""
-
-    def serve(self, name: str, previous: str | None) -> None:
-        """Does nothing."""
 
 
 class Models:
@@ -277,6 +233,10 @@ class Models:
         )
 
     # -- deploying
+
+    def find_loss(self) -> str | None:
+        """Why the next start would not find a model that is kept; None if it would."""
+        return self._register.find_loss()
 
     def deploy(
         self, name: str, model: Model, options: EngineOptions | None = None, *, wait: bool = True

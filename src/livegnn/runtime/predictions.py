@@ -25,7 +25,8 @@ from livegnn.runtime.admission import Admission
 from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy
 from livegnn.runtime.loop import Loop
-from livegnn.runtime.models import ModelRegister, Models, Nothing, Switch
+from livegnn.runtime.model_register import ModelRegister, Nothing
+from livegnn.runtime.models import Models, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.views import WhenViewFails
@@ -306,7 +307,10 @@ class Runtime(Loop):
     def _find_view_reasons(self) -> dict[str, str]:
         serving = self.models.serving
         reason = None if serving is None else self.views.missing.get(serving)
-        return {} if reason is None else {"predictor": f"the view {serving!r} is built again: {reason}"}
+        reasons = {} if reason is None else {"predictor": f"the view {serving!r} is built again: {reason}"}
+        if (lost := self.models.find_loss()) is not None:
+            reasons["models"] = lost
+        return reasons
 
     def _needed_after(self) -> int | None:
         return self.models.needed_after()
