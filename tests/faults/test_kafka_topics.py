@@ -134,8 +134,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(
     one.begin()
     one.source.start()
     remake(broker, one.topic, 1)
-    wait_for(lambda: one.source.failure is not None)
-    assert "it was deleted and made anew" in str(one.source.failure)
+    wait_for(lambda: "it was deleted and made anew" in str(one.source.failure))
     assert isinstance(one.source.failure, SourceError)
     new = Produced(broker.servers, one.topic)
     for count in (3, 5):  # what nobody reads any more is counted, also what comes later
@@ -309,7 +308,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connector, "_LOOK_SECONDS", 0.0)
-    monkeypatch.setattr(partitions, "_MISSING_SECONDS", 0.5)
+    monkeypatch.setattr(connector, "_RETRY_SECONDS", 0.0)
     produced = Produced(broker.servers, make_topic(broker, 2))
     produced.send(0)
     produced.flush()
@@ -320,9 +319,13 @@ def test_a_topic_that_is_deleted_while_it_is_read(
     admin = AdminClient({"bootstrap.servers": broker.servers, "log_level": 2})
     admin.delete_topics([produced.topic])[produced.topic].result()
     wait_for(lambda: one.source.failure is not None)
-    assert f"{produced.topic!r} at {broker.servers} must be there, got no such topic" in str(
-        one.source.failure
-    )
+    gone = f"{produced.topic!r} at {broker.servers} must be there, got no such topic"
+    assert gone in str(one.source.failure), "health is red before the topic is given up"
+    assert gone in one.runtime.readiness().reasons[f"source {one.source.name}"]
+    assert one.source._failure is None
+    monkeypatch.setattr(partitions, "_MISSING_SECONDS", 0.5)
+    wait_for(lambda: one.source._failure is not None)
+    assert gone in str(one.source.failure)
     assert produced.topic not in admin.list_topics().topics
     one.end()
 

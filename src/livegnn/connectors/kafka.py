@@ -56,7 +56,7 @@ class JsonLinesTopic:
         check_origin((self.name, 0, 0))
         if begin not in get_args(Begin):
             raise InputError(f"begin must be 'first' or 'last', got {begin!r}")
-        self.failure: BaseException | None = None
+        self._failure: BaseException | None = None
         self.waits: str | None = None
         self.stored = self.bad = self.tombstones = 0
         self.reads = (servers, topic)
@@ -67,6 +67,11 @@ class JsonLinesTopic:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._looked = 0.0
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it, or that the topic is not there any more, None while all is well."""
+        return self._failure or self._partitions.missing
 
     @property
     def lag(self) -> Mapping[int, int]:
@@ -123,7 +128,7 @@ class JsonLinesTopic:
         except BaseException as error:
             known = isinstance(error, LiveGNNError)
             _logger.error("the source %s ended: %s", self.name, error, exc_info=not known)
-            self.failure = error
+            self._failure = error
             self._watch_unread()
         finally:
             self._partitions.close()
@@ -149,7 +154,7 @@ class JsonLinesTopic:
     def _look(self) -> None:
         """Asks for the ends of the partitions, if it is time to."""
         now = time.monotonic()
-        if now > self._looked + _LOOK_SECONDS:
+        if now > self._looked + (_LOOK_SECONDS if self._partitions.found else _RETRY_SECONDS):
             self._partitions.look()
             self._looked = now
             self.waits = None

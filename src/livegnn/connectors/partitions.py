@@ -69,7 +69,8 @@ class Arrived(NamedTuple):
 class Partitions:
     """All partitions of a topic, from where `log` says that the source `name` was read.
 
-    lag: how many messages stand unread, by partition, when it was last looked.
+    lag: how many messages stand unread, by partition, when it was last looked. missing: that the topic was
+    not there then, and when it was looked before.
     """
 
     def __init__(self, connection: Connection, log: Log, name: str, begin: Begin) -> None:
@@ -78,6 +79,7 @@ class Partitions:
         self._next: dict[int, int] = {}
         self._ends: Mapping[int, int] = {}
         self._stopped: set[int] = set()  # partitions that the client does not read on by itself
+        self.missing: SourceError | None = None
         self._missing_since: float | None = None
         self._id = ""  # of the topic that is read
         self._unchecked: list[Arrived] = []  # which may be of another topic
@@ -89,6 +91,11 @@ class Partitions:
     def opened(self) -> bool:
         """Whether it is known where to go on."""
         return bool(self._next)
+
+    @property
+    def found(self) -> bool:
+        """Whether the topic was there when it was last looked."""
+        return self._missing_since is None
 
     def open(self) -> None:
         """Begins to read. Raises Unreachable, or SourceError if what was to be read is not there."""
@@ -212,18 +219,30 @@ class Partitions:
         """Asks for the ends of the partitions, and reads new ones. Raises Unreachable or SourceError."""
         partitions = self._find()
         if partitions is None:
-            now = time.monotonic()
-            self._missing_since = self._missing_since or now
-            if now - self._missing_since > _MISSING_SECONDS:
-                raise SourceError(f"{self._connection.name} must be there, got no such topic: it was deleted")
+            self._note_missing()
             return
-        self._missing_since = None
+        self._missing_since = self.missing = None
         self._check_same()
         ends = self._ask(partitions, _END)
         new = [partition for partition in partitions if partition not in self._next]
         if new:
             self._add(self._ask(new, _FIRST), {p: ends[p] for p in new})
         self._note_ends(ends)
+
+    def _note_missing(self) -> None:
+        """Brokers that have just started may not know a topic yet, so one answer says nothing."""
+        now = time.monotonic()
+        if self._missing_since is None:
+            self._missing_since = now
+            return
+        error = SourceError(
+            f"{self._connection.name} must be there, got no such topic for "
+            f"{now - self._missing_since:.0f} s: it was deleted, if it does not come back within "
+            f"{_MISSING_SECONDS:.0f} s"
+        )
+        if now - self._missing_since > _MISSING_SECONDS:
+            raise error
+        self.missing = error
 
     def poll(self, timeout: float) -> list[Arrived]:
         """What has arrived; waits for at most `timeout` seconds for something.
