@@ -124,7 +124,7 @@ def test_how_sources_stand_is_shown(runtime: Runtime) -> None:
         f"livegnn_source_bad_messages_total{{{label}}} 2",
     ):
         assert line in text.splitlines()
-    source.failure = SourceError("the topic is gone")
+    source._partitions.missing = SourceError("the topic is gone")
     assert shown("/healthz").json()["sources"][source.name]["status"] == "failed"
     assert shown("/healthz").json()["sources"][source.name]["reason"] == "the topic is gone"
     assert f"livegnn_source_up{{{label}}} 0" in shown("/metrics").text
