@@ -189,6 +189,7 @@ def paused_loop(world: World) -> Iterator[None]:
         wait_until(lambda: world.runtime.paused is not None)
         yield
     world.runtime.wait(world.log.last_seq(), PATIENCE)
+    wait_until(lambda: world.runtime.paused is None)  # a moment after the batch is visible
 
 
 @contextmanager
