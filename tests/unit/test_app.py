@@ -4,6 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -586,6 +587,51 @@ def test_other_routes_answer_while_one_computes_a_prediction(tmp_path: Path) -> 
     assert in_time == [True], "the event loop stood still"
     assert (answer.status_code, other) == (200, 200)
     log.close()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_retry_that_is_refused_as_well_says_so_when_it_is_asked_for_again(
+    tmp_path: Path, times: int
+) -> None:
+    with closing(SqliteLog(tmp_path / "events.db")) as log:
+        runtime = Runtime(log, make_graph())
+        app = create_app(runtime)
+        event = {"event": "remove_node", "id": 999}
+        ask(app, "POST", "/v1/events", {"events": [event]})
+        runtime.step()
+        for seq in range(1, 1 + times):
+            path = f"/v1/rejections/{seq}/retry"
+            logged = {"seq": seq + 1, "status": "logged"}
+            assert [ask(app, "POST", path).json() for _ in range(2)] == [logged, logged]
+            runtime.step()
+            for _ in range(2):
+                answer = ask(app, "POST", path)
+                assert (answer.status_code, answer.json()["status"], answer.json()["seq"]) == (
+                    409,
+                    "refused",
+                    seq + 1,
+                )
+                assert answer.json()["error"]["type"] == "UnknownNodeError"
+                assert f"retry entry {seq + 1}, " in answer.json()["error"]["message"]
+        assert log.last_seq() == 1 + times
+        ask(app, "POST", "/v1/events", {"events": [{"event": "add_node", "id": 999}]})
+        assert ask(app, "POST", f"/v1/rejections/{1 + times}/retry").json()["seq"] == 3 + times
+        runtime.step()
+        applied = {"seq": 3 + times, "status": "logged"}
+        assert ask(app, "POST", f"/v1/rejections/{1 + times}/retry").json() == applied
+
+
+@pytest.mark.parametrize("seq", [-(2**70), -1, 0, 1, 7, 2**63 - 1, 2**63, 2**70])
+def test_a_retry_of_what_was_not_refused_names_what_was_asked_for(tmp_path: Path, seq: int) -> None:
+    with closing(SqliteLog(tmp_path / "events.db")) as log:
+        app = create_app(Runtime(log, make_graph()))
+        ask(app, "POST", "/v1/events", {"events": [{"event": "add_node", "id": 999}]})
+        answer = ask(app, "POST", f"/v1/rejections/{seq}/retry")
+        assert answer.status_code == 400
+        message = answer.json()["error"]["message"]
+        assert str(seq) in message
+        assert "after" not in message
+        assert ("an entry that was refused" in message) is (0 <= seq < 2**63), message
 
 
 def test_an_expiry_that_waits_is_shown_and_confirmed(tmp_path: Path) -> None:

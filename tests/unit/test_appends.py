@@ -224,6 +224,23 @@ def test_with_partial_the_good_events_are_applied_and_each_bad_one_is_named(
     assert runtime.graph.neighbors(1).ids.tolist().count(900) == 1
 
 
+@pytest.mark.parametrize("sent", [" a", "a ", "\ta \t", "a"])
+def test_what_is_around_the_value_of_a_header_is_not_of_the_key(runtime: Runtime, sent: str) -> None:
+    """A server in front may take it away, or a client add it: it is one key (RFC 9110, section 5.5)."""
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        answers = [
+            await client.post("/v1/events", json={"events": [keyed(900, None)]}, headers=[(name, value)])
+            for name, value in ((b"idempotency-key", b"a"), (b"idempotency-key", sent.encode()))
+        ]
+        assert [answer.json() for answer in answers] == [{"seq": 1, "status": "logged"}] * 2
+        empty = await client.post("/v1/events", json={"events": []}, headers=[(b"idempotency-key", b" \t")])
+        assert (empty.status_code, "1 to 255" in empty.json()["error"]["message"]) == (400, True)
+
+    run(runtime, talk)
+    assert runtime.log.last_seq() == 1
+
+
 def keyed(id: int, key: str | None) -> dict[str, object]:
     return {"event": "add_node", "id": id} | ({} if key is None else {"idempotency_key": key})
 

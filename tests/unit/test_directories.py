@@ -416,3 +416,21 @@ def test_an_owner_that_cannot_be_read_is_named(tmp_path: Path, content: bytes) -
         Runtime(log, Graph(), checkpoints=CheckpointPolicy(directory))
     assert str(directory / OWNER) in str(error.value)
     assert content_of(directory) == {OWNER: content}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_logs_that_were_swapped_are_told_from_each_other(tmp_path: Path, kind: str) -> None:
+    """Where both were is one path: the message says what that means, and not the path as if it were two."""
+    first, second = write(tmp_path / "a", "mine", kind), write(tmp_path / "b", "mine", kind)
+    run(first)
+    run(second)
+    for end in ("", "-mark", "-lock"):
+        one, other = (path.with_name(f"events.db{end}") for path in (first, second))
+        one.rename(tmp_path / "aside")
+        other.rename(one)
+        (tmp_path / "aside").rename(other)
+    with pytest.raises(InputError) as error:
+        Deployment.read(first).open()
+    message = str(error.value)
+    assert message.count(str(first.with_name("events.db"))) == 1, message
+    assert "which was there before this one: put that one back, if the two were swapped" in message

@@ -264,7 +264,7 @@ def test_the_largest_and_the_text():
 def test_without_a_history_nothing_is_explained():
     engine = make_engine(history=0)
     assert "history" not in engine.memory()
-    with pytest.raises(InputError, match="made with history="):
+    with pytest.raises(InputError, match=r"remember some events, got history = 0: set history"):
         engine.explain(1, since=0)
 
 
@@ -295,7 +295,7 @@ def test_old_batches_are_forgotten_whole():
     for _ in range(3):
         engine.apply(Events().add_edges([0, 3], [2, 2]))
     assert engine.explain(2, since=2).seq == 6
-    with pytest.raises(InputError, match=r"at least 2.*got 1.*history= above 4"):
+    with pytest.raises(InputError, match=r"at least 2.*got 1.*set history, of the engine, above 4"):
         engine.explain(2, since=1)
     held = engine.memory()["history"]
     for _ in range(20):
@@ -323,7 +323,7 @@ def test_a_longer_history_is_advised_only_where_it_helps(history, since):
         return
     with pytest.raises(InputError, match=f"at least {engine._history.oldest}.* got {since}") as refused:
         engine.explain(2, since=since)
-    advised = re.search(r"history= above (\d+)", str(refused.value))
+    advised = re.search(r"set history, of the engine, above (\d+)", str(refused.value))
     if advised is not None:
         assert run(int(advised[1]) + 1).explain(2, since=since).since == since
         return

@@ -103,7 +103,8 @@ def _strays(schema: Schema, chunk: Chunk) -> EdgeSchema | None:
 
 
 def _no_place(column: str, columns: str, edge_type: EdgeType, setting: str) -> str:
+    array = 'parallel = "keep"' if column == "key" else f"an array {column!r}"
     return (
         f"edges of type {edge_type!r} carry no {columns}, got a column {column!r}: leave it out, or make the "
-        f"type with EdgeSchema({setting})"
+        f"graph with {array}; in Python also the type with EdgeSchema({setting})"
     )

@@ -76,8 +76,8 @@ def warn_of_missing_weights(graph: Graph, model: Model) -> None:
     if lacking:
         _logger.warning(
             "the model reads weights of edges of type %s, and the graph has none: each counts 1. If it was "
-            "trained with weights, make the graph with them (weight=, or weighted=True in the EdgeSchema); "
-            "if without, import it with edge_weight=False",
+            "trained with weights, make the graph with them (an array 'weight'; in Python also weighted=True "
+            "in an EdgeSchema); if without, import it in Python with edge_weight=False",
             ", ".join(map(str, lacking)),
         )
 

@@ -403,7 +403,10 @@ class Engine(View):
 
         since = whole(since, "since, a sequence number,", 0)
         if self._history is None:
-            raise InputError("to explain, an engine must be made with history= some number of events, got 0")
+            raise InputError(
+                "to explain, an engine must remember some events, got history = 0: set history, of the "
+                "engine, to their number"
+            )
         if timeout is not None:
             timeout = not_negative(timeout, "timeout, in seconds,")
         return explain(self.graph, self._history, self.model, id, since, timeout)

@@ -33,5 +33,5 @@ def refuse_lost(
         "expected events after which every value is finite, but what the model computes for node "
         f"{id!r} of type {name!r} would be infinite or not a number in propagation "
         f"{plan.propagation_of(step)} of {plan.depths}: send smaller features and weights, or, to go on as "
-        'the framework would, make the engine with non_finite="allow"'
+        'the framework would, set non_finite of the engine to "allow"'
     )

@@ -179,7 +179,7 @@ class History(View):
                 + (
                     f"the history begins at event {self._began}, when {self._why}"
                     if seq < self._began
-                    else f"make the engine with history= above {self._seq - seq - 1} to keep more events"
+                    else f"set history, of the engine, above {self._seq - seq - 1} to keep more events"
                 )
             )
         return [batch for batch in self._batches if batch.seq > seq]

@@ -103,9 +103,16 @@ def foreign(directory: Path, what: str, place: str, theirs: Record) -> InputErro
     """The error for a directory that the log at `place` needs for `what`, and that says `theirs`."""
     return InputError(
         f"{directory} must be a directory of this log, {place}, for its {what}, got one of another log, "
-        f"which was at {theirs.place}: name another directory; or, if that log is gone and nothing there is "
-        f"needed, remove {directory / OWNER}"
+        f"{where_it_was(theirs, place)}: name another directory; or, if that log is gone and nothing there "
+        f"is needed, remove {directory / OWNER}"
     )
+
+
+def where_it_was(theirs: Record, place: str) -> str:
+    """Where another log was than that at `place`, in words."""
+    if theirs.place == place:
+        return "which was there before this one: put that one back, if the two were swapped or moved"
+    return f"which was at {theirs.place}"
 
 
 def share(directory: Path, what: str, place: str, identity: str | None) -> None:

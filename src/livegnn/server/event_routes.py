@@ -218,12 +218,22 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         forgotten = runtime.log.forget_bad_messages(source, partition, up_to)
         return to_json({"seq": runtime.seq, "forgotten": forgotten})
 
-    @router.post("/v1/rejections/{seq}/retry", responses={200: {"model": AppendAnswer}})
+    @router.post(
+        "/v1/rejections/{seq}/retry",
+        responses={200: {"model": AppendAnswer}, 409: {"description": "The new entry was refused too"}},
+    )
     def retry_rejection(
         seq: int, any_time: Annotated[bool, Query(description="however late the events' times are")] = False
     ) -> Response:
-        """Append the events of a refused entry again, as a new entry; asked again, it answers the same."""
-        return to_json({"seq": runtime.retry(seq, any_time=any_time), "status": "logged"})
+        """Append the events of a refused entry again, as a new entry; asked again, it appends nothing, and
+        answers with 409 if the new entry was refused as well.
+        """
+        again = runtime.retry(seq, any_time=any_time)
+        refused = runtime.rejection(again)
+        if refused is not None:
+            message = f"{refused.message} (retry entry {again}, as which entry {seq} was appended again)"
+            return _to_error(again, "refused", refused.error, message, 409)
+        return to_json({"seq": again, "status": "logged"})
 
     return append_events
 
@@ -287,4 +297,4 @@ def _key_of(request: Request) -> str | None:
     keys = request.headers.getlist("idempotency-key")
     if len(keys) > 1:
         raise InputError(f"a request must have one header Idempotency-Key, got {len(keys)}")
-    return keys[0] if keys else None
+    return keys[0].strip(" \t") if keys else None  # what is around the value is not of it (RFC 9110, 5.5)

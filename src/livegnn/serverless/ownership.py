@@ -5,7 +5,7 @@ given once, so that of two processes on copies of one log only one goes on.
 """
 
 from livegnn.errors import InputError, ObjectExistsError, ObjectMissingError
-from livegnn.log.directories import OWNER, Record, parse_record, to_bytes
+from livegnn.log.directories import OWNER, Record, parse_record, to_bytes, where_it_was
 from livegnn.serverless.objects import Objects
 
 
@@ -31,7 +31,7 @@ def check_owner(objects: Objects, record: Record) -> bool:
     if theirs.log != record.log:
         raise InputError(
             f"{objects.url} must hold the snapshots of this log, {record.place}, got those of another one, "
-            f"which was at {theirs.place}: name another place; or, if that log is gone and nothing there is "
-            f"needed, remove {OWNER} there"
+            f"{where_it_was(theirs, record.place)}: name another place; or, if that log is gone and nothing "
+            f"there is needed, remove {OWNER} there"
         )
     return True
