@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from livegnn import Events
-from livegnn.errors import LogMovedError, may_pass
+from livegnn.errors import LogError, LogMovedError, may_pass
 from livegnn.log.consumers import Position, read_positions
 from livegnn.log.held import HeldFiles
 from livegnn.log.mark import Mark
@@ -143,3 +143,16 @@ def test_a_stream_whose_file_is_gone_takes_nothing(
         with pytest.raises(LogMovedError):
             stream.append_all([Record("kind", b"2")])
         assert stream.last_position() == 1
+
+
+def test_a_closed_log_or_stream_says_that_it_is_closed(tmp_path: Path) -> None:
+    """Their -wal is gone then, as it should be."""
+    log, stream = SqliteLog(tmp_path / "events.db"), SqliteStream(tmp_path / "events.db", "name")
+    log.close()
+    stream.close()
+    for write in (
+        lambda: log.append(Events().add_nodes(1)),
+        lambda: stream.append_all([Record("kind", b"1")]),
+    ):
+        with pytest.raises(LogError, match="closed"):
+            write()

@@ -227,9 +227,9 @@ class Directories:
     def hold_again(self) -> str | None:
         """Makes those again that somebody has removed or replaced; why that fails, None if it does not."""
         for owned in list(self._owned.values()):
-            if self.released or not owned.is_lost():
-                continue
             try:
+                if self.released or not owned.is_lost():
+                    continue
                 owned.hold()
             except (OSError, LiveGNNError) as error:
                 return f"{owned.directory} was removed or replaced, and cannot be held again: {error}"

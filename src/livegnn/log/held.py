@@ -43,12 +43,12 @@ class HeldFiles:
         self._held = {str(path): _identify(path.stat()) for path in files}
 
     def check(self) -> None:
-        """Raises LogMovedError if one is not where it was opened, OSError."""
+        """Raises LogMovedError if one is not where it was opened."""
         for path, held in self._held.items():
             try:
                 found = os.stat(path)  # noqa: PTH116  # of each append: a Path would cost as much again
-            except (FileNotFoundError, NotADirectoryError):
-                raise self._moved() from None
+            except OSError as error:
+                raise self._moved() from error
             if (found.st_dev, found.st_ino) != held:
                 raise self._moved()
 
@@ -67,14 +67,15 @@ class HeldFiles:
             todo += "; then restart that process"
         return LogMovedError(
             f"{self._what} must be where process {os.getpid()} has opened it, but {names} was removed, "
-            f"renamed or replaced: what is written now would be lost, so nothing is; {todo}"
+            "renamed or replaced, or is out of reach: what is written now would be lost, so nothing is; "
+            f"{todo}"
         )
 
 
 def _found_at(path: Path) -> _Identity | None:
     try:
         return _identify(path.stat())
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
 
 

@@ -177,7 +177,11 @@ class Checkpoints:
 
     def find_loss(self) -> str | None:
         """What somebody has removed, None if nothing: another checkpoint is due then."""
-        if self._newest is None or self._newest.exists():
+        try:
+            lost = self._newest is not None and not self._newest.exists()
+        except OSError:  # it cannot be looked at now
+            lost = False
+        if not lost:
             return None
         return (
             f"{self._newest} must be there, as it was written, for the next start to go on from, but it was "

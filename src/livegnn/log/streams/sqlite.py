@@ -260,6 +260,7 @@ class SqliteStream(SqliteStreamReader):
         super().close()
         with self._write, errors("close", self.path), ExitStack() as opened:
             opened.callback(self._owner.release)
+            opened.callback(self._files.release)
             opened.callback(self._mark.close)
             opened.callback(self._appends.close)
 
