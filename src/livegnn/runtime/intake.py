@@ -231,7 +231,9 @@ class Intake:
     def rejection(self, seq: int) -> Rejection | None:
         """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
         seq = whole(seq, "seq", 0, _LARGEST_SEQ)
-        rejections = self.log.rejections(seq - 1, up_to=seq) if seq else ()
+        if not seq:
+            return None
+        rejections = self.log.rejections(seq - 1, up_to=seq)
         return rejections[0] if rejections else None
 
     def retry(self, seq: int, *, any_time: bool = False) -> int:
