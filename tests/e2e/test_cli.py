@@ -382,7 +382,7 @@ def test_a_log_that_was_swapped_is_refused(tmp_path: Path) -> None:
     result = call_here("serve", str(deployment), directory=tmp_path)
     assert result.returncode == 1
     assert "checkpoints must be a directory of this log" in result.stderr
-    assert "got one of another log, which was at" in result.stderr
+    assert "got one of another log, which was there before this one" in result.stderr
 
 
 def test_a_spoiled_log_is_one_line(tmp_path: Path) -> None:
