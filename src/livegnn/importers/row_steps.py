@@ -215,7 +215,7 @@ class RowSteps:
 
     def _div(self, one: Expression) -> str:
         over, under = one.args
-        if under.value is not None and bool((under.value != 0).all()):
+        if under.value is not None and _has_exact_inverse(under.value):
             inverse = self.steps.make.elementwise("reciprocal", under)
             return self._scale(self.fit(over, one.shape, over), inverse, one.shape)
         normalized = self._normalized(one)
@@ -389,6 +389,13 @@ def _flat(make: Expressions, constant: Expression) -> Expression:
 
 def _constants(args: Sequence[Expression]) -> tuple[list[Expression], list[Expression]]:
     return [arg for arg in args if arg.value is not None], [arg for arg in args if arg.value is None]
+
+
+def _has_exact_inverse(divisors: torch.Tensor) -> bool:
+    """Whether a product is what a division is, bit for bit: ``41 * (1 / 41)`` is less than 1."""
+    numbers = divisors.double()
+    powers_of_two = numbers.frexp().mantissa.abs() == 0.5
+    return bool(((powers_of_two & (numbers.abs() < _LARGEST)) | numbers.isinf()).all())
 
 
 def _is_leading(factors: Shape, shape: Shape) -> bool:
