@@ -93,6 +93,14 @@ void bind_stage(nb::module_& module) {
             });
           },
           nb::arg(), nb::arg(), nb::arg().none())
+      .def(
+          "add_unknown",
+          [](Stage& self, uint32_t type, In<int64_t> ids, std::optional<In<float>> row) {
+            as_writer(ids.shape(0), [&] {
+              self.add_unknown(type, ids.data(), row ? row->data() : nullptr, row ? row->shape(0) : 0, ids.shape(0));
+            });
+          },
+          nb::arg(), nb::arg(), nb::arg().none())
       .def("remove_nodes",
            [](Stage& self, uint32_t type, In<int64_t> ids) {
              as_writer([&] { self.remove_nodes(type, ids.data(), ids.shape(0)); });

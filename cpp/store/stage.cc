@@ -48,38 +48,6 @@ void check_rows(const float* x, size_t width, size_t count, const Table& table, 
 
 }  // namespace
 
-uint32_t Stage::Positions::find(uint64_t key) const {
-  if (map_.empty()) {
-    for (const auto& [k, position] : few_) {
-      if (k == key) return position;
-    }
-    return kNoIndex;
-  }
-  auto found = map_.find(key);
-  return found == map_.end() ? kNoIndex : found->second;
-}
-
-void Stage::Positions::insert(uint64_t key, uint32_t position) {
-  if (map_.empty() && few_.size() < kFew) {
-    few_.emplace_back(key, position);
-    return;
-  }
-  if (map_.empty()) {
-    map_.reserve(1024);
-    for (const auto& [k, p] : few_) map_[k] = p;
-    few_.clear();
-  }
-  map_[key] = position;
-}
-
-void Stage::Positions::erase(uint64_t key) {
-  if (map_.empty()) {
-    std::erase_if(few_, [key](const auto& entry) { return entry.first == key; });
-  } else {
-    map_.erase(key);
-  }
-}
-
 Stage::Stage(const Graph& graph, bool refuse_parallel)
     : graph_(graph),
       refuse_parallel_(refuse_parallel),
@@ -90,19 +58,24 @@ Stage::Stage(const Graph& graph, bool refuse_parallel)
   delta_.edge_features.resize(graph.edges.size());
 }
 
-uint32_t Stage::resolve(uint32_t node_type, int64_t id) {
+uint32_t Stage::find(uint32_t node_type, int64_t id) const {
   const NodeStage& stage = node_stages_[node_type];
+  const NodeDelta& delta = delta_.nodes[node_type];
   if (stage.reserved > 0) {
-    uint32_t added = stage.added.find(static_cast<uint64_t>(id));
-    if (added != kNoIndex) return delta_.nodes[node_type].added[added];
+    const uint32_t added = stage.added.find(static_cast<uint64_t>(id));
+    if (added != kNoIndex) return delta.added[added];
   }
-  uint32_t index = graph_.nodes[node_type].ids.index_of(id);
-  bool removed = index != kNoIndex && !delta_.nodes[node_type].removed.empty() && stage.removed.find(index) != kNoIndex;
-  if (index == kNoIndex || removed) {
-    throw EventError(BadEvent::kUnknownNode, removed ? "was removed earlier in this batch" : "is not in the graph", id,
-                     node_type);
-  }
-  return index;
+  const uint32_t index = graph_.nodes[node_type].ids.index_of(id);
+  const bool removed = index != kNoIndex && !delta.removed.empty() && stage.removed.find(index) != kNoIndex;
+  return removed ? kNoIndex : index;
+}
+
+uint32_t Stage::resolve(uint32_t node_type, int64_t id) const {
+  const uint32_t index = find(node_type, id);
+  if (index != kNoIndex) return index;
+  const bool removed = graph_.nodes[node_type].ids.index_of(id) != kNoIndex;
+  throw EventError(BadEvent::kUnknownNode, removed ? "was removed earlier in this batch" : "is not in the graph", id,
+                   node_type);
 }
 
 uint32_t Stage::pair_of(uint32_t edge_type, uint32_t source, uint32_t target) {
@@ -282,40 +255,48 @@ void Stage::write_edge_features(uint32_t edge_type, size_t position, const float
 
 void Stage::set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
   check_rows(x, width, count, graph_.nodes[node_type].features, "features", {node_type, ids});
-  delta_.nodes[node_type].features.reserve(delta_.nodes[node_type].features.size() +
-                                           count * graph_.nodes[node_type].features.stride());
+  std::vector<float>& features = delta_.nodes[node_type].features;
+  const size_t room = features.size() + count * graph_.nodes[node_type].features.stride();
+  // Room for exactly this call would be moved at each: a batch may have as many calls as events.
+  if (room > features.capacity()) features.reserve(std::max(room, 2 * features.capacity()));
   for (size_t i = 0; i < count; ++i) {
     write_features(node_type, resolve(node_type, ids[i]), x + i * width, width);
   }
   delta_.num_events += count;
 }
 
-void Stage::add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
-  if (x != nullptr) check_rows(x, width, count, graph_.nodes[node_type].features, "features", {node_type, ids});
+// Reserves an index for a node that is not there.
+uint32_t Stage::add_node(uint32_t node_type, int64_t id) {
   NodeDelta& delta = delta_.nodes[node_type];
   NodeStage& stage = node_stages_[node_type];
   const IdMap& map = graph_.nodes[node_type].ids;
+  if (map.capacity() + stage.reserved >= kNoIndex) {
+    throw EventError(BadEvent::kTooManyNodes, "a node type holds at most 4294967294 nodes", id, node_type);
+  }
+  const uint32_t index = map.next_index(stage.reserved++);
+  stage.added.insert(static_cast<uint64_t>(id), static_cast<uint32_t>(delta.added.size()));
+  delta.added.push_back(index);
+  delta.added_ids.push_back(id);
+  return index;
+}
+
+void Stage::add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
+  if (x != nullptr) check_rows(x, width, count, graph_.nodes[node_type].features, "features", {node_type, ids});
   for (size_t i = 0; i < count; ++i) {
     if (ids[i] < 0) throw EventError(BadEvent::kNegativeId, "ids must be at least 0", ids[i], node_type);
-    auto id = static_cast<uint64_t>(ids[i]);
-    const uint32_t added = stage.added.find(id);
-    uint32_t index = added == kNoIndex ? kNoIndex : delta.added[added];
-    if (index == kNoIndex) {
-      index = map.index_of(ids[i]);
-      if (index != kNoIndex && stage.removed.find(index) != kNoIndex) index = kNoIndex;
-      if (index == kNoIndex) {
-        if (map.capacity() + stage.reserved >= kNoIndex) {
-          throw EventError(BadEvent::kTooManyNodes, "a node type holds at most 4294967294 nodes", ids[i], node_type);
-        }
-        index = map.next_index(stage.reserved++);
-        stage.added.insert(id, static_cast<uint32_t>(delta.added.size()));
-        delta.added.push_back(index);
-        delta.added_ids.push_back(ids[i]);
-      }
-    }
+    uint32_t index = find(node_type, ids[i]);
+    if (index == kNoIndex) index = add_node(node_type, ids[i]);
     if (x != nullptr) write_features(node_type, index, x + i * width, width);
   }
   delta_.num_events += count;
+}
+
+void Stage::add_unknown(uint32_t node_type, const int64_t* ids, const float* row, size_t width, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (find(node_type, ids[i]) != kNoIndex) continue;
+    add_nodes(node_type, ids + i, row, width, 1);
+    --delta_.num_events;
+  }
 }
 
 // Adds a change to the lists of its ends.

@@ -16,6 +16,7 @@
 
 #include "hashing/mix_hash.h"
 #include "store/graph.h"
+#include "store/positions.h"
 
 namespace livegnn {
 
@@ -35,6 +36,8 @@ class Stage {
   // `x` has `width` floats per row; null means no features (`add_nodes` only).
   void set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
   void add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
+  // Adds those of the nodes that are not there, each with the features `row`, null for none. They are no events.
+  void add_unknown(uint32_t node_type, const int64_t* ids, const float* row, size_t width, size_t count);
   void remove_nodes(uint32_t node_type, const int64_t* ids, size_t count);
 
   size_t num_events() const { return delta_.num_events; }
@@ -42,18 +45,6 @@ class Stage {
   Delta finish();
 
  private:
-  // Positions by key; a linear search while there are few, because most batches are small and filling a map costs more.
-  class Positions {
-   public:
-    uint32_t find(uint64_t key) const;
-    void insert(uint64_t key, uint32_t position);
-    void erase(uint64_t key);
-
-   private:
-    static constexpr size_t kFew = 16;
-    std::vector<std::pair<uint64_t, uint32_t>> few_;
-    tsl::robin_map<uint64_t, uint32_t, MixHash> map_;
-  };
   struct NodeStage {
     Positions added;      // id -> position in added
     Positions removed;    // index -> position in removed
@@ -81,7 +72,10 @@ class Stage {
     size_t drops = 0;  // number of nodes whose changes were looked up
   };
 
-  uint32_t resolve(uint32_t node_type, int64_t id);
+  // The index of a node as the events so far leave it, kNoIndex if there is none.
+  uint32_t find(uint32_t node_type, int64_t id) const;
+  uint32_t resolve(uint32_t node_type, int64_t id) const;
+  uint32_t add_node(uint32_t node_type, int64_t id);
   void resolve_ends(const EdgeTypeSpec& spec, const int64_t* source, const int64_t* target, size_t count);
   void prefetch_ahead(const GraphStore& store, size_t i) const;
   uint32_t pair_of(uint32_t edge_type, uint32_t source, uint32_t target);

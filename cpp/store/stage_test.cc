@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "store/graph_model.h"
+#include "testing/allocations.h"
 #include "testing/testing.h"
 
 namespace livegnn::stage_test {
@@ -196,6 +197,67 @@ TEST(stage_adds_and_removes_a_node_in_one_batch) {
   CHECK_EQ(small.graph.nodes[0].features.row(index)[0], 0.0f);
   CHECK_EQ(small.store().num_edges(), 1u);
   CHECK(small.store().find(index, 3).has_value());
+}
+
+TEST(stage_adds_the_nodes_that_are_not_there) {
+  Random random;
+  for (int run = 0; run < 100; ++run) {
+    SmallGraph small;
+    std::set<int64_t> there{0, 1, 2, 3};
+    std::vector<int64_t> expected;  // in the order in which they were first named
+    const float row[] = {7, 8};
+    const Delta delta = small.apply([&](Stage& stage) {
+      for (int call = 0; call < 20; ++call) {
+        std::vector<int64_t> ids(random.below(8));
+        for (int64_t& id : ids) id = static_cast<int64_t>(random.below(run % 2 == 0 ? 8 : 200));
+        if (random.below(4) == 0) {
+          const int64_t removed = *there.begin();
+          remove_node(stage, removed);
+          there.erase(removed);
+          std::erase(expected, removed);
+        }
+        stage.add_unknown(0, ids.data(), row, 2, ids.size());
+        for (int64_t id : ids) {
+          if (there.insert(id).second) expected.push_back(id);
+        }
+        if (!there.empty()) continue;
+        add_node(stage, 1000);
+        there.insert(1000);
+        expected.push_back(1000);
+      }
+    });
+    std::vector<int64_t> added = delta.nodes[0].added_ids;
+    std::erase(added, kNoId);
+    CHECK(added == expected);
+    for (int64_t id : expected) {
+      const uint32_t index = small.graph.nodes[0].ids.index_of(id);
+      CHECK(index != kNoIndex);
+      if (id != 1000) CHECK_EQ(small.graph.nodes[0].features.row(index)[1], 8.0f);
+    }
+    CHECK_EQ(small.graph.nodes[0].ids.size(), there.size());
+  }
+  // They are no events.
+  SmallGraph small;
+  const int64_t ids[] = {9, 0, 9};
+  Stage stage(small.graph);
+  stage.add_unknown(0, ids, nullptr, 0, 3);
+  CHECK_EQ(stage.num_events(), 0u);
+  CHECK(stage.finish().nodes[0].added_ids == std::vector<int64_t>{9});
+}
+
+// A batch may have as many calls as events: whatever grows at each is moved as often as there are events.
+TEST(stage_makes_room_seldom) {
+  constexpr int64_t kNodes = 4096;
+  SmallGraph small({}, kNodes);
+  const float row[] = {7, 8};
+  Stage stage(small.graph);
+  const size_t before = allocations;
+  for (int64_t id = 0; id < kNodes; ++id) {
+    stage.set_features(0, &id, row, 2, 1);
+    const int64_t unknown = kNodes + id;
+    stage.add_unknown(0, &unknown, row, 2, 1);
+  }
+  CHECK(allocations - before < 200);
 }
 
 TEST(stage_refuses_bad_events_and_stays_as_it_is) {

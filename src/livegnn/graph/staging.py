@@ -4,23 +4,21 @@ and the chunks before it.
 Thread safety: the caller must hold `Graph.writer`.
 """
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from livegnn import _core
 from livegnn.errors import InputError, UnknownNodeError
-from livegnn.events import Chunk
 from livegnn.events.chunk import EDGE_KINDS
 from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import parallel_edges
 from livegnn.graph.delta import GraphDelta
-from livegnn.graph.newcomers import Newcomers
+from livegnn.graph.newcomers import add_newcomers
 
 if TYPE_CHECKING:
     from livegnn.events import Events
     from livegnn.graph.graph import Graph
-    from livegnn.types import IntArray, NodeType
 
 _UNKNOWN_NODE, _PARALLEL = 0, 6
 _NO_ID = -1
@@ -60,7 +58,7 @@ def stage_events(
     Raises what `Graph.apply` raises.
     """
     stage, intern = _core.Stage(graph.native, refuse_parallel), graph.node_ids.intern
-    newcomers = Newcomers(graph) if graph.schema.auto_add else None
+    auto_add = bool(graph.schema.auto_add)
     pin = graph.node_ids.pin()
     try:
         for chunk in events.chunks:
@@ -71,9 +69,8 @@ def stage_events(
                 assert dst is not None
                 sources, targets = intern(ids), intern(dst)
                 if kind == "add_edges":
-                    if newcomers is not None:
-                        newcomers.announce(stage, type_[0], sources)
-                        newcomers.announce(stage, type_[2], targets)
+                    if auto_add:
+                        add_newcomers(graph, stage, chunk, sources, targets)
                     stage.add_edges(edge_type, sources, targets, weight, time, x, key)
                 else:
                     stage.remove_edges(edge_type, sources, targets, key)
@@ -81,10 +78,10 @@ def stage_events(
             node_type = graph.node_type_index(type_)
             check_columns(graph.schema, chunk)
             nodes = intern(ids)
-            if newcomers is not None:
-                _meet(newcomers, stage, chunk, nodes)
             if kind == "set_features":
                 assert x is not None
+                if auto_add:
+                    add_newcomers(graph, stage, chunk, nodes)
                 stage.set_features(node_type, nodes, x)
             elif kind == "add_nodes":
                 stage.add_nodes(node_type, nodes, x)
@@ -111,16 +108,6 @@ def _find_refusal(graph: "Graph", events: "Events") -> InputError | None:
         return error
     pin.let_go()
     return None
-
-
-def _meet(newcomers: Newcomers, stage: _core.Stage, chunk: Chunk, nodes: "IntArray") -> None:
-    name = cast("NodeType", chunk.type)
-    if chunk.kind == "set_features":
-        newcomers.announce(stage, name, nodes)
-    elif chunk.kind == "add_nodes":
-        newcomers.note_added(name, nodes)
-    else:
-        newcomers.note_removed(name, nodes)
 
 
 def _explain(graph: "Graph", error: _core.EventError) -> InputError:
