@@ -81,6 +81,9 @@ FUNCTIONS: dict[str, Function] = {
     "min of channels": lambda x: x.view(-1, 2, 2).min(1).values,
     "max of channels": lambda x: x.view(-1, 2, 2).max(2).values,
     "division, truncated": lambda x: torch.div(x, 0.7, rounding_mode="trunc"),
+    "and": lambda x: (x > 0) & (x.long() != 1),
+    "exclusive or": lambda x: (x > 0) ^ (x < 1),
+    "logic of numbers": lambda x: torch.logical_xor(x.long(), x > 0).logical_or(x.long().logical_not()),
     "running sum": lambda x: x.view(-1, 2, 2).cumsum(2).flatten(1).cumsum(1),
     "roll": lambda x: x.roll(1, 1),
     "group norm": nn.GroupNorm(2, WIDTH),
@@ -152,10 +155,12 @@ def test_a_quotient_is_what_a_division_says(name: str) -> None:
     [
         (lambda x: x.cumsum(0), "order of the rows"),
         (lambda x: x.sort(1).values, "sorted"),
+        (lambda x: x.long() & 1, "use comparisons, or a remainder"),
+        (lambda x: torch.bincount(x.long().abs()[:, 0], minlength=x.size(0)).unsqueeze(1), "utils.degree"),
         (lambda x: x.T.unsqueeze(0).cumsum(2)[0].T, "order of the rows"),
         (lambda x: F.conv1d(x.T.unsqueeze(0), torch.ones(1, WIDTH, 1).to(x))[0].T, "convolution"),
     ],
-    ids=["rows", "sorted", "rows in another axis", "convolution over rows"],
+    ids=["rows", "sorted", "bits", "counted", "rows in another axis", "convolution over rows"],
 )
 def test_what_reaches_over_rows_is_refused(function: Function, reason: str) -> None:
     module = After(function)

@@ -537,7 +537,8 @@ def test_messages_that_cannot_be_imported_are_refused(message, error):
         (lambda self, x, e: x * degree(e[0], 11)[:, None], {}, "must match the size of tensor b"),
         (lambda self, x, e: x.view(-1), {}, "returns some rows of those it has"),
         (lambda self, x, e: self.missing, {}, "has no attribute 'missing'"),
-        (lambda self, x, e: self.send(e, x) * x.size(0), {}, "every row of the graph is reduced to one"),
+        (lambda self, x, e: self.send(e, x) * x.size(0), {}, "the number of nodes is computed with"),
+        (lambda self, x, e: self.send(e, x) / e.size(1), {}, "the number of edges is computed with"),
         (looped, {"aggr": "median"}, "MedianAggregation, which sorts"),
     ],
 )

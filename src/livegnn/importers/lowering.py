@@ -34,6 +34,10 @@ _APART = {
         "give what is fixed as an argument"
     ),
 }
+_COUNTED = (
+    "the number of {0} is computed with, so that one more of them changes every prediction: write a fixed "
+    "number, such as that of the graph that the module was trained on"
+)
 _LOWEST = -3.4e38
 """Used instead of minus infinity in logits and maxima, since rows must be finite."""
 
@@ -158,8 +162,10 @@ class Lowering:
 
     def _scatter(self, one: Expression) -> str:
         if one.atom is None:
+            counts = all(message.value is not None for message, _, _ in one.pieces)
             of_edges = any(is_of_edges(join((message, index))) for message, index, _ in one.pieces)
-            raise self._refusal(one, f"{REDUCED}: {_APART['edges' if of_edges else 'nodes']}")
+            rows = "edges" if of_edges else "nodes"
+            raise self._refusal(one, _COUNTED.format(rows) if counts else f"{REDUCED}: {_APART[rows]}")
         reduce = str(one.attrs[0])
         if reduce == "last":
             return self._last(one)

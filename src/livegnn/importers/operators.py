@@ -100,8 +100,22 @@ def _elementwise(op: str, operands: int) -> Operator:
 _SETTINGS = {"leaky_relu": 1, "elu": 3, "gelu": 1, "softplus": 2, "clamp": 2}
 for _op, (_operands, _) in evaluation.ELEMENTWISE_OPERANDS.items():
     OPERATORS[_op] = _elementwise(_op, _operands)
-for _op in ("and", "or"):
-    OPERATORS[f"bitwise_{_op}"] = OPERATORS[f"logical_{_op}"] = OPERATORS.pop(_op)
+
+
+def _logical(op: str) -> Operator:
+    def apply(call: Call, *args: Operand) -> Value:
+        if call.kind != "bool":
+            raise ModelError(
+                "bits of whole numbers are not known: use comparisons, or a remainder: x % 2 for x & 1"
+            )
+        return call.elementwise(op, *(as_bool(call, call.value(one)) for one in args))
+
+    return apply
+
+
+for _op, _known in {"and": "and", "or": "or", "xor": "ne", "not": "not"}.items():
+    OPERATORS[f"bitwise_{_op}"] = OPERATORS[f"logical_{_op}"] = _logical(_known)
+del OPERATORS["and"], OPERATORS["or"]
 
 
 @operator("add")
@@ -138,14 +152,7 @@ def _divide(call: Call, a: Operand, b: Operand, rounding_mode: str | None = None
     return call.elementwise("floor_divide" if rounding_mode else "div", a, b)
 
 
-@operator("bitwise_not", "logical_not")
-def _negate(call: Call, x: Value) -> Value:
-    return call.elementwise("not", as_bool(call, x))
-
-
 def as_bool(call: Call, x: Value) -> Value:
-    if x.kind == "int":
-        raise ModelError("bits of whole numbers are not known: use comparisons")
     return x if x.kind == "bool" else call.elementwise("ne", x, 0)
 
 

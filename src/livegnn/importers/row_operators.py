@@ -337,6 +337,10 @@ _REFUSED = {
     "rand randn rand_like randn_like multinomial randperm bernoulli randint normal native_dropout": (
         "random numbers are drawn: a prediction must be the same each time it is computed"
     ),
+    "bincount": (
+        "as many rows come out as the largest number says: count edges with torch_geometric.utils.degree"
+        "(edge_index[1], x.size(0))"
+    ),
     "empty": "a tensor is used before anything is written to it",
 }
 
