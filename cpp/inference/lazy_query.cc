@@ -398,7 +398,8 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
     k.apply_delta(stride, base, sum, inverse, row, &peak);
     const float* const before = state_.errors[propagation].row(target);
     const Bounds bounds = touch_bounds(before, 1, peak, reach, terms->rows.size(), error);
-    anew = !is_good(bounds, peak, state_.units[propagation].mean, [&] { return degree; });
+    const Unit& unit = state_.units[propagation];
+    anew = !is_good(bounds, peak, unit.mean, unit.offset, [&] { return degree; });
   }
   if (!anew) return;
   terms->clear();

@@ -16,6 +16,7 @@ namespace {
 constexpr size_t kTried = 512, kTargets = 128, kEdgesOfTarget = 2;
 constexpr size_t kMostScanned = size_t{1} << 21;  // in-edges: a few milliseconds for hubs
 constexpr size_t kMostSampled = size_t{1} << 13;  // in-edges, when looking for a channel that has had messages
+constexpr float kOffset = 8;                      // times the difference of two messages
 constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
 // The median of the magnitudes that are neither 0 nor infinite; 0 if there are none.
@@ -254,6 +255,20 @@ float Measurement::mean(std::span<const float> scales) const {
     mean = std::min(mean, median(&magnitudes));
   }
   return mean;
+}
+
+bool Measurement::is_offset() const {
+  const size_t count = few_.rows.size(), width = state_.program.values[step_.output].width;
+  const std::vector<float> none(width), most(width, kOffset);
+  // Half the sample away is a message of another target, mostly. Equal ones say nothing: they count as infinite.
+  // Weights are left out, as they are by who reads a weighted mean.
+  const std::vector<Counts> counts = count_all(count, none, most, [&](size_t i) {
+    return [row = few_.rows[i], other = few_.rows[(i + count / 2) % count]](size_t c) {
+      return std::fabs(row[c]) / std::fabs(row[c] - other[c]);
+    };
+  });
+  return std::any_of(counts.begin(), counts.end(),
+                     [](const Counts& one) { return one.all > 0 && !one.is_below_high(); });
 }
 
 bool Measurement::confirms(std::span<const float> scales, float mean, float factor) const {

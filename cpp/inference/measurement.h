@@ -33,6 +33,8 @@ class Measurement {
   // The typical mean of messages relative to the scale, for the channel where it is smallest; at most 1. 0 unless only
   // means are read.
   float mean(std::span<const float> scales) const;
+  // Whether in some channel most messages are several times as large as what they differ by from others.
+  bool is_offset() const;
 
  private:
   struct Target {

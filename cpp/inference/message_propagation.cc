@@ -153,7 +153,7 @@ bool MessagePropagation::apply(Batch* batch, MessageSums* sums, size_t place, si
   for (size_t h = 0; h < heads_; ++h) reached = reach[h] <= reached ? reached : reach[h];
   const Bounds bounds =
       touch_bounds(old_error, batch->unit.shrunk, peak, reached, sums->messages(place), batch->error(t));
-  return is_good(bounds, peak, 0, [&] { return batch->store.degree_in(node); });
+  return is_good(bounds, peak, 0, batch->unit.offset, [&] { return batch->store.degree_in(node); });
 }
 
 bool MessagePropagation::apply_heads(Batch* batch, MessageSums* sums, size_t place, size_t t) const {
@@ -183,9 +183,8 @@ bool MessagePropagation::apply_heads(Batch* batch, MessageSums* sums, size_t pla
     }
     error[heads_ + h] =
         factor * old_error[heads_ + h] + kUnit * std::fabs(total) + rounding_of_terms(reach[heads_ + h], count);
-    // The row will be divided by the total: the result is a mean of messages, whose unit is that of messages.
-    good &= error[h] <= kDriftTolerance * std::min(peak, std::fabs(total)) &&
-            error[heads_ + h] <= kDriftTolerance * std::fabs(total) && std::isfinite(peak) && std::isfinite(total);
+    good &= is_good_head(error[h], peak, error[heads_ + h], total, batch->unit.offset,
+                         [&] { return batch->store.degree_in(node); });
   }
   s.keep[t] = k.differs(width, old, row);
   s.keep_context[t] = k.differs(state_.program.values[step_.context].width, old_context, context_row);

@@ -88,6 +88,7 @@ struct Preparation final : Prepared {
     std::vector<float> scales;
     FloatBlock inverses;
     float mean = 0;
+    bool offset = false;
     float shrunk = 1;
     std::vector<uint32_t> overdue;
   };

@@ -23,6 +23,10 @@
 // root of n if means do not cancel as much: by kDriftTolerance times n typical means. A row that is not finite is never
 // good.
 //
+// Messages may also be far from 0 compared with how they differ, as years are. A model may read nothing but how the
+// sums of such messages differ, as a norm does, and beside that all roundings of the row are large. They add up like
+// random steps. So a row is as good as a new one while it has been touched at most an eighth as often as it has terms.
+//
 // Thread safety: pure functions.
 #pragma once
 
@@ -81,9 +85,15 @@ inline float rounding_of_terms(float reach, size_t count) {
   return kUnit * reach * (2 + std::sqrt(static_cast<float>(static_cast<int64_t>(count))));
 }
 
+// The touches with which a row that has just been summed starts.
+inline float first_touches(size_t terms) { return 3 * std::sqrt(static_cast<float>(std::min(terms, kSumBlock))); }
+
+// How often a sum of messages that are far from 0 may be touched after that.
+inline float most_touches(size_t terms) { return 1 + static_cast<float>(terms) / 8; }
+
 // Initial bounds, packed into `cell`, of a row of magnitude `peak` that has just been summed from `count` terms.
 inline void begin_bounds(float peak, size_t count, float* cell) {
-  pack({3 * std::sqrt(static_cast<float>(std::min(count, kSumBlock))) * kUnit * peak, 0}, cell);
+  pack({first_touches(count) * kUnit * peak, 0}, cell);
 }
 
 // The bounds after one more touch, from those packed in `before`, for a row whose magnitude is now `peak`; also packed
@@ -103,16 +113,31 @@ inline float typical_sum(size_t terms, float mean) {
   return std::max(std::sqrt(n), n * mean);
 }
 
-// `terms()` is called only if the result depends on it, because looking up a degree costs a cache miss.
+// offset: whether messages are far from 0. `terms()` is called only if the result depends on it, because looking up a
+// degree costs a cache miss.
 template <class Terms>
-bool is_good(const Bounds& bounds, float peak, float mean, const Terms& terms) {
+bool is_good(const Bounds& bounds, float peak, float mean, bool offset, const Terms& terms) {
   const auto [own, moved] = bounds;
   const float error = own + moved;
   if (!(error <= kDriftTolerance * peak) || !(error < std::numeric_limits<float>::max())) return false;
+  // A first bound is rounded up when it is packed.
+  if (offset && !(own <= kUnit * peak * (1.01f * first_touches(terms()) + most_touches(terms())))) return false;
   // A term that moved counts at least three times in `moved`: own / (kUnit * peak) * (moved / 3) is the error of the
   // touches.
   auto within = [&](float most) { return error <= most || own * moved <= 3 * kUnit * peak * (most - moved); };
   return peak == 0 || within(kDriftTolerance) || within(kDriftTolerance * typical_sum(terms(), mean));
+}
+
+// The same for a head of a row that is divided by a total, the sum of its coefficients: the result is a mean of
+// messages, whose unit is that of messages. A row and a total that have just been summed have no error.
+template <class Terms>
+bool is_good_head(float error, float peak, float total_error, float total, bool offset, const Terms& terms) {
+  const float size = std::fabs(total);
+  if (!(error <= kDriftTolerance * std::min(peak, size) && total_error <= kDriftTolerance * size)) return false;
+  if (!std::isfinite(peak) || !std::isfinite(size)) return false;
+  if (!offset) return true;
+  const float most = kUnit * most_touches(terms());
+  return error <= most * peak && total_error <= most * size;
 }
 
 }  // namespace livegnn

@@ -44,6 +44,25 @@ TEST(bounds_at_the_ends) {
   CHECK_EQ(packed_and_unpacked({std::nanf(""), 0}).own, endless);
 }
 
+// A sum that has just been taken is good, and one that was touched often is not, if its messages are far from 0.
+TEST(sums_far_from_0_are_touched_a_few_times) {
+  for (const size_t terms : {size_t{9}, size_t{40}, size_t{128}, size_t{1000}, size_t{1000000}}) {
+    for (const float peak : {1e-3f, 1.0f, 1e3f}) {
+      float cell = 0;
+      const float row = peak * static_cast<float>(terms);
+      begin_bounds(row, terms, &cell);
+      CHECK(is_good(unpack(&cell), row, 0, true, [&] { return terms; }));
+      size_t touches = 0;
+      Bounds bounds{};
+      do {
+        bounds = touch_bounds(&cell, 1, row, 0, 1, &cell);
+        ++touches;
+      } while (is_good(bounds, row, 0, true, [&] { return terms; }));
+      CHECK(touches <= 2 + terms / 8 && touches <= 400 && touches > std::min<size_t>(terms / 16, 200));
+    }
+  }
+}
+
 // Steps too small for the fraction, one after the other: what is kept is never less than their sum.
 TEST(small_steps_add_up) {
   for (const float step : {3e-7f, 1e-5f, 1e-3f}) {

@@ -261,7 +261,7 @@ void SumPropagation::update(Batch* batch, const Kernels& k, size_t t, const Term
   s.keep[t] = k.apply_delta(stride, old, sum, batch->unit.inverse, row, &peak);
   const float* const before = slot < batch->errors.rows() ? batch->errors.row(slot) : batch->zeros;
   const Bounds bounds = touch_bounds(before, batch->unit.shrunk, peak, reach, count, batch->cell(t));
-  const bool drifted = !is_good(bounds, peak, batch->unit.mean, [&] { return degree; });
+  const bool drifted = !is_good(bounds, peak, batch->unit.mean, batch->unit.offset, [&] { return degree; });
   if (drifted || count > kRecomputeFactor * (degree + 1)) {
     recompute(batch, t, tally);
     s.keep[t] = k.differs(stride, old, row);

@@ -64,14 +64,15 @@ void find_overdue(const State& state, size_t propagation, Preparation::NewUnit* 
     bool good = true;
     if (step.context == kNoIndex) {
       const Bounds bounds = unpack(before);
-      good =
-          is_good({unit->shrunk * bounds.own, unit->shrunk * bounds.moved},
-                  kernels().scaled_peak(kept.width, row, inverse), unit->mean, [&] { return store.degree_in(node); });
+      good = is_good({unit->shrunk * bounds.own, unit->shrunk * bounds.moved},
+                     kernels().scaled_peak(kept.width, row, inverse), unit->mean, unit->offset,
+                     [&] { return store.degree_in(node); });
     } else {
       const float* const totals = state.stored_row(step.context, node);
       for (size_t h = 0; h < heads; ++h) {
         const float peak = kernels().scaled_peak(channels, row + h * channels, inverse + h * channels);
-        good &= unit->shrunk * before[h] <= kDriftTolerance * std::min(peak, std::fabs(totals[h]));
+        good &= is_good_head(unit->shrunk * before[h], peak, before[heads + h], totals[h], unit->offset,
+                             [&] { return store.degree_in(node); });
       }
     }
     if (!good) unit->overdue.push_back(node);
@@ -83,7 +84,9 @@ void find_overdue(const State& state, size_t propagation, Preparation::NewUnit* 
 bool measure_unit(const State& state, const Preparation& prepared, size_t p, Preparation::NewUnit* unit) {
   const Unit& now = state.units[p];
   const Measurement measurement(state, state.program.propagations[p], &prepared);
-  if (measurement.confirms(now.scales, now.mean, kMoved)) return false;  // as nearly always
+  unit->offset = measurement.is_offset();
+  if (unit->offset == now.offset && measurement.confirms(now.scales, now.mean, kMoved))
+    return false;  // as nearly always
   const std::vector<float> measured = measurement.scales(now.scales);
   std::vector<float> scales = now.scales, present(scales.size());
   for (size_t c = 0; c < scales.size(); ++c) {
@@ -96,10 +99,10 @@ bool measure_unit(const State& state, const Preparation& prepared, size_t p, Pre
   const float mean = measurement.mean(present), before = now.mean;
   const bool moved = before == 0 || mean <= before / kMoved || mean >= before * kMoved;
   unit->mean = !moved ? before : before == 0 ? mean : std::min(mean, before * kMoved);
-  if (scales == now.scales && unit->mean == before) return false;
+  if (scales == now.scales && unit->mean == before && unit->offset == now.offset) return false;
   unit->scales = std::move(scales);
   unit->inverses = std::move(inverses);
-  if (unit->shrunk == 1 && unit->mean >= before) return false;
+  if (unit->shrunk == 1 && unit->mean >= before && unit->offset <= now.offset) return false;
   find_overdue(state, p, unit);
   return true;
 }
@@ -112,9 +115,10 @@ void Unit::begin(size_t width) {
   invert_scales(scales, inverses.data());
 }
 
-void Unit::set(std::span<const float> measured, float typical_mean) noexcept {
+void Unit::set(std::span<const float> measured, float typical_mean, bool is_offset) noexcept {
   std::copy(measured.begin(), measured.end(), scales.begin());
   mean = typical_mean;
+  offset = is_offset;
   invert_scales(scales, inverses.data());
 }
 
@@ -126,26 +130,27 @@ bool Unit::fits() const {
 
 std::vector<float> Unit::saved() const {
   std::vector<float> all = scales;
-  if (!all.empty()) all.push_back(mean);
+  if (!all.empty()) all.insert(all.end(), {mean, offset ? 1.0f : 0.0f});
   return all;
 }
 
 bool Unit::load(std::span<const float> from) {
   const size_t width = scales.size();
   if (width == 0) return from.empty();
-  if (from.size() != width + 1 || !(from[width] >= 0 && from[width] <= 1)) return false;
+  if (from.size() != width + 2 || !(from[width] >= 0 && from[width] <= 1)) return false;
+  if (from[width + 1] != 0 && from[width + 1] != 1) return false;
   for (float scale : from.first(width)) {
     if (scale != 0 && !(scale >= kLeastScale && scale <= kMostScale)) return false;
   }
-  set(from.first(width), from[width]);
+  set(from.first(width), from[width], from[width + 1] == 1);
   return true;
 }
 
 UnitInUse unit_in_use(const State& state, const Preparation& prepared, size_t propagation) {
   const Unit& kept = state.units[propagation];
   const Preparation::NewUnit& unit = prepared.units[propagation];
-  if (!prepared.in_new_units || unit.scales.empty()) return {kept.inverses.data(), kept.mean, 1};
-  return {unit.inverses.data(), unit.mean, unit.shrunk};
+  if (!prepared.in_new_units || unit.scales.empty()) return {kept.inverses.data(), kept.mean, kept.offset, 1};
+  return {unit.inverses.data(), unit.mean, unit.offset, unit.shrunk};
 }
 
 void fill_scales(std::vector<float>* scales) {
@@ -164,7 +169,7 @@ void measure_first(State* state, ThreadPool* pool) {
     if (step.aggregate != Aggregate::kSum) continue;
     const Measurement measurement(*state, step, nullptr);
     const std::vector<float> scales = measurement.typical();
-    state->units[p].set(scales, measurement.mean(scales));
+    state->units[p].set(scales, measurement.mean(scales), measurement.is_offset());
     if (step.context == kNoIndex) begin_all_bounds(state, p, pool);
   }
 }
@@ -176,6 +181,7 @@ void forget_units(const State& state, Preparation* prepared) {
     unit.scales.clear();
     unit.overdue.clear();
     unit.mean = 0;
+    unit.offset = false;
     unit.shrunk = 1;
   }
 }
@@ -210,7 +216,7 @@ void commit_units(const Preparation& prepared, State* state) noexcept {
   moments.touched = 0;
   for (size_t p = 0; p < prepared.units.size(); ++p) {
     const Preparation::NewUnit& unit = prepared.units[p];
-    if (!unit.scales.empty()) state->units[p].set(unit.scales, unit.mean);
+    if (!unit.scales.empty()) state->units[p].set(unit.scales, unit.mean, unit.offset);
   }
 }
 

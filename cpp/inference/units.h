@@ -5,7 +5,8 @@
 // removed messages left in a sum is large compared with nothing. If all messages are 0, any rounding is too large. A
 // scale is measured when the engine is made, after 1, 4, 16, ..., 1024, 2048, 3072, ... batches, since a graph may
 // begin empty, and when an eighth of all messages have been added or subtracted. It does not change while measurements
-// differ from it by less than a factor of four. Whether they do is told by counting; medians are taken if so.
+// differ from it by less than a factor of four. Whether they do is told by counting; medians are taken if so. Whether
+// messages are far from 0 is told at the same times.
 //
 // A unit that is too small makes rows be summed again needlessly; one that is too large hides errors. So a scale falls
 // at once, and rises by no more than that factor at each measurement. It is measured on the result of the current
@@ -36,13 +37,14 @@ struct Unit {
   std::vector<float> scales;  // by channel, 0 if it has had no messages but 0
   FloatBlock inverses;        // one over each scale, padded
   float mean = 0;             // typical mean of messages in these units; 0 unless only means are read
+  bool offset = false;        // whether the messages of a channel are far from 0 compared with how they differ
 
   // Starts with channels that have had no messages yet; a maximum has no unit.
   void begin(size_t width);
-  void set(std::span<const float> measured, float typical_mean) noexcept;
+  void set(std::span<const float> measured, float typical_mean, bool is_offset) noexcept;
   // Whether the inverses are those of the scales.
   bool fits() const;
-  // The scales, followed by the mean; empty for a maximum.
+  // The scales, followed by the mean, and by 1 if they are offset, else 0; empty for a maximum.
   std::vector<float> saved() const;
   // Returns false and does nothing if the numbers are not a valid unit.
   bool load(std::span<const float> from);
@@ -57,7 +59,9 @@ struct Moments {
 // The unit that bounds rounding while a batch is prepared.
 struct UnitInUse {
   const float* inverse;
-  float mean, shrunk;  // units are `shrunk` times smaller than those of the kept bounds
+  float mean;
+  bool offset;
+  float shrunk;  // units are `shrunk` times smaller than those of the kept bounds
 };
 UnitInUse unit_in_use(const State& state, const Preparation& prepared, size_t propagation);
 

@@ -77,13 +77,34 @@ TEST(scales_are_typical_magnitudes_of_messages) {
   scaled.set_features(1, &random);
   scaled.engine.initialize();
   const std::vector<float> scales = scaled.engine.state().units[0].saved();
-  CHECK_EQ(scales.size(), kFeatures + 1);
+  CHECK_EQ(scales.size(), kFeatures + 2);
   for (size_t c = 0; c < kFeatures; ++c) {
     Floats all = magnitudes(scaled.engine, c);
     std::sort(all.begin(), all.end());
     // The median of a sample of some hundred.
     CHECK(scales[c] >= all[all.size() / 5] && scales[c] <= all[all.size() - all.size() / 5]);
   }
+}
+
+// Messages that differ by less than they have in common are told from others, as soon as some are there.
+TEST(messages_far_from_0_are_noticed) {
+  Random random;
+  Scaled scaled;
+  commit(scaled.stream.begin(100, 600), &scaled.graph, {});
+  const auto around = [&](float centre, size_t channel) {
+    scaled.apply([&](uint32_t, size_t c) { return (c == channel ? centre : 0) + random.between(-1, 1); });
+    return scaled.engine.state().units[0].offset;
+  };
+  scaled.engine.initialize();
+  CHECK(!around(0, 0));
+  for (size_t channel = 0; channel < kFeatures; channel += 4) {
+    CHECK(around(1000, channel));
+    CHECK(!around(1, channel));
+    CHECK(around(-50, channel));
+    CHECK(!around(0, channel));
+  }
+  scaled.apply([](uint32_t, size_t) { return 3.0f; });  // which all have in common, and nothing else
+  CHECK(!scaled.engine.state().units[0].offset);
 }
 
 // They are looked at after 1, 4, 16, ... batches, and when many messages have changed, as here each time.

@@ -89,6 +89,33 @@ class OfAttention(pyg.MessagePassing):
         return weight * (x_j - origin_i) * (x_j - origin_i)
 
 
+class Normed(nn.Module):
+    """Rows of which a norm reads nothing but how their channels differ."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.norm = conv, nn.LayerNorm(WIDTH)
+
+    def forward(self, x, edge_index):
+        return self.norm(self.conv(x, edge_index))
+
+
+class Shifted(nn.Module):
+    """Means over edges, of which a bias takes what they have in common."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.conv, self.shift = conv, nn.Parameter(torch.zeros(WIDTH))
+
+    def centre(self, centre: float) -> None:
+        with torch.no_grad():
+            rows = self.conv(torch.full((2, WIDTH), centre), torch.tensor([[0, 1], [1, 0]]))
+            self.shift.copy_(-rows[0])
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index) + self.shift
+
+
 SPREADS: dict[str, Callable[[], nn.Module]] = {
     "std": lambda: pyg.SAGEConv(WIDTH, OUT, aggr="std"),
     "var": lambda: pyg.SAGEConv(WIDTH, OUT, aggr="var"),
@@ -111,6 +138,12 @@ SPREADS: dict[str, Callable[[], nn.Module]] = {
     "attention, distances": lambda: OfAttention(of_squares=False),
     "attention, squares": lambda: OfAttention(of_squares=True),
 }
+NORMS: dict[str, Callable[[], nn.Module]] = {
+    "norm of means": lambda: Normed(pyg.SimpleConv("mean")),
+    "norm of sums": lambda: Normed(pyg.SimpleConv("sum")),
+    "shifted means": lambda: Shifted(pyg.SAGEConv(WIDTH, WIDTH)),
+    "shifted attention": lambda: Shifted(pyg.GATConv(WIDTH, WIDTH, heads=2, concat=False)),
+}
 CENTRES = (5.0, 1000.0, 10_000.0)
 """Means of columns whose standard deviation is 1."""
 
@@ -119,14 +152,17 @@ DIFFERENCES: dict[str, Callable[[], nn.Module]] = {"Laplacian": lambda: OfNeighb
 
 
 @cache
-def module_of(name: str) -> nn.Module:
+def module_of(name: str, centre: float) -> nn.Module:
     torch.manual_seed(0)
-    return (SPREADS | DIFFERENCES)[name]().eval()
+    module = (SPREADS | DIFFERENCES | NORMS)[name]().eval()
+    if isinstance(module, Shifted):
+        module.centre(centre)
+    return module
 
 
 @cache
-def model_of(name: str) -> Model:
-    return Model.from_pyg(module_of(name), in_channels=WIDTH)
+def model_of(name: str, centre: float) -> Model:
+    return Model.from_pyg(module_of(name, centre), in_channels=WIDTH)
 
 
 class Stream:
@@ -157,17 +193,22 @@ class Stream:
 
         def computed(dtype: torch.dtype) -> np.ndarray:
             with torch.no_grad():
-                rows = module_of(name).to(dtype)(torch.from_numpy(x).to(dtype), torch.from_numpy(edge_index))
+                rows = module_of(name, self.centre).to(dtype)(
+                    torch.from_numpy(x).to(dtype), torch.from_numpy(edge_index)
+                )
             return rows.numpy()
 
         return judge(got, computed(torch.float64), lambda: computed(torch.float32))
 
 
-def follow(name: str, mode: str, centre: float) -> None:
-    """On nodes with few neighbours, and on nodes that have nearly all of the others."""
-    for nodes, edges in ((40, 80), (13, 400)):
+def follow(name: str, mode: str, centre: float, most: tuple[int, int] = (13, 400)) -> None:
+    """On nodes with few neighbours, and on nodes that have nearly all of the others.
+
+    most: the numbers of these nodes and of their edges.
+    """
+    for nodes, edges in ((40, 80), most):
         stream = Stream(centre, nodes, edges)
-        engine = Engine(stream.graph, model_of(name), threads=1, mode=mode)
+        engine = Engine(stream.graph, model_of(name, centre), threads=1, mode=mode)
         for step, events in enumerate(stream.batches()):
             looks = step % 4 == 3
             after = engine.what_if(events).predict(np.arange(nodes)) if looks else None
@@ -186,6 +227,13 @@ def follow(name: str, mode: str, centre: float) -> None:
 @pytest.mark.parametrize("centre", CENTRES)
 def test_spreads_are_exact_however_far_means_are_from_0(name: str, mode: str, centre: float) -> None:
     follow(name, mode, centre)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("centre", CENTRES)
+def test_norms_of_sums_are_exact_however_far_means_are_from_0(name: str, mode: str, centre: float) -> None:
+    follow(name, mode, centre, most=(50, 5000))
 
 
 @pytest.mark.parametrize("mode", MODES)
