@@ -1,6 +1,8 @@
 """Views whose state a forked process saves only when a test lets it, and logs that tell of checkpoints."""
 
+import faulthandler
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +13,7 @@ import numpy as np
 from livegnn.graph import Graph, View
 from livegnn.log.sqlite import SqliteLog
 from livegnn.types import State
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 
 class TellingLog(SqliteLog):
@@ -51,6 +53,7 @@ class Held(View):
             self.open = True
             (self.pipe.parent / "pid").write_text(str(os.getpid()), encoding="utf-8")
             self.pipe.read_bytes()  # waits for who writes, and until that ends
+            faulthandler.dump_traceback_later(PATIENCE / 2, file=sys.__stderr__)  # where it hangs, if it does
 
     @contextmanager
     def hold(self) -> Iterator[int]:

@@ -1,10 +1,12 @@
 """Checkpoints beside the loop: what is in them, what the loop does meanwhile, what can go wrong."""
 
 import errno
+import faulthandler
 import gc
 import os
 import resource
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -69,7 +71,10 @@ class Setting:
 
     def wait(self) -> None:
         """Until the checkpoint that is written has ended."""
-        assert self.log.ended.acquire(timeout=PATIENCE)
+        ended = self.log.ended.acquire(timeout=PATIENCE)
+        if not ended:
+            faulthandler.dump_traceback(file=sys.__stderr__)  # where the other threads are
+        assert ended
 
 
 def value_of(number: float, count: int = 1) -> Events:
