@@ -1,6 +1,7 @@
 #include "inference/measurement.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -13,7 +14,7 @@
 namespace livegnn {
 namespace {
 
-constexpr size_t kTried = 512, kTargets = 128, kEdgesOfTarget = 2;
+constexpr size_t kTried = 512, kTargets = 64, kEdgesOfTarget = 2;
 constexpr size_t kMostScanned = size_t{1} << 21;  // in-edges: a few milliseconds for hubs
 constexpr size_t kMostSampled = size_t{1} << 13;  // in-edges, when looking for a channel that has had messages
 constexpr float kOffset = 8;                      // times the difference of two messages
@@ -95,19 +96,12 @@ Measurement::Measurement(const State& state, const PropagateStep& step, const Pr
     if (!edges.empty()) edges_ = &edges;
   }
   const EdgeView store = view_of(state.graph, step);
-  std::vector<uint32_t> nodes(std::min(capacity, kTried));
-  const auto cut = [&](size_t i) { return capacity < kTried ? i : i * capacity / kTried; };
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    const size_t first = cut(i), end = cut(i + 1);
-    nodes[i] = static_cast<uint32_t>(first + MixHash{}(i) % (end - first));
-    store.prefetch_in(nodes[i]);
-  }
+  // Every fourth part of the nodes has one that is tried, then each of the parts between, until there are enough: most
+  // graphs need no more than the first.
   std::vector<Target> found;
-  for (uint32_t node : nodes) {
-    if (!has(node)) continue;
-    int64_t degree = store.degree_in(node);
-    for (const DirectedChange& change : changes(node)) degree += int{change.has} - int{change.had};
-    if (degree > 0) found.push_back({node, degree});
+  for (const size_t first : {0, 2, 1, 3}) {
+    if (found.size() >= kTargets) break;
+    append_targets(capacity, first, store, &found);
   }
   const size_t chosen = std::min(found.size(), kTargets);
   for (size_t i = 0; i < chosen; ++i) {
@@ -115,6 +109,26 @@ Measurement::Measurement(const State& state, const PropagateStep& step, const Pr
     store.prefetch_in_leaf(targets_.back().node);
   }
   sample(kEdgesOfTarget, &few_);
+}
+
+// Tries one node of every fourth part of all nodes, from the part `first` on.
+void Measurement::append_targets(size_t capacity, size_t first, const EdgeView& store,
+                                 std::vector<Target>* found) const {
+  constexpr size_t kStep = 4;
+  std::array<uint32_t, kTried / kStep> nodes;
+  size_t count = 0;
+  for (size_t i = first; i < std::min(capacity, kTried); i += kStep) {
+    const auto cut = [&](size_t part) { return capacity < kTried ? part : part * capacity / kTried; };
+    const size_t begin = cut(i), end = cut(i + 1);
+    nodes[count++] = static_cast<uint32_t>(begin + MixHash{}(i) % (end - begin));
+    store.prefetch_in(nodes[count - 1]);
+  }
+  for (uint32_t node : std::span(nodes).first(count)) {
+    if (!has(node)) continue;
+    int64_t degree = store.degree_in(node);
+    for (const DirectedChange& change : changes(node)) degree += int{change.has} - int{change.had};
+    if (degree > 0) found->push_back({node, degree});
+  }
 }
 
 bool Measurement::has(uint32_t node) const {

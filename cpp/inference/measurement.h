@@ -70,6 +70,7 @@ class Measurement {
     }
   };
 
+  void append_targets(size_t capacity, size_t first, const EdgeView& store, std::vector<Target>* found) const;
   bool has(uint32_t node) const;
   std::span<const DirectedChange> changes(uint32_t target) const;
   std::vector<Edge> sample_edges(size_t each) const;

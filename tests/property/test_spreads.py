@@ -229,9 +229,7 @@ def test_spreads_are_exact_however_far_means_are_from_0(name: str, mode: str, ce
     follow(name, mode, centre)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", NORMS)
-@pytest.mark.parametrize("centre", CENTRES)
+@pytest.mark.parametrize(("name", "mode", "centre"), some(product(NORMS, MODES, CENTRES)))
 def test_norms_of_sums_are_exact_however_far_means_are_from_0(name: str, mode: str, centre: float) -> None:
     follow(name, mode, centre, most=(50, 5000))
 
