@@ -1,109 +1,214 @@
-"""What a model, which computes in float32, would silently compute otherwise than its module.
+"""Holds each traced step against what a model, which computes in float32, makes of it.
 
-Narrow whole numbers wrap around, float64 keeps digits that float32 has not, and the remainder of a product of
-whole numbers is lost with its last digits.
+Whole numbers and float64 have digits that float32 has not. `bounds` says of which numbers a row may differ,
+`nearness` what an operator makes of them. Here both are carried from node to node, and rows are made that a
+step is to read instead of others.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
 from typing import TypeGuard
 
 import torch
 from torch import fx
 
 from livegnn.errors import ModelError
+from livegnn.importers.bounds import UNKNOWN, Bound, bound_of_constant, union, whole_bound
+from livegnn.importers.expressions import Expression, Expressions
+from livegnn.importers.nearness import Step, weigh
 from livegnn.importers.values import Value
 
-_NARROW = (torch.int8, torch.uint8, torch.int16)
-_WRAPPING = frozenset(
-    {"_to_copy", "add", "sub", "mul", "neg", "sum", "pow", "abs", "cumsum", "floor_divide", "div"}
-    | {"scatter_add", "index_add", "scatter_reduce"}
-)
-"""Operators whose results may be larger than their operands, or have another dtype."""
+Read = Mapping[fx.Node, object]
+"""What was read of nodes."""
 
-_MOVING = frozenset(
-    {"_to_copy", "clone", "alias", "detach", "contiguous", "view", "_unsafe_view", "reshape", "expand", "cat"}
-    | {"select", "slice", "squeeze", "unsqueeze", "permute", "t", "transpose", "index", "index_select"}
-    | {"gather", "full", "empty", "zeros", "ones", "new_zeros", "new_ones", "new_full", "full_like"}
-)
-"""Operators that move numbers, or convert them, and compute none."""
-
-_REDUCING = frozenset(
-    {"remainder", "fmod", "floor_divide", "div"}
-    | {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_right_shift"}
-)
-"""Operators that make small numbers of the last digits of large ones."""
-
-_GROWING = frozenset(["mul", "pow", "sum", "scatter_add", "index_add", "index_put", "bitwise_left_shift"])
-_LARGEST = 2**24
-"""Up to here float32 has every whole number."""
+_TAKING = frozenset({"index", "index_select", "gather"})
+_OPERANDS = ("self", "other", "exponent")
+_NO_NUMBERS = ("index", "indices", "condition")
 
 
-def check_precision(node: fx.Node, name: str, read: Mapping[fx.Node, object], *, wide: bool) -> None:
-    """Raises `ModelError` if a model would not say what an operator says.
-
-    name: the operator's. read: the values of the nodes up to this one. wide: whether the module is in float64
-    as a whole, which says that its numbers need not be.
+class Precision:
+    """The bounds of all nodes that were read. wide: whether the module is in float64 as a whole, which says
+    that its numbers need not be.
     """
-    if not _has_rows(read[node]):
-        return
-    dtype = node.meta["val"].dtype
-    if dtype in _NARROW and name in _WRAPPING and not _counts_tests(node, read):
-        raise ModelError(f"numbers become {dtype}, which wraps around where they are large: use torch.int64")
-    operands = [one.meta.get("val") for one in node.all_input_nodes if _has_rows(read.get(one))]
-    dtypes = {one.dtype for one in operands if isinstance(one, torch.Tensor)}
-    if not wide and name not in _MOVING and torch.float64 in {dtype, *dtypes}:
-        raise ModelError(
-            f"{name} is computed in float64 here, and a model computes in float32: leave .double() out where "
-            "float32 is enough, or give numbers as features that need no more, such as times since a late day"
-        )
-    if name in _REDUCING and _is_whole(dtype) and (name != "div" or "rounding_mode" in node.kwargs):
-        grown = next(_find_grown(node, read), None)
-        if grown is not None:
-            raise ModelError(
-                f"{name} takes the last digits of whole numbers that may be above {_LARGEST:,}, because of "
-                f"{grown}, and a model computes in float32, which has no such digits: give the result as a "
-                "column of features"
-            )
+
+    def __init__(self, make: Expressions, *, wide: bool) -> None:
+        self.make, self.wide = make, wide
+        self.known: dict[fx.Node, Bound] = {}
+
+    def plan(self, node: fx.Node, name: str, read: Read) -> Step:
+        """How a node is to be read. A `refusal` is raised by `note`: what is unknown has better reasons."""
+        arguments = _arguments(node)
+        inputs = [one for one in node.all_input_nodes if _dtype(one) is not None]
+        with_rows = [one for one in inputs if _has_rows(read.get(one))]
+        dtype = _dtype(node)
+        double = not self.wide and torch.float64 in {dtype, *map(_dtype, with_rows)}
+        numbers = [arguments[role] for role in _OPERANDS if role in arguments]
+        floats = [_dtype(one) for one in inputs] + [dtype if dtype != torch.bool else None]
+        single = any(one is not None and one.is_floating_point for one in floats)
+        single = single or any(isinstance(one, float) for one in numbers)
+        step = Step(node, name, arguments, double, single and not double)
+        if not with_rows or dtype is None:
+            return step
+        try:
+            if not isinstance(node.meta["val"], torch.Tensor):
+                if double:
+                    step.refuse_double()
+                return step
+            for one in numbers:
+                if isinstance(one, fx.Node | int | float):
+                    step.operands.append(self._seen(one, step, read))
+                    step.sources.append(one if isinstance(one, fx.Node) and one in with_rows else None)
+            step.bound = self._weigh(step, read)
+        except ModelError as error:
+            step.refusal = str(error)
+        return step
+
+    def note(self, step: Step, value: object) -> object:
+        """Records what was read; returns it, guarded if its step says so. Raises `ModelError`."""
+        if not _has_rows(value):
+            return value
+        if step.refusal:
+            raise ModelError(step.refusal)
+        self.known[step.node] = _of_kind(value.kind) if value.kind == "id" else step.bound
+        return self._guarded(value, step.limit) if step.limit < inf and value.kind == "int" else value
+
+    def instead(self, step: Step, read: Read) -> dict[fx.Node, Value]:
+        """What a step is to read of some nodes instead of their own values."""
+        found: dict[fx.Node, Value] = {}
+        for node in {**step.guards, **dict.fromkeys(step.zeros)}:
+            value = read[node]
+            if _has_rows(value):
+                value = self._guarded(value, step.guards[node]) if node in step.guards else value
+                found[node] = self._unsigned(value) if node in step.zeros else value
+        return found
+
+    # Rows that say more
+
+    def _guarded(self, value: Value, limit: float) -> Value:
+        """Rows of whole numbers that are NaN from a limit on."""
+        make = self.make
+
+        def guard(row: Expression) -> Expression:
+            number = make.cast(row, "float")
+            size = make.elementwise("neg", make.elementwise("abs", number))
+            room = make.elementwise("add", size, make.constant(limit - 1))
+            nothing = make.elementwise("sqrt", make.elementwise("clamp", room, attrs=(None, 0.0)))  # or NaN
+            return make.cast(make.elementwise("add", number, nothing), row.kind)
+
+        return _with_rows(value, guard)
+
+    def _unsigned(self, value: Value) -> Value:
+        """Rows in which 0 has no sign."""
+        make = self.make
+
+        def plain(row: Expression) -> Expression:
+            zero = make.cast(make.constant(0.0), row.kind)
+            return make.elementwise("where", make.elementwise("eq", row, zero), zero, row)
+
+        return _with_rows(value, plain)
+
+    # What is known before
+
+    def bound_of(self, node: fx.Node, read: Read) -> Bound:
+        """What is known of the numbers of a node."""
+        found = self.known.get(node)
+        if found is None:
+            found = self.known[node] = self._find(node, read)
+        return found
+
+    def _find(self, node: fx.Node, read: Read) -> Bound:
+        value, dtype = read.get(node), _dtype(node)
+        if isinstance(value, Value):
+            rows = [one.row.value for one in value.pieces]
+            constants = [one for one in rows if one is not None]
+            if len(constants) == len(rows):
+                return union([bound_of_constant(one) for one in constants])
+            if node.op == "placeholder":
+                return _of_kind(value.kind, dtype)
+        elif dtype is None:
+            return _of_kind("id")  # a size
+        inputs = [self.bound_of(one, read) for one in node.all_input_nodes if _dtype(one) is not None]
+        # One of several results, as of a norm
+        return replace(UNKNOWN, guarded=any(one.guarded for one in inputs))
+
+    def _seen(self, source: fx.Node | float, step: Step, read: Read) -> Bound:
+        """Numbers as an operator sees them, which makes float32 of them first if it computes in it."""
+        if not isinstance(source, fx.Node):
+            found = bound_of_constant(torch.tensor(source, dtype=torch.float64))
+            return replace(found, same_below=inf) if step.single else found
+        found = self.bound_of(source, read)
+        if not step.single or not found.once or step.name == "_to_copy":
+            return found
+        kept = _dtype(source) == torch.float32 and _has_rows(read.get(source))
+        return found if kept else replace(found, same_below=inf)
+
+    # What an operator makes of it
+
+    def _weigh(self, step: Step, read: Read) -> Bound:
+        if step.name in _TAKING:
+            return self._take(step, read)
+        source = step.arguments.get("src", step.arguments.get("source"))
+        scattered = self.bound_of(source, read) if isinstance(source, fx.Node) else None
+        skipped = [one for role in _NO_NUMBERS for one in _listed(step.arguments.get(role))]
+        nodes = [one for one in step.node.all_input_nodes if one not in skipped and _dtype(one) is not None]
+        given = [self._seen(one, step, read) for one in nodes]
+        numbers = [step.arguments.get(role) for role in _OPERANDS]
+        given += [self._seen(one, step, read) for one in numbers if isinstance(one, int | float)]
+        return weigh(step, given, scattered)
+
+    def _take(self, step: Step, read: Read) -> Bound:
+        """Rows at the ends of edges, or of a table at whole numbers, which are to be the module's own."""
+        table = step.argument("self")
+        found = self.bound_of(table, read)
+        if _has_rows(read[table]):
+            return found
+        for index in _listed(step.arguments.get("index", step.arguments.get("indices"))):
+            if not isinstance(index, fx.Node) or _dtype(index) == torch.bool:
+                continue
+            number = self.bound_of(index, read)
+            if number.same_below < table.meta["val"].shape[0]:
+                step.operands, step.sources = [number], [index]
+                number = step.exact(0)
+            found = replace(found, guarded=found.guarded or number.guarded, why=found.why or number.why)
+        return found
+
+
+def _arguments(node: fx.Node) -> dict[str, object]:
+    """The arguments by the names of the operator's schema."""
+    assert isinstance(node.target, torch._ops.OpOverload), node.target
+    names = [one.name for one in node.target._schema.arguments]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _listed(given: object) -> Sequence[object]:
+    return given if isinstance(given, list | tuple) else [given]
+
+
+def _dtype(node: fx.Node) -> torch.dtype | None:
+    """The dtype of a tensor, or of the first of several; None of a size."""
+    held = node.meta.get("val")
+    held = held[0] if isinstance(held, list | tuple) else held
+    return held.dtype if isinstance(held, torch.Tensor) else None
 
 
 def _has_rows(value: object) -> TypeGuard[Value]:
     return isinstance(value, Value) and any(piece.row.value is None for piece in value.pieces)
 
 
-def _counts_tests(node: fx.Node, read: Mapping[fx.Node, object]) -> bool:
-    """Whether all operands are True or False."""
-    values = [read[one] for one in node.all_input_nodes]
-    return all(isinstance(one, Value) and one.kind == "bool" for one in values)
+def _of_kind(kind: str, dtype: torch.dtype | None = None) -> Bound:
+    """What is known of a column of the graph: its rows are what the module is called with."""
+    if kind == "float":
+        return UNKNOWN
+    if kind == "int":
+        info = torch.iinfo(dtype or torch.int64)
+        return whole_bound(info.min, info.max)
+    return whole_bound(0, 1 if kind == "bool" else 2.0**32)
 
 
-def _is_whole(dtype: torch.dtype) -> bool:
-    return not dtype.is_floating_point and dtype != torch.bool
-
-
-def _find_grown(node: fx.Node, read: Mapping[fx.Node, object]) -> Iterator[str]:
-    """What makes the whole numbers large that an operator reads: products, sums, large constants."""
-    seen, left = {node}, list(node.all_input_nodes)
-    yield from _large_constants(node)
-    while left:
-        one = left.pop()
-        tensor = one.meta.get("val")
-        if one in seen or not isinstance(tensor, torch.Tensor) or not _is_whole(tensor.dtype):
-            continue
-        seen.add(one)
-        name = str(one.target).removeprefix("aten.").partition(".")[0]
-        if one.op == "call_function" and name in _GROWING and _reads_numbers(one, read):
-            yield f"a {name}" if name not in ("mul", "pow") else "a product"
-        yield from _large_constants(one)
-        if one.op == "call_function" and name != "_to_copy":
-            left += one.all_input_nodes
-
-
-def _reads_numbers(node: fx.Node, read: Mapping[fx.Node, object]) -> bool:
-    """Whether it reads rows of whole numbers: not just ends of edges, tests, or ones that are counted."""
-    return any(_has_rows(one) and one.kind == "int" for one in map(read.get, node.all_input_nodes))
-
-
-def _large_constants(node: fx.Node) -> Iterator[str]:
-    for number in node.args:
-        if isinstance(number, int) and abs(number) > _LARGEST:
-            yield f"{number:,}"
+def _with_rows(value: Value, function: Callable[[Expression], Expression]) -> Value:
+    """The value with other rows; what is the same for all stays."""
+    pieces = (
+        one if one.row.value is not None else replace(one, row=function(one.row)) for one in value.pieces
+    )
+    return Value(tuple(pieces), value.axes)

@@ -16,7 +16,7 @@ from livegnn.importers.export import Exported, Given
 from livegnn.importers.expressions import Expression, Expressions, Origin, kind_of
 from livegnn.importers.failures import code_lines, way_out, where
 from livegnn.importers.operators import OPERATORS, Call
-from livegnn.importers.precision import check_precision
+from livegnn.importers.precision import Precision
 from livegnn.importers.values import ROWS, Piece, Value, Values, symbolic
 
 
@@ -72,7 +72,8 @@ class _Reading:
         self.values = Values()
         self.read: dict[fx.Node, object] = {}
         self.rows = iter(exported.given)
-        self.wide = any(one.dtype == torch.float64 for one in exported.given)
+        wide = any(one.dtype == torch.float64 for one in exported.given)
+        self.precision = Precision(self.values.make, wide=wide)
         inputs = [node for node in exported.graph.nodes if node.op == "placeholder"]
         signature = exported.program.graph_signature
         self.specs = dict(zip(inputs, signature.input_specs, strict=True))
@@ -129,15 +130,17 @@ class _Reading:
         self.values.make.origin = Origin(
             _module_of(node), *code_lines(node.meta.get("stack_trace") or "")[:1]
         )
+        step = self.precision.plan(node, name, self.read)
+        instead = self.precision.instead(step, self.read)
         try:
-            self.read[node] = function(call, *self._arguments(_every_argument(node)))  # type: ignore[misc]
+            self.read[node] = function(call, *self._arguments(_every_argument(node), instead))  # type: ignore[misc]
         except TypeError as error:
             if "argument" not in str(error):
                 raise
             raise ModelError(f"{name} is called in a way that is not known ({error})") from error
         if isinstance(expected, torch.Tensor):
             self._check(self.read[node], expected, name)
-            check_precision(node, name, self.read, wide=self.wide)
+            self.read[node] = self.precision.note(step, self.read[node])
         self._note_layer(node)
 
     def _note_reads(self, node: fx.Node) -> None:
@@ -243,14 +246,15 @@ class _Reading:
         row = make.input(given.name, given.atom, given.channels, kind_of(given.dtype))
         return Value((Piece(given.atom, everything, row),), ((ROWS,), *((size,) for size in given.channels)))
 
-    def _arguments(self, args: object) -> object:
+    def _arguments(self, args: object, instead: Mapping[fx.Node, object] | None = None) -> object:
+        """What was read of nodes. instead: what to take of some of them."""
         if isinstance(args, fx.Node):
-            found = self.read[args]
+            found = (instead or {}).get(args, self.read[args])
             if found is None:
                 raise ModelError("a part of a result is used that is not known")
             return found
         if isinstance(args, list | tuple):
-            return [self._arguments(arg) for arg in args]
+            return [self._arguments(arg, instead) for arg in args]
         return args
 
     def _check(self, value: object, expected: torch.Tensor, name: str) -> None:
