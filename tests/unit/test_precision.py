@@ -63,8 +63,8 @@ def summed(x, edge_index):
     ].float()
 
 
-def compared_remainders(x, edge_index):
-    return (x[:, :1].long() * 1000003 % 97 > 5).float()
+def counted_remainders(x, edge_index):
+    return (x.long() * 1000003 % 97 > 5).sum(1, keepdim=True).float()
 
 
 def large_numbers_compared(x, edge_index):
@@ -85,9 +85,9 @@ REFUSED = {
     reciprocals_of_products: "reciprocal is computed in float64 .*may not reach as far",
     levels: "floor takes digits .*log2 in float64",
     hashed_degree: "remainder takes the last digits .*because of (a product|2,654,435,761)",
-    shifted: "takes the last digits .*because of 2,654,435,761",
+    shifted: "the whole number 2654435761 meets rows of a graph",
     summed: r"remainder takes the last digits .*because of a sum along edges",
-    compared_remainders: "gt reads whole numbers that may be too large .*because of a product",
+    counted_remainders: "sum reads whole numbers that may be too large .*because of a product",
     large_numbers_compared: "gt takes the last digits of whole numbers .*because of a product",
     bytes_of_any_size: "numbers become torch.uint8",
 }
@@ -179,6 +179,11 @@ def looked_up(x, edge_index):
     return torch.linspace(0, 1, 30)[place.clamp(0, 29)][:, None] * x
 
 
+def compared(x, edge_index):
+    code = x[:, :1].long() * 10 + x[:, 1:].long()
+    return torch.where((code == 12) | ~(code > 3).view(-1, 1), 1.0, x * (code != 7))
+
+
 GUARDED = {
     hashed: 16,
     powers: 4000,
@@ -186,6 +191,7 @@ GUARDED = {
     differences_of_products: 16,
     parts: 16_000_000,
     looked_up: 5,
+    compared: 4,
 }
 """Functions of whole numbers -> a number of which every digit counts that float32 has."""
 LARGE = 40_000_001.0

@@ -24,12 +24,18 @@ MOVING = frozenset(
 _COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _CUTTING = frozenset({"floor", "ceil", "round", "trunc"})
 _DIGITS = _CUTTING | {"remainder", "fmod", "floor_divide", "div"}
-_ABSORBING = (
-    _COMPARING
-    | {"sign", "isnan", "isinf", "isfinite", "nonzero", "any"}
-    | {f"{kind}_{name}" for kind in ("logical", "bitwise") for name in ("and", "or", "xor", "not")}
+_LOGICAL = frozenset(
+    f"{kind}_{name}" for kind in ("logical", "bitwise") for name in ("and", "or", "xor", "not")
 )
+_ABSORBING = frozenset({"sign", "isnan", "isinf", "isfinite", "nonzero", "any"})
 """Operators whose results do not say that an operand was NaN."""
+SHAPING = frozenset(
+    {"view", "_unsafe_view", "reshape", "expand", "select", "slice", "squeeze", "unsqueeze", "permute"}
+    | {"clone", "alias", "detach"}
+)
+"""Operators that do to a test what they do to any rows."""
+TELLING = _COMPARING | _LOGICAL | SHAPING | {"where", "_to_copy", "mul", "add", "sub"}
+"""Operators that are told of tests that cannot be told: see `Precision.lost`."""
 _BLENDING = frozenset({"mm", "bmm", "_softmax", "_log_softmax", "native_layer_norm"})
 """What these make of a row follows from all of its channels, rounded in float32 in any case."""
 _NARROW = (torch.int8, torch.uint8, torch.int16)
@@ -98,6 +104,12 @@ class Step:
         if limit == inf:
             return one
         if one.reach >= limit:
+            if source is None and one.whole and one.low == one.high and not self.double:
+                raise ModelError(
+                    f"the whole number {one.low:.0f} meets rows of a graph, which are float32 and would "
+                    "round it: subtract where such numbers begin (as of times) before they come into the "
+                    "graph"
+                )
             if source is None or not one.whole or limit < 1 or one.least >= limit:
                 self.refuse_digits(one)
                 raise AssertionError
@@ -151,19 +163,16 @@ def weigh(step: Step, given: Sequence[Bound], scattered: Bound | None) -> Bound:
     """
     name = step.name
     guarded = any(one.guarded for one in given)
-    if guarded and (name in _ABSORBING or step.dtype == torch.bool):
-        why = next(one.why for one in given if one.guarded)
-        raise ModelError(
-            f"{name} reads whole numbers that may be too large for float32, because of {why}; a model has "
-            f"NaN there, which the result would not say: {_OTHERWISE}"
-        )
+    tests = _COMPARING | _LOGICAL | SHAPING | {"where"}
+    if guarded and (name in _ABSORBING or (step.dtype == torch.bool and name not in tests)):
+        refuse_lost(step, given)
     if name in MOVING:
         found = union(given)
     elif name == "_to_copy":
         found = _cast(step)
     elif step.dtype == torch.bool:
         _check_test(step)
-        found = whole_bound(0, 1)
+        found = replace(whole_bound(0, 1), why=next((one.why for one in given if one.guarded), ""))
     elif name in _DIGITS and (name != "div" or step.arguments.get("rounding_mode")):
         found = _digits(step)
     elif name in ("sum", "prod"):
@@ -180,6 +189,15 @@ def weigh(step: Step, given: Sequence[Bound], scattered: Bound | None) -> Bound:
     return _in_range(step, found)
 
 
+def refuse_lost(step: Step, given: Sequence[Bound]) -> None:
+    """Refuses an operator that does not say where an operand was NaN."""
+    why = next((one.why for one in given if one.guarded), "") or "what is tested"
+    raise ModelError(
+        f"{step.name} reads whole numbers that may be too large for float32, because of {why}; a model has "
+        f"NaN there, which the result would not say: {_OTHERWISE}"
+    )
+
+
 def _in_range(step: Step, found: Bound) -> Bound:
     """Whole numbers that are narrower than int64 wrap around where they are large."""
     if step.dtype in (torch.int64, torch.bool) or not step.is_whole or step.name in MOVING:
@@ -192,7 +210,9 @@ def _in_range(step: Step, found: Bound) -> Bound:
             f"numbers become {step.dtype}, which wraps around where they are large: use torch.int64"
         )
     step.limit = 2.0**31
-    return replace(found.within(step.limit), why=f"{step.dtype}, which has no larger ones")
+    return replace(
+        found.within(step.limit), why=f"{step.dtype}, in which larger ones wrap around (torch.int64 has more)"
+    )
 
 
 def _is_signed(step: Step, given: Sequence[Bound]) -> bool:
@@ -359,7 +379,7 @@ def _clamped(step: Step) -> Bound:
 def _computed(step: Step, given: Sequence[Bound]) -> Bound:
     """Arithmetic and functions."""
     name, operands = step.name, step.operands
-    if step.arguments.get("alpha", 1) != 1:
+    if name in ("add", "sub") and step.arguments.get("alpha", 1) != 1:
         _scale_second(step)
     whole = step.is_whole or (name in bounds.KEEPS_WHOLE and all(one.whole for one in operands))
     if name == "sign":
@@ -446,6 +466,7 @@ def _smooth(step: Step, low: float, high: float) -> Bound:
     """Functions in float64, of which a model has float32's. Refuses those that may differ much."""
     name, operands = step.name, step.operands
     gentle = name in bounds.GENTLE or (name == "mul" and min(one.most for one in operands) <= 1024)
+    gentle = gentle or (name == "div" and operands[1].least >= 2**-10)
     step.check_reach(gentle=gentle)
     same = all(one.same for one in operands)
     why = f"{name} in float64"

@@ -15,12 +15,15 @@ from torch import fx
 
 from livegnn.errors import ModelError
 from livegnn.importers.bounds import UNKNOWN, Bound, bound_of_constant, union, whole_bound
-from livegnn.importers.expressions import Expression, Expressions
-from livegnn.importers.nearness import Step, weigh
-from livegnn.importers.values import Value
+from livegnn.importers.expressions import Expression
+from livegnn.importers.nearness import SHAPING, TELLING, Step, refuse_lost, weigh
+from livegnn.importers.values import Value, Values
 
 Read = Mapping[fx.Node, object]
 """What was read of nodes."""
+
+Instead = Mapping[fx.Node, Value]
+"""Rows in place of those that were read."""
 
 _TAKING = frozenset({"index", "index_select", "gather"})
 _OPERANDS = ("self", "other", "exponent")
@@ -28,13 +31,17 @@ _NO_NUMBERS = ("index", "indices", "condition")
 
 
 class Precision:
-    """The bounds of all nodes that were read. wide: whether the module is in float64 as a whole, which says
-    that its numbers need not be.
+    """The bounds of all nodes that were read.
+
+    wide: whether the module is in float64 as a whole, which says that its numbers need not be. lost: node of
+    tests -> numbers that are 0, or NaN where a test reads NaN of a guarded number; a test has no NaN of its
+    own, so these are added to what is made of it.
     """
 
-    def __init__(self, make: Expressions, *, wide: bool) -> None:
-        self.make, self.wide = make, wide
+    def __init__(self, values: Values, *, wide: bool) -> None:
+        self.values, self.make, self.wide = values, values.make, wide
         self.known: dict[fx.Node, Bound] = {}
+        self.lost: dict[fx.Node, Value] = {}
 
     def plan(self, node: fx.Node, name: str, read: Read) -> Step:
         """How a node is to be read. A `refusal` is raised by `note`: what is unknown has better reasons."""
@@ -64,14 +71,49 @@ class Precision:
             step.refusal = str(error)
         return step
 
-    def note(self, step: Step, value: object) -> object:
-        """Records what was read; returns it, guarded if its step says so. Raises `ModelError`."""
+    def note(self, step: Step, value: object, read: Read, again: Callable[[Instead], object]) -> object:
+        """Records what was read; returns it, guarded if its step says so. Raises `ModelError`.
+
+        again: reads the node once more, with other rows in place of those of some nodes.
+        """
         if not _has_rows(value):
             return value
         if step.refusal:
             raise ModelError(step.refusal)
         self.known[step.node] = _of_kind(value.kind) if value.kind == "id" else step.bound
-        return self._guarded(value, step.limit) if step.limit < inf and value.kind == "int" else value
+        value = self._guarded(value, step.limit) if step.limit < inf and value.kind == "int" else value
+        if not step.bound.guarded or value.kind == "id":
+            return value
+        lost = [self.lost[one] for one in step.node.all_input_nodes if one in self.lost]
+        if lost and step.name in SHAPING:
+            self.lost[step.node] = _value(again(self.lost))
+            return value
+        if value.kind != "bool":
+            return self._joined(value, lost)
+        instead = self.instead(step, read)
+        for node in step.node.all_input_nodes:
+            number = instead.get(node, read[node])
+            guarded = node in instead or self.bound_of(node, read).guarded
+            if guarded and _has_rows(number) and number.kind != "bool":
+                lost.append(self._lost_of(self._cast(number)))
+        nothing = self.values.elementwise("mul", self._cast(value), self.values.constant(0.0))
+        self.lost[step.node] = self._joined(nothing, lost)
+        return value
+
+    def _lost_of(self, number: Value) -> Value:
+        """0, or NaN where the number is."""
+        zero = self.values.constant(0.0)
+        return self.values.elementwise("where", self.values.elementwise("isnan", number), number, zero)
+
+    def _joined(self, value: Value, lost: Sequence[Value]) -> Value:
+        """The numbers, NaN where one of several is."""
+        kind = value.kind
+        for one in lost:
+            value = self.values.elementwise("add", self._cast(value), one)
+        return self._cast(value, kind)
+
+    def _cast(self, value: Value, kind: str = "float") -> Value:
+        return self.values.each(value, lambda row: self.make.cast(row, kind), value.axes)
 
     def instead(self, step: Step, read: Read) -> dict[fx.Node, Value]:
         """What a step is to read of some nodes instead of their own values."""
@@ -146,6 +188,9 @@ class Precision:
     # What an operator makes of it
 
     def _weigh(self, step: Step, read: Read) -> Bound:
+        lost = [one for one in step.node.all_input_nodes if one in self.lost]
+        if lost and (step.name not in TELLING or (step.name == "_to_copy" and step.dtype == torch.bool)):
+            refuse_lost(step, [self.known[one] for one in lost])
         if step.name in _TAKING:
             return self._take(step, read)
         source = step.arguments.get("src", step.arguments.get("source"))
@@ -155,7 +200,8 @@ class Precision:
         given = [self._seen(one, step, read) for one in nodes]
         numbers = [step.arguments.get(role) for role in _OPERANDS]
         given += [self._seen(one, step, read) for one in numbers if isinstance(one, int | float)]
-        return weigh(step, given, scattered)
+        found = weigh(step, given, scattered)
+        return replace(found, guarded=True) if lost else found
 
     def _take(self, step: Step, read: Read) -> Bound:
         """Rows at the ends of edges, or of a table at whole numbers, which are to be the module's own."""
@@ -190,6 +236,11 @@ def _dtype(node: fx.Node) -> torch.dtype | None:
     held = node.meta.get("val")
     held = held[0] if isinstance(held, list | tuple) else held
     return held.dtype if isinstance(held, torch.Tensor) else None
+
+
+def _value(given: object) -> Value:
+    assert isinstance(given, Value)
+    return given
 
 
 def _has_rows(value: object) -> TypeGuard[Value]:

@@ -73,7 +73,7 @@ class _Reading:
         self.read: dict[fx.Node, object] = {}
         self.rows = iter(exported.given)
         wide = any(one.dtype == torch.float64 for one in exported.given)
-        self.precision = Precision(self.values.make, wide=wide)
+        self.precision = Precision(self.values, wide=wide)
         inputs = [node for node in exported.graph.nodes if node.op == "placeholder"]
         signature = exported.program.graph_signature
         self.specs = dict(zip(inputs, signature.input_specs, strict=True))
@@ -131,16 +131,19 @@ class _Reading:
             _module_of(node), *code_lines(node.meta.get("stack_trace") or "")[:1]
         )
         step = self.precision.plan(node, name, self.read)
-        instead = self.precision.instead(step, self.read)
+
+        def apply(instead: Mapping[fx.Node, object]) -> object:
+            return function(call, *self._arguments(_every_argument(node), instead))  # type: ignore[misc]
+
         try:
-            self.read[node] = function(call, *self._arguments(_every_argument(node), instead))  # type: ignore[misc]
+            self.read[node] = apply(self.precision.instead(step, self.read))
         except TypeError as error:
             if "argument" not in str(error):
                 raise
             raise ModelError(f"{name} is called in a way that is not known ({error})") from error
         if isinstance(expected, torch.Tensor):
             self._check(self.read[node], expected, name)
-            self.read[node] = self.precision.note(step, self.read[node])
+            self.read[node] = self.precision.note(step, self.read[node], self.read, apply)
         self._note_layer(node)
 
     def _note_reads(self, node: fx.Node) -> None:
