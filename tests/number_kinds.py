@@ -134,7 +134,7 @@ class Numbers(nn.Module):
                 made[one] = apply(one, [compute(arg) for arg in one[1]], x, ends)
             return made[one]
 
-        return torch.cat([*(compute(one) for one in self.expressions), x[:, :1]], dim=1).float()
+        return torch.cat([*(compute(one).float() for one in self.expressions), x[:, :1]], dim=1)
 
 
 # What is drawn
@@ -269,6 +269,9 @@ class Judge:
         rough = apply(one, [arg.rough for arg in args], self.x, self.ends)
         steep = name in STEEP or (name == "cast" and one[2] in ("int", "bool"))
         loose = rough if steep else apply(one, [arg.loose for arg in args], self.x, self.ends)
+        if name in ("mod", "fmod"):  # of what rounding moves by a divisor, nobody knows the rest
+            moved = (args[0].rough.double() - args[0].value.double()).abs() > 0.1 * one[2]
+            rough = torch.where(moved, torch.nan, rough) if rough.is_floating_point() else rough
         if name in ("max", "min"):  # which of 0 and -0 is the larger one nobody says
             rough = torch.where(rough == 0, rough * (1 - 2 * (self._signs(rough) > 0).to(rough.dtype)), rough)
         if not steep and value.dtype == torch.float32 and args:
