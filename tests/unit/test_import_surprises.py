@@ -113,9 +113,15 @@ class Other(Net):
         return self.conv(h, edge_index) if x is None else self.conv(h + x, edge_index)
 
 
-@pytest.mark.parametrize("kind", [State, Number, Other])
+@pytest.mark.parametrize("kind", [State, Number])
 def test_what_may_be_left_out_is(kind):
     check(kind())
+
+
+def test_a_second_name_for_features_is_left_out_if_it_is_said():
+    with pytest.raises(ModelError, match="called without 'x', where rows of nodes make another prediction"):
+        Model.from_pyg(Other())
+    check(Other(), inputs={"x": None})
 
 
 def test_two_arguments_are_not_one():

@@ -15,7 +15,7 @@ and ``softmaxes`` find structures that the engine keeps as a whole, ``joining`` 
 one message; ``lowering`` and ``row_steps`` write steps, equal expressions once; ``fusion`` joins steps;
 ``assembly`` runs all of this. ``importing`` is the entry point: ``settings`` checks the caller's arguments,
 ``declared`` finds the module's arguments, ``widths`` finds unknown widths, ``proposed`` asks a proposer for
-layers that cannot be read, ``check`` compares the model with the module on small graphs, and ``left_out``
-refuses arguments that were left out although something reads them, as ``watching`` tells. ``proposal``
-verifies proposed convolutions, without torch.
+layers that cannot be read, ``check`` compares the model with the module on small graphs, ``left_out``
+refuses arguments that were left out although something reads them, as ``watching`` tells, and ``asked``
+columns that PyG data lack. ``proposal`` verifies proposed convolutions, without torch.
 """

@@ -349,11 +349,11 @@ class _Finding:
         if isinstance(given, tuple) and given:
             atom = self._atom(given[0], name)
             if atom is not None:
-                channels = tuple(size for size in given[1:] if size and size is not int)
+                channels = tuple(size for size in given[1:] if size and size not in (int, bool))
                 for size in channels:
                     check_width(size, f"the channels in inputs[{name!r}]", 0)
-                whole = name == "edge_type" or int in given
-                return Given(name, atom, channels, torch.int64 if whole else self.dtype)
+                whole = torch.int64 if name == "edge_type" or int in given else self.dtype
+                return Given(name, atom, channels, torch.bool if bool in given else whole)
         return given
 
     def _atom(self, rows: object, name: str) -> Atom | None:

@@ -230,11 +230,31 @@ def calling(
     kwargs: Mapping[str, object],
     method: str,
     parameters: Sequence[Given],
+    more: str | None = None,
 ) -> Iterator[tuple[nn.Module, Callable[[], object]]]:
-    """A copy of a module, and a function that calls it on a small random graph, as `call_with` does."""
+    """A copy of a module, and a function that calls it on a small random graph, as `call_with` does.
+
+    more: the rows of this name are drawn last, so that all others are the same as in a call without them;
+    if they are no floats, they are 0 and 1 in turn.
+    """
     with _LOCK, _tracing():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
-        yield flat.module, lambda: flat(*_examples(flat.given)[0])
+
+        def call() -> object:
+            given = sorted(flat.given, key=lambda one: one.name.partition(":")[0] == more)
+            drawn = {one.name: tensor for one, tensor in zip(given, _examples(given)[0], strict=True)}
+            for one in given:
+                if one.name.partition(":")[0] == more and not one.dtype.is_floating_point:
+                    in_turn = alternating(drawn[one.name].numel())
+                    drawn[one.name] = in_turn.to(one.dtype).reshape(drawn[one.name].shape)
+            return flat(*(drawn[one.name] for one in flat.given))
+
+        yield flat.module, call
+
+
+def alternating(number: int) -> torch.Tensor:
+    """0 and 1 in turn, so many numbers in all."""
+    return torch.arange(number) % 2
 
 
 def signature_of(module: nn.Module, method: str) -> inspect.Signature:

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 from livegnn.errors import ModelError
 from livegnn.importers.advice import find_own_edges, find_way
 from livegnn.importers.arguments import Found, find_arguments, lone_argument
+from livegnn.importers.asked import refuse_unasked_columns
 from livegnn.importers.assembly import Assembled, assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.copying import copy_module, keeping_random
@@ -67,6 +68,7 @@ def import_module(
         reading = Reading(inner, found, told.method, relations, output, output_type)
         model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
         refuse_left_out(inner, told, found)
+        refuse_unasked_columns(inner, told, found)
         if declared is not None:
             declared.check_widths({*model.inputs, *model.edge_inputs})
         return model

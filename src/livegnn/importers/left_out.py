@@ -1,11 +1,12 @@
 """Refuses a call that leaves out an argument which the module was made for.
 
-The signs are a parameter or buffer that only a call with the argument reads, and rows of edges that make
-another prediction when they are given as the argument. Calls on a small graph show both.
+The signs are a parameter or buffer that only a call with the argument reads, and rows of edges or of nodes
+that make another prediction when they are given as the argument. Calls on a small graph show both.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -17,13 +18,17 @@ from livegnn.errors import ModelError
 from livegnn.importers.advice import optional_rows
 from livegnn.importers.arguments import NAMES, Found
 from livegnn.importers.declared import called_with
-from livegnn.importers.export import Given, leaves, signature_of
+from livegnn.importers.export import Given, alternating, leaves, signature_of
 from livegnn.importers.settings import Told
 from livegnn.importers.watching import call_watched
 
 _KEYWORDS = ("edge_weight", "edge_attr", "edge_type")
 _WIDTHS = 5
 """The number of widths that are tried for an argument, of those that the unread parameters have."""
+_NODE_WIDTHS = 8
+"""The number of widths that are tried for rows of nodes, of those that most parameters have."""
+LEFT_OUT = frozenset(("batch", "batch_size", "ptr", "size", "num_nodes", "h", "c", "H", "C"))
+"""Arguments that are left out as a rule: the graphs of a batch, sizes, and states to begin with."""
 
 
 def refuse_left_out(module: nn.Module, told: Told, found: Found) -> None:
@@ -31,30 +36,39 @@ def refuse_left_out(module: nn.Module, told: Told, found: Found) -> None:
 
     An argument that the caller left out in so many words, or of which data have no column, may be read.
     """
-    calls = _Calls(module, told.method, found)
     optional = optional_rows(module, told.method)
     left_out = [name for name in found.left_out if name in optional]
-    if not left_out or (not calls.unread and not calls.edges):
+    if not left_out:
         return
-    said, unread = _said(told, found), calls.unread
-    for name in left_out if unread and said else ():
-        for call in calls.trials(name, optional[name], unread):
+    calls = Calls(module, told.method, found)
+    if calls.unread or calls.edges:
+        _refuse_if_any_is_read(calls, {name: optional[name] for name in left_out}, told)
+    said = said_of(told, found)
+    for name in left_out:
+        if _may_be_of_nodes(optional[name], name) and _meaning_of(name) not in said:
+            _refuse_if_nodes_tell(calls, optional[name], name, told)
+
+
+def _refuse_if_any_is_read(calls: "Calls", left_out: Mapping[str, inspect.Parameter], told: Told) -> None:
+    said, unread = said_of(told, calls.found), calls.unread
+    for name, kind in left_out.items() if unread and said else ():
+        for call in calls.trials(name, kind, unread):
             if _meaning_of(call.name) in said and unread - calls.unread_by(call):
                 unread = frozenset()  # the others too, which a call that fails may not reach
                 break
-    for name in left_out:
+    for name, kind in left_out.items():
         if _meaning_of(name) not in said:
-            _refuse_if_read(calls, optional[name], name, unread, told)
+            _refuse_if_read(calls, kind, name, unread, told)
 
 
 def _refuse_if_read(
-    calls: "_Calls", kind: inspect.Parameter, name: str, unread: frozenset[str], told: Told
+    calls: "Calls", kind: inspect.Parameter, name: str, unread: frozenset[str], told: Told
 ) -> None:
     stars = {kind.VAR_KEYWORD: "**", kind.VAR_POSITIONAL: "*"}
     shown = f"{stars[kind.kind]}{name}" if kind.kind in stars else repr(name)
     understood, failed, read, results = False, "", "", list[object]()
     asked = kind.kind is kind.VAR_KEYWORD and bool(calls.found.positional)  # HeteroConv: weights if asked for
-    said = _said(told, calls.found)
+    said = said_of(told, calls.found)
     for call in calls.trials(name, kind, unread):
         if _meaning_of(call.name) in said:
             continue
@@ -85,11 +99,29 @@ def _refuse_if_read(
         raise ModelError(calls.refusal(shown, what, name, kind, told))
 
 
+def _may_be_of_nodes(kind: inspect.Parameter, name: str) -> bool:
+    of_edges = name.startswith("edge_") or (_meaning_of(name) or "").startswith("edge_")
+    any_name = kind.kind in (kind.VAR_POSITIONAL, kind.VAR_KEYWORD)
+    return not of_edges and not any_name and name.removesuffix("_dict") not in LEFT_OUT
+
+
+def _refuse_if_nodes_tell(calls: "Calls", kind: inspect.Parameter, name: str, told: Told) -> None:
+    if calls.nodes is None:
+        return
+    for channels, dtype in calls.shapes():
+        value = rows_like(calls.nodes, name, channels, dtype)
+        shape = leaves(value)[0].channels
+        trial = Trial(calls.with_rows(kind, name, value), name, False, shape, dtype, drawn=True)
+        if calls.predicts_otherwise(calls.call(trial)[0]):
+            what = "where rows of nodes make another prediction"
+            raise ModelError(calls.refusal(repr(name), what, name, kind, told, trial))
+
+
 def _meaning_of(name: str) -> str | None:
     return NAMES.get(name.removesuffix("_dict"))
 
 
-def _said(told: Told, found: Found) -> set[str]:
+def said_of(told: Told, found: Found) -> set[str]:
     """The meanings of what the caller, or data without such a column, leave out."""
     meanings = {"edge_weight"} if told.edge_weight is not None else set()
     meanings |= {"edge_attr"} if told.edge_channels is not None else set()
@@ -99,40 +131,46 @@ def _said(told: Told, found: Found) -> set[str]:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class Trial:
     """A call with one more argument. name: its keyword, or the argument that takes any place. channels,
-    dtype: of its rows."""
+    dtype: of its rows. drawn: whether these are drawn after all others, and whole numbers are 0 and 1.
+    """
 
     found: Found
     name: str
     of_edges: bool
     channels: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
+    drawn: bool = False
 
 
-class _Calls:
+class Calls:
     """Calls of a module on a small graph. unread: the parameters and buffers that the call which is imported
     never reads. edges, nodes: an argument with rows of edges, and one with rows of nodes.
     """
 
     def __init__(self, module: nn.Module, method: str, found: Found) -> None:
         self.module, self.method, self.found = module, method, found
-        self.result, self.unread = self.call(_Trial(found, "", of_edges=False))
+        self.result, self.unread = self.call(Trial(found, "", of_edges=False))
         args, kwargs = found.called
         given = [*args, *kwargs.values()]
-        self.edges = next((one for one in given if any(part.ends for part in leaves(one))), None)
-        self.nodes = next((one for one in given if _is_of_nodes(leaves(one))), None)
+        self.edges = _first_of(given, lambda one: one.ends)
+        self.nodes = _first_of(given, lambda one: one.atom.source is None and not one.count)
+        if self.nodes is None and self.edges is not None and not isinstance(self.edges, Mapping):
+            target = leaves(self.edges)[0].atom.target
+            self.nodes = None if target is None else Given("nodes", target)
 
-    def call(self, trial: _Trial) -> tuple[object, frozenset[str]]:
+    def call(self, trial: Trial) -> tuple[object, frozenset[str]]:
         """The result, or an exception, and the names of the parameters and buffers that are never read."""
         found = trial.found
-        watched = call_watched(self.module, *found.called, self.method, found.parameters)
+        more = trial.name if trial.drawn else None
+        watched = call_watched(self.module, *found.called, self.method, found.parameters, more)
         return watched.result, watched.unread
 
-    def unread_by(self, trial: _Trial) -> frozenset[str]:
+    def unread_by(self, trial: Trial) -> frozenset[str]:
         return self.call(trial)[1]
 
-    def trials(self, name: str, kind: inspect.Parameter, unread: frozenset[str]) -> Iterator[_Trial]:
+    def trials(self, name: str, kind: inspect.Parameter, unread: frozenset[str]) -> Iterator[Trial]:
         """Calls with the argument. unread: parameters whose widths its rows may have."""
         named = self.module.named_parameters(remove_duplicate=False)
         held = dict((*named, *self.module.named_buffers(remove_duplicate=False)))
@@ -147,10 +185,22 @@ class _Calls:
             if like is None:
                 continue
             for keyword in self._keywords() if kind.kind is kind.VAR_KEYWORD else [name]:
-                value = _rows(like, keyword, channels, dtype)
-                yield _Trial(self._with(kind, keyword, value), keyword, like is self.edges, channels, dtype)
+                value = rows_like(like, keyword, channels, dtype)
+                yield Trial(
+                    self.with_rows(kind, keyword, value), keyword, like is self.edges, channels, dtype
+                )
 
-    def wider(self, name: str, kind: inspect.Parameter, told: Told) -> tuple[_Trial, str] | None:
+    def shapes(self) -> list[tuple[tuple[int, ...] | None, torch.dtype]]:
+        """Channels and numbers that rows may have; the channels are None if they are those of other rows."""
+        held = [*self.module.parameters(), *self.module.buffers()]
+        widths = Counter(size for one in held for size in one.shape[-2:])
+        widths.update(size for one in _tensors_of(self.result) for size in one.shape[1:][-1:])
+        likely = sorted(widths, key=lambda size: (-widths[size], size))[:_NODE_WIDTHS]
+        channels = dict.fromkeys([None, (1,), *((size,) for size in likely)])
+        alone = [((), dtype) for dtype in (torch.float32, torch.bool, torch.int64)]
+        return [*alone, *((one, torch.float32) for one in channels)]
+
+    def wider(self, name: str, kind: inspect.Parameter, told: Told) -> tuple[Trial, str] | None:
         """A call with the argument, beside which the nodes' features have another width, or a parameter is
         read that otherwise is not; and what it shows. None if there is none, or data tell the widths."""
         if told.data is not None or kind.kind in (kind.VAR_POSITIONAL, kind.VAR_KEYWORD):
@@ -162,7 +212,7 @@ class _Calls:
                 found = called_with(self.module, told, {name: said})
                 if found is None:
                     continue
-                trial = _Trial(found, name, rows == "edge", (), dtype)
+                trial = Trial(found, name, rows == "edge", (), dtype)
                 read = self.unread - self.unread_by(trial)
                 if read:
                     return trial, f"and then never reads {min(read)!r}, which it reads with rows there"
@@ -173,7 +223,7 @@ class _Calls:
                     )
         return None
 
-    def _with(self, kind: inspect.Parameter, name: str, value: object) -> Found:
+    def with_rows(self, kind: inspect.Parameter, name: str, value: object) -> Found:
         found = self.found
         if kind.kind is kind.VAR_POSITIONAL:
             return replace(
@@ -196,6 +246,15 @@ class _Calls:
         alike = all(isinstance(b, torch.Tensor) and a.shape == b.shape for a, b in tensors)
         return alike and not all(torch.allclose(a, b, equal_nan=True) for a, b in tensors)
 
+    def predicts_otherwise(self, result: object) -> bool:
+        """Whether a result has other rows than the one that is imported, or rows of other channels.
+
+        A choice of its rows, as by a mask, is not another prediction, and neither is one number, as a loss.
+        """
+        return not isinstance(result, Exception) and any(
+            map(_are_other, _tensors_of(self.result), _tensors_of(result))
+        )
+
     def refusal(
         self,
         shown: str,
@@ -203,7 +262,7 @@ class _Calls:
         key: str,
         kind: inspect.Parameter,
         told: Told,
-        trial: _Trial | None = None,
+        trial: Trial | None = None,
     ) -> str:
         """The message, with what the caller can say. trial: a call that reads the argument."""
         name = f"{type(self.module).__name__}.{self.method}"
@@ -228,16 +287,16 @@ class _Calls:
             says += f", or name a column of data, which has {', '.join(sorted(self.found.unused))}"
         return f"{name} is called without {shown}, {what}: {says}; or inputs={nothing} to leave it out"
 
-    def _says(self, trial: _Trial | None, *, weights: bool) -> str:
+    def _says(self, trial: Trial | None, *, weights: bool) -> str:
         """How `inputs` names rows such as those of a trial. weights: whether edges may have weights."""
         if trial is None:
             return "('edge', channels)"  # as often as not
-        whole = not trial.dtype.is_floating_point
+        whole, truth = not trial.dtype.is_floating_point, trial.dtype is torch.bool
         if weights and trial.of_edges and not trial.channels and not whole:
             return "'edge_weight'"
         parts = ["'edge'" if trial.of_edges else "'node'"]
         parts += ["channels"] if trial.channels else []
-        parts += ["int"] if whole else []
+        parts += ["bool" if truth else "int"] if whole else []
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
     def _takes_relations(self) -> bool:
@@ -250,12 +309,44 @@ def _width(found: Found) -> int | None:
     return next((prod(one.channels) for one in given if one.name == "x"), None)
 
 
-def _is_of_nodes(given: Sequence[Given]) -> bool:
-    return any(one.atom.source is None and not one.count for one in given)
+def _first_of(given: Sequence[object], fits: Callable[[Given], bool]) -> object | None:
+    """The first rows that fit, by type if their argument is so; None if there are none. An argument may hold
+    others beside them, as PyG data do."""
+    for one in given:
+        fitting = [part for part in leaves(one) if fits(part)]
+        if fitting:
+            return one if isinstance(one, Mapping) else fitting[0]
+    return None
 
 
-def _rows(like: object, name: str, channels: tuple[int, ...], dtype: torch.dtype) -> object:
-    """Rows for an argument, by type if the argument that they are like is so."""
+def _tensors_of(result: object) -> list[torch.Tensor]:
+    """The tensors of a result that may have rows."""
+    every = pytree.tree_leaves(result)
+    return [
+        one for one in every if isinstance(one, torch.Tensor) and one.layout is torch.strided and one.dim()
+    ]
+
+
+def _are_other(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Whether rows are neither the same as before nor chosen of these, by a mask or by 0 and 1 in turn."""
+    if before.shape[1:] != after.shape[1:]:  # a mask as wide as the rows chooses numbers of them
+        return after.dim() > 1 or not bool(torch.isin(after, before).all())
+    before, after = (one.double().unsqueeze(-1) for one in (before, after))  # rows of numbers, at least
+    number = before.shape[0]
+    if number != after.shape[0]:
+        return not all(bool(_are_close(before, row).flatten(1).all(1).any()) for row in after)
+    chosen = before[alternating(number).clamp(max=max(number - 1, 0))]
+    return not any(bool(_are_close(one, after).all()) for one in (before, chosen))
+
+
+def _are_close(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.isclose(one, other, rtol=1e-4, atol=1e-6, equal_nan=True)
+
+
+def rows_like(like: object, name: str, channels: tuple[int, ...] | None, dtype: torch.dtype) -> object:
+    """Rows for an argument, by type if the argument that they are like is so. channels: None for those of
+    the rows that they are like."""
     if isinstance(like, Mapping):
-        return {key: _rows(one, f"{name}:{key}", channels, dtype) for key, one in like.items()}
-    return Given(name, leaves(like)[0].atom, channels, dtype)
+        return {key: rows_like(one, f"{name}:{key}", channels, dtype) for key, one in like.items()}
+    first = leaves(like)[0]
+    return Given(name, first.atom, first.channels if channels is None else channels, dtype)

@@ -122,14 +122,14 @@ def check_inputs(value: object) -> None:
 
 
 def _check_rows(told: object, name: str) -> None:
-    """Checks the channels of ``("node", channels)`` or ``("node", channels, int)``; ``("node", "x")`` names
-    a column instead."""
+    """Checks the channels of ``("node", channels)``, perhaps with ``int`` or ``bool`` behind them;
+    ``("node", "x")`` names a column instead."""
     if not isinstance(told, tuple) or not told or not isinstance(told[0], str) or told[0] not in _ROWS:
         return
     if any(isinstance(one, str) for one in told[1:]):
         return
     for channels in told[1:]:
-        if channels is not int:
+        if channels not in (int, bool):
             check_width(channels, f"the channels in inputs[{name!r}]", 0)
 
 

@@ -30,9 +30,13 @@ def call_watched(
     kwargs: Mapping[str, object],
     method: str,
     parameters: Sequence[Given],
+    more: str | None = None,
 ) -> Watched:
-    """Calls a copy of a module on a small random graph, as `call_with` does, and notes what it reads."""
-    with calling(module, args, kwargs, method, parameters) as (copied, call):
+    """Calls a copy of a module on a small random graph, as `call_with` does, and notes what it reads.
+
+    more: the argument, or the column, that it is not imported with; see `calling`.
+    """
+    with calling(module, args, kwargs, method, parameters, more) as (copied, call):
         held = [
             *copied.named_parameters(remove_duplicate=False),
             *((name, one) for name, one in copied.named_buffers() if one.dim() or one.is_floating_point()),

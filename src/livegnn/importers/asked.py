@@ -1,0 +1,166 @@
+"""Refuses PyG data without a column that a module asks for, and that would make another prediction.
+
+A module whose argument is PyG data may do without a column, as in ``data.get("w")`` or ``if "t" in data``.
+Without data from the caller nobody says whether there is one. A call on a small graph tells what is asked
+for, and further calls what rows there would do.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from torch import nn
+from torch.utils import _pytree as pytree
+from torch_geometric.data import Data, HeteroData
+
+from livegnn.errors import ModelError
+from livegnn.importers.arguments import NAMES, Found
+from livegnn.importers.export import Given, Record, leaves
+from livegnn.importers.left_out import LEFT_OUT, Calls, Trial, rows_like, said_of
+from livegnn.importers.settings import Told
+
+Column: TypeAlias = tuple[object, str]
+"""The type of nodes or edges, None if there is one of each, and a name."""
+_OF_PYG = frozenset(("adj", "adj_t", "face", "num_edges"))
+"""What PyG itself asks its data for, such as for the number of nodes."""
+
+
+def refuse_unasked_columns(module: nn.Module, told: Told, found: Found) -> None:
+    """Raises `ModelError` if rows in a column that the data lack, and that is asked for, would tell.
+
+    Data from the caller have the columns that they have.
+    """
+    held = next(((name, one) for name, one in found.arguments.items() if isinstance(one, Record)), None)
+    if held is None or hasattr(told.schema, "stores"):
+        return
+    argument, record = held
+    asked: dict[Column, None] = {}
+    noting = _NotingRecord(record.fields, asked)
+    Calls(module, told.method, replace(found, arguments={**found.arguments, argument: noting}))
+    said = said_of(told, found)
+    for key, name in asked:
+        passed_over = name in LEFT_OUT or name in _OF_PYG or name.startswith("_")
+        if not passed_over and NAMES.get(name) not in said and (key, name) not in record.fields:
+            _refuse_if_it_tells(Calls(module, told.method, found), (argument, record), (key, name))
+
+
+def _refuse_if_it_tells(calls: Calls, held: tuple[str, Record], column: Column) -> None:
+    (argument, record), (key, name) = held, column
+    found = calls.found
+    for what, of_edges in (("nodes", False), ("edges", True)):
+        like = _rows_beside(record, key, of_edges=of_edges)
+        for channels, dtype in calls.shapes() if like is not None else ():
+            full = name if key is None else f"{name}:{key}"
+            rows = rows_like(like, full, channels, dtype)
+            fields = {**record.fields, column: rows}
+            more = replace(found, arguments={**found.arguments, argument: Record(fields)})
+            trial = Trial(more, name, of_edges, channels or (), dtype, drawn=True)
+            if calls.predicts_otherwise(calls.call(trial)[0]):
+                raise ModelError(_refusal(calls, argument, column, what))
+
+
+def _rows_beside(record: Record, key: object, *, of_edges: bool) -> Given | None:
+    """Rows of the same type as a column may have, of nodes or of edges; None if there are none."""
+    for (kind, _), rows in record.fields.items():
+        for one in leaves(rows) if kind == key else ():
+            if (one.atom.source is not None) == of_edges and not one.count:
+                return replace(one, ends=False)
+    return None
+
+
+def _refusal(calls: Calls, argument: str, column: Column, what: str) -> str:
+    key, name = column
+    kind = f"{type(calls.module).__name__}.{calls.method}"
+    place = argument if key is None else f"{argument}[{key!r}]"
+    return (
+        f"{kind} asks {place} for {name!r}, which nobody says that it has, where rows of {what} make another "
+        f"prediction: give data, as in Model.from_pyg(module, data), with {name!r} if the module is called "
+        "so, and without it to leave it out"
+    )
+
+
+# -- data that note what they are asked for
+
+
+class _Names(list[str]):
+    """The names of columns; notes those that are asked for and are not there."""
+
+    def __init__(self, held: Iterable[str], note: Callable[[str], None]) -> None:
+        super().__init__(held)
+        self.note = note
+
+    def __contains__(self, name: object) -> bool:
+        there = super().__contains__(name)
+        if not there and isinstance(name, str):
+            self.note(name)
+        return there
+
+
+class _Columns(dict[str, object]):
+    """The columns of one type; notes those that are asked for and are not there."""
+
+    def __init__(self, held: Mapping[str, object], note: Callable[[str], None]) -> None:
+        super().__init__(held)
+        self.note = note
+
+    def __missing__(self, name: str) -> object:
+        self.note(name)
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        there = super().__contains__(name)
+        if not there and isinstance(name, str):
+            self.note(name)
+        return there
+
+    def get(self, name: str, default: Any = None) -> Any:
+        there = name in self
+        return self[name] if there else default
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "_Columns":
+        return _Columns(copy.deepcopy(dict(self), memo), self.note)
+
+
+class _NotingData(Data):
+    def keys(self) -> list[str]:
+        return _Names(super().keys(), self._store._mapping.note)
+
+
+class _NotingHeteroData(HeteroData):
+    def keys(self) -> list[str]:
+        """Names of columns of any type, so that one that is asked for may be of each."""
+        noting = [store._mapping.note for store in (*self.node_stores, *self.edge_stores)]
+
+        def note(name: str) -> None:
+            for one in noting:
+                one(name)
+
+        return _Names(super().keys(), note)
+
+
+@dataclass(frozen=True)
+class _NotingRecord(Record):
+    """PyG data that note which columns they are asked for, and have not."""
+
+    asked: dict[Column, None]
+
+    def to_data(self) -> object:
+        data: Any = super().to_data()
+        plain = type(data) is Data
+        object.__setattr__(data, "__class__", _NotingData if plain else _NotingHeteroData)
+        for store in (data._store,) if plain else (*data.node_stores, *data.edge_stores):
+            note = partial(self._note, None if plain else store._key)
+            vars(store)["_mapping"] = _Columns(store._mapping, note)
+        return data
+
+    def _note(self, key: object, name: str) -> None:
+        self.asked[key, name] = None
+
+
+pytree.register_pytree_node(
+    _NotingRecord,
+    lambda one: (list(one.fields.values()), (tuple(one.fields), one.asked)),
+    lambda values, held: _NotingRecord(dict(zip(held[0], values, strict=True)), held[1]),
+)
