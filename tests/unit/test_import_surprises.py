@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import types
 import warnings
 
@@ -237,6 +238,24 @@ def test_refusals_are_silent(capfd):
     with pytest.raises(ModelError):
         Model.from_pyg(Net(lambda net, x, e: net.lin(x) if e.max() > x.size(0) else net.conv(x, e)))
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_structured_trace_is_left_to_those_who_ask_for_it():
+    """Whoever listens hears of an import; torch's own handler hears that nobody asks, and removes itself."""
+    heard: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record):
+            heard.append(record.getMessage())
+
+    logger, listener = logging.getLogger("torch.__trace"), Listener()
+    logger.addHandler(listener)
+    try:
+        Model.from_pyg(Net(lambda net, x, e: net.conv(x, e)))
+    finally:
+        logger.removeHandler(listener)
+    assert heard
+    assert [type(one).__name__ for one in logger.handlers if "Lazy" in type(one).__name__] == []
 
 
 def test_a_category_may_stand_among_features():

@@ -92,7 +92,7 @@ def test_a_program_does_what_it_did(function, monkeypatch):
     monkeypatch.setattr(
         decompositions,
         "_trace",
-        lambda *args, functionalize=False: (
+        lambda *args, functionalize=False, retracing=False: (
             ways.append(functionalize) or trace(*args, functionalize=functionalize)
         ),
     )

@@ -4,8 +4,10 @@ Read the modules in this order: ``expressions`` (the expression of a row), ``val
 rows), ``arguments``, ``export``, ``decompositions`` and ``reader`` (a module as an exported program, in few
 operators, and these as expressions, by ``operators``, ``shape_operators`` and ``row_operators``),
 ``marks``, ``normal_form`` and ``edge_rules`` (the rules), ``classes`` (the reads of each propagation),
-``explanation`` (a report for the user). ``copying`` keeps the module unchanged. ``exported``, ``naming`` and
-``program_file`` begin with a program instead of a module. ``failures`` says why a module cannot be traced.
+``explanation`` (a report for the user). ``copying`` keeps the module unchanged, ``tracing`` replaces
+functions of torch and PyG during a trace, ``in_place`` and ``retracing`` shorten the second one.
+``exported``, ``naming`` and ``program_file`` begin with a program instead of a module. ``failures`` says why
+a module cannot be traced.
 ``interpreter`` defines the meaning of expressions, ``evaluation`` the effect of one operation on tensors,
 ``facts`` properties of expressions.
 

@@ -21,6 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
 from livegnn.importers.in_place import has_changes, without_changes
+from livegnn.importers.retracing import Retracing
 
 Tensor: TypeAlias = torch.Tensor
 Decomposition: TypeAlias = Callable[..., Any]
@@ -31,26 +32,35 @@ _KEPT = frozenset({"silu", "softplus", "mish", "hardsigmoid", "hardswish"})
 """Operators that torch would decompose, and that the reader supports as they are."""
 
 
-def decompose(program: ExportedProgram) -> fx.Graph:
-    """The decomposed graph. It returns the program's outputs and then the final values of its inputs."""
+def decompose(program: ExportedProgram, *, own: bool = False) -> fx.Graph:
+    """The decomposed graph. It returns the program's outputs and then the final values of its inputs.
+
+    own: whether this process exported the program, so that the shapes and types in its nodes are true.
+    """
     graph = fx.Graph()
     graph.output(graph.graph_copy(program.graph, {}))
     if without_changes(graph):
-        traced = _trace(program, fx.GraphModule(program.graph_module, graph))
+        traced = _trace(program, fx.GraphModule(program.graph_module, graph), retracing=own)
         if not has_changes(traced.graph):
             return _cleaned(traced.graph)
     return _cleaned(_trace(program, program.graph_module, functionalize=True).graph)
 
 
 def _trace(
-    program: ExportedProgram, module: fx.GraphModule, *, functionalize: bool = False
+    program: ExportedProgram,
+    module: fx.GraphModule,
+    *,
+    functionalize: bool = False,
+    retracing: bool = False,
 ) -> fx.GraphModule:
     """What running `module`, the program's or one that does the same, does."""
     inputs = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"]
     fake_mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
 
+    interpreter = Retracing(module, _table()) if retracing else fx.Interpreter(module)
+
     def run(*tensors: Tensor) -> tuple[object, ...]:
-        return (*fx.Interpreter(module).run(*tensors), *tensors)
+        return (*interpreter.run(*tensors), *tensors)
 
     with preserve_node_meta(), fake_mode, enable_python_dispatcher():
         function = dispatch_functionalize(run) if functionalize else run

@@ -1,35 +1,27 @@
 """Exports a module as a program for any number of nodes and edges, without changing the module."""
 
-import builtins
 import inspect
-import logging
-import sys
 import threading
-import traceback
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import sympy
 import torch
-import torch_geometric
 from torch import fx, nn
-from torch.export import Dim, ExportedProgram, _trace, export
-from torch.fx.experimental import symbolic_shapes
+from torch.export import Dim, ExportedProgram, export
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.nn.dense import HeteroLinear
-from torch_geometric.utils import num_nodes
 
 from livegnn.errors import ModelError
-from livegnn.importers.copying import copy_module, keeping_random
+from livegnn.importers.copying import copy_module
 from livegnn.importers.decompositions import decompose
 from livegnn.importers.expressions import Atom, kind_of
-from livegnn.importers.failures import ADVICE, CallFails, code_lines, explain_failure, refuse_assertions
+from livegnn.importers.failures import ADVICE, CallFails, explain_failure, refuse_assertions
+from livegnn.importers.tracing import NODES, catching_tests, counting_nodes, running_hooks, tracing
 
 _LOCK = threading.Lock()
 """Held while tracing, which temporarily replaces functions of torch and PyG."""
@@ -126,7 +118,7 @@ class _Flat(nn.Module):
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
         sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
         nodes = {one.atom for one in self.given if one.atom.source is None} | set(_ends_of(self.given))
-        _NODES[:] = [sizes[one] for one in nodes if len(nodes) == 1 and one in sizes]
+        NODES[:] = [sizes[one] for one in nodes if len(nodes) == 1 and one in sizes]
         rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
         args, kwargs = cast("Called", fill(self.arguments, iter(rows)))
         replaced = {one.name: named[one.name] for one in self.parameters_given}
@@ -161,17 +153,17 @@ def export_module(
     """
     module = unwrap(module, method)
     name = f"{type(module).__name__}.{method}"
-    with _LOCK, _tracing(), _counting_nodes():
+    with _LOCK, tracing(), counting_nodes():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
         tensors, shapes = _examples(flat.given)
         try:
-            with _hooked(flat), _catching_tests() as tests:
+            with running_hooks(flat), catching_tests() as tests:
                 program = export(flat.eval(), tuple(tensors), dynamic_shapes=(tuple(shapes),), strict=False)
             refuse_assertions(program, name)
             _refuse_conditions(program, flat.given)
             if tests:
                 raise ModelError(f"{name}: {tests[0]}: {ADVICE['data-dependent']}")
-            graph = decompose(program)
+            graph = decompose(program, own=True)
         except ModelError:
             raise
         except Exception as error:
@@ -197,7 +189,7 @@ def _own_failure(flat: _Flat, tensors: Sequence[torch.Tensor]) -> Exception | No
 
 def decompose_program(program: ExportedProgram, given: Sequence[Given], name: str) -> Exported:
     """Decomposes a program that was exported elsewhere. given: its inputs without constants, in order."""
-    with _LOCK, _tracing():
+    with _LOCK, tracing():
         try:
             return Exported(program, decompose(program), given, name)
         except Exception as error:
@@ -218,7 +210,7 @@ def call_with(
     """Calls a copy of a module with copies of tensors in place of `Given`, by default on a small random
     graph, of so many edges of each type. It copies the tensors since a module may change its arguments.
     """
-    with _LOCK, _tracing():
+    with _LOCK, tracing():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
         return flat(*([one.clone() for one in tensors] if tensors else _examples(flat.given, edges)[0]))
 
@@ -237,7 +229,7 @@ def calling(
     more: the rows of this name are drawn last, so that all others are the same as in a call without them;
     if they are no floats, they are 0 and 1 in turn.
     """
-    with _LOCK, _tracing():
+    with _LOCK, tracing():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
 
         def call() -> object:
@@ -305,138 +297,6 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
         except ModelError as error:
             raise ModelError(f"{name}: {error}, as with module.float()") from None
     return module
-
-
-@contextmanager
-def _tracing() -> Iterator[None]:
-    """Makes PyG traceable: replaces kernels that cannot be traced by equivalent operations."""
-    backend, length = torch_geometric.backend, builtins.len
-    segments, linear = backend.use_segment_matmul, HeteroLinear.forward
-    backend.use_segment_matmul = False
-    HeteroLinear.forward = _hetero_linear
-
-    def symbolic_length(of: Any) -> int:
-        """The first size of a tensor as a symbol; the original `len` would turn it into a number."""
-        return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
-
-    builtins.len = symbolic_length  # gives the same results in other threads
-    try:
-        with warnings.catch_warnings(), torch.no_grad(), keeping_random(), _silent():
-            warnings.simplefilter("ignore")
-            # mkldnn's kernels compute whole layers. A cache by symbols, which each trace has anew, grows.
-            cacheless = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
-            with torch.backends.mkldnn.flags(enabled=False), cacheless:
-                yield
-    finally:
-        backend.use_segment_matmul, HeteroLinear.forward = segments, linear
-        builtins.len = length
-
-
-@contextmanager
-def ordinary() -> Iterator[None]:
-    """Runs with torch's defaults, whatever the caller has set: dtype, device, precision, inference mode."""
-    dtype = torch.get_default_dtype()
-    if dtype != torch.float32:  # this affects other threads too
-        torch.set_default_dtype(torch.float32)
-    # A device costs a tenth of a trace, since torch asks it at each call.
-    on_cpu = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
-    try:
-        with torch.inference_mode(False), torch.autocast("cpu", enabled=False), on_cpu:
-            yield
-    finally:
-        if dtype != torch.float32:
-            torch.set_default_dtype(dtype)
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Suppresses what torch logs in this thread and prints; the error has the same information."""
-    own = threading.get_ident()
-    loggers = [one for name, one in logging.Logger.manager.loggerDict.items() if name.startswith("torch")]
-    handlers = [handler for one in loggers for handler in getattr(one, "handlers", ())]
-
-    def of_others(record: logging.LogRecord) -> bool:
-        return record.thread != own
-
-    for handler in handlers:
-        handler.addFilter(of_others)
-    vars(_trace)["print"] = lambda *args, **kwargs: None
-    try:
-        yield
-    finally:
-        del vars(_trace)["print"]
-        for handler in handlers:
-            handler.removeFilter(of_others)
-
-
-@contextmanager
-def _catching_tests() -> Iterator[list[str]]:
-    """Collects the tests of values that tracing refuses, since some modules catch that error and go on."""
-    found: list[str] = []
-    kind = symbolic_shapes.GuardOnDataDependentSymNode
-    before = kind.__init__
-
-    def note(self: Exception, *args: object, **kwargs: object) -> None:
-        before(self, *args, **kwargs)
-        found.append(" by way of ".join(code_lines("".join(traceback.format_stack()))))
-
-    kind.__init__ = note
-    try:
-        yield found
-    finally:
-        kind.__init__ = before
-
-
-@contextmanager
-def _hooked(module: nn.Module) -> Iterator[None]:
-    """Makes PyG's layers run their hooks, which they skip while they are compiled."""
-    kinds = ("_propagate", "_message", "_aggregate", "_edge_update")
-    changed: list[tuple[dict[str, object], object]] = []
-    for part in module.modules():
-        if not any(
-            held for name, held in vars(part).items() if name.endswith("_hooks") and name.startswith(kinds)
-        ):
-            continue
-        for name in ("propagate", "edge_updater"):
-            names = getattr(getattr(part, name, None), "__globals__", {})
-            if "is_compiling" in names:
-                changed.append((names, names["is_compiling"]))
-                names["is_compiling"] = lambda: False
-    try:
-        yield
-    finally:
-        for names, before in reversed(changed):
-            names["is_compiling"] = before
-
-
-_NODES: list[object] = []
-"""The number of nodes in the call that is traced; empty if there are several types of nodes."""
-
-
-@contextmanager
-def _counting_nodes() -> Iterator[None]:
-    """Makes PyG's functions use the number of all nodes by default, instead of one more than the last node
-    with an edge. If that makes a difference, the import's final check finds it."""
-    counted = num_nodes.maybe_num_nodes
-    named = [one for name, one in sys.modules.items() if name.startswith("torch_geometric")]
-    users = [one for one in named if getattr(one, "maybe_num_nodes", None) is counted]
-
-    def count(edge_index: object, num_nodes: object = None) -> object:
-        return _NODES[0] if num_nodes is None and len(_NODES) == 1 else counted(edge_index, num_nodes)
-
-    try:
-        for user in users:
-            user.maybe_num_nodes = count  # type: ignore[attr-defined]
-        yield
-    finally:
-        _NODES.clear()
-        for user in users:
-            user.maybe_num_nodes = counted  # type: ignore[attr-defined]
-
-
-def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:
-    result = torch.einsum("ni,nio->no", x, self.weight[type_vec])
-    return result if self.bias is None else result + self.bias[type_vec]
 
 
 _PRIMES = (7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)

@@ -26,7 +26,6 @@ from livegnn.importers.export import (
     export_module,
     has_own_call,
     inputs_of,
-    ordinary,
     signature_of,
     unwrap,
 )
@@ -38,6 +37,7 @@ from livegnn.importers.proposed import Cuts, Proposals, import_proposed
 from livegnn.importers.reader import Program, name_results, read
 from livegnn.importers.row_operators import OF_NO_NODES
 from livegnn.importers.settings import Told, check_output, check_output_type, check_proposer
+from livegnn.importers.tracing import ordinary
 from livegnn.importers.watching import call_watched
 from livegnn.model.model import Model
 from livegnn.types import EdgeType, NodeType
