@@ -67,13 +67,13 @@ def some(cases: Iterable[Case]) -> list[Case]:
     return taken
 
 
-def share(cases: Iterable[Shared], part: int) -> list[Shared]:
-    """Every other case, the even ones (`part` 0) or the odd ones (1); a run that explores has all of them.
+def share(cases: Iterable[Shared], part: int, parts: int = 2) -> list[Shared]:
+    """One case in `parts`, from the case `part` on; a run that explores has all of them.
 
     For cases that several tests have in common: the gate looks at each case in some of them.
     """
     listed = list(cases)
-    return listed if EXPLORING else listed[part::2]
+    return listed if EXPLORING else listed[part::parts]
 
 
 def ignore_local_constants() -> None:

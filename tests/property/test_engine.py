@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from gate import draws
+from gate import draws, share
 from livegnn import Engine, Events, Graph, UnknownNodeError
 from livegnn.graph import EdgeSchema
 from mirror import Mirror, assert_as_pyg, assert_close, assert_exact, assert_graph_equals, frozen, predictions
@@ -304,7 +304,7 @@ def _one_by_one(chunk) -> list[Events]:
     return parts
 
 
-@pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
+@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 0))
 def test_any_sequence_of_events(kind):
     run_state_machine_as_test(
         lambda: LiveGraph(kind),

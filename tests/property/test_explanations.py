@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gate import draws
+from gate import draws, share
 from livegnn import Events, Graph, UnknownNodeError
 from livegnn.graph import EdgeSchema, Schema, Snapshot
 from livegnn.inference.explanation import Explanation, explain
@@ -206,7 +206,7 @@ def keys_of(picked: list[tuple], mirror: Mirror) -> list[int] | None:
     return [(a + b) % 3 for a, b, _, _ in picked] if named else None
 
 
-@pytest.mark.parametrize("kind", [*CONVOLUTIONS, *EDGE_WISE])
+@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 1))
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     design=st.integers(0, 1),

@@ -223,8 +223,7 @@ def follow(name: str, mode: str, centre: float, most: tuple[int, int] = (13, 400
         assert verification.ok, f"{nodes} nodes: {verification}"
 
 
-@pytest.mark.parametrize(("name", "mode"), some(product(SPREADS, MODES)))
-@pytest.mark.parametrize("centre", CENTRES)
+@pytest.mark.parametrize(("name", "mode", "centre"), some(product(SPREADS, MODES, CENTRES)))
 def test_spreads_are_exact_however_far_means_are_from_0(name: str, mode: str, centre: float) -> None:
     follow(name, mode, centre)
 

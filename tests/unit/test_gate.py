@@ -32,11 +32,12 @@ def test_a_run_that_explores_takes_all_cases(monkeypatch: pytest.MonkeyPatch) ->
     assert gate.share(CASES, 0) == CASES
 
 
-def test_two_tests_share_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_tests_share_all_cases(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
     monkeypatch.setattr(gate, "EXPLORING", False)
-    even, odd = (gate.share(iter(CASES), part) for part in (0, 1))
-    assert abs(len(even) - len(odd)) <= 1
-    assert sorted([*even, *odd]) == sorted(CASES)
+    taken = [gate.share(iter(CASES), part, parts) for part in range(parts)]
+    assert max(map(len, taken)) - min(map(len, taken)) <= 1
+    assert sorted(case for each in taken for case in each) == sorted(CASES)
 
 
 DRAWS = """
