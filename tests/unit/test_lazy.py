@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from livegnn import Engine, Events, Graph, InputError, UnknownNodeError
+from livegnn import Engine, Events, FileFormatError, Graph, InputError, UnknownNodeError
 from mirror import assert_exact, frozen
 from modules import WIDTH, Design, make
 from streams import make_graph as make_streamed_graph
@@ -204,6 +204,34 @@ def test_a_state_goes_from_mode_to_mode():
     assert frozen(restored["lazy"].state()) == frozen(lazy.state())
     for engine in (lazy, *restored.values()):
         assert_exact(engine)
+
+
+SETTINGS = (
+    {},
+    {"mode": "lazy"},
+    {"mode": ("eager", "lazy")},
+    {"keep": "aggregates"},
+    {"keep_degree": 2},
+    {"non_finite": "allow"},
+)
+
+
+@pytest.mark.parametrize("after", SETTINGS)
+@pytest.mark.parametrize("before", SETTINGS)
+def test_a_state_is_restored_with_other_settings_or_refused(before, after):
+    stream = make_stream(8)
+    engine = Engine(make_streamed_graph(), make_model(), threads=1, **before)
+    for events in stream[:6]:
+        engine.apply(events)
+    graph = Graph.from_state(engine.graph.state())
+    try:
+        restored = Engine(graph, engine.model, threads=1, state=engine.state(), **after)
+    except FileFormatError:
+        assert ({*before} ^ {*after}) & {"keep", "keep_degree"}  # other rows are kept
+        restored = Engine(graph, engine.model, threads=1, **after)
+    for events in stream[6:]:
+        restored.apply(events)
+    assert_exact(restored)
 
 
 # -- who is told

@@ -46,6 +46,11 @@ def restore(engine: "Engine", saved: State) -> None:
         raise FileFormatError(
             f"the state belongs to sequence number {meta.get('seq')}, the graph is at {engine.graph.seq}"
         )
+    if "lazy/eager" in saved.arrays and (engine.options.keep != "all" or engine.options.partial):
+        raise FileFormatError(
+            "the state has the record of a lazy engine, which is worked off from rows of every node, and "
+            'this engine keeps some: compute it anew, or restore it with keep="all" and no keep_degree first'
+        )
     native = engine.native_engine
     if "batches" not in meta or "scaled" not in meta:
         # Old formats: without units the rounding bounds cannot be read, and sums that are combined with
