@@ -160,7 +160,8 @@ def _columns(given: Sequence[Given]) -> dict[Atom, Columns]:
     """The place of each input among the features of its nodes or edges, in the order of the arguments."""
     places: dict[Atom, dict[str, tuple[int, int]]] = {}
     for one in given:
-        if one.ends or one.count or (is_of_edges(one.atom) and one.name.partition(":")[0] == "edge_weight"):
+        weight = is_of_edges(one.atom) and one.name.partition(":")[0] == "edge_weight" and not one.channels
+        if one.ends or one.count or weight:
             continue
         held = places.setdefault(one.atom, {})
         start = max((stop for _, stop in held.values()), default=0)
