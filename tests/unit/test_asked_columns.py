@@ -110,10 +110,10 @@ class Beside(nn.Module):
 
 def test_what_stands_beside_data_is_not_left_out_in_silence():
     """The refusal of the one says how to leave it out, and then the other is refused."""
-    with pytest.raises(ModelError, match=r"called without 'amount', where rows of edges"):
-        Model.from_pyg(Beside())
     with pytest.raises(ModelError, match=r"called without 'mask', where rows of nodes"):
-        Model.from_pyg(Beside(), inputs={"amount": None})
+        Model.from_pyg(Beside())
+    with pytest.raises(ModelError, match=r"called without 'amount', where rows of edges"):
+        Model.from_pyg(Beside(), inputs={"mask": None})
     assert Model.from_pyg(Beside(), inputs={"amount": None, "mask": ("node", bool)}).width("x") == WIDTH + 1
 
 

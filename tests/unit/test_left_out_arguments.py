@@ -1,8 +1,12 @@
 """An argument is left out only if somebody says so, or if nothing would read it."""
 
+import re
+from itertools import accumulate, repeat
+
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: F401 - for code in HIDDEN
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
@@ -17,6 +21,8 @@ EDGE_INDEX = torch.from_numpy(np.stack([SOURCE, TARGET]))
 
 class Net(nn.Module):
     """A layer, one that reads features of edges or weights of edges, and a head that nothing reads."""
+
+    width = 3
 
     def __init__(self, conv: nn.Module, *unread: nn.Module) -> None:
         super().__init__()
@@ -33,6 +39,10 @@ def named(name: str) -> type[Net]:
 class Keywords(Net):
     def forward(self, x, edge_index, **kwargs):
         return self.conv(x, edge_index, **kwargs)
+
+
+class Crystal(Keywords):
+    width = 4
 
 
 class Rest(Net):
@@ -60,7 +70,7 @@ LEFT_OUT = {
     "features of edges": (lambda: named("attr")(attention()), "attr", r"conv\.lin_edge\.weight"),
     "features, encoded": (Encoded, "said", r"unread\.0\.(weight|bias)"),
     "features by any keyword": (
-        lambda: Keywords(pyg.CGConv(4, 2), nn.Linear(2, 2)),
+        lambda: Crystal(pyg.CGConv(4, 2), nn.Linear(2, 2)),
         r"\*\*kwargs",
         r"unread\.0\.(weight|bias)",
     ),
@@ -74,7 +84,7 @@ LEFT_OUT = {
     "a graph of each node": (
         lambda: Pooled(pyg.SAGEConv(3, 4)),
         "graph",
-        r"conv\.lin_l|unread\.0\.(weight|bias)",
+        "rows of nodes make another prediction",
     ),
 }
 
@@ -93,6 +103,49 @@ def test_what_is_left_out_and_would_be_read_is_refused(case):
     make, argument, read = LEFT_OUT[case]
     with pytest.raises(ModelError, match=rf"is called without '?{argument}.*{read}.*inputs={{"):
         Model.from_pyg(make())
+
+
+@pytest.mark.parametrize("data", [False, True])
+def test_weights_that_are_rows_of_one_channel_are_features(data):
+    net = named("edge_weight")(pyg.GCNConv(3, 4)).eval()
+    rows = OF_EDGES[:, :1]
+    given = Data(x=torch.from_numpy(X), edge_index=EDGE_INDEX, edge_weight=torch.from_numpy(rows))
+    model = Model.from_pyg(net, given) if data else Model.from_pyg(net, inputs={"edge_weight": ("edge", 1)})
+    assert model.edge_inputs["edge_weight"].column == "edge_attr"
+    graph = Graph.from_edges(SOURCE, TARGET, x=X, edge_attr=rows)
+    expected = net(torch.from_numpy(X), EDGE_INDEX, torch.from_numpy(rows)).detach().numpy()
+    np.testing.assert_allclose(Engine(graph, model).predict(np.arange(4)), expected, rtol=1e-4, atol=1e-5)
+
+
+def ways(refusal: str) -> list[str]:
+    """Each ``inputs={...}`` in a message."""
+    found = []
+    for start in (match.end() for match in re.finditer("inputs=", refusal)):
+        depth = accumulate((one == "{") - (one == "}") for one in refusal[start:])
+        found.append(refusal[start : start + 1 + next(at for at, open in enumerate(depth) if not open)])
+    return found
+
+
+@pytest.mark.parametrize("case", [case for case in LEFT_OUT if case != "a graph of each node"])
+def test_each_way_that_a_refusal_names_can_be_taken(case):
+    """With some number of channels, and a keyword, where the refusal does not know it."""
+    with pytest.raises(ModelError) as refused:
+        Model.from_pyg(LEFT_OUT[case][0]())
+    named = ways(str(refused.value))
+    assert len(named) >= 2
+    if case == "features by any keyword":
+        named.pop()  # the layer fails without them
+    for way in named:
+        said = [eval(way.replace("'...'", "'edge_attr'"), {"channels": width}) for width in (1, 2, 3, 4)]
+        assert any(map(is_imported, repeat(LEFT_OUT[case][0]), said)), way
+
+
+def is_imported(make, inputs):
+    try:
+        Model.from_pyg(make(), inputs=inputs, in_channels=make().width)
+    except ModelError:
+        return False
+    return True
 
 
 def test_doing_what_a_refusal_says_removes_it():
@@ -235,3 +288,57 @@ def test_an_argument_beside_which_features_have_another_width_is_not_left_out_in
         Model.from_pyg(net)
     assert Model.from_pyg(net, inputs={"time": None}).width("x") == 5
     assert Model.from_pyg(net, inputs={"time": ("node",)}).inputs["x"].width == 4
+
+
+HIDDEN = {
+    "a keyword that the code names": (
+        "**more",
+        "return h if more.get('time') is None else h * more['time'][:, None]",
+        "{'time': ('node',)}",
+    ),
+    "a keyword of edges": (
+        "**more",
+        "return h if 'w' not in more else h.index_add(0, edge_index[1], more['w'][:, None].expand(-1, 4))",
+        "{'w': 'edge_weight'}",
+    ),
+    "any place": ("*more", "return h * more[0][:, None] if more else h", "{'more': [('node',)]}"),
+    "places in space": (
+        "more=None",
+        "return h if more is None else h + torch.linalg.cross(more, more.flip(1)).sum(1, keepdim=True)",
+        "{'more': ('node', channels)}",
+    ),
+    "angles": (
+        "more=None",
+        "return h if more is None else h * torch.cos(more.unbind(-1)[0] - more.view(-1, 2)[:, 1])[:, None]",
+        "{'more': ('node', channels)}",
+    ),
+    "directions of edges": (
+        "vectors=None",
+        "return h if vectors is None else F.pad(h[:, :3].index_add(0, edge_index[1], vectors), (0, 1))",
+        "{'vectors': ('edge', channels)}",
+    ),
+    "two together": (
+        "more=None, most=None",
+        "return h if more is None or most is None else h * (more + most)[:, None]",
+        "{'more': ('node',), 'most': ('node',)}",
+    ),
+    "other edges": (
+        "more=None",
+        "return h if more is None else h + self.conv(x, more)",
+        "{'more': 'edge_index'}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+def test_whatever_its_form_nothing_is_left_out_in_silence(case):
+    arguments, body, said = HIDDEN[case]
+    space: dict[str, object] = {}
+    code = f"def forward(self, x, edge_index, {arguments}):\n    h = self.conv(x, edge_index)\n    {body}"
+    exec(code, globals(), space)
+    net = type("Net", (Net,), {"forward": space["forward"]})(pyg.SAGEConv(3, 4)).eval()
+    with pytest.raises(ModelError) as refused:
+        Model.from_pyg(net)
+    assert f"inputs={said}" in str(refused.value)
+    for way in ways(str(refused.value)):
+        assert any(is_imported(lambda: net, eval(way, {"channels": width})) for width in (1, 2, 3)), way

@@ -187,6 +187,25 @@ def test_a_module_that_fails_whatever_the_widths_is_not_asked_for_them():
     assert "in_channels" not in str(refused.value)
 
 
+class Between(nn.Module):
+    """Rows of both ends, and of edges that have features, are read by one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.edge, self.node = nn.Linear(2 * 6 + 4, 8), nn.Linear(6 + 8, 3)
+
+    def forward(self, x, edge_index, edge_attr=None):
+        rows = torch.cat([x[edge_index[0]], x[edge_index[1]]], 1)
+        rows = self.edge(rows if edge_attr is None else torch.cat([rows, edge_attr], 1))
+        return self.node(torch.cat([x, x.new_zeros(len(x), 8).index_add(0, edge_index[1], rows)], 1))
+
+
+def test_a_width_that_a_layer_tells_beside_others_is_not_certain():
+    with pytest.raises(ModelError, match=r"forward fails.*16 and 14x3.*in_channels and edge_channels"):
+        Model.from_pyg(Between())
+    assert Model.from_pyg(Between(), in_channels=6, edge_channels=4).width("x") == 6
+
+
 class Chebyshev(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
 
 from torch import nn
+from torch.utils import _pytree as pytree
 from torch_geometric.nn import MessagePassing
 
 from livegnn.errors import ModelError
@@ -96,6 +97,7 @@ class Declared:
                         f"{', '.join(map(repr, self.nodes)) or 'none'}, none is {end!r}"
                     )
         check_joined(self.relations or (), node_type)
+        self.says_weights = "edge_weight" in pytree.tree_leaves(dict(told.inputs or {}))
         self.known = self._describe(told.edge_weight, told.in_channels, told.edge_channels)
 
     def _check_given(self, node_type: NodeType, edge_type: EdgeType, metadata: Metadata | None) -> None:
@@ -151,7 +153,9 @@ class Declared:
             elif width:
                 known["edge_attr", edge] = width
             weighted = edge_weight if isinstance(edge_weight, bool | None) else edge in edge_weight
-            known["edge_weight", edge] = bool(weighted) if several else weighted is not False
+            if weighted is None:
+                weighted = self.says_weights or not several
+            known["edge_weight", edge] = weighted
         return known
 
     def _takes(self) -> set[str]:
@@ -271,7 +275,7 @@ class Declared:
             error = failed.__cause__
             what = ordered_layer(self.module) or (
                 f"{type(error).__name__}: {error}".rstrip(": ")
-                + self._advice(failed.left, arguments(dict.fromkeys(unknown, 1)))
+                + self._advice(failed.unsure, arguments(dict.fromkeys(unknown, 1)))
             )
             raise CallFails(f"{type(self.module).__name__}.{self.method} fails: {what}") from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
@@ -286,10 +290,10 @@ class Declared:
             self.check_widths(inputs_read)
         return found
 
-    def _advice(self, left: Collection[Hashable], found: Found) -> str:
-        """What may mend a call that fails, where nothing tells the width of an input."""
+    def _advice(self, unsure: Collection[Hashable], found: Found) -> str:
+        """What may mend a call that fails, where nothing tells the width of an input for certain."""
         given = {one.name.partition(":")[0] for one in leaves(found.called)}
-        return WIDTHS if any(isinstance(key, tuple) and key[0] in given for key in left) else ""
+        return WIDTHS if any(isinstance(key, tuple) and key[0] in given for key in unsure) else ""
 
     def check_widths(self, read: Collection[str]) -> None:
         """Raises `ModelError` if the width of one of these inputs is unknown."""

@@ -31,22 +31,34 @@ LEFT_OUT = frozenset(("batch", "batch_size", "ptr", "size", "num_nodes", "h", "c
 """Arguments that are left out as a rule: the graphs of a batch, sizes, and states to begin with."""
 
 
+_STARS: Mapping[object, str] = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
+_FEATURES = "('edge', channels)"
+_NAMED = 16
+"""The number of keywords that are tried, of those that the method's code names."""
+
+
 def refuse_left_out(module: nn.Module, told: Told, found: Found) -> None:
     """Raises `ModelError` if a parameter, or a prediction, depends on an argument that is left out.
 
     An argument that the caller left out in so many words, or of which data have no column, may be read.
     """
     optional = optional_rows(module, told.method)
-    left_out = [name for name in found.left_out if name in optional]
+    left_out = {name: optional[name] for name in found.left_out if name in optional}
     if not left_out:
         return
-    calls = Calls(module, told.method, found)
+    calls, said = Calls(module, told.method, found), said_of(told, found)
+    free = {name: kind for name, kind in left_out.items() if _meaning_of(name) not in said}
+    free = {name: kind for name, kind in free.items() if name.removesuffix("_dict") not in LEFT_OUT}
+    for (
+        name,
+        kind,
+    ) in free.items():  # rows of edges may do in place of rows of nodes, but seldom these of those
+        if not (_meaning_of(name) or name).startswith("edge_"):
+            _refuse_if_nodes_tell(calls, kind, name, told)
+        _refuse_if_edges_tell(calls, kind, name)
     if calls.unread or calls.edges:
-        _refuse_if_any_is_read(calls, {name: optional[name] for name in left_out}, told)
-    said = said_of(told, found)
-    for name in left_out:
-        if _may_be_of_nodes(optional[name], name) and _meaning_of(name) not in said:
-            _refuse_if_nodes_tell(calls, optional[name], name, told)
+        _refuse_if_any_is_read(calls, left_out, told)
+    _refuse_if_all_tell(calls, [name for name, kind in free.items() if _has_a_name(kind)])
 
 
 def _refuse_if_any_is_read(calls: "Calls", left_out: Mapping[str, inspect.Parameter], told: Told) -> None:
@@ -64,8 +76,7 @@ def _refuse_if_any_is_read(calls: "Calls", left_out: Mapping[str, inspect.Parame
 def _refuse_if_read(
     calls: "Calls", kind: inspect.Parameter, name: str, unread: frozenset[str], told: Told
 ) -> None:
-    stars = {kind.VAR_KEYWORD: "**", kind.VAR_POSITIONAL: "*"}
-    shown = f"{stars[kind.kind]}{name}" if kind.kind in stars else repr(name)
+    shown = repr(name) if _has_a_name(kind) else f"{_STARS[kind.kind]}{name}"
     understood, failed, read, results = False, "", "", list[object]()
     asked = kind.kind is kind.VAR_KEYWORD and bool(calls.found.positional)  # HeteroConv: weights if asked for
     said = said_of(told, calls.found)
@@ -99,22 +110,53 @@ def _refuse_if_read(
         raise ModelError(calls.refusal(shown, what, name, kind, told))
 
 
-def _may_be_of_nodes(kind: inspect.Parameter, name: str) -> bool:
-    of_edges = name.startswith("edge_") or (_meaning_of(name) or "").startswith("edge_")
-    any_name = kind.kind in (kind.VAR_POSITIONAL, kind.VAR_KEYWORD)
-    return not of_edges and not any_name and name.removesuffix("_dict") not in LEFT_OUT
+def _has_a_name(kind: inspect.Parameter) -> bool:
+    return kind.kind not in (kind.VAR_POSITIONAL, kind.VAR_KEYWORD)
+
+
+def _refuse_if_edges_tell(calls: "Calls", kind: inspect.Parameter, name: str) -> None:
+    """A second list of edges beside the first."""
+    if calls.edges is None or not _has_a_name(kind):
+        return
+    trial = Trial(calls.with_rows(kind, name, calls.edges), name, of_edges=True)
+    if calls.differs(calls.call(trial)[0]):
+        whole, same = f"{type(calls.module).__name__}.{calls.method}", f"{{{name!r}: 'edge_index'}}"
+        raise ModelError(
+            f"{whole} is called without {name!r}, where edges make another prediction: say inputs={same} if "
+            f"it is the same edges, or inputs={{{name!r}: None}} to leave it out; other edges need a type of "
+            "their own"
+        )
 
 
 def _refuse_if_nodes_tell(calls: "Calls", kind: inspect.Parameter, name: str, told: Told) -> None:
-    if calls.nodes is None:
+    if calls.nodes is None or (calls.found.positional and not _has_a_name(kind)):
         return
-    for channels, dtype in calls.shapes():
-        value = rows_like(calls.nodes, name, channels, dtype)
-        shape = leaves(value)[0].channels
-        trial = Trial(calls.with_rows(kind, name, value), name, False, shape, dtype, drawn=True)
-        if calls.predicts_otherwise(calls.call(trial)[0]):
-            what = "where rows of nodes make another prediction"
-            raise ModelError(calls.refusal(repr(name), what, name, kind, told, trial))
+    for keyword in calls.named_in_code() if kind.kind is kind.VAR_KEYWORD else [name]:
+        for channels, dtype in calls.shapes():
+            value = rows_like(calls.nodes, keyword, channels, dtype)
+            shape = leaves(value)[0].channels
+            trial = Trial(calls.with_rows(kind, keyword, value), keyword, False, shape, dtype, drawn=True)
+            if calls.predicts_otherwise(calls.call(trial)[0]):
+                what = "where rows of nodes make another prediction"
+                shown = repr(name) if _has_a_name(kind) else f"{_STARS[kind.kind]}{name}"
+                raise ModelError(calls.refusal(shown, what, keyword, kind, told, trial))
+
+
+def _refuse_if_all_tell(calls: "Calls", names: Sequence[str]) -> None:
+    """Arguments that a module reads only together."""
+    for like, what in ((calls.nodes, "node"), (calls.edges, "edge")) if len(names) > 1 else ():
+        for channels in ((), *((size,) for size in (1, 2, 3))) if like is not None else ():
+            rows = {name: rows_like(like, name, channels, torch.float32) for name in names}
+            found = replace(calls.found, arguments={**calls.found.arguments, **rows})
+            if calls.predicts_otherwise(calls.call(Trial(found, names[0], what == "edge"))[0]):
+                shown, whole = ", ".join(map(repr, names)), f"{type(calls.module).__name__}.{calls.method}"
+                said = ", ".join(f"{name!r}: {(what, *channels)}" for name in names)
+                nothing = ", ".join(f"{name!r}: None" for name in names)
+                raise ModelError(
+                    f"{whole} is called without {shown}, where rows of {what}s in all of them make another "
+                    f"prediction: say what they are, as in inputs={{{said}}}; or inputs={{{nothing}}} to "
+                    "leave them out"
+                )
 
 
 def _meaning_of(name: str) -> str | None:
@@ -176,7 +218,8 @@ class Calls:
         held = dict((*named, *self.module.named_buffers(remove_duplicate=False)))
         widths = sorted({size for one in unread for size in held[one].shape[-2:]})[:_WIDTHS]
         of_nodes = {one.channels for one in leaves(self.nodes) if len(one.channels) == 1}
-        rows = [(self.edges, shape, torch.float32) for shape in ((), (1,), *sorted(of_nodes))]
+        shapes = dict.fromkeys([(), (1,), *sorted(of_nodes), (2,), (3,)])
+        rows = [(self.edges, shape, torch.float32) for shape in shapes]
         if unread:
             rows += [(self.edges, (width,), torch.float32) for width in widths]
             rows += [(self.edges, (), torch.int64), (self.nodes, (), torch.int64)]
@@ -196,7 +239,7 @@ class Calls:
         widths = Counter(size for one in held for size in one.shape[-2:])
         widths.update(size for one in _tensors_of(self.result) for size in one.shape[1:][-1:])
         likely = sorted(widths, key=lambda size: (-widths[size], size))[:_NODE_WIDTHS]
-        channels = dict.fromkeys([None, (1,), *((size,) for size in likely)])
+        channels = dict.fromkeys([None, (1,), (2,), (3,), *((size,) for size in likely)])
         alone = [((), dtype) for dtype in (torch.float32, torch.bool, torch.int64)]
         return [*alone, *((one, torch.float32) for one in channels)]
 
@@ -237,7 +280,15 @@ class Calls:
         for part in self.module.modules():
             names |= dict.fromkeys(optional_rows(part, "forward"))
         end = "_dict" if isinstance(self.edges, Mapping) else ""
-        return [name + end for name in names if name in NAMES and name not in self.found.arguments]
+        known = [name + end for name in names if name in NAMES and name not in self.found.arguments]
+        return list(dict.fromkeys([*known, *self.named_in_code()]))
+
+    def named_in_code(self) -> list[str]:
+        """What the method's code names in quotes, as in ``kwargs.get("time")``, and is not given."""
+        code = getattr(inspect.unwrap(getattr(type(self.module), self.method)), "__code__", None)
+        texts = [one for one in getattr(code, "co_consts", ()) if isinstance(one, str) and one.isidentifier()]
+        free = [one for one in texts if one not in self.found.arguments and one not in LEFT_OUT]
+        return free[:_NAMED]
 
     def differs(self, result: object) -> bool:
         """Whether a result has the shapes of the one that is imported, and other values."""
@@ -268,29 +319,39 @@ class Calls:
         name = f"{type(self.module).__name__}.{self.method}"
         weights = told.data is None or "edge_weight" in self.found.unused
         rows = self._says(trial, weights=weights)
-        value, nothing = f"{{{key!r}: {rows}}}", f"{{{key!r}: None}}"
+        said, nothing = "{%s: %s}", "None"
         if kind.kind is kind.VAR_POSITIONAL:
-            value, nothing = f"{{{key!r}: [{rows}]}}", f"{{{key!r}: []}}"
+            said, nothing = "{%s: [%s]}", "[]"
         elif kind.kind is kind.VAR_KEYWORD:
-            nothing = f"{{{shown.strip('*')!r}: {{}}}}"
-        says = f"say what it is, as in inputs={value}"
+            nothing = "{}"
+            if key == kind.name:
+                said = "{%s: {'...': %s}}"  # nobody knows the keyword
+        without = f"{{{kind.name!r}: {nothing}}}"
+        says = f"say what it is, as in inputs={said % (repr(key), rows)}"
         if trial is None:
             says += ", or ('node', channels), with int behind the channels if they are whole numbers"
         if rows == "'edge_weight'":
-            features = value.replace(rows, "('edge', channels)")
-            says += f" if it is the weights of edges, or inputs={features} if it is features"
+            says += " if it is the weights of edges"
+            if self._takes_features(kind, key):
+                says += f", or inputs={said % (repr(key), _FEATURES)} if it is features"
         if NAMES.get(key) == "edge_type" and self._takes_relations():
             says = "say with relations=[...] which edge type each of its numbers stands for"
         if NAMES.get(key) == "edge_attr" and told.data is None:
             says += ", or edge_channels=..."
         if self.found.unused and told.data is not None:
             says += f", or name a column of data, which has {', '.join(sorted(self.found.unused))}"
-        return f"{name} is called without {shown}, {what}: {says}; or inputs={nothing} to leave it out"
+        return f"{name} is called without {shown}, {what}: {says}; or inputs={without} to leave it out"
+
+    def _takes_features(self, kind: inspect.Parameter, key: str) -> bool:
+        """Whether a call with rows of several channels for each edge works."""
+        rows = [rows_like(self.edges, key, (width,), torch.float32) for width in (1, 2, 3)]
+        trials = [Trial(self.with_rows(kind, key, one), key, of_edges=True) for one in rows]
+        return any(not isinstance(self.call(one)[0], Exception) for one in trials)
 
     def _says(self, trial: Trial | None, *, weights: bool) -> str:
         """How `inputs` names rows such as those of a trial. weights: whether edges may have weights."""
         if trial is None:
-            return "('edge', channels)"  # as often as not
+            return _FEATURES  # as often as not
         whole, truth = not trial.dtype.is_floating_point, trial.dtype is torch.bool
         if weights and trial.of_edges and not trial.channels and not whole:
             return "'edge_weight'"

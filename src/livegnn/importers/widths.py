@@ -24,18 +24,19 @@ _PRODUCTS = frozenset({"matmul", "mm", "addmm", "__matmul__", "bmm"})
 
 
 class _Found(Exception):
-    """A width: the prime that was used for it, and its value."""
+    """A width: the prime that was used for it, and its value. alone: whether it is not a part of a row."""
 
-    def __init__(self, prime: int, width: int) -> None:
-        self.prime, self.width = prime, width
+    def __init__(self, prime: int, width: int, *, alone: bool = True) -> None:
+        self.prime, self.width, self.alone = prime, width, alone
 
 
 class Undiscovered(Exception):
-    """A module fails whatever the widths. left: the keys of those that nothing tells."""
+    """A module fails whatever the widths. unsure: the keys of those that nothing tells, or only a layer that
+    reads them beside others."""
 
-    def __init__(self, left: Collection[Hashable]) -> None:
+    def __init__(self, unsure: Collection[Hashable]) -> None:
         super().__init__()
-        self.left = frozenset(left)
+        self.unsure = frozenset(unsure)
 
 
 class _Watch(TorchFunctionMode):
@@ -64,7 +65,7 @@ class _Watch(TorchFunctionMode):
                         place = -2 if is_product and other.dim() > 1 else -1
                         width = _solve(row.shape[-1], other.shape[place], prime)
                         if other is not row and width is not None:
-                            raise _Found(prime, width) from None
+                            raise _Found(prime, width, alone=row.shape[-1] == prime) from None
             self._look_at_view(func, given)
             raise
 
@@ -104,18 +105,21 @@ def discover(
     if len(primes) < len(unknown):
         raise ModelError(f"of {len(unknown)} inputs nobody tells the widths: give data, or in_channels")
     widths: dict[Hashable, int] = {}
+    unsure: set[Hashable] = set()
     while True:
         left = {key: prime for key, prime in primes.items() if key not in widths}
         try:
             with _Watch(list(left.values())):
                 call({**left, **widths})
         except _Found as found:
-            widths[next(key for key, prime in left.items() if prime == found.prime)] = found.width
+            key = next(key for key, prime in left.items() if prime == found.prime)
+            widths[key] = found.width
+            unsure |= set() if found.alone else {key}
             continue
         except Exception as error:
             tried = _try(list(left), call, widths, candidates)
             if tried is None:
-                raise Undiscovered(left) from error
+                raise Undiscovered({*left, *unsure}) from error
             return tried
         return widths
 
