@@ -6,6 +6,7 @@
 import asyncio
 import json
 import os
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -290,6 +291,24 @@ def test_health_tells_the_truth_under_every_fault(world: World, name: str) -> No
         world.check(reason)
     if ends:
         world.check(None)
+
+
+def test_health_and_metrics_answer_while_the_log_cannot_be_read(world: World) -> None:
+    """Something else writes over the file that the server has open: an append finds it, or the loop."""
+    world.runtime.wait(world.runtime.append(Events().add_nodes(908)), PATIENCE)
+    with world.log.path.open("r+b") as file:
+        file.write(bytes(4096))
+    os.truncate(f"{world.log.path}-wal", 0)
+    answer = world.ask("/v1/events", method="POST", json={"events": [{"event": "add_node", "id": 909}]})
+    assert answer.status_code in (500, 503), answer.text
+    health, metrics = world.ask("/healthz"), world.ask("/metrics")
+    assert health.status_code == 503
+    assert set(health.json()["reasons"]) <= {"log", "loop"}
+    known = health.json()["log_seq"]  # the last that was read, unless a read has found it out
+    assert known in (None, 1)
+    assert metrics.status_code == 200
+    assert "\nlivegnn_up 0\n" in metrics.text
+    assert re.search(r"^livegnn_log_seq (1|NaN)$", metrics.text, re.MULTILINE)
 
 
 def nothing_wrong(directory: Path) -> NodeSettings:

@@ -124,6 +124,14 @@ class Intake:
         return self.admission.is_open(self.waiting) or self._ended
 
     @property
+    def log_seq(self) -> int | None:
+        """The last event in the log; None while the log cannot be read."""
+        try:
+            return self.log.last_seq()
+        except LogError:
+            return None
+
+    @property
     def waiting(self) -> int:
         """How many events wait for their turn."""
         return self.log.last_seq() - self._seq

@@ -187,8 +187,13 @@ class Loop(Intake):
         if (lost := self._checkpoints.find_loss()) is not None:
             reasons["checkpoints"] = lost
             self.log.wake()  # for one is due
-        if not self.admission.is_open(self.waiting):
-            reasons["backlog"] = self.admission.explain(self.waiting)
+        try:
+            waiting = self.waiting
+        except LogError as error:
+            reasons.setdefault("log", str(error))
+        else:
+            if not self.admission.is_open(waiting):
+                reasons["backlog"] = self.admission.explain(waiting)
         for name, source in dict(self.sources).items():
             if source.failure is not None:
                 reasons[f"source {name}"] = str(source.failure)

@@ -1,6 +1,7 @@
 """What is measured, in Prometheus' text format 0.0.4. Each metric is described in docs/server.md."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from math import isnan, nan
 
 from livegnn.histogram import Histogram
 from livegnn.inference import Scrub
@@ -15,6 +16,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
     statistics, graph = runtime.statistics, runtime.graph
     held = 0 if (expiry := runtime.held_expiry) is None else expiry.edges
     scrubs = [] if runtime.scrub is None else _scrubs(runtime.scrub)
+    log_seq = runtime.log_seq
     parts: list[Iterable[str]] = [
         _gauge(
             "livegnn_up",
@@ -22,7 +24,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
             runtime.readiness().ready,
         ),
         _gauge("livegnn_seq", "Last event that answers reflect", runtime.seq),
-        _gauge("livegnn_log_seq", "Last event in the log", runtime.log.last_seq()),
+        _gauge("livegnn_log_seq", "Last event in the log", nan if log_seq is None else log_seq),
         _counter("livegnn_events_total", "Events applied", statistics.batch_events.total),
         _counter("livegnn_batches_total", "Batches applied", statistics.batch_events.count),
         _counter("livegnn_rejected_entries_total", "Entries refused", statistics.rejected_entries.count),
@@ -42,7 +44,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
         *_checkpoints(statistics),
         *scrubs,
         *_pace(runtime.pace),
-        *_admission(runtime.admission, runtime.waiting),
+        *_admission(runtime.admission, 0 if log_seq is None else log_seq - runtime.seq),
         _gauges(
             "livegnn_nodes",
             "Nodes in the graph",
@@ -242,6 +244,8 @@ def _histogram(name: str, text: str, histogram: Histogram) -> Iterator[str]:
 
 
 def _number(value: float) -> str:
+    if isnan(value):
+        return "NaN"
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 

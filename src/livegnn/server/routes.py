@@ -286,7 +286,7 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
             state = "stopped" if runtime.failure is None else "failed"
         elif runtime.paused is not None:
             state = "paused"
-        content: dict[str, object] = {"status": state, "seq": runtime.seq, "log_seq": runtime.log.last_seq()}
+        content: dict[str, object] = {"status": state, "seq": runtime.seq, "log_seq": runtime.log_seq}
         if not readiness.ready:
             content["reasons"] = {name: shortened(reason) for name, reason in readiness.reasons.items()}
         if missing := runtime.views.missing:
