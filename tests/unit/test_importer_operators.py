@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
+from torch_geometric.utils import degree, scatter
 
 import livegnn as lg
 from gate import draws
@@ -167,3 +168,44 @@ def test_what_reaches_over_rows_is_refused(function: Function, reason: str) -> N
     module = After(function)
     with pytest.raises(ModelError, match=reason):
         lg.Model.from_pyg(module, data())
+
+
+class Normalised(nn.Module):
+    """A sum whose weights are made of the degrees of both ends, and 0 where they are infinite."""
+
+    def __init__(self, weigh: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.weigh = weigh
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        source, target = edge_index
+        out, into = (degree(ends, len(x)) for ends in (source, target))
+        weight = self.weigh(out[source], into[target])
+        weight = weight.masked_fill(weight == float("inf"), 0)
+        return scatter(weight[:, None] * x[source], target, 0, dim_size=len(x))
+
+
+@pytest.mark.parametrize(
+    "weigh",
+    [
+        lambda out, into: 1 / (out * into).sqrt(),
+        lambda out, into: (out * into).pow(-0.5),
+        lambda out, into: 1 / (out * into),
+        lambda out, into: 1 / (out + into - 2),
+    ],
+)
+def test_weights_of_both_degrees_are_made_on_edges(weigh: Callable[[Tensor, Tensor], Tensor]) -> None:
+    given, module = data(), Normalised(weigh)
+    graph = lg.Graph.from_pyg(given)
+    engine = lg.Engine(graph, lg.Model.from_pyg(module, given))
+    for events in (lg.Events(), lg.Events().add_edges([0, 1], [8, 8]), lg.Events().remove_nodes([8])):
+        engine.apply(events)
+        now = graph.snapshot()
+        x, edge_index = (
+            torch.from_numpy(now.x["node"]),
+            torch.from_numpy(now.edge_index["node", "to", "node"]),
+        )
+        np.testing.assert_allclose(
+            engine.predict(graph.ids()), module(x, edge_index.long()), rtol=1e-5, atol=1e-5
+        )
+        assert engine.verify().ok

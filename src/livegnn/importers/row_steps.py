@@ -13,7 +13,7 @@ import torch
 
 from livegnn.errors import ModelError
 from livegnn.importers.expressions import Expression, Expressions, Shape, find_rounded
-from livegnn.importers.facts import strip
+from livegnn.importers.facts import is_of_edges, strip
 from livegnn.model.operators import Attribute
 from livegnn.model.steps import Step
 from livegnn.types import FloatArray
@@ -195,7 +195,7 @@ class RowSteps:
             return self._scale(x, constants[0], one.shape)
         a, b = one.args
         for rows, factors in ((a, b), (b, a)):
-            if strip(factors).op in _INVERSES and prod(factors.shape) == 1:
+            if strip(factors).op in _INVERSES and not is_of_edges(factors.atom) and prod(factors.shape) == 1:
                 degree = self.value(strip(factors).args[0])
                 op = _INVERSES[strip(factors).op]
                 return self.steps.write(op, (self.fit(rows, one.shape, rows), degree))
@@ -250,6 +250,10 @@ class RowSteps:
 
     def _inverse(self, one: Expression) -> str:
         degree = self.value(one.args[0])
+        if is_of_edges(one.atom):  # the engine knows degrees of nodes alone
+            zero = self.steps.write("constant", (degree,), value=0.0)
+            power = self.steps.write("rsqrt" if one.op == "inverse_root" else "reciprocal", (degree,))
+            return self.steps.write("where", (self.steps.write("equal", (degree, zero)), zero, power))
         ones = self.steps.write("constant", (degree,), value=1.0)
         return self.steps.write(_INVERSES[one.op], (ones, degree))
 
