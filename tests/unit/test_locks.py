@@ -183,6 +183,7 @@ RUNTIME: dict[str, Call] = {
     "subscriber_failures": lambda world: world.runtime.subscriber_failures,
     "wait": lambda world: ignore(world.runtime.wait(0)),
     "waiting": lambda world: ignore(world.runtime.waiting),
+    "log_seq": lambda world: ignore(world.runtime.log_seq),
     "what_if": lambda world: rows_of(world.runtime.what_if(Events(), world.ids(STAY)).values),
 }
 WHAT_IF: dict[str, Call] = {
