@@ -1,6 +1,7 @@
 """The application around the routes: a dashboard below the API, errors of every kind."""
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -60,6 +61,25 @@ def test_a_dashboard_is_served_below_the_api(tmp_path: Path, runtime: Runtime) -
     assert ask(app, "GET", "/").text == "<h1>risk</h1>"
     assert ask(app, "GET", "/metrics").text.startswith("# HELP livegnn_up")
     assert ask(create_app(runtime), "GET", "/").status_code == 404
+
+
+@pytest.mark.parametrize("text", ["01", "1_0", "%2B1", "%201", "1_0.5"])
+def test_a_number_in_an_address_is_written_as_json_has_it(runtime: Runtime, text: str) -> None:
+    app = create_app(runtime)
+    asked = []
+    for path, methods in app.openapi()["paths"].items():
+        for method, described in methods.items():
+            for one in described.get("parameters", []):
+                kinds = {each.get("type") for each in (one["schema"], *one["schema"].get("anyOf", []))}
+                if not kinds & {"integer", "number"} or one["in"] not in ("path", "query"):
+                    continue
+                address = re.sub(r"{.*?}", "1", path.replace(f"{{{one['name']}}}", text))
+                address += f"?{one['name']}={text}" if one["in"] == "query" else ""
+                answer = ask(app, method.upper(), address)
+                assert answer.status_code == 400, (method, address, answer.text)
+                assert f"{one['in']}.{one['name']}: Value error, expected" in answer.text, answer.text
+                asked.append(address)
+    assert len(asked) > 8
 
 
 def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:

@@ -22,7 +22,7 @@ from livegnn.server.bodies import (
 )
 from livegnn.server.entries import GivenEntry, read_each_event, read_entries
 from livegnn.server.feed import Feed
-from livegnn.server.query import Seq, Timeout
+from livegnn.server.query import AsWritten, Seq, Timeout
 from livegnn.server.rejections import list_page
 
 _MOST_REJECTIONS = 1000
@@ -198,7 +198,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
     def list_rejections(
         after: Seq = 0,
         bad_after: Seq = 0,
-        limit: Annotated[int, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
+        limit: Annotated[int, AsWritten, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
         """Entries that were refused when their turn came, and messages of sources that are no events."""
         found = list_page(runtime.log, after, limit)
@@ -223,7 +223,8 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         responses={200: {"model": AppendAnswer}, 409: {"description": "The new entry was refused too"}},
     )
     def retry_rejection(
-        seq: int, any_time: Annotated[bool, Query(description="however late the events' times are")] = False
+        seq: Annotated[int, AsWritten],
+        any_time: Annotated[bool, Query(description="however late the events' times are")] = False,
     ) -> Response:
         """Append the events of a refused entry again, as a new entry; asked again, it appends nothing, and
         answers with 409 if the new entry was refused as well.

@@ -23,6 +23,7 @@ from livegnn.server.bodies import (
     read_file,
     to_json,
 )
+from livegnn.server.query import AsWritten, NumberAsWritten
 from livegnn.wording import quoted
 
 _FROM_FILE = "name its file in the deployment"
@@ -148,9 +149,13 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         first: Annotated[
             str | None, Query(description="the model to compare with; the one that answers if left out")
         ] = None,
-        sample: Annotated[int, Query(ge=1, le=1 << 24, description="nodes, drawn at random")] = 65_536,
-        tolerance: Annotated[float, Query(ge=0, description="of what counts as different")] = 1e-4,
-        seed: Annotated[int, Query(ge=0, description="of the draw")] = 0,
+        sample: Annotated[
+            int, AsWritten, Query(ge=1, le=1 << 24, description="nodes, drawn at random")
+        ] = 65_536,
+        tolerance: Annotated[
+            float, NumberAsWritten, Query(ge=0, description="of what counts as different")
+        ] = 1e-4,
+        seed: Annotated[int, AsWritten, Query(ge=0, description="of the draw")] = 0,
     ) -> Response:
         """How the predictions of a model differ from those of another."""
         found = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)

@@ -41,29 +41,33 @@ def _as_written(form: "re.Pattern[str]", what: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+AsWritten = _as_written(INTEGER, "an integer")
+"""For each whole number in an address."""
+NumberAsWritten = _as_written(_NUMBER, "a number")
+
 Timeout: TypeAlias = Annotated[
     float,
-    _as_written(_NUMBER, "a number"),
+    NumberAsWritten,
     Query(gt=0, le=300, description="seconds to wait at most"),
 ]
 MinSeq: TypeAlias = Annotated[
     int,
-    _as_written(INTEGER, "an integer"),
+    AsWritten,
     Query(ge=0, le=LARGEST_SEQ, description="answer when this event is visible: read your own writes"),
 ]
 Since: TypeAlias = Annotated[
     int,
-    _as_written(INTEGER, "an integer"),
+    AsWritten,
     Query(ge=0, le=LARGEST_SEQ, description="the event after which the movement begins"),
 ]
 LastEvent: TypeAlias = Annotated[
     int | None,
-    _as_written(INTEGER, "an integer"),
+    AsWritten,
     Header(ge=0, le=LARGEST_SEQ, description="the id of the last change that you were told of"),
 ]
 Seq: TypeAlias = Annotated[
     int,
-    _as_written(INTEGER, "an integer"),
+    AsWritten,
     Query(ge=0, le=LARGEST_SEQ, description="the event after which the list begins"),
 ]
 
