@@ -2,7 +2,7 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -25,6 +25,12 @@ from livegnn.server.bodies import (
 )
 from livegnn.server.query import AsWritten, NumberAsWritten
 from livegnn.wording import quoted
+
+_Sample: TypeAlias = Annotated[int, AsWritten, Query(ge=1, le=1 << 24, description="nodes, drawn at random")]
+_Tolerance: TypeAlias = Annotated[
+    float, NumberAsWritten, Query(ge=0, description="of what counts as different")
+]
+_Seed: TypeAlias = Annotated[int, AsWritten, Query(ge=0, description="of the draw")]
 
 _FROM_FILE = "name its file in the deployment"
 
@@ -149,13 +155,9 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         first: Annotated[
             str | None, Query(description="the model to compare with; the one that answers if left out")
         ] = None,
-        sample: Annotated[
-            int, AsWritten, Query(ge=1, le=1 << 24, description="nodes, drawn at random")
-        ] = 65_536,
-        tolerance: Annotated[
-            float, NumberAsWritten, Query(ge=0, description="of what counts as different")
-        ] = 1e-4,
-        seed: Annotated[int, AsWritten, Query(ge=0, description="of the draw")] = 0,
+        sample: _Sample = 65_536,
+        tolerance: _Tolerance = 1e-4,
+        seed: _Seed = 0,
     ) -> Response:
         """How the predictions of a model differ from those of another."""
         found = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)
