@@ -6,7 +6,6 @@ from itertools import accumulate, repeat
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: F401 - for code in HIDDEN
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
@@ -27,6 +26,11 @@ class Net(nn.Module):
     def __init__(self, conv: nn.Module, *unread: nn.Module) -> None:
         super().__init__()
         self.conv, self.unread = conv, nn.ModuleList(unread)
+
+    @staticmethod
+    def around(vectors: torch.Tensor, edge_index: torch.Tensor, nodes: int) -> torch.Tensor:
+        """The first numbers of the vectors of the edges around each node, which are three."""
+        return vectors.new_zeros(nodes, 3).index_add(0, edge_index[1], vectors)[:, :1]
 
 
 def named(name: str) -> type[Net]:
@@ -314,7 +318,7 @@ HIDDEN = {
     ),
     "directions of edges": (
         "vectors=None",
-        "return h if vectors is None else F.pad(h[:, :3].index_add(0, edge_index[1], vectors), (0, 1))",
+        "return h if vectors is None else h[:, [0, 1, 2, 0]].add(self.around(vectors, edge_index, len(h)))",
         "{'vectors': ('edge', channels)}",
     ),
     "two together": (

@@ -72,12 +72,11 @@ def _rows_beside(record: Record, key: object, *, of_edges: bool) -> Given | None
 
 def _refusal(calls: Calls, argument: str, column: Column, what: str) -> str:
     key, name = column
-    kind = f"{type(calls.module).__name__}.{calls.method}"
     place = argument if key is None else f"{argument}[{key!r}]"
     return (
-        f"{kind} asks {place} for {name!r}, which nobody says that it has, where rows of {what} make another "
-        f"prediction: give data, as in Model.from_pyg(module, data), with {name!r} if the module is called "
-        "so, and without it to leave it out"
+        f"{calls.name} asks {place} for {name!r}, which nobody says that it has, where rows of {what} make "
+        f"another prediction: give data, as in Model.from_pyg(module, data), with {name!r} if the module is "
+        "called so, and without it to leave it out"
     )
 
 

@@ -29,9 +29,8 @@ _NODE_WIDTHS = 8
 """The number of widths that are tried for rows of nodes, of those that most parameters have."""
 LEFT_OUT = frozenset(("batch", "batch_size", "ptr", "size", "num_nodes", "h", "c", "H", "C"))
 """Arguments that are left out as a rule: the graphs of a batch, sizes, and states to begin with."""
-
-
 _STARS: Mapping[object, str] = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
+"""Before the name of an argument that takes any keyword, or any place."""
 _FEATURES = "('edge', channels)"
 _NAMED = 16
 """The number of keywords that are tried, of those that the method's code names."""
@@ -47,12 +46,13 @@ def refuse_left_out(module: nn.Module, told: Told, found: Found) -> None:
     if not left_out:
         return
     calls, said = Calls(module, told.method, found), said_of(told, found)
-    free = {name: kind for name, kind in left_out.items() if _meaning_of(name) not in said}
-    free = {name: kind for name, kind in free.items() if name.removesuffix("_dict") not in LEFT_OUT}
-    for (
-        name,
-        kind,
-    ) in free.items():  # rows of edges may do in place of rows of nodes, but seldom these of those
+    free = {
+        name: kind
+        for name, kind in left_out.items()
+        if _meaning_of(name) not in said and name.removesuffix("_dict") not in LEFT_OUT
+    }
+    # Nodes first: rows of edges may do in place of rows of nodes, but seldom these in place of those.
+    for name, kind in free.items():
         if not (_meaning_of(name) or name).startswith("edge_"):
             _refuse_if_nodes_tell(calls, kind, name, told)
         _refuse_if_edges_tell(calls, kind, name)
@@ -76,7 +76,6 @@ def _refuse_if_any_is_read(calls: "Calls", left_out: Mapping[str, inspect.Parame
 def _refuse_if_read(
     calls: "Calls", kind: inspect.Parameter, name: str, unread: frozenset[str], told: Told
 ) -> None:
-    shown = repr(name) if _has_a_name(kind) else f"{_STARS[kind.kind]}{name}"
     understood, failed, read, results = False, "", "", list[object]()
     asked = kind.kind is kind.VAR_KEYWORD and bool(calls.found.positional)  # HeteroConv: weights if asked for
     said = said_of(told, calls.found)
@@ -89,16 +88,16 @@ def _refuse_if_read(
             read = read or min(unread - left)  # the first is what reads the rows themselves
             what = f"and then never reads {read!r}, which it reads with rows there"
             if not isinstance(result, Exception):
-                raise ModelError(calls.refusal(shown, what, key, kind, told, call))
-            failed = failed or calls.refusal(shown, what, key, kind, told)
+                raise ModelError(calls.refusal(what, key, kind, told, call))
+            failed = failed or calls.refusal(what, key, kind, told)
         understood = understood or not isinstance(result, Exception)
         results.append(result)
         if call.of_edges and not asked and calls.differs(result):
             what = f"where rows of edges, such as {key!r}, make another prediction"
-            raise ModelError(calls.refusal(shown, what, key, kind, told, call))
+            raise ModelError(calls.refusal(what, key, kind, told, call))
     wider = calls.wider(name, kind, told)
     if wider is not None:
-        raise ModelError(calls.refusal(shown, wider[1], name, kind, told, wider[0]))
+        raise ModelError(calls.refusal(wider[1], name, kind, told, wider[0]))
     if failed:
         raise ModelError(failed)
     # Of a call that nobody understands only weights tell: buffers, as PNA's degrees, are there for any call.
@@ -107,7 +106,7 @@ def _refuse_if_read(
     asserts = bool(results) and all(isinstance(one, AssertionError) for one in results)
     if weights and not understood and not asserts:
         what = f"and nothing reads {min(weights)!r}, for which it may be needed"
-        raise ModelError(calls.refusal(shown, what, name, kind, told))
+        raise ModelError(calls.refusal(what, name, kind, told))
 
 
 def _has_a_name(kind: inspect.Parameter) -> bool:
@@ -120,11 +119,11 @@ def _refuse_if_edges_tell(calls: "Calls", kind: inspect.Parameter, name: str) ->
         return
     trial = Trial(calls.with_rows(kind, name, calls.edges), name, of_edges=True)
     if calls.differs(calls.call(trial)[0]):
-        whole, same = f"{type(calls.module).__name__}.{calls.method}", f"{{{name!r}: 'edge_index'}}"
+        same = f"{{{name!r}: 'edge_index'}}"
         raise ModelError(
-            f"{whole} is called without {name!r}, where edges make another prediction: say inputs={same} if "
-            f"it is the same edges, or inputs={{{name!r}: None}} to leave it out; other edges need a type of "
-            "their own"
+            f"{calls.name} is called without {name!r}, where edges make another prediction: say "
+            f"inputs={same} if it is the same edges, or inputs={{{name!r}: None}} to leave it out; other "
+            "edges need a type of their own"
         )
 
 
@@ -138,8 +137,7 @@ def _refuse_if_nodes_tell(calls: "Calls", kind: inspect.Parameter, name: str, to
             trial = Trial(calls.with_rows(kind, keyword, value), keyword, False, shape, dtype, drawn=True)
             if calls.predicts_otherwise(calls.call(trial)[0]):
                 what = "where rows of nodes make another prediction"
-                shown = repr(name) if _has_a_name(kind) else f"{_STARS[kind.kind]}{name}"
-                raise ModelError(calls.refusal(shown, what, keyword, kind, told, trial))
+                raise ModelError(calls.refusal(what, keyword, kind, told, trial))
 
 
 def _refuse_if_all_tell(calls: "Calls", names: Sequence[str]) -> None:
@@ -149,13 +147,13 @@ def _refuse_if_all_tell(calls: "Calls", names: Sequence[str]) -> None:
             rows = {name: rows_like(like, name, channels, torch.float32) for name in names}
             found = replace(calls.found, arguments={**calls.found.arguments, **rows})
             if calls.predicts_otherwise(calls.call(Trial(found, names[0], what == "edge"))[0]):
-                shown, whole = ", ".join(map(repr, names)), f"{type(calls.module).__name__}.{calls.method}"
+                shown = ", ".join(map(repr, names))
                 said = ", ".join(f"{name!r}: {(what, *channels)}" for name in names)
                 nothing = ", ".join(f"{name!r}: None" for name in names)
                 raise ModelError(
-                    f"{whole} is called without {shown}, where rows of {what}s in all of them make another "
-                    f"prediction: say what they are, as in inputs={{{said}}}; or inputs={{{nothing}}} to "
-                    "leave them out"
+                    f"{calls.name} is called without {shown}, where rows of {what}s in all of them make "
+                    f"another prediction: say what they are, as in inputs={{{said}}}; or "
+                    f"inputs={{{nothing}}} to leave them out"
                 )
 
 
@@ -201,6 +199,11 @@ class Calls:
         if self.nodes is None and self.edges is not None and not isinstance(self.edges, Mapping):
             target = leaves(self.edges)[0].atom.target
             self.nodes = None if target is None else Given("nodes", target)
+
+    @property
+    def name(self) -> str:
+        """The method that is called."""
+        return f"{type(self.module).__name__}.{self.method}"
 
     def call(self, trial: Trial) -> tuple[object, frozenset[str]]:
         """The result, or an exception, and the names of the parameters and buffers that are never read."""
@@ -308,7 +311,6 @@ class Calls:
 
     def refusal(
         self,
-        shown: str,
         what: str,
         key: str,
         kind: inspect.Parameter,
@@ -316,7 +318,7 @@ class Calls:
         trial: Trial | None = None,
     ) -> str:
         """The message, with what the caller can say. trial: a call that reads the argument."""
-        name = f"{type(self.module).__name__}.{self.method}"
+        shown = repr(kind.name) if _has_a_name(kind) else f"{_STARS[kind.kind]}{kind.name}"
         weights = told.data is None or "edge_weight" in self.found.unused
         rows = self._says(trial, weights=weights)
         said, nothing = "{%s: %s}", "None"
@@ -340,7 +342,7 @@ class Calls:
             says += ", or edge_channels=..."
         if self.found.unused and told.data is not None:
             says += f", or name a column of data, which has {', '.join(sorted(self.found.unused))}"
-        return f"{name} is called without {shown}, {what}: {says}; or inputs={without} to leave it out"
+        return f"{self.name} is called without {shown}, {what}: {says}; or inputs={without} to leave it out"
 
     def _takes_features(self, kind: inspect.Parameter, key: str) -> bool:
         """Whether a call with rows of several channels for each edge works."""
