@@ -24,6 +24,7 @@ FINDS = ROOT / "build" / "explore" / "finds.jsonl"
 FINDS_VARIABLE = "LIVEGNN_FINDS"
 DRAWS = re.compile(
     r"@given|\brng\b|RuleBasedStateMachine|run_state_machine|LIVEGNN_TEST_SEED|from gate import"
+    r"|mark\.explored"
 )
 AT_ONCE = 8
 """Files in one run of pytest: importing torch takes seconds, and a run that is cut short is lost."""
@@ -89,9 +90,9 @@ def explore_python(paths: list[Path], seed: int, processes: int, seconds: float)
 
 def explore_cpp(seed: int) -> str:
     """Runs the C++ tests on the cases of a seed, where they are built."""
-    program = ROOT / "build" / "cpp-sanitized" / "livegnn_tests"
+    program = ROOT / "build" / "cpp-explored" / "livegnn_tests"
     if not program.exists():
-        return "C++ tests: not built (make test-cpp-sanitized)"
+        return "C++ tests: not built (make compile-cpp-explored)"
     ran = subprocess.run(
         [program],
         env=os.environ | {"LIVEGNN_SEED": str(seed), "LIVEGNN_EXPLORE": "1"},

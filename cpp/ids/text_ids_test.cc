@@ -69,7 +69,7 @@ TEST(text_ids_are_given_back_when_nobody_holds_them) {
   std::map<std::string, int> nodes;  // how many have a text
   std::map<int64_t, std::string> ever;
   std::vector<Held> held;
-  for (int step = 0; step < 20000; ++step) {
+  for (size_t step = 0; step < testing::draws(8'000, 20'000); ++step) {
     const std::string text = some_text(&random);
     switch (random.below(8)) {
       case 0:
@@ -123,7 +123,7 @@ TEST(text_ids_take_what_lives) {
   for (size_t i = 0; i < kept.size(); ++i) kept[i] = ids->intern("node " + std::to_string(i));
   ids->retain(kept);
   const size_t before = ids->bytes();
-  for (int round = 0; round < 20; ++round) {
+  for (size_t round = 0; round < testing::draws(6, 20); ++round) {
     const TextPin staging(ids);
     for (int i = 0; i < 100'000; ++i) ids->intern("a name that is longer than most, " + std::to_string(i));
     CHECK(ids->bytes() > 5'000'000);

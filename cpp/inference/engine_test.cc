@@ -88,7 +88,7 @@ TEST(engine_gives_the_same_bits_on_any_number_of_threads) {
     three.initialize();
     CHECK(Kept(&one) == Kept(&three));
     Preparation by_one, by_three;
-    for (int batch = 0; batch < 6; ++batch) {
+    for (size_t batch = 0; batch < testing::draws(2, 6); ++batch) {
       // Large enough that waking the others is worth it.
       const Delta delta = stream.next(batch % 2 == 0 ? 400 : 20);
       one.prepare(delta, &by_one);
@@ -114,7 +114,7 @@ TEST(engine_is_as_it_was_after_any_allocation_that_fails) {
       for (Engine* each : {&engine, &untroubled}) each->initialize();
       Preparation prepared, expected;
       size_t failures = 0;
-      for (int batch = 0; batch < 6; ++batch) {
+      for (size_t batch = 0; batch < testing::draws(3, 6); ++batch) {
         const Delta delta = stream.next(batch % 3 == 2 ? 150 : 10);
         const Kept before(&engine);
         failures += fail_each_allocation(

@@ -22,7 +22,7 @@ TEST(residents_alone_keep_what_all_would) {
       Engine sparse(graph, keeping_aggregates(setting.make()), threads, "", kDegree);
       for (Engine* engine : {&plain, &sparse}) engine->initialize();
       Preparation prepared[2];
-      for (int batch = 0; batch < 30; ++batch) {
+      for (size_t batch = 0; batch < testing::draws(10, 30); ++batch) {
         const std::vector<uint32_t> before = sparse.state().residents_of(0);
         const Delta delta = stream.next(batch % 10 == 9 ? 150 : 8);
         plain.prepare(delta, &prepared[0]);

@@ -45,7 +45,7 @@ TEST(stored_rows_are_the_same_whatever_is_kept) {
       for (Engine* engine : {&plain, &saver, &mapped}) engine->initialize();
       CHECK(mapped.state().mapped_bytes() > 0);
       Preparation prepared[3];
-      for (int batch = 0; batch < 20; ++batch) {
+      for (size_t batch = 0; batch < testing::draws(10, 20); ++batch) {
         const Delta delta = stream.next(batch % 10 == 9 ? 150 : 8);
         plain.prepare(delta, &prepared[0]);
         saver.prepare(delta, &prepared[1]);

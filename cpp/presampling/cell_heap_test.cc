@@ -17,7 +17,7 @@ using testing::Random;
 // Whatever the history, a cell is that of the list.
 TEST(a_cell_is_a_function_of_the_list) {
   Random random;
-  for (int round = 0; round < 200; ++round) {
+  for (size_t round = 0; round < testing::draws(80, 200); ++round) {
     const CellOptions options = testing::random_cell_options(&random);
     CellHeap cells(options);
     CellDraw draw(&cells.format());

@@ -160,7 +160,7 @@ void enumerate(const std::vector<double>& weights, size_t count, std::vector<uin
 // end all nodes have the same neighbours, and these are drawn as if nothing else had ever been.
 void check_distribution(SampleBy by, const std::vector<double>& weights) {
   constexpr size_t kNodes = 40'000;
-  const size_t updates = testing::draws(2'000'000, 10'000'000);
+  const size_t updates = testing::draws(500'000, 10'000'000);
   const auto ids = static_cast<uint64_t>(weights.size()) + 3;
   CellTable table({by, 2, false, false, 11, 0});
   std::vector<uint32_t> present(kNodes);          // a bit for each neighbour

@@ -27,10 +27,11 @@ TEST(a_feature_table_is_a_map_of_rows) {
   for (size_t width : {0, 1, 3, 10, 128, 40'000}) {
     FeatureTable table(width);
     Model model;
+    const size_t third = testing::draws(width > 1000 ? 200 : 500, 1'000);
     const uint64_t nodes = width > 1000 ? 60 : 1 + random.below(600);
-    for (int step = 0; step < 3'000; ++step) {
+    for (size_t step = 0; step < 3 * third; ++step) {
       const uint64_t node = ~random.below(nodes);
-      if (random.chance(step < 2'000 ? 0.7 : 0.3)) {
+      if (random.chance(step < 2 * third ? 0.7 : 0.3)) {
         const std::vector<float> row = random.chance(0.2) && model.count(node) > 0 ? model[node] : random.floats(width);
         const bool differs = model.count(node) == 0 || model[node] != row;
         CHECK_EQ(table.set(node, row.data()), differs);

@@ -20,7 +20,7 @@ QueryPlan plan_of(bool weighted, bool timed) {
 // What was published last is what is found; workers that publish do not mix.
 TEST(a_cache_is_a_map_of_what_was_published) {
   Random random;
-  for (int round = 0; round < 16; ++round) {
+  for (size_t round = 0; round < testing::draws(4, 16); ++round) {
     const bool weighted = round % 2 == 0, timed = round % 4 < 2;
     const QueryPlan plan = plan_of(weighted, timed);
     CellOptions options = plan.cell_options(0, 1);

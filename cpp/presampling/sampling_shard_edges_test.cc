@@ -39,7 +39,7 @@ void check_same(const SamplingShard& a, const SamplingShard& b) {
 // Rows move while edges of the same call are under way, and what one of them touches others have fetched.
 TEST(edges_in_one_call_do_what_they_do_one_by_one) {
   Random random;
-  for (int round = 0; round < 30; ++round) {
+  for (size_t round = 0; round < testing::draws(12, 30); ++round) {
     ShardOptions options = testing::random_shard_options(&random, random.chance(0.5));
     options.sampling_workers = 1;
     const auto uniform = [&](uint32_t type, int32_t parent) {

@@ -87,7 +87,7 @@ TEST_OF_LISTS(draws_from_hubs_have_their_law_where_rejection_would_take_long) {
           const bool by_time = until < kForEver;
           const Classes classes = list.classes(by == SampleBy::kWeight, until, by_time);
           if (strategy.replace && by == SampleBy::kUniform && until > 5) continue;  // no other way than above
-          const size_t repeats = testing::draws(300, 1'500);
+          const size_t repeats = testing::draws(150, 1'500);
           const std::vector<uint32_t> nodes(repeats, 0);
           const auto out = draw(list.trees, strategy, nodes, std::vector<double>(until < kForEver ? 1 : 0, until), 77);
           if (classes.of.size() < 8 && !replace) continue;

@@ -63,7 +63,7 @@ TEST_OF_LISTS(draws_have_their_law_on_lists_of_every_height) {
           const Classes classes(list.oracle, by_weight, until);
           const NeighborStrategy strategy{by_weight ? SampleBy::kWeight : SampleBy::kUniform, replace, 4};
           // The first that is drawn has the distribution of a single draw, with replacement each of them.
-          const size_t repeats = testing::draws(1'000, 4'000) * (shape.neighbors > 10'000 ? 1 : 5);
+          const size_t repeats = testing::draws(400, 4'000) * (shape.neighbors > 10'000 ? 1 : 5);
           const std::vector<uint32_t> nodes(repeats, 0);
           const std::vector<double> bounds(until == kForEver ? 0 : 1, until);
           const auto out = draw(list.trees, strategy, nodes, bounds, 23);

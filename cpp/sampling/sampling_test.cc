@@ -234,7 +234,7 @@ TEST(a_sample_is_from_before_a_batch_or_after_it) {
     }
   };
   std::thread one(read, 0), two(read, 1);
-  for (int generation = 2; generation < 30; ++generation) turn(generation);
+  for (int generation = 2; generation < static_cast<int>(testing::draws(12, 30)); ++generation) turn(generation);
   done = true;
   one.join();
   two.join();

@@ -10,7 +10,7 @@ using namespace testing;
 
 TEST(samtree_memory_follows_the_edges) {
   Random random;
-  const auto nodes = static_cast<uint32_t>(testing::draws(1000, 3000));
+  const auto nodes = static_cast<uint32_t>(testing::draws(500, 3000));
   Samtrees<uint32_t> trees({true, false, false}, {});
   trees.resize(nodes);
   std::vector<NeighborModel<uint32_t>> models(nodes);

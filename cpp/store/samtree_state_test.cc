@@ -50,7 +50,7 @@ TEST(samtree_comes_back_from_any_height) {
     Samtrees<uint32_t> trees(columns, options), restored(columns, options);
     trees.resize(2);
     restored.resize(2);
-    const size_t size = capacity == 4 ? 60'000 : 20'000;
+    const size_t size = testing::draws(1, 2) * (capacity == 4 ? 30'000 : 10'000);
     const bool in_order = random.chance(0.5);
     for (uint32_t i = 0; i < size; ++i) {
       trees.upsert(0, in_order ? i : random.index(1 << 30), random_value(&random));

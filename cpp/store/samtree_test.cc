@@ -168,7 +168,7 @@ TEST(samtree_sums_stay_right_after_a_million_updates) {
   trees.resize(1);
   std::vector<float> weights(300);
   for (uint32_t i = 0; i < 300; ++i) trees.upsert(0, i, {weights[i] = 1, 0});
-  for (int i = 0; i < 1'000'000; ++i) {
+  for (size_t i = 0; i < testing::draws(300'000, 1'000'000); ++i) {
     const uint32_t id = random.index(300);
     // Ten orders of magnitude apart, which a table that adds up differences would not survive.
     const float weight = random.chance(0.01) ? 1e7f : random.between(0, 1e-3f);

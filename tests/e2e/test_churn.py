@@ -94,6 +94,7 @@ def test_what_is_dropped_goes_at_once() -> None:
         gc.enable()
 
 
+@pytest.mark.explored
 def test_events_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
     print(run("benchmarks/churn.py", "--events", "800000", "--json", str(tmp_path / "rows.json")))
     rows = {

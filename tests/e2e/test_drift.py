@@ -13,7 +13,7 @@ from mirror import judge_layers
 from modules import EDGE_FEATURES, EDGE_WIDTH, Design, make
 
 TOLOKERS = Path(__file__).parents[1] / "data" / "tolokers.npz"
-EVENTS, BATCH = draws(15_000, 200_000), 500
+EVENTS, BATCH = draws(6_000, 200_000), 500
 
 
 def load(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -31,6 +31,7 @@ def check(kind: str, engine: Engine) -> None:
     print(f"  scrub: {engine.scrub(512):.2e} of a row")
 
 
+@pytest.mark.explored
 @pytest.mark.parametrize("kind", ["sage mean", "gcn"])
 def test_many_thousand_events_on_tolokers(kind, rng, capsys):
     x, edges = load(rng)
@@ -64,7 +65,7 @@ def test_many_thousand_events_on_tolokers(kind, rng, capsys):
 
 def test_attention_over_spikes_of_nodes_and_edges(rng, capsys):
     """Half of the nodes keep their features, so that nothing but rounding has their sums computed anew."""
-    count, step = draws(8_000, 20_000), 50
+    count, step = draws(4_000, 20_000), 50
     x, edges = load(rng)
     edges = edges[: len(edges) // 4]
     held, there = edges[: count // 4], edges[count // 4 :]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 from torch_geometric import nn as pyg
@@ -151,6 +152,7 @@ class Network:
         return batches
 
 
+@pytest.mark.explored
 def test_models_of_several_types_stay_exact_on_a_stream(rng):
     network = Network(rng)
     graph = network.make_graph()

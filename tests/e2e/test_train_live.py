@@ -20,6 +20,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict[str, Any]]:
     return lambda name: runpy.run_path(str(EXAMPLES / name))
 
 
+@pytest.mark.explored
 def test_the_score_rises_as_the_edges_of_tolokers_arrive(run: Callable[[str], dict[str, Any]]) -> None:
     example = run("train_on_stream.py")
     workers = example["load"](example["DATA"])
@@ -57,6 +58,7 @@ def archive(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.explored
 def test_likes_are_foreseen_better_as_a_network_grows(
     run: Callable[[str], dict[str, Any]], archive: Path
 ) -> None:

@@ -152,6 +152,7 @@ def change_numbers(path: Path, sampling: int, serving: int, *options: str) -> st
     return result.output
 
 
+@pytest.mark.explored
 def test_workers_answer_as_the_server_does_while_their_numbers_change(tmp_path: Path) -> None:
     path = write_deployment(tmp_path)
     rng = np.random.default_rng(4)

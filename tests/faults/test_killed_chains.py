@@ -80,7 +80,7 @@ def test_what_is_left_is_whole_and_the_next_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: int
 ) -> None:
     share_small_ones(monkeypatch)
-    for at in range(keep % 2, 1000, draws(2, 1)):  # the one begins at what the other leaves out
+    for at in range(keep % 2, 1000, draws(5, 1)):  # the one begins at what the other leaves out
         folder = tmp_path / str(at)
         folder.mkdir()
         policy = CheckpointPolicy(folder / "checkpoints", 1, keep=keep, full_every=2)

@@ -15,6 +15,7 @@ import pytest
 
 import loopback
 from faulty_world import FIRST_SEED, History, check_bits, replay, seed_shown
+from gate import share
 from livegnn import Events
 from livegnn.deployment import Deployment
 from livegnn.log.sqlite import SqliteLog
@@ -78,7 +79,7 @@ def contend(moment: str, start: Callable[[], Contender], draw: random.Random) ->
     return [first, *seconds] if moment == "runs" else seconds
 
 
-@pytest.mark.parametrize("moment", ["starts", "runs", "stops", "is killed"])
+@pytest.mark.parametrize("moment", share(["starts", "runs", "stops", "is killed"], 1))
 def test_there_is_one_owner_when_the_first(tmp_path: Path, moment: str) -> None:
     with seed_shown(FIRST_SEED):
         draw, history = random.Random(FIRST_SEED), History()

@@ -207,7 +207,7 @@ def test_killed_workers_are_replaced(tmp_path: Path) -> None:
     runtime = Runtime(log, view.graph, view)
     runtime.start()
     try:
-        run(runtime, view, {"path": str(log.path)}, tmp_path / "workers", draws(4, 6))
+        run(runtime, view, {"path": str(log.path)}, tmp_path / "workers", draws(2, 6))
     finally:
         runtime.stop()
         log.close()

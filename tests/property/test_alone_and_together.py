@@ -77,7 +77,7 @@ def questions() -> Iterator[np.ndarray]:
         yield np.array([pair % NODES, (pair * 2 + 1 + pair // NODES) % NODES])
 
 
-@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 0, 3))
+@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 1, 5))
 def test_an_answer_does_not_depend_on_who_else_is_asked_for(
     kind: str, rng: np.random.Generator, tmp_path: Path
 ) -> None:

@@ -304,7 +304,7 @@ def _one_by_one(chunk) -> list[Events]:
     return parts
 
 
-@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 0))
+@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 0, 3))
 def test_any_sequence_of_events(kind):
     run_state_machine_as_test(
         lambda: LiveGraph(kind),

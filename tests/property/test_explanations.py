@@ -30,7 +30,7 @@ from modules import (
     make,
 )
 
-EXAMPLES = draws(6, 20)
+EXAMPLES = draws(3, 20)
 
 picks = st.integers(0, 9)  # the n-th node there is, modulo their number
 rows = st.integers(0, 5)
@@ -206,7 +206,7 @@ def keys_of(picked: list[tuple], mirror: Mirror) -> list[int] | None:
     return [(a + b) % 3 for a, b, _, _ in picked] if named else None
 
 
-@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 1))
+@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 1, 3))
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
 @given(
     design=st.integers(0, 1),

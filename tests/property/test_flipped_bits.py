@@ -15,7 +15,7 @@ from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, Array, State
 from modules import EDGE_FEATURES, EDGE_WIDTH, WIDTH, Design, make
 
 NODES = 14
-FLIPS = draws(3, 40)
+FLIPS = draws(1, 40)
 """How many bits of each array are flipped, one at a time."""
 
 CASES: dict[str, tuple[Design, dict[str, Any]]] = {

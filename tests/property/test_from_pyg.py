@@ -183,7 +183,7 @@ def test_gin_conv(depth, activation, eps, train_eps, network):
 
 
 @cases(
-    count=draws(3, 12),
+    count=draws(2, 12),
     kind=[pyg.GCN, pyg.GraphSAGE, pyg.GIN],
     depth=[1, 2, 3, 4],
     out_channels=[None, 3],

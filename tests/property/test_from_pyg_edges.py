@@ -117,7 +117,7 @@ FILLS = ["mean", "add", "sum", "min", "max", 0.0, 1.5, None, torch.arange(EDGE_C
 
 
 @cases(
-    count=draws(3, 12),
+    count=draws(2, 12),
     heads=[1, 2, 3],
     concat=[False, True],
     slope=[0.2, 0.0, 0.7],
@@ -149,7 +149,7 @@ def test_gat_conv(heads, concat, slope, add_self_loops, features, fill_value, bi
 
 
 @cases(
-    count=draws(3, 12),
+    count=draws(2, 12),
     heads=[1, 2, 3],
     concat=[False, True],
     slope=[0.2, 0.0, 0.7],
@@ -183,7 +183,7 @@ def test_gatv2_conv(
 
 
 @cases(
-    count=draws(3, 12),
+    count=draws(2, 12),
     heads=[1, 2, 3],
     concat=[False, True],
     beta=[False, True],
@@ -230,7 +230,7 @@ def test_agnn_conv(requires_grad, add_self_loops, seed):
 
 
 @cases(
-    count=draws(3, 12),
+    count=draws(2, 12),
     act=[nn.Sigmoid(), nn.Tanh(), torch.sigmoid, F.relu, nn.Sequential(nn.ELU(), nn.ReLU())],
     features=[False, True],
     root_weight=[False, True],
@@ -252,7 +252,7 @@ def test_res_gated_graph_conv(act, features, root_weight, bias, aggr, pair):
 
 
 @cases(
-    count=draws(3, 12),
+    count=draws(2, 12),
     kernels=[1, 2, 3],
     separate=[False, True],
     aggr=["mean", "add", "sum", "max", "min"],
@@ -278,7 +278,7 @@ def test_gmm_conv(kernels, separate, aggr, root_weight, bias, pair):
 
 
 @cases(
-    count=draws(3, 12),
+    count=draws(2, 12),
     eps=[0.0, 0.3, -1.0],
     train_eps=[False, True],
     edge_dim=[False, True],

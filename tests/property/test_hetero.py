@@ -28,7 +28,7 @@ from livegnn.types import EdgeType
 from mirror import assert_close, assert_exact, frozen
 from modules import fill
 
-SEQUENCES = draws(4, 80)
+SEQUENCES = draws(3, 80)
 """How many random sequences each kind of model goes through."""
 
 WIDTHS = {"user": 3, "item": 2, "shop": 4}

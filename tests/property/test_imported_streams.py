@@ -169,7 +169,7 @@ class LiveModule(RuleBasedStateMachine):
             self.others_agree()
 
 
-@pytest.mark.parametrize("name", share(TAKEN, 0))
+@pytest.mark.parametrize("name", share(TAKEN, 0, 3))
 def test_any_sequence_of_batches(name: str) -> None:
     run_state_machine_as_test(
         lambda: LiveModule(name),

@@ -185,7 +185,7 @@ class World:
         return whole
 
 
-@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 1))
+@pytest.mark.parametrize("kind", share([*CONVOLUTIONS, *EDGE_WISE], 2, 3))
 def test_any_batches_and_questions(kind):
     @settings(max_examples=SEQUENCES, suppress_health_check=list(HealthCheck))
     @given(

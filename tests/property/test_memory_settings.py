@@ -16,7 +16,7 @@ from livegnn import Engine, Graph
 from mirror import assert_close, predictions
 from modules import CONVOLUTIONS
 
-SEQUENCES = draws(5, 40)
+SEQUENCES = draws(3, 40)
 """How many random sequences each convolution goes through with each setting."""
 
 

@@ -254,7 +254,7 @@ def test_predictions_are_those_of_pyg_on_the_multigraph(kind: str, mode: str) ->
         mode
     ]
 
-    @settings(max_examples=draws(6, 20), deadline=None, phases=(Phase.explicit, Phase.generate))
+    @settings(max_examples=draws(3, 20), deadline=None, phases=(Phase.explicit, Phase.generate))
     @given(undirected=st.booleans(), weighted=st.booleans(), batches=BATCHES)
     def check(undirected: bool, weighted: bool, batches: list[list[tuple]]) -> None:
         module, model = make_model(kind)

@@ -28,7 +28,7 @@ def import_layer(layer: pyg.RGATConv, relations, features: bool) -> Model:
 
 
 @cases(
-    count=draws(5, 20),
+    count=draws(3, 20),
     seed=[1, 2, 3],
     num_nodes=[1, 4, 10],
     num_edges=[0, 5, 20],

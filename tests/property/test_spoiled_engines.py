@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gate import share
 from livegnn import EdgeSchema, Engine, Events, FileFormatError, Graph, Model, Schema
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, State
 from mirror import frozen, predictions
@@ -70,7 +71,7 @@ def follow(case: str, state: State) -> tuple[Engine, bool]:
     return engine, engine.verify().ok
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", share(CASES, 0))
 def test_each_array_in_each_way(case: str) -> None:
     """What contradicts the graph or another array is refused, and the error says why. Rows that a model has
     computed are not computed once more; with whichever of them the engine goes on.

@@ -316,7 +316,7 @@ def test_many_leave_no_descriptors_and_no_processes_while_others_read(
     runtime = Runtime(log, graph, engine, degrees, checkpoints=policy)
     runtime.start()
     done, names = threading.Event(), np.array([f"n{number}" for number in range(40)])
-    count = draws(5, 16)
+    count = draws(3, 16)
 
     def read() -> None:
         while not done.is_set():

@@ -214,7 +214,7 @@ def write(events: Events, present: set[int], schema: EdgeSchema, change: tuple) 
     [(r, m) for r in READS for m in MODES if m != "residents" or r not in ("source", "ends")],
 )
 def test_degrees_follow_any_stream(reads: str, mode: str) -> None:
-    @settings(max_examples=draws(8, 25), deadline=None)
+    @settings(max_examples=draws(5, 25), deadline=None)
     @given(
         first=SETTINGS,
         second=SETTINGS,

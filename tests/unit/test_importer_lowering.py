@@ -9,7 +9,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 
 import livegnn as lg
-from gate import draws
+from gate import draws, share
 from imported_mirror import Mirror, held
 from imported_modules import (
     CASES,
@@ -38,7 +38,7 @@ def lowered(name: str) -> Model:
     return assemble(program, output=list(program.outputs)).model
 
 
-@pytest.mark.parametrize("name", in_one_process(NAMES))
+@pytest.mark.parametrize("name", in_one_process(share(NAMES, 0)))
 def test_the_steps_say_what_the_module_says(name: str) -> None:
     if name in GLOBAL[1]:
         with pytest.raises(ModelError, match=GLOBAL[0]):
@@ -59,7 +59,7 @@ def test_the_steps_say_what_the_module_says(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    in_one_process([name for name in NAMES if name not in GLOBAL[1]]),
+    in_one_process([name for name in share(NAMES, 1) if name not in GLOBAL[1]]),
 )
 def test_the_engine_says_what_the_module_says(name: str) -> None:
     """Batches of every kind of event, what-if, a checkpoint and a restart, with all rows kept or few."""

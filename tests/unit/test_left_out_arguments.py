@@ -10,6 +10,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 
+from gate import share
 from livegnn import Engine, Graph, Model, ModelError
 
 X = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
@@ -130,7 +131,7 @@ def ways(refusal: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("case", [case for case in LEFT_OUT if case != "a graph of each node"])
+@pytest.mark.parametrize("case", share([case for case in LEFT_OUT if case != "a graph of each node"], 0))
 def test_each_way_that_a_refusal_names_can_be_taken(case):
     """With some number of channels, and a keyword, where the refusal does not know it."""
     with pytest.raises(ModelError) as refused:
@@ -334,7 +335,7 @@ HIDDEN = {
 }
 
 
-@pytest.mark.parametrize("case", HIDDEN)
+@pytest.mark.parametrize("case", share(HIDDEN, 1))
 def test_whatever_its_form_nothing_is_left_out_in_silence(case):
     arguments, body, said = HIDDEN[case]
     space: dict[str, object] = {}

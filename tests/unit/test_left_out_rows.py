@@ -77,7 +77,7 @@ PLACES = {"features": WIDTH, "hidden": HIDDEN, "result": 4}
 CASES = [(use, kind) for use, (_, kinds) in USES.items() for kind in kinds]
 
 
-@settings(max_examples=draws(6, 300))
+@settings(max_examples=draws(3, 300))
 @given(st.sampled_from(NAMES), st.sampled_from(list(PLACES)), st.sampled_from(CASES))
 def test_rows_that_would_change_the_prediction_are_not_left_out_in_silence(name, place, case):
     """Doing what the refusal says removes it: the rows are read, or it is said that there are none."""

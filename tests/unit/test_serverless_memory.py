@@ -59,6 +59,7 @@ def read_tolokers() -> Graph:
     return Graph.from_edges(np.concatenate([src, dst]), np.concatenate([dst, src]), x=x, parallel="last")
 
 
+@pytest.mark.explored
 @pytest.mark.parametrize("read", [read_cora, read_tolokers])
 def test_requests_on_real_graphs_take_what_was_predicted(read, tmp_path: Path) -> None:
     """On requests that nobody has seen: less than 10 % beside it, in the mean."""

@@ -111,6 +111,7 @@ def test_answers_are_those_of_a_cache_without_a_budget(
             assert spilled.bytes() < whole.bytes()
 
 
+@pytest.mark.explored
 def test_memory_stays_near_the_budget(rng: np.random.Generator, tmp_path: Path) -> None:
     budget = 4 * LEAST
     stream, whole = Stream(rng, 20_000), make_cache()
