@@ -5,10 +5,13 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import apsw
+import numpy as np
 import pytest
 
 from livegnn import Events
 from livegnn.errors import LogError, LogMovedError, may_pass
+from livegnn.log import Batch
 from livegnn.log.consumers import Position, read_positions
 from livegnn.log.held import HeldFiles
 from livegnn.log.mark import Mark
@@ -156,3 +159,43 @@ def test_a_closed_log_or_stream_says_that_it_is_closed(tmp_path: Path) -> None:
     ):
         with pytest.raises(LogError, match="closed"):
             write()
+
+
+@pytest.mark.parametrize("size", [0, 4096, -1])
+def test_a_log_that_is_cut_short_takes_nothing_more(tmp_path: Path, size: int) -> None:
+    path = tmp_path / "events.db"
+    with closing(SqliteLog(path)) as log:
+        log.append(Events().add_nodes(1))
+        checkpoint(path)
+        whole = path.read_bytes()
+        os.truncate(path, size % len(whole))
+        for _ in range(2):
+            for write in (lambda: log.append(Events().add_nodes(2)), log.sync, log.check_place):
+                with pytest.raises(LogError, match=r"cut \d+ bytes off its end .* put back a copy") as raised:
+                    write()
+                assert not may_pass(raised.value)
+            with path.open("r+b") as file:  # in place, as a later write would make it as long again
+                file.write(whole)
+
+
+def test_a_log_may_be_made_smaller_by_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    with closing(SqliteLog(path)) as log:
+        for number in range(200):
+            log.append(Events().set_features(np.arange(100), np.full((100, 8), number)))
+        log.record_batch(Batch(0, log.last_seq()))
+        checkpoint(path)
+        before = path.stat().st_size
+        log.trim(log.last_seq())
+        with closing(apsw.Connection(str(path))) as other:
+            other.execute("VACUUM")
+        checkpoint(path)
+        assert path.stat().st_size < before
+        seq = log.append(Events().add_nodes(2))
+        assert log.last_seq() == seq
+        log.check_place()
+
+
+def checkpoint(path: Path) -> None:
+    with closing(apsw.Connection(str(path))) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,7 +1,8 @@
-"""Files that a process holds open and writes to: whether a start would find them where they were opened.
+"""Files that a process holds open and writes to: whether a start would find them as they were opened.
 
 A file that somebody removes, renames or replaces goes on to take what is written to it, and that is lost with
-the process. So who writes looks first: a call of the system for each file, and no more.
+the process; one that somebody cuts short has lost entries, and later writes hide that. So who writes looks
+first: a call of the system for each file, and no more.
 """
 
 import os
@@ -11,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from livegnn.errors import LogMovedError
+from livegnn.errors import LogError, LogMovedError
 
 _OPEN = Path("/proc/self/fd")  # on Linux: links to the files that this process has open
+_HEADER = 100  # bytes, of an SQLite database: https://sqlite.org/fileformat2.html
 
 
 class _Identity(NamedTuple):
@@ -36,14 +38,20 @@ def is_at(file: int, path: Path) -> bool:
 
 
 class HeldFiles:
-    """Files that are open now, as `what`, such as "the event log /data/events.db". Raises OSError."""
+    """Files that are open now, as `what`, such as "the event log /data/events.db". Raises OSError.
+
+    files: an SQLite database, and those that belong to it.
+    """
 
     def __init__(self, what: str, files: Sequence[Path]) -> None:
         self._what = what
+        self._database = str(files[0])
+        self._size = files[0].stat().st_size
+        self._lost: int | None = None  # how many bytes somebody has cut off
         self._held = {str(path): _identify(path.stat()) for path in files}
 
     def check(self) -> None:
-        """Raises LogMovedError if one is not where it was opened."""
+        """Raises LogMovedError if one is not where it was opened, LogError if the database was cut short."""
         for path, held in self._held.items():
             try:
                 found = os.stat(path)  # noqa: PTH116  # of each append: a Path would cost as much again
@@ -51,6 +59,19 @@ class HeldFiles:
                 raise self._moved() from error
             if (found.st_dev, found.st_ino) != held:
                 raise self._moved()
+            if path == self._database and (found.st_size != self._size or self._lost):
+                self._check_size(found.st_size)
+
+    def _check_size(self, size: int) -> None:
+        if size < self._size and not _is_whole(self._held[self._database], size):
+            self._lost = self._size - size
+        if self._lost is not None:  # for good: a later write makes the file as long as it was
+            raise LogError(
+                f"{self._what} must have what was written to it, but another program cut {self._lost} "
+                f"bytes off its end while process {os.getpid()} had it open: entries are lost, so no more "
+                "are stored; stop that process, put back a copy of the file, and start from a checkpoint"
+            )
+        self._size = size
 
     def release(self) -> None:
         """From now on nothing is held."""
@@ -70,6 +91,19 @@ class HeldFiles:
             "renamed or replaced, or is out of reach: what is written now would be lost, so nothing is; "
             f"{todo}"
         )
+
+
+def _is_whole(held: _Identity, size: int) -> bool:
+    """Whether an open SQLite database of this size has all its pages, as after another program's VACUUM."""
+    number, _ = _find_open(held)
+    if number is None:
+        return False
+    # Not opened once more: to close that would end the locks that SQLite holds for this process.
+    header = os.pread(number, _HEADER, 0)
+    if len(header) < _HEADER:
+        return False
+    page = int.from_bytes(header[16:18], "big")
+    return size >= (65_536 if page == 1 else page) * int.from_bytes(header[28:32], "big")
 
 
 def _found_at(path: Path) -> _Identity | None:
