@@ -10,7 +10,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -309,6 +309,32 @@ def test_health_and_metrics_answer_while_the_log_cannot_be_read(world: World) ->
     assert metrics.status_code == 200
     assert "\nlivegnn_up 0\n" in metrics.text
     assert re.search(r"^livegnn_log_seq (1|NaN)$", metrics.text, re.MULTILINE)
+
+
+def test_a_log_that_was_cut_short_stays_not_ready(world: World) -> None:
+    """No event comes by: it is found by whoever asks."""
+    world.runtime.wait(world.runtime.append(Events().add_nodes(908)), PATIENCE)
+    with closing(apsw.Connection(str(world.log.path))) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    whole = world.log.path.read_bytes()
+    os.truncate(world.log.path, 4096)
+    for _ in range(2):
+        health = world.ask("/healthz")
+        assert health.status_code == 503
+        assert "bytes off its end" in health.json()["reasons"]["log"]
+        answer = world.ask("/v1/events", method="POST", json={"events": [{"event": "add_node", "id": 909}]})
+        assert answer.status_code in (500, 503)
+        assert "bytes off its end" in answer.text
+        with world.log.path.open("r+b") as file:
+            file.write(whole)
+
+
+def test_what_the_server_goes_on_without_is_said(world: World) -> None:
+    world.view.failure = "the store does not answer"
+    answer = world.check(None)
+    assert answer.json()["failures"] == {world.view.name: "the store does not answer"}
+    world.view.failure = None
+    assert "failures" not in world.check(None).json()
 
 
 def nothing_wrong(directory: Path) -> NodeSettings:

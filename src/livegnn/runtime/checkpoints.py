@@ -157,6 +157,7 @@ class Checkpoints:
         self._last: Path | None = None
         self._newest = next((path for path in there if path.name == _name_of(since)), None)
         self._unhashed = 0
+        self.failure: str | None = None  # why the last attempt wrote none; None if it did
         self._child: Child | None = None
         self._waiting: Background | None = None
 
@@ -340,6 +341,7 @@ class Checkpoints:
         foreign = find_foreign(self._log, self._policy.directory, self._own)
         self._own = {path for path in list_checkpoints(self._policy.directory) if path not in foreign}
         oldest = remove_old(self._policy.directory, self._policy.keep, self._passed_over, foreign)
+        self.failure = None
         self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
         if self._policy.trim_log and oldest is not None:
             _trim_behind(oldest, self._log, self._needed_after())
@@ -357,6 +359,7 @@ class Checkpoints:
 
     def _fail(self, writing: _Writing, reason: str) -> None:
         _logger.error("no checkpoint at event %d: %s", writing.seq, reason)
+        self.failure = f"no checkpoint at event {writing.seq}: {reason}"
         self._statistics.failed_checkpoint_seconds.record(self._clock() - writing.began)
         _remove(writing.partial)
 

@@ -238,6 +238,13 @@ class Loop(Intake):
             self.graph.claim = None
 
     @property
+    def failures(self) -> Mapping[str, str]:
+        """What the loop goes on without, and why it failed the last time: "checkpoint", and views by name."""
+        views = {name: view.failure for name, view in dict(self.views).items()}
+        failures = {"checkpoint": self._checkpoints.failure, **views}
+        return {name: reason for name, reason in failures.items() if reason is not None}
+
+    @property
     def held_expiry(self) -> HeldExpiry | None:
         """An expiry of so many edges that it waits for `confirm_expiry`; None if there is none."""
         return self._expiry.held
