@@ -9,6 +9,30 @@
 
 namespace livegnn {
 
+namespace {
+
+// Whether no step on rows reads a value and no output is one.
+bool is_read_by_messages_alone(const Program& program, uint32_t value) {
+  const auto reads = [value](const RowsStep& step) {
+    return std::find(step.sources.begin(), step.sources.end(), value) != step.sources.end();
+  };
+  for (size_t i = 0; i <= program.others.size(); ++i) {
+    const auto [kept, position] = program.output_at(i);
+    if (kept && position == value) return false;
+  }
+  return std::none_of(program.rows.begin(), program.rows.end(), reads) &&
+         std::none_of(program.on_demand.begin(), program.on_demand.end(), reads);
+}
+
+}  // namespace
+
+NodeRows::NodeRows(const State& state, const RowsStep& step, bool output, ThreadPool* pool)
+    : state_(state), step_(step), output_(output), row_cost_(output ? kRowCost : row_cost_of(step)), pool_(*pool) {
+  for (const Sink& sink : step.sinks) {
+    judged_.push_back(output || !is_read_by_messages_alone(state.program, sink.value));
+  }
+}
+
 bool NodeRows::reads(uint32_t value) const {
   return std::find(step_.sources.begin(), step_.sources.end(), value) != step_.sources.end();
 }
@@ -273,7 +297,8 @@ void NodeRows::run_rows_block(size_t first, size_t count, Preparation* prepared)
   }
   const bool finite = run_rows(state_.program, step_, count, sources.data(), buffers);
   for (size_t s = 0; s < step_.sinks.size(); ++s) {
-    compare(s, first, count, !finite && prepared->guarded, sources.data(), buffers, &arena, prepared);
+    const bool guarded = !finite && prepared->guarded && judged_[s] != 0;
+    compare(s, first, count, guarded, sources.data(), buffers, &arena, prepared);
   }
 }
 

@@ -21,8 +21,7 @@ namespace livegnn {
 class NodeRows {
  public:
   // `output`: the step computes the prediction, which is not kept.
-  NodeRows(const State& state, const RowsStep& step, bool output, ThreadPool* pool)
-      : state_(state), step_(step), output_(output), row_cost_(output ? kRowCost : row_cost_of(step)), pool_(*pool) {}
+  NodeRows(const State& state, const RowsStep& step, bool output, ThreadPool* pool);
 
   bool reads(uint32_t value) const;
   double row_cost() const { return row_cost_; }  // nanoseconds, approximately
@@ -56,6 +55,9 @@ class NodeRows {
   const RowsStep& step_;
   const bool output_;
   const double row_cost_;
+  // By sink, whether its rows must be finite. Those that only messages read are judged by what the messages add up to:
+  // no message reads the row of a node without edges, in which a model may divide by the degree.
+  std::vector<uint8_t> judged_;
   ThreadPool& pool_;
 };
 

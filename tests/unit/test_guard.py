@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric import nn as pyg
+from torch_geometric.utils import degree, scatter
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, Schema
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Step
 from livegnn.runtime import Runtime
+from livegnn.types import DEFAULT_EDGE_TYPE
 from mirror import frozen
 
 HUGE = np.full((1, 2), 3e38, np.float32)
@@ -274,3 +277,64 @@ def test_what_is_not_finite_itself_never_reaches_the_log(tmp_path, events, messa
         runtime.what_if(events, ["ann"])
     assert str(error.value) == message
     runtime.log.close()
+
+
+def by_degree(x, source, target, nodes):
+    return x[source] / degree(source, nodes)[source][:, None]
+
+
+def by_root(x, source, target, nodes):
+    out, into = degree(source, nodes), degree(target, nodes)
+    return out.pow(-0.5)[source][:, None] * x[source] * into.pow(-0.5)[target][:, None]
+
+
+def by_logarithm(x, source, target, nodes):
+    return degree(source, nodes).log()[source][:, None] * x[source]
+
+
+def of_length_one(x, source, target, nodes):
+    return (x / x.norm(dim=-1, keepdim=True))[source]
+
+
+class Divided(nn.Module):
+    """What each edge divides, the importer computes once for each node, of which some have no edge."""
+
+    def __init__(self, message: Callable[..., torch.Tensor]) -> None:
+        super().__init__()
+        self.lin, self.message = nn.Linear(2, 2, bias=False), message
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        message = self.message(self.lin(x), source, target, x.size(0))
+        return scatter(message, target, 0, x.size(0), "sum")
+
+
+@pytest.mark.parametrize("settings", [{}, {"mode": "lazy"}, {"keep": "aggregates"}])
+@pytest.mark.parametrize("message", [by_degree, by_root, by_logarithm, of_length_one])
+def test_rows_that_no_edge_reads_may_be_anything(message, settings):
+    """Each batch is refused where PyG's prediction is not finite, and only there."""
+    torch.manual_seed(0)
+    module = Divided(message).eval()
+    graph = Graph.from_edges([0, 1, 2, 0], [2, 2, 3, 1], x=np.arange(1, 13, dtype=np.float32).reshape(6, 2))
+    engine, zeros = Engine(graph, Model.from_pyg(module), **settings), np.zeros((1, 2), np.float32)
+    for events in (
+        Events().add_nodes(6, zeros),
+        Events().remove_edges([2], [3]),
+        Events().add_edges([5], [0]),
+        Events().set_features(3, zeros),
+        Events().add_edges([4, 5], [5, 5]),
+        Events().remove_nodes(0),
+        Events().set_features(2, zeros),
+    ):
+        engine.apply(events)
+        snapshot, ids = graph.snapshot(), graph.ids()
+        given = (
+            torch.from_numpy(snapshot.x["node"]),
+            torch.from_numpy(snapshot.edge_index[DEFAULT_EDGE_TYPE].astype(np.int64)),
+        )
+        with torch.no_grad():
+            np.testing.assert_allclose(engine.predict(ids), module(*given).numpy(), rtol=1e-5, atol=1e-6)
+    assert engine.verify().ok
+    if message is of_length_one and not settings:
+        with pytest.raises(InputError, match="node 5 of type 'node' would be infinite"):
+            engine.apply(Events().set_features(4, zeros))
