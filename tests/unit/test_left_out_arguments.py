@@ -332,6 +332,26 @@ HIDDEN = {
         "return h if more is None else h + self.conv(x, more)",
         "{'more': 'edge_index'}",
     ),
+    "rows in a dict": (
+        "extra=None",
+        "return h if extra is None else h * extra['w'][:, None]",
+        "{'extra': {'w': ('node',)}}",
+    ),
+    "rows in a pair": (
+        "extra=None",
+        "a, b = (1, 0) if extra is None else (one[:, None] for one in extra)\n    return h * a + b",
+        "{'extra': [('node',), ('node',)]}",
+    ),
+    "two places": (
+        "*extra",
+        "return h * extra[0][:, None] + extra[1][:, None] if extra else h",
+        "{'extra': [('node',), ('node',)]}",
+    ),
+    "any number of rows": (
+        "extra=()",
+        "for rows in extra:\n        h = h + rows[:, None]\n    return h",
+        "{'extra': [('node',)]}",
+    ),
 }
 
 

@@ -60,8 +60,12 @@ def optional_rows(module: nn.Module, method: str) -> dict[str, inspect.Parameter
         name: one
         for name, one in parameters.items()
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-        or (one.default is None and (one.annotation is one.empty or "Tensor" in str(one.annotation)))
+        or (_is_nothing(one.default) and (one.annotation is one.empty or "Tensor" in str(one.annotation)))
     }
+
+
+def _is_nothing(default: object) -> bool:
+    return default is None or (isinstance(default, (tuple, list, dict)) and not default)
 
 
 def _ways(module: nn.Module, told: Told) -> Iterator[tuple[Mapping[str, object], str]]:

@@ -224,6 +224,11 @@ def _meaning(name: str, *, needed: bool, taken: Collection[str], required: Colle
     return meaning
 
 
+def _place_of(name: str, key: object, held: Collection[object]) -> str:
+    """The name of rows among several in one argument."""
+    return name if len(held) == 1 else f"{name}[{key!r}]"
+
+
 def _keywords(given: Mapping[str, object], name: str) -> dict[str, object] | None:
     """What the caller gives as ``**name``: by its names, or as a dict of them; None if nobody says."""
     if not given:
@@ -341,7 +346,10 @@ class _Finding:
                 raise ModelError(f"inputs says that {name!r} is {given!r}, which the data does not have")
             return found
         if isinstance(given, list):
-            return [self.rows(one, name) for one in given]
+            return [self.rows(one, _place_of(name, i, given)) for i, one in enumerate(given)]
+        if isinstance(given, dict):  # of other kinds than rows, values are what they are
+            rows = {key: one for key, one in given.items() if isinstance(one, (tuple, list, dict))}
+            return given | {key: self.rows(one, _place_of(name, key, rows)) for key, one in rows.items()}
         if isinstance(given, tuple) and given in self.edges:
             return self.known["edge_index"][given]
         if isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], str):
@@ -375,7 +383,8 @@ class _Finding:
     def rest(self, given: object, name: str, taken: Collection[str]) -> tuple[object, ...]:
         """The arguments for ``*args``: those in `inputs`, or those of ``x, edge_index`` not yet taken."""
         if given is not None:
-            return tuple(self.rows(one, name) for one in (given if isinstance(given, list) else [given]))
+            rows = self.rows(given if isinstance(given, list) else [given], name)
+            return tuple(cast("list[object]", rows))
         found = (self.find(one, required=True) for one in _ORDER if one not in taken)
         return tuple(one for one in found if one is not None)
 

@@ -8,7 +8,9 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
+from typing import cast
 
 import torch
 from torch import nn
@@ -27,6 +29,8 @@ _WIDTHS = 5
 """The number of widths that are tried for an argument, of those that the unread parameters have."""
 _NODE_WIDTHS = 8
 """The number of widths that are tried for rows of nodes, of those that most parameters have."""
+_SEVERAL = 6
+"""The same for several rows in one argument."""
 LEFT_OUT = frozenset(("batch", "batch_size", "ptr", "size", "num_nodes", "h", "c", "H", "C"))
 """Arguments that are left out as a rule: the graphs of a batch, sizes, and states to begin with."""
 _STARS: Mapping[object, str] = {inspect.Parameter.VAR_KEYWORD: "**", inspect.Parameter.VAR_POSITIONAL: "*"}
@@ -54,7 +58,10 @@ def refuse_left_out(module: nn.Module, told: Told, found: Found) -> None:
     # Nodes first: rows of edges may do in place of rows of nodes, but seldom these in place of those.
     for name, kind in free.items():
         if not (_meaning_of(name) or name).startswith("edge_"):
-            _refuse_if_nodes_tell(calls, kind, name, told)
+            if kind.default not in (None, kind.empty):  # it holds several, of which there are none
+                _refuse_if_several_tell(calls, kind, name)
+            if not _refuse_if_nodes_tell(calls, kind, name, told):
+                _refuse_if_several_tell(calls, kind, name)
         _refuse_if_edges_tell(calls, kind, name)
     if calls.unread or calls.edges:
         _refuse_if_any_is_read(calls, left_out, told)
@@ -127,17 +134,45 @@ def _refuse_if_edges_tell(calls: "Calls", kind: inspect.Parameter, name: str) ->
         )
 
 
-def _refuse_if_nodes_tell(calls: "Calls", kind: inspect.Parameter, name: str, told: Told) -> None:
+def _refuse_if_nodes_tell(calls: "Calls", kind: inspect.Parameter, name: str, told: Told) -> bool:
+    """Returns whether any call with rows of nodes works."""
+    understood = False
     if calls.nodes is None or (calls.found.positional and not _has_a_name(kind)):
-        return
+        return understood
     for keyword in calls.named_in_code() if kind.kind is kind.VAR_KEYWORD else [name]:
         for channels, dtype in calls.shapes():
             value = rows_like(calls.nodes, keyword, channels, dtype)
             shape = leaves(value)[0].channels
             trial = Trial(calls.with_rows(kind, keyword, value), keyword, False, shape, dtype, drawn=True)
-            if calls.predicts_otherwise(calls.call(trial)[0]):
+            result, _ = calls.call(trial)
+            understood = understood or not isinstance(result, Exception)
+            if calls.predicts_otherwise(result):
                 what = "where rows of nodes make another prediction"
                 raise ModelError(calls.refusal(what, keyword, kind, told, trial))
+    return understood
+
+
+def _refuse_if_several_tell(calls: "Calls", kind: inspect.Parameter, name: str) -> None:
+    """Rows in a dict, with the keys that the code names, or in a list of one, two or three."""
+    if kind.kind is kind.VAR_KEYWORD or (calls.found.positional and not _has_a_name(kind)):
+        return
+    keys = calls.named_in_code() if _has_a_name(kind) else []
+    held: list[Sequence[object]] = [keys] if keys else []
+    held += [range(size) for size in ((1, 2, 3) if _has_a_name(kind) else (2, 3))]
+    nothing = repr(kind.default) if _has_a_name(kind) else "[]"
+    for like, what in (calls.nodes, "node"), (calls.edges, "edge"):
+        for channels, places in product(calls.widths()[:_SEVERAL], held) if like is not None else ():
+            rows = {place: rows_like(like, f"{name}:{place}", channels, torch.float32) for place in places}
+            value = rows if places is keys else list(rows.values())
+            trial = Trial(calls.with_several(kind, name, value), name, what == "edge", drawn=True)
+            if calls.predicts_otherwise(calls.call(trial)[0]):
+                one = what, *leaves(value)[0].channels
+                said = dict.fromkeys(rows, one) if places is keys else [one] * len(rows)
+                raise ModelError(
+                    f"{calls.name} is called without {name!r}, where rows of {what}s in a "
+                    f"{'dict' if places is keys else 'list'} make another prediction: say what they are, as "
+                    f"in inputs={{{name!r}: {said}}}; or inputs={{{name!r}: {nothing}}} to leave it out"
+                )
 
 
 def _refuse_if_all_tell(calls: "Calls", names: Sequence[str]) -> None:
@@ -238,13 +273,17 @@ class Calls:
 
     def shapes(self) -> list[tuple[tuple[int, ...] | None, torch.dtype]]:
         """Channels and numbers that rows may have; the channels are None if they are those of other rows."""
+        (alone, *channels), numbers = self.widths(), (torch.float32, torch.bool, torch.int64)
+        return [*((alone, dtype) for dtype in numbers), *((one, torch.float32) for one in channels)]
+
+    def widths(self) -> list[tuple[int, ...] | None]:
+        """The channels that rows may have, likely ones first."""
         held = [*self.module.parameters(), *self.module.buffers()]
         widths = Counter(size for one in held for size in one.shape[-2:])
         widths.update(size for one in _tensors_of(self.result) for size in one.shape[1:][-1:])
         likely = sorted(widths, key=lambda size: (-widths[size], size))[:_NODE_WIDTHS]
         channels = dict.fromkeys([None, (1,), (2,), (3,), *((size,) for size in likely)])
-        alone = [((), dtype) for dtype in (torch.float32, torch.bool, torch.int64)]
-        return [*alone, *((one, torch.float32) for one in channels)]
+        return [(), *channels]
 
     def wider(self, name: str, kind: inspect.Parameter, told: Told) -> tuple[Trial, str] | None:
         """A call with the argument, beside which the nodes' features have another width, or a parameter is
@@ -270,12 +309,17 @@ class Calls:
         return None
 
     def with_rows(self, kind: inspect.Parameter, name: str, value: object) -> Found:
+        return self.with_several(kind, name, [value] if kind.kind is kind.VAR_POSITIONAL else value)
+
+    def with_several(self, kind: inspect.Parameter, name: str, held: object) -> Found:
+        """With several rows in one argument, or in an argument each if it takes any place."""
         found = self.found
         if kind.kind is kind.VAR_POSITIONAL:
+            rows = cast("list[object]", held)
             return replace(
-                found, positional=(*found.positional, *found.arguments.values(), value), arguments={}
+                found, positional=(*found.positional, *found.arguments.values(), *rows), arguments={}
             )
-        return replace(found, arguments={**found.arguments, name: value})
+        return replace(found, arguments={**found.arguments, name: held})
 
     def _keywords(self) -> list[str]:
         """The names of what its layers may be given."""
@@ -321,7 +365,7 @@ class Calls:
         shown = repr(kind.name) if _has_a_name(kind) else f"{_STARS[kind.kind]}{kind.name}"
         weights = told.data is None or "edge_weight" in self.found.unused
         rows = self._says(trial, weights=weights)
-        said, nothing = "{%s: %s}", "None"
+        said, nothing = "{%s: %s}", repr(kind.default)
         if kind.kind is kind.VAR_POSITIONAL:
             said, nothing = "{%s: [%s]}", "[]"
         elif kind.kind is kind.VAR_KEYWORD:
