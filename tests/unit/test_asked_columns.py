@@ -68,6 +68,30 @@ def test_a_column_that_is_asked_for_is_not_left_out_in_silence(asks):
         np.testing.assert_allclose(engine.predict(np.arange(NODES)), expected, rtol=1e-4, atol=1e-5)
 
 
+def one_after_the_other(data):
+    return data.a * data.b if "a" in data and "b" in data else None
+
+
+def both_at_once(data):
+    a, b = data.get("a"), data.get("b")
+    return None if a is None or b is None else a + b
+
+
+@pytest.mark.parametrize("asks", [one_after_the_other, both_at_once])
+def test_columns_that_are_read_only_together_are_not_left_out_in_silence(asks):
+    torch.manual_seed(0)
+    net = OfData(asks).eval()
+    with pytest.raises(ModelError, match=r"asks data for 'a' and 'b', .*make another prediction: give data"):
+        Model.from_pyg(net)
+    for more in ({}, {"a": W}, {"a": W, "b": W + 1}):
+        data = Data(x=X, edge_index=EDGE_INDEX, **more)
+        held = torch.cat([X, *(one[:, None] for one in more.values())], dim=1)
+        engine = Engine(Graph.from_edges(*EDGE_INDEX.numpy(), x=held.numpy()), Model.from_pyg(net, data))
+        np.testing.assert_allclose(
+            engine.predict(np.arange(NODES)), net(data).detach().numpy(), rtol=1e-4, atol=1e-5
+        )
+
+
 def test_a_schema_does_not_say_what_data_have():
     graph = Graph.from_edges(*EDGE_INDEX.numpy(), x=X.numpy())
     with pytest.raises(ModelError, match="asks data for 'w'"):

@@ -6,11 +6,13 @@ for, and further calls what rows there would do.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any, TypeAlias
 
+import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch_geometric.data import Data, HeteroData
@@ -23,6 +25,10 @@ from livegnn.importers.settings import Told
 
 Column: TypeAlias = tuple[object, str]
 """The type of nodes or edges, None if there is one of each, and a name."""
+Fields: TypeAlias = Mapping[Column, object]
+Channels: TypeAlias = tuple[int, ...] | None
+"""Those of rows, None if they are those of other rows."""
+Shape: TypeAlias = tuple[Channels, torch.dtype]
 _OF_PYG = frozenset(("adj", "adj_t", "face", "num_edges"))
 """What PyG itself asks its data for, such as for the number of nodes."""
 
@@ -35,30 +41,67 @@ def refuse_unasked_columns(module: nn.Module, told: Told, found: Found) -> None:
     held = next(((name, one) for name, one in found.arguments.items() if isinstance(one, Record)), None)
     if held is None or hasattr(told.schema, "stores"):
         return
+    said, calls = said_of(told, found), Calls(module, told.method, found)
+
+    def ask(fields: Fields) -> list[Column]:
+        asked: dict[Column, None] = {}
+        noting = _NotingRecord(fields, asked)
+        calls.call(_trial_with(calls, held[0], noting, ()))
+        return [
+            (key, name)
+            for key, name in asked
+            if (key, name) not in fields
+            and NAMES.get(name) not in said
+            and not (name in LEFT_OUT or name in _OF_PYG or name.startswith("_"))
+        ]
+
+    asked = ask(held[1].fields)
+    for column in asked:
+        _refuse_if_they_tell(calls, held, [column], calls.shapes())
+    _refuse_if_more_tell(calls, held, asked, ask)
+
+
+def _refuse_if_they_tell(
+    calls: Calls, held: tuple[str, Record], columns: Sequence[Column], shapes: Iterable[Shape]
+) -> None:
     argument, record = held
-    asked: dict[Column, None] = {}
-    noting = _NotingRecord(record.fields, asked)
-    Calls(module, told.method, replace(found, arguments={**found.arguments, argument: noting}))
-    said = said_of(told, found)
-    for key, name in asked:
-        passed_over = name in LEFT_OUT or name in _OF_PYG or name.startswith("_")
-        if not passed_over and NAMES.get(name) not in said and (key, name) not in record.fields:
-            _refuse_if_it_tells(Calls(module, told.method, found), (argument, record), (key, name))
-
-
-def _refuse_if_it_tells(calls: Calls, held: tuple[str, Record], column: Column) -> None:
-    (argument, record), (key, name) = held, column
-    found = calls.found
-    for what, of_edges in (("nodes", False), ("edges", True)):
-        like = _rows_beside(record, key, of_edges=of_edges)
-        for channels, dtype in calls.shapes() if like is not None else ():
-            full = name if key is None else f"{name}:{key}"
-            rows = rows_like(like, full, channels, dtype)
-            fields = {**record.fields, column: rows}
-            more = replace(found, arguments={**found.arguments, argument: Record(fields)})
-            trial = Trial(more, name, of_edges, channels or (), dtype, drawn=True)
+    for (what, of_edges), (channels, dtype) in product((("nodes", False), ("edges", True)), shapes):
+        fields = _with_rows(record.fields, columns, channels, dtype, of_edges=of_edges)
+        if fields is not None:
+            trial = _trial_with(calls, argument, Record(fields), [name for _, name in columns])
             if calls.predicts_otherwise(calls.call(trial)[0]):
-                raise ModelError(_refusal(calls, argument, column, what))
+                raise ModelError(_refusal(calls, argument, columns, what))
+
+
+def _refuse_if_more_tell(
+    calls: Calls, held: tuple[str, Record], asked: Sequence[Column], ask: Callable[[Fields], list[Column]]
+) -> None:
+    """Columns that a module reads only together: those of nodes, and those that it asks for beside them."""
+    columns, floats = list(asked), [one for one in calls.shapes() if one[1] is torch.float32]
+    while columns:
+        if len(columns) > 1:
+            _refuse_if_they_tell(calls, held, columns, floats)
+        fields = _with_rows(held[1].fields, columns, (), torch.float32, of_edges=False)
+        more = [] if fields is None else ask(fields)
+        columns = [*columns, *more] if more else []
+
+
+def _with_rows(
+    fields: Fields, columns: Iterable[Column], channels: Channels, dtype: torch.dtype, *, of_edges: bool
+) -> Fields | None:
+    """The fields, with rows in these columns too; None where a type has none of nodes, or of edges."""
+    more: dict[Column, object] = {}
+    for key, name in columns:
+        like = _rows_beside(Record(fields), key, of_edges=of_edges)
+        if like is None:
+            return None
+        more[key, name] = rows_like(like, name if key is None else f"{name}:{key}", channels, dtype)
+    return {**fields, **more}
+
+
+def _trial_with(calls: Calls, argument: str, record: Record, drawn: Sequence[str]) -> Trial:
+    found = replace(calls.found, arguments={**calls.found.arguments, argument: record})
+    return Trial(found, argument, of_edges=False, drawn=drawn)
 
 
 def _rows_beside(record: Record, key: object, *, of_edges: bool) -> Given | None:
@@ -70,13 +113,14 @@ def _rows_beside(record: Record, key: object, *, of_edges: bool) -> Given | None
     return None
 
 
-def _refusal(calls: Calls, argument: str, column: Column, what: str) -> str:
-    key, name = column
+def _refusal(calls: Calls, argument: str, columns: Sequence[Column], what: str) -> str:
+    key, _ = columns[0]
     place = argument if key is None else f"{argument}[{key!r}]"
+    names = " and ".join(dict.fromkeys(repr(name) for _, name in columns))
     return (
-        f"{calls.name} asks {place} for {name!r}, which nobody says that it has, where rows of {what} make "
-        f"another prediction: give data, as in Model.from_pyg(module, data), with {name!r} if the module is "
-        "called so, and without it to leave it out"
+        f"{calls.name} asks {place} for {names}, which nobody says that it has, where rows of {what} make "
+        f"another prediction: give data, as in Model.from_pyg(module, data), with {names} if the module is "
+        "called so, and without to leave out what they lack"
     )
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
@@ -222,21 +222,21 @@ def calling(
     kwargs: Mapping[str, object],
     method: str,
     parameters: Sequence[Given],
-    more: str | None = None,
+    more: Collection[str] = (),
 ) -> Iterator[tuple[nn.Module, Callable[[], object]]]:
     """A copy of a module, and a function that calls it on a small random graph, as `call_with` does.
 
-    more: the rows of this name are drawn last, so that all others are the same as in a call without them;
+    more: the rows of these names are drawn last, so that all others are the same as in a call without them;
     if they are no floats, they are 0 and 1 in turn.
     """
     with _LOCK, tracing():
         flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
 
         def call() -> object:
-            given = sorted(flat.given, key=lambda one: one.name.partition(":")[0] == more)
+            given = sorted(flat.given, key=lambda one: one.name.partition(":")[0] in more)
             drawn = {one.name: tensor for one, tensor in zip(given, _examples(given)[0], strict=True)}
             for one in given:
-                if one.name.partition(":")[0] == more and not one.dtype.is_floating_point:
+                if one.name.partition(":")[0] in more and not one.dtype.is_floating_point:
                     in_turn = alternating(drawn[one.name].numel())
                     drawn[one.name] = in_turn.to(one.dtype).reshape(drawn[one.name].shape)
             return flat(*(drawn[one.name] for one in flat.given))

@@ -6,7 +6,7 @@ that make another prediction when they are given as the argument. Calls on a sma
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -143,7 +143,9 @@ def _refuse_if_nodes_tell(calls: "Calls", kind: inspect.Parameter, name: str, to
         for channels, dtype in calls.shapes():
             value = rows_like(calls.nodes, keyword, channels, dtype)
             shape = leaves(value)[0].channels
-            trial = Trial(calls.with_rows(kind, keyword, value), keyword, False, shape, dtype, drawn=True)
+            trial = Trial(
+                calls.with_rows(kind, keyword, value), keyword, False, shape, dtype, drawn=(keyword,)
+            )
             result, _ = calls.call(trial)
             understood = understood or not isinstance(result, Exception)
             if calls.predicts_otherwise(result):
@@ -164,7 +166,7 @@ def _refuse_if_several_tell(calls: "Calls", kind: inspect.Parameter, name: str) 
         for channels, places in product(calls.widths()[:_SEVERAL], held) if like is not None else ():
             rows = {place: rows_like(like, f"{name}:{place}", channels, torch.float32) for place in places}
             value = rows if places is keys else list(rows.values())
-            trial = Trial(calls.with_several(kind, name, value), name, what == "edge", drawn=True)
+            trial = Trial(calls.with_several(kind, name, value), name, what == "edge", drawn=(name,))
             if calls.predicts_otherwise(calls.call(trial)[0]):
                 one = what, *leaves(value)[0].channels
                 said = dict.fromkeys(rows, one) if places is keys else [one] * len(rows)
@@ -181,7 +183,8 @@ def _refuse_if_all_tell(calls: "Calls", names: Sequence[str]) -> None:
         for channels in ((), *((size,) for size in (1, 2, 3))) if like is not None else ():
             rows = {name: rows_like(like, name, channels, torch.float32) for name in names}
             found = replace(calls.found, arguments={**calls.found.arguments, **rows})
-            if calls.predicts_otherwise(calls.call(Trial(found, names[0], what == "edge"))[0]):
+            trial = Trial(found, names[0], what == "edge", drawn=names)
+            if calls.predicts_otherwise(calls.call(trial)[0]):
                 shown = ", ".join(map(repr, names))
                 said = ", ".join(f"{name!r}: {(what, *channels)}" for name in names)
                 nothing = ", ".join(f"{name!r}: None" for name in names)
@@ -208,7 +211,7 @@ def said_of(told: Told, found: Found) -> set[str]:
 @dataclass(frozen=True)
 class Trial:
     """A call with one more argument. name: its keyword, or the argument that takes any place. channels,
-    dtype: of its rows. drawn: whether these are drawn after all others, and whole numbers are 0 and 1.
+    dtype: of its rows. drawn: names of rows that are drawn after all others, whole numbers as 0 and 1.
     """
 
     found: Found
@@ -216,7 +219,7 @@ class Trial:
     of_edges: bool
     channels: tuple[int, ...] = ()
     dtype: torch.dtype = torch.float32
-    drawn: bool = False
+    drawn: Collection[str] = ()
 
 
 class Calls:
@@ -243,8 +246,7 @@ class Calls:
     def call(self, trial: Trial) -> tuple[object, frozenset[str]]:
         """The result, or an exception, and the names of the parameters and buffers that are never read."""
         found = trial.found
-        more = trial.name if trial.drawn else None
-        watched = call_watched(self.module, *found.called, self.method, found.parameters, more)
+        watched = call_watched(self.module, *found.called, self.method, found.parameters, trial.drawn)
         return watched.result, watched.unread
 
     def unread_by(self, trial: Trial) -> frozenset[str]:

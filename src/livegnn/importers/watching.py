@@ -1,6 +1,6 @@
 """Notes what a call of a module reads: parameters, buffers, and tables in which it looks up numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -30,11 +30,11 @@ def call_watched(
     kwargs: Mapping[str, object],
     method: str,
     parameters: Sequence[Given],
-    more: str | None = None,
+    more: Collection[str] = (),
 ) -> Watched:
     """Calls a copy of a module on a small random graph, as `call_with` does, and notes what it reads.
 
-    more: the argument, or the column, that it is not imported with; see `calling`.
+    more: the arguments, or columns, that it is not imported with; see `calling`.
     """
     with calling(module, args, kwargs, method, parameters, more) as (copied, call):
         held = [
