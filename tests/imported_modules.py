@@ -296,7 +296,7 @@ CASES: dict[str, Case] = {
     "LabelProp": Case(
         lambda: Once(models.LabelPropagation(2, 0.9), labels),
         SOURCE,
-        (LABELS, EDGES),
+        (X, LABELS, EDGES),
     ),
     "MixHop": Case(lambda: pyg.MixHopConv(WIDTH, 4), SOURCE),
     "SSG": Case(lambda: pyg.SSGConv(WIDTH, 4, alpha=0.1, K=2), SOURCE),
@@ -512,12 +512,9 @@ OLDEST_LACKS = {
     "geniepath.py": "an LSTM that is given its states for a batch of sequences",
 }
 """Modules that PyTorch 2.6 cannot export; newer versions can."""
+ALL_MODULES = bool(os.environ.get("LIVEGNN_ALL_MODULES"))
 IS_OLDEST = torch.__version__.startswith("2.6.")
-NAMES = [
-    name
-    for name in (CASES if os.environ.get("LIVEGNN_ALL_MODULES") else QUICK)
-    if not (IS_OLDEST and name in OLDEST_LACKS)
-]
+NAMES = [name for name in (CASES if ALL_MODULES else QUICK) if not (IS_OLDEST and name in OLDEST_LACKS)]
 """Of the modules those that tests read: all, or a choice of every kind."""
 
 

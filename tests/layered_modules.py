@@ -248,8 +248,8 @@ class Once(nn.Module):
         return self.how(self.layer, *args)
 
 
-def labels(layer, y, edge_index):
-    return layer(F.one_hot(y, RELATIONS).to(torch.float64), edge_index)
+def labels(layer, x, y, edge_index):
+    return layer(F.one_hot(y, RELATIONS).to(x), edge_index)
 
 
 def polynormer(layer, x, edge_index):

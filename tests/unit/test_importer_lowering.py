@@ -12,6 +12,7 @@ import livegnn as lg
 from gate import draws, share
 from imported_mirror import Mirror, held
 from imported_modules import (
+    ALL_MODULES,
     CASES,
     GRAPHS,
     NAMES,
@@ -33,12 +34,15 @@ GLOBAL = (
 """What is refused, and the modules that are: they reduce over all nodes."""
 
 
+NAMED = [NAMES if ALL_MODULES else share(NAMES, part) for part in range(2)]
+
+
 def lowered(name: str) -> Model:
     program = imported(name).program
     return assemble(program, output=list(program.outputs)).model
 
 
-@pytest.mark.parametrize("name", in_one_process(share(NAMES, 0)))
+@pytest.mark.parametrize("name", in_one_process(NAMED[0]))
 def test_the_steps_say_what_the_module_says(name: str) -> None:
     if name in GLOBAL[1]:
         with pytest.raises(ModelError, match=GLOBAL[0]):
@@ -59,7 +63,7 @@ def test_the_steps_say_what_the_module_says(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    in_one_process([name for name in share(NAMES, 1) if name not in GLOBAL[1]]),
+    in_one_process([name for name in NAMED[1] if name not in GLOBAL[1]]),
 )
 def test_the_engine_says_what_the_module_says(name: str) -> None:
     """Batches of every kind of event, what-if, a checkpoint and a restart, with all rows kept or few."""
