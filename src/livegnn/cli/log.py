@@ -230,13 +230,28 @@ def bind(deployment: DeploymentFile) -> None:
         directory = None if settings.checkpoint is None else settings.checkpoint.directory
         graph, _ = restore({}, replace(settings, features=None).load_graph, directory=directory)
         settings.complete_schema(graph)
-        before = log.bound()
-        log.bind({**settings.properties(), **schema_properties(graph.schema)}, replace=True)
+        before, wanted = log.bound(), {**settings.properties(), **schema_properties(graph.schema)}
+        base = "graph/digest of path"
+        if directory is not None and before.get(base, wanted.get(base)) != wanted.get(base):
+            _refuse_checkpoints(directory, settings.graph.path)
+        log.bind(wanted, replace=True)
         changed = {name: value for name, value in log.bound().items() if before.get(name) != value}
     for name, value in changed.items():
         typer.echo(f"{name}: {before.get(name, 'nothing')} -> {value}")
     what = settings.log.path or f"the topic {settings.log.topic!r} of Kafka"
     typer.echo(f"{what} is bound to {deployment}")
+
+
+def _refuse_checkpoints(directory: Path, graph: Path) -> None:
+    """The next start goes on from the newest one, whatever the graph's file has."""
+    from livegnn.runtime import list_checkpoints
+
+    if there := list_checkpoints(directory):
+        raise InputError(
+            f"another graph in {graph} must have no checkpoints of the one before, got {len(there)} in "
+            f"{directory}, from which the next start would go on: remove them, and bind again; the "
+            "log is then applied to the new graph"
+        )
 
 
 @app.command()
