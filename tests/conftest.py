@@ -62,11 +62,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED_VARIABLE]
     load_profile()
+    if not EXPLORING and config.args_source.name == "TESTPATHS":  # no test is named
+        asked = config.option.markexpr or "explored or not explored"
+        config.option.markexpr = f"({asked}) and not explored"
     if not hasattr(config, "workerinput"):
         _make_temporary_folder(config)
-        if not EXPLORING and config.args_source.name == "TESTPATHS":  # no test is named
-            asked = config.option.markexpr or "explored or not explored"
-            config.option.markexpr = f"({asked}) and not explored"
 
 
 def _make_temporary_folder(config: pytest.Config) -> None:
