@@ -196,6 +196,31 @@ def test_a_log_may_be_made_smaller_by_sqlite(tmp_path: Path) -> None:
         log.check_place()
 
 
+def test_a_log_that_grows_while_another_thread_looks_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One thread has asked for the size when the file grows and another thread notes that."""
+    path, look, grown = tmp_path / "events.db", os.stat, list[int]()
+    with closing(SqliteLog(path)) as log:
+
+        def look_and_grow(asked: Path | str, **options: bool) -> os.stat_result:
+            found = look(asked, **options)
+            if asked == str(path) and not grown:
+                grown.append(found.st_size)
+                log.append(Events().set_features(np.arange(1000), np.ones((1000, 8))))
+                checkpoint(path)
+                log.check_place()
+            return found
+
+        log.append(Events().add_nodes(1))
+        checkpoint(path)
+        log.check_place()
+        monkeypatch.setattr(os, "stat", look_and_grow)
+        log.check_place()
+        assert path.stat().st_size > grown[0]
+        log.check_place()
+
+
 def checkpoint(path: Path) -> None:
     with closing(apsw.Connection(str(path))) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -7,11 +7,13 @@ first: a call of the system for each file, and no more.
 
 import os
 import shlex
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from livegnn import _core
 from livegnn.errors import LogError, LogMovedError
 
 _OPEN = Path("/proc/self/fd")  # on Linux: links to the files that this process has open
@@ -47,6 +49,7 @@ class HeldFiles:
         self._what = what
         self._database = str(files[0])
         self._size = files[0].stat().st_size
+        self._sizing = threading.Lock()
         self._lost: int | None = None  # how many bytes somebody has cut off
         self._held = {str(path): _identify(path.stat()) for path in files}
 
@@ -60,9 +63,11 @@ class HeldFiles:
             if (found.st_dev, found.st_ino) != held:
                 raise self._moved()
             if path == self._database and (found.st_size != self._size or self._lost):
-                self._check_size(found.st_size)
+                _core.holding(self._sizing, self._check_size)
 
-    def _check_size(self, size: int) -> None:
+    def _check_size(self) -> None:
+        """Looks again, one thread after the other: another may have seen the file longer meanwhile."""
+        size = os.stat(self._database).st_size  # noqa: PTH116
         if size < self._size and not _is_whole(self._held[self._database], size):
             self._lost = self._size - size
         if self._lost is not None:  # for good: a later write makes the file as long as it was
