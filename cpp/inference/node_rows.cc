@@ -11,11 +11,13 @@ namespace livegnn {
 
 namespace {
 
+bool is_source_of(const RowsStep& step, uint32_t value) {
+  return std::find(step.sources.begin(), step.sources.end(), value) != step.sources.end();
+}
+
 // Whether no step on rows reads a value and no output is one.
 bool is_read_by_messages_alone(const Program& program, uint32_t value) {
-  const auto reads = [value](const RowsStep& step) {
-    return std::find(step.sources.begin(), step.sources.end(), value) != step.sources.end();
-  };
+  const auto reads = [value](const RowsStep& step) { return is_source_of(step, value); };
   for (size_t i = 0; i <= program.others.size(); ++i) {
     const auto [kept, position] = program.output_at(i);
     if (kept && position == value) return false;
@@ -33,9 +35,7 @@ NodeRows::NodeRows(const State& state, const RowsStep& step, bool output, Thread
   }
 }
 
-bool NodeRows::reads(uint32_t value) const {
-  return std::find(step_.sources.begin(), step_.sources.end(), value) != step_.sources.end();
-}
+bool NodeRows::reads(uint32_t value) const { return is_source_of(step_, value); }
 
 void NodeRows::initialize(State* state, const Whole& whole) const {
   const auto kept = [&](const Sink& sink) { return state_.is_stored(sink.value); };
