@@ -332,9 +332,9 @@ def test_a_log_that_was_cut_short_stays_not_ready(world: World) -> None:
 def test_what_the_server_goes_on_without_is_said(world: World) -> None:
     world.view.failure = "the store does not answer"
     answer = world.check(None)
-    assert answer.json()["failures"] == {world.view.name: "the store does not answer"}
+    assert answer.json()["side_failures"] == {world.view.name: "the store does not answer"}
     world.view.failure = None
-    assert "failures" not in world.check(None).json()
+    assert "side_failures" not in world.check(None).json()
 
 
 def nothing_wrong(directory: Path) -> NodeSettings:

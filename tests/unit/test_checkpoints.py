@@ -248,12 +248,12 @@ def test_what_fails_there_is_told_and_counted_and_the_next_is_tried(
     assert record.getMessage().startswith("no checkpoint at event 1: ")
     assert said in record.getMessage()
     assert len(record.getMessage().splitlines()) == 1
-    assert runtime.failures == {"checkpoint": record.getMessage()}
+    assert runtime.side_failures == {"checkpoint": record.getMessage()}
     failing.act = lambda: None
     runtime.wait(runtime.append(value_of(1)), PATIENCE)
     assert log.ended.acquire(timeout=PATIENCE)
     assert [checkpoint.read(path).seq for path in list_checkpoints(policy.directory)] == [2]
-    assert runtime.failures == {}
+    assert runtime.side_failures == {}
     runtime.stop()
 
 

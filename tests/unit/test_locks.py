@@ -164,7 +164,7 @@ RUNTIME: dict[str, Call] = {
     "check": lambda world: world.runtime.check(world.to(True)),
     "confirm_expiry": lambda world: attempt(world.runtime.confirm_expiry),
     "failure": lambda world: world.runtime.failure,
-    "failures": lambda world: ignore(world.runtime.failures),
+    "side_failures": lambda world: ignore(world.runtime.side_failures),
     "retry": lambda world: attempt(lambda: world.runtime.retry(1)),
     "held_expiry": lambda world: world.runtime.held_expiry,
     "paused": lambda world: world.runtime.paused,

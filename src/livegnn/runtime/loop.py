@@ -238,7 +238,7 @@ class Loop(Intake):
             self.graph.claim = None
 
     @property
-    def failures(self) -> Mapping[str, str]:
+    def side_failures(self) -> Mapping[str, str]:
         """What the loop goes on without, and why it failed the last time: "checkpoint", and views by name."""
         views = {name: view.failure for name, view in dict(self.views).items()}
         failures = {"checkpoint": self._checkpoints.failure, **views}

@@ -293,8 +293,8 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
             content["missing_views"] = {name: shortened(reason) for name, reason in missing.items()}
         if runtime.sources:
             content["sources"] = {name: _stand(source) for name, source in dict(runtime.sources).items()}
-        if failures := runtime.failures:
-            content["failures"] = {name: shortened(reason) for name, reason in failures.items()}
+        if failures := runtime.side_failures:
+            content["side_failures"] = {name: shortened(reason) for name, reason in failures.items()}
         if (held := runtime.held_expiry) is not None:
             content["held_expiry"] = held._asdict()
         return to_json(content, status=200 if readiness.ready else 503)
