@@ -74,3 +74,11 @@ def test_the_gate_draws_the_same_whatever_is_loaded() -> None:
 def test_temporary_files_of_a_run_end_with_it() -> None:
     assert Path(tempfile.gettempdir()).name.startswith("livegnn-")
     assert os.environ["TMPDIR"] == tempfile.gettempdir()
+
+
+def test_what_is_explored_is_left_out_of_the_gate_in_each_process(request: pytest.FixtureRequest) -> None:
+    """Those of pytest-xdist too, which read the command line themselves."""
+    if gate.EXPLORING or request.config.args_source.name != "TESTPATHS":
+        return  # those that are named run
+    explored = [item.nodeid for item in request.session.items if item.get_closest_marker("explored")]
+    assert explored == []
