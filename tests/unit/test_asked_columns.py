@@ -92,6 +92,17 @@ def test_columns_that_are_read_only_together_are_not_left_out_in_silence(asks):
         )
 
 
+def one_name_after_the_other(data):
+    number = 0
+    while f"w{number}" in data:
+        number += 1
+
+
+def test_a_module_that_asks_without_end_is_imported():
+    net = OfData(one_name_after_the_other).eval()
+    assert Model.from_pyg(net).inputs["x"].width == WIDTH
+
+
 def test_a_schema_does_not_say_what_data_have():
     graph = Graph.from_edges(*EDGE_INDEX.numpy(), x=X.numpy())
     with pytest.raises(ModelError, match="asks data for 'w'"):

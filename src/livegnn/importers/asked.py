@@ -31,6 +31,8 @@ Channels: TypeAlias = tuple[int, ...] | None
 Shape: TypeAlias = tuple[Channels, torch.dtype]
 _OF_PYG = frozenset(("adj", "adj_t", "face", "num_edges"))
 """What PyG itself asks its data for, such as for the number of nodes."""
+_ROUNDS = 3
+"""How often a module is asked again with what it has asked for: some ask for one name after the other."""
 
 
 def refuse_unasked_columns(module: nn.Module, told: Told, found: Found) -> None:
@@ -78,12 +80,14 @@ def _refuse_if_more_tell(
 ) -> None:
     """Columns that a module reads only together: those of nodes, and those that it asks for beside them."""
     columns, floats = list(asked), [one for one in calls.shapes() if one[1] is torch.float32]
-    while columns:
+    for _ in range(_ROUNDS):
         if len(columns) > 1:
             _refuse_if_they_tell(calls, held, columns, floats)
         fields = _with_rows(held[1].fields, columns, (), torch.float32, of_edges=False)
         more = [] if fields is None else ask(fields)
-        columns = [*columns, *more] if more else []
+        if not more:
+            return
+        columns += more
 
 
 def _with_rows(
