@@ -1,5 +1,6 @@
-"""A server whose loop has failed, and a second server on the files of a first one."""
+"""A server whose loop has failed, a second server on the files of a first one, and impatient ends."""
 
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -11,7 +12,7 @@ import pytest
 
 import loopback
 from serving import Server, write_deployment
-from waiting import PATIENCE, REQUEST_SECONDS
+from waiting import PATIENCE, REQUEST_SECONDS, wait_until
 
 APPEND = f"/v1/events?wait=true&timeout={REQUEST_SECONDS}"
 ADD = {"events": [{"event": "add_node", "id": 900}]}
@@ -102,3 +103,31 @@ def test_a_stop_while_a_body_comes_is_clean(tmp_path: Path, path: str) -> None:
     assert server.process.stderr is not None
     assert "Traceback" not in server.process.stderr.read()
     server.process.stderr.close()
+
+
+HALF_A_REQUEST = b"""POST /v1/events HTTP/1.1\r
+host: here\r
+content-type: application/json\r
+content-length: 1000\r
+expect: 100-continue\r
+\r
+"""
+
+
+def test_a_second_interrupt_ends_the_wait_for_a_slow_client(tmp_path: Path) -> None:
+    with Server(write_deployment(tmp_path), stderr=subprocess.PIPE) as server:
+        host, _, port = server.address.removeprefix("http://").rpartition(":")
+        address = host, int(port)
+        with socket.create_connection(address) as slow:
+            slow.sendall(HALF_A_REQUEST)
+            assert slow.recv(1024).startswith(b"HTTP/1.1 100 Continue")
+            server.process.send_signal(signal.SIGINT)
+            wait_until(lambda: not accepts(address), "that the server takes no connection")
+            server.process.send_signal(signal.SIGINT)
+            _, said = server.process.communicate(timeout=PATIENCE)
+        assert (server.process.returncode, said) == (130, "")
+
+
+def accepts(address: tuple[str, int]) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex(address) == 0

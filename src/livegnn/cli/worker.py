@@ -176,11 +176,9 @@ def _listen(
     import signal
     import threading
 
-    import uvicorn
+    from livegnn.server.listening import Server, accepting, listen
 
-    from livegnn.server.listening import accepting, listen
-
-    class Server(uvicorn.Server):
+    class Worker(Server):
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
             if end_waits is not None:
                 threading.Thread(target=end_waits, daemon=True).start()
@@ -197,4 +195,4 @@ def _listen(
         found, number = listener.getsockname()[:2]
         shown = f"[{found}]" if ":" in found else found
         typer.echo(f"{what} listens at http://{shown}:{number}")
-        Server(config).run(accepting(listener))
+        Worker(config).run(accepting(listener))

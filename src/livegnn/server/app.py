@@ -26,7 +26,7 @@ from livegnn.server.bodies import Limits
 from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
-from livegnn.server.listening import accepting
+from livegnn.server.listening import Server, accepting
 from livegnn.server.listening import listen as listen
 from livegnn.server.routes import create_routes
 
@@ -132,7 +132,7 @@ def _mark_stale(send: Send) -> Send:
     return mark
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     """Ends the change feeds when it is told to stop: it would wait for them for ever.
 
     runtime: the server stops when its loop has failed; None: it never does so by itself.

@@ -1,14 +1,26 @@
-"""Sockets that accept connections."""
+"""Sockets that accept connections, and servers that end in order."""
 
 import errno
 import socket
 from contextlib import ExitStack
 from typing import Final
 
+import uvicorn
+
 from livegnn.arguments import whole
 from livegnn.errors import InputError
 
 _AT_ONCE: Final = 16
+
+
+class Server(uvicorn.Server):
+    """Ends its application in order at a second Ctrl-C too, which only ends the wait for open requests."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn, which leaves the application as it is if `force_exit` is set."""
+        await super().shutdown(sockets)
+        if self.force_exit:
+            await self.lifespan.shutdown()
 
 
 def listen(host: str, port: int) -> socket.socket:

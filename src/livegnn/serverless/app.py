@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias
 import uvicorn
 
 from livegnn.errors import InputError, OverloadedError
-from livegnn.server.listening import accepting
+from livegnn.server.listening import Server, accepting
 from livegnn.serverless.bodies import LARGEST_BODY, Answer, answer_error, answer_problem, refuse_parameters
 from livegnn.wording import quoted
 
@@ -160,7 +160,7 @@ def serve(answering: Answering, listener: socket.socket) -> None:
     _Server(config, application).run(accepting(listener))
 
 
-class _Server(uvicorn.Server):
+class _Server(Server):
     """Tells the application when it begins to stop."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
