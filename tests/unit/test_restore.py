@@ -93,6 +93,17 @@ def test_a_view_that_refuses_any_state_is_built_from_the_graph(tmp_path: Path, l
     assert_exact(log, graph, views["engine"])
 
 
+@pytest.mark.parametrize("saved", [False, True], ids=["from the graph", "from a checkpoint"])
+def test_a_refusal_names_the_view_of_several(tmp_path: Path, log: SqliteLog, saved: bool) -> None:
+    directory = tmp_path / "c" if saved else None
+    views = {
+        "engine": Engine.factory(MODEL, threads=1),
+        "second": Engine.factory(MODEL, threads=1, mode="lazy", keep="aggregates", name="second"),
+    }
+    with pytest.raises(InputError, match="the view 'second' cannot be made: a lazy engine must keep"):
+        restore(views, make_graph, directory=directory, log=log)
+
+
 def test_a_checkpoint_whose_graph_does_not_fit_the_model_is_passed_over(
     tmp_path: Path, log: SqliteLog, caplog: pytest.LogCaptureFixture
 ) -> None:

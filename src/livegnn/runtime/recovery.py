@@ -69,7 +69,7 @@ def restore(
                 check_history(log, path, {} if known is None else known.meta, saved.seq)
             return graph, made
     graph = initial()
-    return graph, {name: make_view(name, make, graph, None) for name, make in views.items()}
+    return graph, {name: _make_anew(name, make, graph) for name, make in views.items()}
 
 
 def count_recorded(log: ReadableLog, directory: Path | None) -> int:
@@ -87,15 +87,25 @@ def _make_of(path: Path, name: str, make: ViewFactory, graph: Graph, state: Stat
     """The view from its section of a checkpoint, or from the graph."""
     if state is None:
         _logger.info("%s has nothing of the view %r: built from the graph", path, name)
-        return make_view(name, make, graph, None)
+        return _make_anew(name, make, graph)
     try:
         return make_view(name, make, graph, state)
-    except (FileFormatError, ModelError) as error:
-        view = make_view(name, make, graph, None)  # raises, if it is the graph that does not fit
+    except (FileFormatError, InputError, ModelError) as error:
+        view = _make_anew(name, make, graph)  # raises, if it is the graph or an option that does not fit
         _logger.warning(
             "%s has nothing that fits the view %r, which is built from the graph: %s", path, name, error
         )
         return view
+
+
+def _make_anew(name: str, make: ViewFactory, graph: Graph) -> View:
+    """The view of the graph; what it refuses has its name, since a start makes several."""
+    try:
+        return make_view(name, make, graph, None)
+    except InputError as error:
+        raise InputError(f"the view {name!r} cannot be made: {error}") from error
+    except ModelError as error:
+        raise ModelError(f"the view {name!r} cannot be made: {error}") from error
 
 
 def make_view(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
