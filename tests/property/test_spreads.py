@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 from torch_geometric import nn as pyg
-from torch_geometric.utils import softmax
+from torch_geometric.utils import degree, softmax
 
 from gate import draws, some
 from livegnn import Engine, Events, Graph, Model
@@ -46,6 +46,34 @@ class OfNeighbors(nn.Module):
         if self.function == "coefficient of variation":
             return deviation / (mean.abs() + 0.1)
         return (x - mean) / deviation
+
+
+class Unbiased(pyg.MessagePassing):
+    """The deviation whose variance divides by one edge less, from sums."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__(aggr="sum")
+        self.form = form
+
+    def forward(self, x, edge_index):
+        number = degree(edge_index[1], x.size(0)).unsqueeze(-1)
+        count, sums = number.clamp(min=1), self.propagate(edge_index, x=x)
+        mean = sums / count
+        share = {
+            "sum * sum / count": lambda: sums * sums / count,
+            "sum ** 2 / count": lambda: sums**2 / count,
+            "sum * mean": lambda: sums * mean,
+            "count * mean * mean": lambda: number * mean * mean,
+            "count * mean ** 2": lambda: count * mean**2,
+        }[self.form]()
+        variance = (self.propagate(edge_index, x=x * x) - share) / (number - 1).clamp(min=1)
+        return (variance.relu() + 1e-5).sqrt()
+
+    def message(self, x_j):
+        return x_j
+
+
+UNBIASED = ("sum * sum / count", "sum ** 2 / count", "sum * mean", "count * mean * mean", "count * mean ** 2")
 
 
 class OfDistances(pyg.MessagePassing):
@@ -130,6 +158,7 @@ SPREADS: dict[str, Callable[[], nn.Module]] = {
         name: lambda name=name: OfNeighbors(name)
         for name in ("variance", "coefficient of variation", "norm over neighbours", "distance to the mean")
     },
+    **{f"unbiased, {form}": lambda form=form: Unbiased(form) for form in UNBIASED},
     "squared distances to the mean": lambda: OfDistances(2, "mean"),
     "distances to the target": lambda: OfDistances(1, "target"),
     "squared distances to the target": lambda: OfDistances(2, "target"),

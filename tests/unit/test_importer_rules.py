@@ -1,5 +1,7 @@
 """Each rule of the normal form by itself: what it makes, and that it means the same."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -362,6 +364,38 @@ def test_14_other_weights_are_not_known_to_add_up_to_1(of: Builder) -> None:
     mean = of.sum(of("mul", of.weight, of.a))
     squares = of.sum(of("mul", of.weight, of("mul", of.a, of.a)))
     made = of("add", squares, of("neg", of("mul", mean, mean)))
+    assert mark_variances(of.make, [made]) == [made]
+
+
+def test_14_an_unbiased_one_divides_a_variance_times_the_count(of: Builder) -> None:
+    sums, squares = of.sum(of.a), of.sum(of("mul", of.a, of.a))
+    number = of.sum(of.make.constant(1.0))
+    count = of.make.expand(of.make.reshape(of("clamp", number, attrs=(1, None)), (1,)), (4,))
+    mean = of("div", sums, count)
+    shares = (
+        of("div", of("mul", sums, sums), count),
+        of("mul", mean, sums),
+        of("mul", of.make.expand(of.make.reshape(number, (1,)), (4,)), of("pow", mean, 2.0)),
+    )
+    for share in shares:
+        made = of.normal(of("add", squares, of("neg", share)))
+        assert made is of.normal(of("mul", count, variance(of, of.a)))
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        lambda of, sums, count: of("mul", sums, sums),
+        lambda of, sums, count: of("div", of("mul", sums, sums), of("mul", count, count)),
+        lambda of, sums, count: of("div", of("mul", sums, of.sum(of.b)), count),
+        lambda of, sums, count: of("div", of("mul", sums, sums), of.sum(of.weight)),
+    ],
+)
+def test_14_other_shares_leave_no_variance(
+    of: Builder, share: Callable[[Builder, Expression, Expression], Expression]
+) -> None:
+    count = of("clamp", of.sum(of.make.constant(1.0)), attrs=(1, None))
+    made = of("add", of.sum(of("mul", of.a, of.a)), of("neg", share(of, of.sum(of.a), count)))
     assert mark_variances(of.make, [made]) == [made]
 
 

@@ -1,6 +1,7 @@
 """What is marked before the other rules of the normal form, which would hide it: rules 1, 14 and 15."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TypeAlias
 
 from livegnn.importers.expressions import Expression, Expressions, rewrite
@@ -55,9 +56,14 @@ def _mark_differences(make: Expressions, outputs: Sequence[Expression], mark: _M
 
 def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
     """Rule 14: writes variances over a target's edges as ``variance(message, index, mask, weight, total)``,
-    of which the weights, divided by the total, add up to 1.
+    of which the weights, divided by the total, add up to 1; and what is left of a sum of squares without its
+    share of the squared sum, which an unbiased variance divides, as a variance times the count.
     """
-    return _mark_differences(make, outputs, _variance_of)
+
+    def mark(make: Expressions, squares: Expression, square: Expression) -> Expression | None:
+        return _variance_of(make, squares, square) or _counted_variance_of(make, squares, square)
+
+    return _mark_differences(make, outputs, mark)
 
 
 def _variance_of(make: Expressions, squares: Expression, square: Expression) -> Expression | None:
@@ -81,6 +87,39 @@ def _variance_of(make: Expressions, squares: Expression, square: Expression) -> 
             args = [message, index, mask, weight, one if total is None else total]
             return make.make("variance", args, shape=squares.shape, atom=squares.atom)
     return None
+
+
+def _counted_variance_of(make: Expressions, squares: Expression, share: Expression) -> Expression | None:
+    """Of ``sum * sum / count``, ``sum * mean`` or ``count * mean * mean``."""
+    over, under = _fraction(share)
+    sums = [one for one in over if _quotient_of(one) is not None and not one.pieces[0][0].is_number(1)]
+    if len(sums) != 2 or sums[0] is not sums[1] or len(under) != len(over) - 1:
+        return None
+    _, index, mask = sums[0].pieces[0]
+    counts = [one for one in over if one is not sums[0]]
+    clamped = all(_is_count(one, index, mask) for one in under)
+    if not clamped or not all(_is_number(one, index, mask) or one in under for one in counts):
+        return None
+    count = under[0]
+    if prod(count.shape) == 1:
+        count = make.expand(make.reshape(count, (1,) * len(squares.shape)), squares.shape)
+    mean = make.elementwise("div", sums[0], count)
+    variance = _variance_of(
+        make, make.elementwise("div", squares, count), make.elementwise("mul", mean, mean)
+    )
+    return None if variance is None else make.elementwise("mul", count, variance)
+
+
+def _fraction(one: Expression) -> tuple[list[Expression], list[Expression]]:
+    """The factors over and under the line of a product of quotients."""
+    one = _inside(one)
+    if one.op not in ("mul", "div") and _root_of(one) is None:
+        return [one], []
+    parts = [_fraction(arg) for arg in (one.args if one.op != "pow" else 2 * [one.args[0]])]
+    (over, under), (more_over, more_under) = parts
+    if one.op == "div":
+        more_over, more_under = more_under, more_over
+    return over + more_over, under + more_under
 
 
 def _root_of(one: Expression) -> Expression | None:
@@ -160,9 +199,12 @@ def _quotient_of(
 def _is_count(under: Expression, index: Expression, mask: Expression) -> bool:
     """Whether it is ``max(count, 1)`` of a target's edges."""
     inner = _inside(under)
-    if inner.op != "clamp" or inner.attrs != (1, None):
-        return False
-    number = strip(inner.args[0])
+    return inner.op == "clamp" and inner.attrs == (1, None) and _is_number(inner.args[0], index, mask)
+
+
+def _is_number(one: Expression, index: Expression, mask: Expression) -> bool:
+    """Whether it is the count of a target's edges."""
+    number = strip(one)
     if number.op != "scatter" or number.attrs != ("sum",) or len(number.pieces) != 1:
         return False
     ones, *same = number.pieces[0]
