@@ -424,6 +424,24 @@ def test_a_compiled_layer_keeps_the_name_that_it_has_in_the_module() -> None:
     assert all("_orig_mod" not in one.origin.module for one in explained.propagations)
 
 
+def test_an_import_compiles_nothing() -> None:
+    def refuse(graph: object, inputs: object) -> None:
+        raise AssertionError("a part of the module is compiled")
+
+    class Headed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = pyg.SAGEConv(WIDTH, 4), torch.compile(nn.Linear(4, 3), backend=refuse)
+
+        def forward(self, x, edge_index):
+            return self.head(self.conv(x, edge_index))
+
+    module = Headed()
+    assert "sum source" in [one.what for one in explain_import(module).propagations]
+    with pytest.raises(Exception, match="a part of the module is compiled"):
+        module.head(torch.ones(2, 4))  # as before, where it is called
+
+
 def test_counts_stand_for_numbers_of_nodes() -> None:
     class Counted(nn.Module):
         def forward(self, x, edge_index, num_nodes):

@@ -52,14 +52,22 @@ def tracing() -> Iterator[None]:
 
 @contextmanager
 def ordinary() -> Iterator[None]:
-    """Runs with torch's defaults, whatever the caller has set: dtype, device, precision, inference mode."""
+    """Runs with torch's defaults, whatever the caller has set: dtype, device, precision, inference mode.
+
+    What is compiled runs as it was written: to compile it would take seconds for each of our small graphs.
+    """
     dtype = torch.get_default_dtype()
     if dtype != torch.float32:  # this affects other threads too
         torch.set_default_dtype(torch.float32)
     # A device costs a tenth of a trace, since torch asks it at each call.
     on_cpu = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
     try:
-        with torch.inference_mode(False), torch.autocast("cpu", enabled=False), on_cpu:
+        with (
+            torch.inference_mode(False),
+            torch.autocast("cpu", enabled=False),
+            on_cpu,
+            torch.compiler.set_stance("force_eager"),  # in other threads too
+        ):
             yield
     finally:
         if dtype != torch.float32:
