@@ -68,6 +68,45 @@ def test_a_column_that_is_asked_for_is_not_left_out_in_silence(asks):
         np.testing.assert_allclose(engine.predict(np.arange(NODES)), expected, rtol=1e-4, atol=1e-5)
 
 
+class AmongNames(OfData):
+    def forward(self, data):
+        for name in data.keys():  # noqa: SIM118
+            if name == "w":
+                return self.conv(data.x * data[name][:, None], data.edge_index)
+        return self.conv(data.x, data.edge_index)
+
+
+class AmongColumns(OfData):
+    def forward(self, data):
+        w = next((rows for name, rows in data if name == "w"), torch.ones(1))
+        return self.conv(data.x * w[:, None], data.edge_index)
+
+
+@pytest.mark.parametrize("kind", [AmongNames, AmongColumns])
+def test_a_column_that_is_looked_for_among_all_is_not_left_out_in_silence(kind):
+    net = kind(None).eval()
+    with pytest.raises(ModelError, match=r"asks data for 'w', .*rows of nodes make another prediction"):
+        Model.from_pyg(net)
+    assert Model.from_pyg(net, Data(x=X, edge_index=EDGE_INDEX)).inputs["x"].width == WIDTH
+
+
+class TwoLists(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.SAGEConv(WIDTH, 4)
+
+    def forward(self, data):
+        rows = self.conv(data.x, data.edge_index)
+        return rows + self.conv(data.x, data.follows) if "follows" in data else rows
+
+
+def test_a_second_list_of_edges_is_not_left_out_in_silence():
+    net = TwoLists().eval()
+    with pytest.raises(ModelError, match=r"asks data for 'follows', .*where edges make another prediction"):
+        Model.from_pyg(net)
+    assert Model.from_pyg(net, Data(x=X, edge_index=EDGE_INDEX)).inputs["x"].width == WIDTH
+
+
 def one_after_the_other(data):
     return data.a * data.b if "a" in data and "b" in data else None
 

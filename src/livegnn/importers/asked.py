@@ -6,7 +6,7 @@ for, and further calls what rows there would do.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -44,10 +44,11 @@ def refuse_unasked_columns(module: nn.Module, told: Told, found: Found) -> None:
     if held is None or hasattr(told.schema, "stores"):
         return
     said, calls = said_of(told, found), Calls(module, told.method, found)
+    named = calls.named_in_code()
 
     def ask(fields: Fields) -> list[Column]:
         asked: dict[Column, None] = {}
-        noting = _NotingRecord(fields, asked)
+        noting = _NotingRecord(fields, asked, named)
         calls.call(_trial_with(calls, held[0], noting, ()))
         return [
             (key, name)
@@ -60,6 +61,7 @@ def refuse_unasked_columns(module: nn.Module, told: Told, found: Found) -> None:
     asked = ask(held[1].fields)
     for column in asked:
         _refuse_if_they_tell(calls, held, [column], calls.shapes())
+        _refuse_if_edges_tell(calls, held, column)
     _refuse_if_more_tell(calls, held, asked, ask)
 
 
@@ -72,7 +74,19 @@ def _refuse_if_they_tell(
         if fields is not None:
             trial = _trial_with(calls, argument, Record(fields), [name for _, name in columns])
             if calls.predicts_otherwise(calls.call(trial)[0]):
-                raise ModelError(_refusal(calls, argument, columns, what))
+                raise ModelError(_refusal(calls, argument, columns, f"rows of {what}"))
+
+
+def _refuse_if_edges_tell(calls: Calls, held: tuple[str, Record], column: Column) -> None:
+    """A second list of edges beside the first."""
+    argument, record = held
+    key, name = column
+    first = _rows_beside(record, key, of_edges=True)
+    if first is not None:
+        edges = replace(first, name=name if key is None else f"{name}:{key}", ends=True)
+        trial = _trial_with(calls, argument, Record({**record.fields, column: edges}), ())
+        if calls.differs(calls.call(trial)[0]):
+            raise ModelError(_refusal(calls, argument, [column], "edges"))
 
 
 def _refuse_if_more_tell(
@@ -122,7 +136,7 @@ def _refusal(calls: Calls, argument: str, columns: Sequence[Column], what: str) 
     place = argument if key is None else f"{argument}[{key!r}]"
     names = " and ".join(dict.fromkeys(repr(name) for _, name in columns))
     return (
-        f"{calls.name} asks {place} for {names}, which nobody says that it has, where rows of {what} make "
+        f"{calls.name} asks {place} for {names}, which nobody says that it has, where {what} make "
         f"another prediction: give data, as in Model.from_pyg(module, data), with {names} if the module is "
         "called so, and without to leave out what they lack"
     )
@@ -132,11 +146,20 @@ def _refusal(calls: Calls, argument: str, columns: Sequence[Column], what: str) 
 
 
 class _Names(list[str]):
-    """The names of columns; notes those that are asked for and are not there."""
+    """The names of columns; notes those that are asked for and are not there.
 
-    def __init__(self, held: Iterable[str], note: Callable[[str], None]) -> None:
+    compared: those that the module's code names. Whoever looks through all names asks for each of these.
+    """
+
+    def __init__(self, held: Iterable[str], note: Callable[[str], None], compared: Sequence[str]) -> None:
         super().__init__(held)
-        self.note = note
+        self.note, self.compared = note, compared
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self.compared:
+            if not super().__contains__(name):
+                self.note(name)
+        return super().__iter__()
 
     def __contains__(self, name: object) -> bool:
         there = super().__contains__(name)
@@ -148,9 +171,11 @@ class _Names(list[str]):
 class _Columns(dict[str, object]):
     """The columns of one type; notes those that are asked for and are not there."""
 
-    def __init__(self, held: Mapping[str, object], note: Callable[[str], None]) -> None:
+    def __init__(
+        self, held: Mapping[str, object], note: Callable[[str], None], compared: Sequence[str]
+    ) -> None:
         super().__init__(held)
-        self.note = note
+        self.note, self.compared = note, compared
 
     def __missing__(self, name: str) -> object:
         self.note(name)
@@ -167,31 +192,40 @@ class _Columns(dict[str, object]):
         return self[name] if there else default
 
     def __deepcopy__(self, memo: dict[int, object]) -> "_Columns":
-        return _Columns(copy.deepcopy(dict(self), memo), self.note)
+        return _Columns(copy.deepcopy(dict(self), memo), self.note, self.compared)
 
 
 class _NotingData(Data):
     def keys(self) -> list[str]:
-        return _Names(super().keys(), self._store._mapping.note)
+        columns = self._store._mapping
+        return _Names(super().keys(), columns.note, columns.compared)
+
+    def __iter__(self) -> Iterator[tuple[str, object]]:
+        iter(self.keys())
+        yield from super().__iter__()
 
 
 class _NotingHeteroData(HeteroData):
     def keys(self) -> list[str]:
         """Names of columns of any type, so that one that is asked for may be of each."""
-        noting = [store._mapping.note for store in (*self.node_stores, *self.edge_stores)]
+        noting = [store._mapping for store in (*self.node_stores, *self.edge_stores)]
 
         def note(name: str) -> None:
             for one in noting:
-                one(name)
+                one.note(name)
 
-        return _Names(super().keys(), note)
+        return _Names(super().keys(), note, noting[0].compared if noting else ())
 
 
 @dataclass(frozen=True)
 class _NotingRecord(Record):
-    """PyG data that note which columns they are asked for, and have not."""
+    """PyG data that note which columns they are asked for, and have not.
+
+    compared: names that the module's code has, of which it may look for one among all.
+    """
 
     asked: dict[Column, None]
+    compared: Sequence[str]
 
     def to_data(self) -> object:
         data: Any = super().to_data()
@@ -199,7 +233,7 @@ class _NotingRecord(Record):
         object.__setattr__(data, "__class__", _NotingData if plain else _NotingHeteroData)
         for store in (data._store,) if plain else (*data.node_stores, *data.edge_stores):
             note = partial(self._note, None if plain else store._key)
-            vars(store)["_mapping"] = _Columns(store._mapping, note)
+            vars(store)["_mapping"] = _Columns(store._mapping, note, self.compared)
         return data
 
     def _note(self, key: object, name: str) -> None:
@@ -208,6 +242,6 @@ class _NotingRecord(Record):
 
 pytree.register_pytree_node(
     _NotingRecord,
-    lambda one: (list(one.fields.values()), (tuple(one.fields), one.asked)),
-    lambda values, held: _NotingRecord(dict(zip(held[0], values, strict=True)), held[1]),
+    lambda one: (list(one.fields.values()), (tuple(one.fields), one.asked, one.compared)),
+    lambda values, held: _NotingRecord(dict(zip(held[0], values, strict=True)), *held[1:]),
 )

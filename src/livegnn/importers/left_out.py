@@ -335,7 +335,7 @@ class Calls:
     def named_in_code(self) -> list[str]:
         """What the method's code names in quotes, as in ``kwargs.get("time")``, and is not given."""
         code = getattr(inspect.unwrap(getattr(type(self.module), self.method)), "__code__", None)
-        texts = [one for one in getattr(code, "co_consts", ()) if isinstance(one, str) and one.isidentifier()]
+        texts = [one for one in _constants_of(code) if isinstance(one, str) and one.isidentifier()]
         free = [one for one in texts if one not in self.found.arguments and one not in LEFT_OUT]
         return free[:_NAMED]
 
@@ -410,6 +410,13 @@ class Calls:
 
     def _takes_relations(self) -> bool:
         return "edge_type" in signature_of(self.module, self.method).parameters
+
+
+def _constants_of(code: object) -> Iterator[object]:
+    """Also those of the functions and comprehensions in it."""
+    for one in getattr(code, "co_consts", ()):
+        yield one
+        yield from _constants_of(one)
 
 
 def _width(found: Found) -> int | None:
