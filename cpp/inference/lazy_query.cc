@@ -386,7 +386,8 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
 
   // Compute the row again from all neighbours if they are few, or if that reads fewer rows, counting the base row. A
   // row without neighbours is exactly zero, without a rounding remainder.
-  bool anew = degree <= kFewTerms || degree <= terms->rows.size() + 1;
+  const Unit& unit = state_.units[propagation];
+  bool anew = degree <= few_terms(state_, propagation, unit.offset) || degree <= terms->rows.size() + 1;
   if (!anew) {
     float reach = 0, peak = 0;
     for (size_t i = 0; i < terms->rows.size(); ++i) {
@@ -398,7 +399,6 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
     k.apply_delta(stride, base, sum, inverse, row, &peak);
     const float* const before = state_.errors[propagation].row(target);
     const Bounds bounds = touch_bounds(before, 1, peak, reach, terms->rows.size(), error);
-    const Unit& unit = state_.units[propagation];
     anew = !is_good(bounds, peak, unit.mean, unit.offset, [&] { return degree; });
   }
   if (!anew) return;

@@ -10,6 +10,7 @@
 #include "inference/edge_view.h"
 #include "inference/error_bounds.h"
 #include "inference/preparation.h"
+#include "program/steepness.h"
 #include "threads/parallel.h"
 
 namespace livegnn {
@@ -43,7 +44,8 @@ State::State(const Graph& graph, Program given, const std::string& directory, si
       residents(2 * graph.edges.size()),
       sums(program.contexts.size()),
       sum_errors(program.contexts.size()),
-      units(program.propagations.size()) {
+      units(program.propagations.size()),
+      steep(find_steep(program)) {
   std::fill_n(has_direction.begin(), graph.edges.size(), true);
   for (const PropagateStep& step : program.propagations) has_direction[direction_of(graph, step)] = true;
   for (const ContextStep& step : program.contexts) has_direction[direction_of(graph, step)] = true;

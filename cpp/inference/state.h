@@ -50,6 +50,7 @@ struct State {
   std::vector<std::vector<double>> sums;        // by context
   std::vector<std::vector<double>> sum_errors;  // bounds on their rounding
   std::vector<Unit> units;                      // by propagation
+  const std::vector<bool> steep;                // by propagation: whether a steep function reads it (steepness.h)
   Moments moments;
   std::vector<float> zeros;  // as many as the widest row needs
 

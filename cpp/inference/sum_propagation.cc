@@ -125,6 +125,7 @@ struct SumPropagation::Batch {
   const Rows sources;       // if they are kept
   const float* const zeros;
   const size_t stride;
+  const size_t few;  // terms
   const bool partial, recompute_all;
   std::atomic<size_t> recomputed{0}, read{0};  // rows; neighbours of these
 
@@ -156,7 +157,7 @@ void SumPropagation::find_terms(const Batch& batch, size_t t, Terms* terms) cons
   for (const DirectedChange& change : changed) degree += int{change.has} - int{change.had};
   terms->degree = static_cast<size_t>(degree);
   terms->count = Terms::kNotFew;
-  if (terms->degree > kFewTerms || batch.recompute_all) return;
+  if (terms->degree > batch.few || batch.recompute_all) return;
   if (state_.keep_degree > 0) return;  // sums that need not be kept add their terms in another order
   const uint32_t* const slots = batch.source_slots.data();
   const size_t fetched = std::min(batch.stride, kFetched);
@@ -250,7 +251,7 @@ void SumPropagation::update(Batch* batch, const Kernels& k, size_t t, const Term
   const float* const old = slot < batch->kept.count ? batch->kept.row(slot) : batch->zeros;
   float* const row = batch->row(t);
   const size_t degree = terms.degree;
-  if (degree <= kFewTerms) {
+  if (degree <= batch->few) {
     if (!sum_few(*batch, k, t, terms, tally)) recompute(batch, t, tally);
     s.keep[t] = k.differs(stride, old, row);
     return;
@@ -280,7 +281,7 @@ void SumPropagation::update_block(Batch* batch, size_t begin, size_t end) const 
   for (size_t t = begin; t < end; ++t) {
     const uint32_t node = batch->frontier.targets[t];
     fetch(batch->stored, node);
-    if (batch->store.degree_in(node) <= kFewTerms) batch->store.prefetch_in_leaf(node);
+    if (batch->store.degree_in(node) <= batch->few) batch->store.prefetch_in_leaf(node);
   }
   Terms terms[kBlockRows];
   for (size_t t = begin; t < end; ++t) find_terms(*batch, t, &terms[t - begin]);
@@ -322,6 +323,7 @@ void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) cons
               stored ? state_.rows(step_.input) : Rows{},
               state_.zeros.data(),
               prepared->of(step_.input).stride(),
+              few_terms(state_, position_, unit.offset),
               is_partial(),
               prepared->recompute_all};
   if (reader == nullptr) {

@@ -7,7 +7,7 @@
 //
 // Drift: each row is stored with a bound on the rounding error that it has accumulated since it was last computed from
 // its neighbours. If the bound exceeds kDriftTolerance, the row is computed again from all neighbours (rounding.h), and
-// also if that is cheaper, or if few terms are left (kFewTerms).
+// also if that is cheaper, or if few terms are left.
 //
 // Thread safety: the same as for every propagation.
 #pragma once
@@ -16,9 +16,13 @@
 
 namespace livegnn {
 
-// A sum of as few terms as this is taken anew at each touch, which hardly costs more. Then nothing is left in it that a
-// steep function of small differences (a logarithm, a normalization) would magnify.
-inline constexpr size_t kFewTerms = 8;
+// A sum of few terms is taken anew at each touch. Then nothing is left in it that a steep function (steepness.h), or
+// one of how messages far from 0 differ, would magnify. Where nothing does, only sums are few that cost no more anew.
+inline constexpr size_t kFewTerms = 8, kCheapTerms = 2;
+
+inline size_t few_terms(const State& state, size_t propagation, bool offset) {
+  return state.steep[propagation] || offset ? kFewTerms : kCheapTerms;
+}
 
 struct Kernels;
 
