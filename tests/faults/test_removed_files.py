@@ -130,9 +130,15 @@ def grow(runtime: Runtime) -> None:
     wait_until(lambda: runtime._round_began is None)  # checkpoints are written
 
 
+def copy_if_there(source: str, target: str) -> None:
+    """A server that runs renames and removes files as they are copied, such as those of a snapshot."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copy2(source, target)
+
+
 def find(place: Path, node: int, copy: Path) -> set[str]:
     """The views of the next start, which must have a node: a copy of what is there is started."""
-    shutil.copytree(place, copy)
+    shutil.copytree(place, copy, copy_function=copy_if_there)
     runtime = Deployment.read(copy / "deployment.toml").open()
     with closing(runtime.log):
         while runtime.step():
