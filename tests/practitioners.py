@@ -527,7 +527,7 @@ def kind_of(one: Mapping[str, Any]) -> str:
 
 
 def page(results: Mapping[str, Any]) -> str:
-    rows, amiss = results["rows"], {row.title: row.amiss for row in ROWS}
+    rows = results["rows"]
     lines = [
         "# Modules of practitioners",
         "",
@@ -551,7 +551,7 @@ def page(results: Mapping[str, Any]) -> str:
             said.append(one["detail"])
         cells = [
             f"`{one['name']}`",
-            kind_of(one) + (f": {amiss[one['name']]}" if amiss.get(one["name"]) else ""),
+            kind_of(one),
             *(
                 f"{one['differences'][kind]:.0e}" if kind in one["differences"] else ""
                 for kind in ("plain", "wide")

@@ -99,8 +99,7 @@ class Row:
     what the file finds under these names instead of its own. given: what a user says in any case. output,
     output_type: what is asked for where the module returns several things. pick: that, of its tensors in
     order. refused: what the true reason of a refusal says, where there is no way round. graph: one that it
-    can be called with, of `imported_modules.GRAPHS`. amiss: what is known to be not as it should be. changes:
-    what else the reasons tell to do.
+    can be called with, of `imported_modules.GRAPHS`. changes: what else the reasons tell to do.
     """
 
     repository: str
@@ -122,7 +121,6 @@ class Row:
     pick: Callable[[list[torch.Tensor]], torch.Tensor] = lambda tensors: tensors[0]
     refused: str = ""
     graph: str = "random"
-    amiss: str = ""
     changes: tuple[Change, ...] = ()
 
     @property
@@ -215,10 +213,6 @@ OWN_GRAPH = r"graph of its own|of its own"
 RANDOM = r"random"
 ORDER = r"order|position|sort|depends on data"
 
-
-# What is amiss with what is said of a module today. A row that is as it should be has none of these.
-NARROW = "a layer takes rows of any width up to its own, and the narrowest is taken for it"
-LATER = "not looked at again since the refusal says to give data"
 
 _MULTI = {"num_features": 6, "num_gnn_layers": 2, "n_hidden": 20, "edge_dim": 4}
 _DGRAPH = {"in_channels": 6, "hidden_channels": 8, "out_channels": 2, "num_layers": 2, "dropout": 0.5}
@@ -662,7 +656,6 @@ ROWS: Sequence[Row] = (
             "lstm_num_layers": 1,
         },
         _WEIGHTED,
-        amiss=NARROW,
     ),
     Row(
         TEMPORAL,
@@ -896,7 +889,6 @@ ROWS: Sequence[Row] = (
         {"num_layer": 2, "emb_dim": 8},
         (record(*_ATOMS, _BATCH),),
         constants=_OGB,
-        amiss=LATER,
     ),
     Row(
         OGB,
@@ -906,7 +898,6 @@ ROWS: Sequence[Row] = (
         (record(*_ATOMS, _BATCH),),
         "gcn, sums",
         constants=_OGB,
-        amiss=LATER,
     ),
     Row(
         OGB,

@@ -158,7 +158,9 @@ class Plan:
         for name, given in self._model.inputs.items():
             width = schema.node_types.get(given.node_type)
             if width != given.width:
-                got = "has no such type" if width is None else f"has {width}"
+                got = "has no such type"
+                if width is not None:
+                    got = f"has {width}: if the module takes as many, import it with in_channels={width}"
                 raise ModelError(
                     f"the model reads {given.width} features of {given.node_type!r} nodes ({name!r}), "
                     f"the graph {got}"
