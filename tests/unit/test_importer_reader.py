@@ -39,6 +39,7 @@ from livegnn.importers.classes import classify, words
 from livegnn.importers.export import Given, export_module
 from livegnn.importers.expressions import walk
 from livegnn.importers.reader import read
+from livegnn.importers.tracing import ordinary
 from livegnn.model import explain_import
 
 
@@ -296,6 +297,36 @@ def test_modules_are_read_in_threads_as_alone() -> None:
     for thread in threads:
         thread.join()
     assert results == [results[0]] * 3
+
+
+def test_imports_at_the_same_time_put_back_what_was_set() -> None:
+    """One that begins first and ends first leaves what the other needs; the last one puts all back."""
+    seen, inside, outside = [], threading.Event(), threading.Event()
+
+    def first() -> None:
+        with ordinary():
+            inside.set()
+            outside.wait()
+
+    def refuse(graph: object, inputs: object) -> None:
+        raise AssertionError("compiled")
+
+    torch.set_default_dtype(torch.float64)
+    try:
+        thread = threading.Thread(target=first)
+        thread.start()
+        inside.wait()
+        with ordinary():
+            outside.set()
+            thread.join()
+            seen.append(torch.get_default_dtype())
+            torch.compile(nn.Linear(2, 2), backend=refuse)(torch.ones(1, 2))
+        seen.append(torch.get_default_dtype())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert seen == [torch.float32, torch.float64]
+    with pytest.raises(Exception, match="compiled"):
+        torch.compile(nn.Linear(2, 2), backend=refuse)(torch.ones(1, 2))
 
 
 def test_float32_models_are_read_in_float64() -> None:

@@ -1,6 +1,7 @@
 """What is other in torch, PyG and Python while a module is traced, and is put back afterwards.
 
-Not thread-safe: who traces holds a lock, since functions of torch and PyG are replaced for all threads.
+Not thread-safe but for `ordinary`: who traces holds a lock, since functions of torch and PyG are replaced for
+all threads.
 """
 
 import builtins
@@ -50,28 +51,42 @@ def tracing() -> Iterator[None]:
         builtins.len = length
 
 
+class _Defaults:
+    """What torch has once for all threads: the first import sets it, the last one that runs puts it back."""
+
+    def __init__(self) -> None:
+        self._lock, self._imports = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._imports == 0:
+                self._dtype = torch.get_default_dtype()
+                torch.set_default_dtype(torch.float32)
+                self._stance = torch.compiler.set_stance("force_eager")
+            self._imports += 1
+
+    def __exit__(self, *failure: object) -> None:
+        with self._lock:
+            self._imports -= 1
+            if self._imports == 0:
+                self._stance.__exit__(None, None, None)
+                torch.set_default_dtype(self._dtype)
+
+
+_defaults = _Defaults()
+
+
 @contextmanager
 def ordinary() -> Iterator[None]:
-    """Runs with torch's defaults, whatever the caller has set: dtype, device, precision, inference mode.
+    """Runs with torch's defaults, whatever the caller has set: dtype, device, precision, inference mode. Any
+    thread may call.
 
     What is compiled runs as it was written: to compile it would take seconds for each of our small graphs.
     """
-    dtype = torch.get_default_dtype()
-    if dtype != torch.float32:  # this affects other threads too
-        torch.set_default_dtype(torch.float32)
     # A device costs a tenth of a trace, since torch asks it at each call.
     on_cpu = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
-    try:
-        with (
-            torch.inference_mode(False),
-            torch.autocast("cpu", enabled=False),
-            on_cpu,
-            torch.compiler.set_stance("force_eager"),  # in other threads too
-        ):
-            yield
-    finally:
-        if dtype != torch.float32:
-            torch.set_default_dtype(dtype)
+    with _defaults, torch.inference_mode(False), torch.autocast("cpu", enabled=False), on_cpu:
+        yield
 
 
 _STRUCTURED = "torch.__trace"
