@@ -9,10 +9,10 @@
 namespace livegnn {
 namespace {
 
-constexpr std::array<std::string_view, 22> kGentle = {
-    "abs",   "asinh",       "atan",      "clamp",       "concat",  "elu",  "erf",    "gelu",
-    "mish",  "hardsigmoid", "hardswish", "log_sigmoid", "minimum", "neg",  "repeat", "silu",
-    "slice", "softplus",    "subtract",  "sum_heads",   "take",    "tanh",
+constexpr std::array<std::string_view, 23> kGentle = {
+    "abs",      "asinh",       "atan",      "clamp",       "concat",  "elu", "erf",    "gelu", "linear_by_head",
+    "mish",     "hardsigmoid", "hardswish", "log_sigmoid", "minimum", "neg", "repeat", "silu", "slice",
+    "softplus", "subtract",    "sum_heads", "take",        "tanh",
 };
 
 bool is_gentle(const Op& op) {
@@ -42,7 +42,7 @@ bool is_gentle(const Op& op) {
       break;
   }
   const std::string& name = row_operators()[op.function].name;
-  return name == "linear_by_head" || std::find(kGentle.begin(), kGentle.end(), name) != kGentle.end();
+  return std::find(kGentle.begin(), kGentle.end(), name) != kGentle.end();
 }
 
 // Whether several inputs may be made of one sum: the result is then no product of them.

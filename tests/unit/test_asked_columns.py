@@ -70,7 +70,7 @@ def test_a_column_that_is_asked_for_is_not_left_out_in_silence(asks):
 
 class AmongNames(OfData):
     def forward(self, data):
-        for name in data.keys():  # noqa: SIM118
+        for name in data.keys():  # noqa: SIM118  of PyG data, `in data` gives pairs
             if name == "w":
                 return self.conv(data.x * data[name][:, None], data.edge_index)
         return self.conv(data.x, data.edge_index)
