@@ -27,7 +27,7 @@ from livegnn.serverless.objects import Objects, Ranges
 from livegnn.serverless.predictor import SnapshotPredictor
 from livegnn.serverless.shared_memory import MemoryFile
 from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.stores import Buffer, ObjectInfo, Upload, open_store
+from livegnn.serverless.stores import Buffer, Fetched, ObjectInfo, Upload, open_store
 from livegnn.serverless.throttle import ThrottledStore
 from livegnn.serverless.worker import FRAME
 
@@ -81,14 +81,11 @@ class HeldStore:
     def get(self, path: str) -> Buffer:
         return self._held[path]
 
-    def get_ranges(
-        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
-    ) -> Sequence[int]:
-        data, place = self._held[path], 0
-        for start, length in zip(starts, lengths, strict=True):
-            into[place : place + length] = data[start : start + length]
-            place += length
-        return lengths
+    def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
+        data = self._held[path]
+        for start, one in zip(starts, into, strict=True):
+            one[:] = data[start : start + len(one)]
+        return [len(one) for one in into]
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         return [one for one in self._infos if one.path.startswith(prefix) and one.path > after]

@@ -31,8 +31,9 @@ from livegnn.model.model import Model
 from livegnn.serverless import records
 from livegnn.serverless.feature_cache import FeatureCache
 from livegnn.serverless.feature_table import FeatureTable
+from livegnn.serverless.joined_ranges import join
 from livegnn.serverless.memory import MemoryModel
-from livegnn.serverless.objects import GAP, PART, Objects
+from livegnn.serverless.objects import BYTES_AT_ONCE, GAP, PARTS_AT_ONCE, Objects
 from livegnn.serverless.predictor import SnapshotPredictor
 from livegnn.serverless.profiling import profile
 from livegnn.serverless.shared_cache import SharedFeatureCache
@@ -173,13 +174,9 @@ def reads_no_degrees(model: Model) -> bool:
 
 def _joined(rows: Int64, size: int) -> tuple[int, int]:
     """Requests for records of so many bytes, and their bytes."""
-    if not len(rows):
-        return 0, 0
-    breaks = np.flatnonzero((np.diff(rows) - 1) * size > GAP)
-    first = rows[np.append(0, breaks + 1)]
-    last = rows[np.append(breaks, len(rows) - 1)]
-    bytes_ = (last - first + 1) * size
-    return int((-(-bytes_ // PART)).sum()), int(bytes_.sum())
+    sizes = np.full(len(rows), size)
+    found = join(rows * size, sizes, gap=GAP, part=BYTES_AT_ONCE // PARTS_AT_ONCE)
+    return len(found.starts), int(found.lengths.sum())
 
 
 def run(

@@ -29,6 +29,15 @@ nb::object gather(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> lengt
   return nb::cast(out);
 }
 
+void copy_each(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> lengths, Into<unsigned char> out,
+               In<int64_t> places) {
+  const Bytes from = check(bytes, starts, lengths);
+  if (places.shape(0) != starts.shape(0) || !are_within(out.shape(0), span_of(places), span_of(lengths))) {
+    throw std::invalid_argument("each range must have a place, and lie within the array that it is copied to");
+  }
+  run(from.size() > kMuch, [&] { copy_ranges(from, span_of(starts), span_of(lengths), out.data(), span_of(places)); });
+}
+
 nb::object checksum(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> lengths) {
   const Bytes from = check(bytes, starts, lengths);
   auto out = array<uint32_t>(starts.shape(0));
@@ -40,6 +49,7 @@ nb::object checksum(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> len
 
 void bind_byte_ranges(nb::module_& module) {
   module.def("gather_ranges", &gather);
+  module.def("copy_ranges", &copy_each);
   module.def("checksum_ranges", &checksum);
 }
 

@@ -22,6 +22,14 @@ void gather_ranges(Bytes bytes, std::span<const int64_t> starts, std::span<const
   }
 }
 
+void copy_ranges(Bytes bytes, std::span<const int64_t> starts, std::span<const int64_t> lengths, unsigned char* out,
+                 std::span<const int64_t> places) {
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const auto length = static_cast<size_t>(lengths[i]);
+    if (length > 0) std::memcpy(out + places[i], bytes.data() + starts[i], length);
+  }
+}
+
 void checksum_ranges(Bytes bytes, std::span<const int64_t> starts, std::span<const int64_t> lengths, uint32_t* out) {
   for (size_t i = 0; i < starts.size(); ++i) {
     out[i] = crc32(bytes.data() + starts[i], static_cast<size_t>(lengths[i]));

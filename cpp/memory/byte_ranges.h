@@ -1,4 +1,4 @@
-// Many ranges of one block of bytes at a time: their copies one after the other, and their checksums.
+// Many ranges of one block of bytes at a time: their copies, and their checksums.
 //
 // Ranges may overlap and stand in any order; each must lie within the block (`are_within`). Thread safety: functions of
 // their arguments.
@@ -17,6 +17,10 @@ bool are_within(size_t size, std::span<const int64_t> starts, std::span<const in
 
 // Copies the ranges to `out`, which has room for the sum of their lengths.
 void gather_ranges(Bytes bytes, std::span<const int64_t> starts, std::span<const int64_t> lengths, unsigned char* out);
+
+// Copies range i to `out + places[i]`, where it lies within `out` as it lies within `bytes`.
+void copy_ranges(Bytes bytes, std::span<const int64_t> starts, std::span<const int64_t> lengths, unsigned char* out,
+                 std::span<const int64_t> places);
 
 // The CRC-32 of each range (hashing/crc32.h).
 void checksum_ranges(Bytes bytes, std::span<const int64_t> starts, std::span<const int64_t> lengths, uint32_t* out);

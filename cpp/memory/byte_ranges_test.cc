@@ -1,5 +1,6 @@
 #include "memory/byte_ranges.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -37,6 +38,15 @@ TEST(byte_ranges_are_copied_and_summed_in_their_order) {
     std::vector<unsigned char> copied(expected.size());
     gather_ranges(bytes, starts, lengths, copied.data());
     CHECK(copied == expected);
+    // The last range first, with a byte between each two.
+    std::vector<int64_t> places(starts.size());
+    std::vector<unsigned char> spread(expected.size() + starts.size(), 7), wanted = spread;
+    for (size_t i = starts.size(), place = 0; i-- > 0; place += static_cast<size_t>(lengths[i]) + 1) {
+      places[i] = static_cast<int64_t>(place);
+      std::copy_n(bytes.data() + starts[i], lengths[i], wanted.data() + place);
+    }
+    copy_ranges(bytes, starts, lengths, spread.data(), places);
+    CHECK(spread == wanted);
     std::vector<uint32_t> found(starts.size());
     checksum_ranges(bytes, starts, lengths, found.data());
     CHECK(found == sums);

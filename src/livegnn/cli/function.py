@@ -24,6 +24,13 @@ Refresh = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", help="after which a worker looks for a newer snapshot; 60"),
 ]
+Memory = Annotated[
+    int | None, typer.Option(metavar="MIB", help="that a worker may take, in MiB; all there is")
+]
+Gap = Annotated[
+    int | None,
+    typer.Option(metavar="BYTES", help="between two ranges of an object that one request reads along"),
+]
 Cache = Annotated[
     str | None,
     typer.Option(
@@ -57,10 +64,9 @@ def serve(
     keep_alive: Annotated[
         float, typer.Option(metavar="SECONDS", help="after which an idle worker ends")
     ] = 600.0,
-    memory: Annotated[
-        int | None, typer.Option(metavar="MIB", help="that a worker may take, in MiB; all there is")
-    ] = None,
+    memory: Memory = None,
     refresh: Refresh = None,
+    gap: Gap = None,
     cache: Cache = None,
     place: Annotated[
         str, typer.Option(help="where workers are: processes, threads, containers or ray")
@@ -91,6 +97,7 @@ def serve(
         keep_alive=keep_alive,
         memory=None if memory is None else memory * 2**20,
         refresh=refresh,
+        gap=gap,
         cache=cache,  # type: ignore[arg-type]
         image=image,
         engine=engine,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 from livegnn.errors import ObjectMissingError, StoreUnavailableError
-from livegnn.serverless.stores import Buffer, ObjectInfo, Store, Upload
+from livegnn.serverless.stores import Buffer, Fetched, ObjectInfo, Store, Upload
 
 Fault: TypeAlias = Literal["missing", "truncated", "altered", "error", "silent"]
 FAULTS: tuple[Fault, ...] = ("missing", "truncated", "altered", "error", "silent")
@@ -39,16 +39,14 @@ class FaultyStore:
         fault = self._strike("get", path)
         return _spoiled(self.store.get(path), fault)
 
-    def get_ranges(
-        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
-    ) -> Sequence[int]:
+    def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         fault = self._strike("get", path)
-        found = list(self.store.get_ranges(path, starts, lengths, into))
+        found = self.store.get_ranges(path, starts, into)
         one = len(found) // 2  # of many, and not always the first
-        begin = sum(lengths[:one])
-        spoiled = _spoiled(bytes(into[begin : begin + found[one]]), fault)
-        into[begin : begin + len(spoiled)] = spoiled
-        found[one] = len(spoiled)
+        if isinstance(size := found[one], int):
+            spoiled = _spoiled(bytes(into[one][:size]), fault)
+            into[one][: len(spoiled)] = spoiled
+            found[one] = len(spoiled)
         return found
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:

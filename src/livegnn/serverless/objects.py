@@ -1,20 +1,22 @@
 """Objects read by ranges, joined and in parallel, with attempts until patience ends; and written once.
 
-Thread safety: any thread may call. `requests` and `bytes_read` count what was asked of the store and came
-from it, attempts included.
+What is under way at once is bounded, in requests and in bytes. Thread safety: any thread may call. `requests`
+and `bytes_read` count what was asked of the store and came from it, attempts included.
 """
 
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import above_zero
+from livegnn.arguments import above_zero, whole
 from livegnn.errors import (
     InputError,
     ObjectDamagedError,
@@ -22,8 +24,10 @@ from livegnn.errors import (
     SnapshotError,
     StoreUnavailableError,
 )
-from livegnn.serverless.stores import PART, Buffer, ObjectInfo, Store, Upload, open_store
-from livegnn.wording import shown
+from livegnn.serverless.attempts import Attempts, StoreHealth
+from livegnn.serverless.joined_ranges import JoinedRanges, join
+from livegnn.serverless.stores import Buffer, Fetched, ObjectInfo, Store, Upload, open_store
+from livegnn.wording import quoted, shown
 
 if TYPE_CHECKING:
     from jaxtyping import Int64, UInt8
@@ -34,13 +38,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GAP = 4 << 10
-"""Ranges of one object that lie closer than this, in bytes, are one request: what lies between costs less."""
+"""Bytes between two ranges of one request, at most, in a folder or in memory: a request waits for nothing."""
 
-_AT_ONCE = 10  # ranges that `obstore` has under way at once
-_RANGES_A_CALL = 40  # at most; a call that fails is repeated whole
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+FAR_GAP = 128 << 10
+"""The same of a store in a network: its latency, 20 ms, times the bandwidth of each of `AT_ONCE` connections
+that share 500 MB/s."""
+
+AT_ONCE = 80
+"""Requests under way."""
+
+BYTES_AT_ONCE = 128 << 20
+"""Bytes under way, which lie in buffers of the store's client and in those of this library."""
+
+PARTS_AT_ONCE = 64
+"""Into so many parts the bytes under way are divided: a longer range is several requests."""
+
+_THREADS = 8
+_REREADS = 3  # of what is shorter than its range
+_NEAR = ("file://", "memory://")
 _LONGEST_TIMEOUT = 86_400.0  # seconds
-_jitter = random.SystemRandom()
 
 
 class Ranges(NamedTuple):
@@ -51,16 +67,47 @@ class Ranges(NamedTuple):
     lengths: "Int64[IntArray, 'ranges']"
 
 
-def open_objects(url: str, *, patience: float = 30.0, timeout: float = 10.0, **options: str) -> "Objects":
+def open_objects(
+    url: str, *, patience: float = 30.0, timeout: float = 10.0, gap: int | None = None, **options: str
+) -> "Objects":
     """The objects of a store: `s3://`, `gs://`, `az://`, `file://`, `memory://` or the path of a folder.
 
-    patience: seconds until an operation that goes on failing raises `StoreUnavailableError`. timeout: seconds
-    for one request, and never more than `patience`: a network that swallows packets would make one attempt as
-    long as the other is short. options: as in `open_store`. Raises `InputError` for a wrong URL or option.
+    patience: seconds for which the store answers nobody until an operation raises `StoreUnavailableError`.
+    timeout: seconds for one request, and never more than `patience`: a network that swallows packets would
+    make one attempt as long as the other is short. gap: bytes between two ranges that one request reads
+    along, also as `?gap=BYTES` after a URL; by default `FAR_GAP`, and `GAP` of a folder or of memory.
+    options: as in `open_store`. Raises `InputError` for a wrong URL or option.
     """
     above_zero(patience, "patience")
     timeout = min(above_zero(timeout, "timeout"), patience, _LONGEST_TIMEOUT)
-    return Objects(open_store(url, timeout=timeout, **options), patience=patience)
+    url, gap_of_url = split_gap(url)
+    gap = gap_of_url if gap is None else whole(gap, "gap", 0)
+    store = open_store(url, timeout=timeout, **options)
+    if gap is None:
+        gap = GAP if store.url.startswith(_NEAR) else FAR_GAP
+    return Objects(store, patience=patience, gap=gap)
+
+
+def split_gap(url: str) -> tuple[str, int | None]:
+    """A URL, and the gap after it, if there is one: `s3://BUCKET/PREFIX?gap=BYTES`. Raises `InputError` for
+    other parameters."""
+    if not isinstance(url, str) or "://" not in url or "?" not in url:
+        return url, None
+    url, _, query = url.partition("?")
+    name, _, value = query.partition("=")
+    if name != "gap" or not (value.isascii() and value.isdigit()):
+        raise InputError(
+            f"the URL of a store may end with ?gap=BYTES, and with no other parameter, got ?{quoted(query)}"
+        )
+    return url, int(value)
+
+
+def with_gap(url: str, gap: int) -> str:
+    """The URL of the same store with this gap, of which `open_objects` takes it. Raises `InputError`."""
+    url, _ = split_gap(url)
+    if "://" not in url:
+        url = Path(url).absolute().as_uri()
+    return f"{url}?gap={whole(gap, 'gap', 0)}"
 
 
 def as_objects(where: object) -> "Objects":
@@ -76,8 +123,8 @@ def as_objects(where: object) -> "Objects":
 
 
 class Objects:
-    """store: where they lie. patience: as in `open_objects`. gap: as `GAP`. threads: how many calls of the
-    store are under way at once, each for several ranges. sleep: how it waits between two attempts.
+    """store: where they lie. patience, gap: as in `open_objects`. at_once: as `AT_ONCE`. bytes_at_once: as
+    `BYTES_AT_ONCE`; another number counts from the next read on. sleep: how it waits between two attempts.
     """
 
     def __init__(
@@ -86,16 +133,19 @@ class Objects:
         *,
         patience: float = 30.0,
         gap: int = GAP,
-        threads: int = 32,
+        at_once: int = AT_ONCE,
+        bytes_at_once: int = BYTES_AT_ONCE,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store = store
         self.requests = 0
         self.bytes_read = 0
+        self.bytes_at_once = bytes_at_once
         self._patience = patience
         self._gap = gap
-        self._threads = threads
+        self._at_once = at_once
         self._sleep = sleep
+        self._health = StoreHealth()
         self._pool: ThreadPoolExecutor | None = None
         self._counting = threading.Lock()
 
@@ -124,48 +174,76 @@ class Objects:
 
         Raises `ObjectMissingError`, and `ObjectDamagedError` if an object ends before a range does.
         """
-        joined = [_join(one.starts, one.lengths, self._gap) for one in asked]
+        # Each thread has eight parts: a call has requests of two together, the last of them may be as long,
+        # and all of it lies in the store's client, too.
+        part = max(self.bytes_at_once // PARTS_AT_ONCE, 1)
+        together = max(self._at_once // _THREADS, 1)
         calls: list[Callable[[], None]] = []
-        buffers = []
-        for one, (pieces, sizes, _) in zip(asked, joined, strict=True):
-            buffer = np.empty(int(sizes.sum()), dtype=np.uint8)
-            buffers.append(buffer)
-            ends = np.cumsum(sizes)
-            together = min(max(len(pieces) // self._threads, _AT_ONCE), _RANGES_A_CALL)
-            for at in range(0, len(pieces), together):
-                here = slice(at, at + together)
-                begin = int(ends[at] - sizes[at])
-                into = buffer[begin : int(ends[here][-1])]
-                calls.append(self._fill(one.path, pieces[here].tolist(), sizes[here].tolist(), into))
+        found = []
+        for one in asked:
+            out = np.empty(int(one.lengths.sum()), dtype=np.uint8)
+            found.append(out)
+            joined = join(one.starts, one.lengths, gap=self._gap, part=part)
+            begin = 0
+            for end in _ends(joined.lengths, 2 * part):
+                some = [slice(at, min(at + together, end)) for at in range(begin, end, together)]
+                calls += [partial(self._fetch, one.path, joined, here, out) for here in some]
+                begin = end
         self._run(calls)
-        return [
-            buffer
-            if places is None
-            else _core.gather_ranges(buffer, places, np.ascontiguousarray(one.lengths))
-            for one, buffer, (_, _, places) in zip(asked, buffers, joined, strict=True)
-        ]
+        return found
 
-    def _fill(
-        self, path: str, starts: list[int], lengths: list[int], into: "NDArray[np.uint8]"
-    ) -> Callable[[], None]:
-        def fetch() -> None:
-            found = self.store.get_ranges(path, starts, lengths, into.data)
-            self._count(len(found), sum(found))
-            for start, length, one in zip(starts, lengths, found, strict=True):
-                if one != length:
-                    raise ObjectDamagedError(
-                        f"expected {length:,} bytes of {path} in {self.url} from {start:,} on, got "
-                        f"{one:,}: the object was truncated, or its store answered with less"
-                    )
+    def _fetch(self, path: str, joined: JoinedRanges, here: slice, out: "NDArray[np.uint8]") -> None:
+        """Reads some requests, and copies what was asked for to its places in `out`."""
+        starts, lengths = joined.starts[here].tolist(), joined.lengths[here]
+        parts = slice(joined.bounds[here.start], joined.bounds[here.stop])
+        places, sizes = joined.places[parts], joined.parts[parts]
+        ends = np.cumsum(lengths)
+        offsets = joined.offsets[parts] + np.repeat(
+            ends - lengths, np.diff(joined.bounds[here.start : here.stop + 1])
+        )
+        straight = bool((places - offsets == places[0]).all()) and int(sizes.sum()) == int(ends[-1])
+        into = out[places[0] : places[0] + ends[-1]] if straight else np.empty(int(ends[-1]), np.uint8)
+        bounds = [0, *ends.tolist()]
+        self._fill(path, starts, [into.data[a:b] for a, b in pairwise(bounds)])
+        if not straight:
+            _core.copy_ranges(into, offsets, sizes, out, places)
 
-        def fetch_repeatedly() -> None:
+    def _fill(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> None:
+        """Fills each of `into` with the bytes from its start on; those that fail are asked for again."""
+        attempts = Attempts(self._health, self._patience, parts=len(starts), sleep=self._sleep)
+        short = 0
+        while True:
+            found = self._ask(path, starts, into)
+            failed = [i for i, one in enumerate(found) if one != len(into[i])]
+            if not failed:
+                return
+            starts, into = [starts[i] for i in failed], [into[i] for i in failed]
+            errors = [one for i in failed if not isinstance(one := found[i], int)]
+            if not errors:
+                short += 1
+                said = (
+                    f"expected {len(into[0]):,} bytes of {path} in {self.url} from {starts[0]:,} on, got "
+                    f"{found[failed[0]]:,}: the object was truncated, or its store answered with less"
+                )
+                if short > _REREADS:
+                    raise ObjectDamagedError(said)
+                errors = [StoreUnavailableError(said)]
             try:
-                self._repeated(fetch)
+                attempts.wait(errors[0], len(failed))
             except StoreUnavailableError as error:
-                self._refuse_truncated(path, starts[-1] + lengths[-1], error)
+                self._refuse_truncated(path, starts[-1] + len(into[-1]), error)
                 raise
 
-        return fetch_repeatedly
+    def _ask(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
+        """What the store says of each range."""
+        try:
+            found = self.store.get_ranges(path, starts, into)
+        except StoreUnavailableError as error:
+            found = [error] * len(starts)
+        self._count(len(found), sum(one for one in found if isinstance(one, int)))
+        if any(one == len(there) for one, there in zip(found, into, strict=True)):
+            self._health.note_answer()
+        return found
 
     def _refuse_truncated(self, path: str, needed: int, error: StoreUnavailableError) -> None:
         """Many stores answer with an error where a range begins behind the end."""
@@ -186,7 +264,7 @@ class Objects:
             return
         with self._counting:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._threads, "livegnn-objects")
+                self._pool = ThreadPoolExecutor(_THREADS, "livegnn-objects")
         under_way = [self._pool.submit(call) for call in calls]
         failures = [one.exception() for one in under_way]
         for failure in failures:
@@ -244,24 +322,17 @@ class Objects:
 
     def _repeated(self, call: Callable[[], T]) -> T:
         """What `call` returns; it is called again, with longer and longer pauses, while the store is
-        unavailable or answers with too little.
+        unavailable.
         """
-        deadline = time.monotonic() + self._patience
-        pause = _FIRST_PAUSE
+        attempts = Attempts(self._health, self._patience, sleep=self._sleep)
         while True:
             try:
-                return call()
-            except ObjectDamagedError:
-                if pause > 4 * _FIRST_PAUSE:
-                    raise
+                found = call()
             except StoreUnavailableError as error:
-                if time.monotonic() + pause > deadline:
-                    raise StoreUnavailableError(
-                        f"{error}; asked again for {self._patience:g} seconds: see whether the store can be "
-                        "reached, and try again"
-                    ) from error
-            self._sleep(pause * (0.5 + 0.5 * _jitter.random()))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+                attempts.wait(error)
+            else:
+                self._health.note_answer()
+                return found
 
     def _count(self, requests: int, read: int) -> None:
         with self._counting:
@@ -269,34 +340,26 @@ class Objects:
             self.bytes_read += read
 
 
-def _join(starts: "IntArray", lengths: "IntArray", gap: int) -> "tuple[IntArray, IntArray, IntArray | None]":
-    """The requests for these ranges, and where each range begins in their bytes; None for the places if the
-    bytes are the answer as they are.
-    """
-    if not len(starts):
-        return starts, lengths, None
-    order = np.argsort(starts, kind="stable")
-    begins = starts[order]
-    ends = np.maximum.accumulate(begins + lengths[order])
-    fresh = np.ones(len(begins), dtype=np.bool_)
-    fresh[1:] = begins[1:] > ends[:-1] + gap
-    first = np.flatnonzero(fresh)
-    last = np.append(first[1:], len(begins)) - 1
-    froms, sizes = begins[first], ends[last] - begins[first]
-    before = np.cumsum(sizes) - sizes
-    group = np.cumsum(fresh) - 1
-    places = np.empty(len(starts), dtype=np.int64)
-    places[order] = before[group] + begins - froms[group]
-    parts = np.maximum(-(-sizes // PART), 1)
-    if (parts > 1).any():
-        which = np.repeat(np.arange(len(parts)), parts)
-        number = np.arange(len(which)) - np.repeat(np.cumsum(parts) - parts, parts)
-        whole = sizes
-        froms = froms[which] + number * PART
-        sizes = np.minimum(whole[which] - number * PART, PART)
-    kept = sizes > 0
-    as_they_are = places[0] == 0 and bool((places[1:] == places[:-1] + lengths[:-1]).all())
-    return froms[kept], sizes[kept], None if as_they_are and int(lengths.sum()) == sizes.sum() else places
+def _ends(lengths: "Int64[IntArray, 'requests']", most: int) -> list[int]:
+    """Where requests of about so many bytes together end."""
+    which = np.cumsum(lengths) // most
+    ends: list[int] = (np.flatnonzero(np.diff(which, append=-1)) + 1).tolist()
+    return ends
 
 
-__all__ = ["GAP", "ObjectInfo", "Objects", "Ranges", "SnapshotError", "Upload", "as_objects", "open_objects"]
+__all__ = [
+    "AT_ONCE",
+    "BYTES_AT_ONCE",
+    "FAR_GAP",
+    "GAP",
+    "PARTS_AT_ONCE",
+    "ObjectInfo",
+    "Objects",
+    "Ranges",
+    "SnapshotError",
+    "Upload",
+    "as_objects",
+    "open_objects",
+    "split_gap",
+    "with_gap",
+]

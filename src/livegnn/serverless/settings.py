@@ -14,6 +14,7 @@ from livegnn.serverless.bodies import LONGEST_WAIT
 from livegnn.serverless.function import PREDICTOR, Function, Setting, Step
 from livegnn.serverless.hosts import WorkerHost
 from livegnn.serverless.node import Node
+from livegnn.serverless.objects import with_gap
 from livegnn.serverless.scheduler import KEEP_ALIVE, Limits
 from livegnn.serverless.stage import Stage
 
@@ -36,9 +37,10 @@ class NodeSettings:
     snapshot, model: where they are. opener: "module:name" of what opens the predictor with these. workers: at
     most, that predict. sampling_workers: at most, that sample beside them; 0: whoever predicts samples, too.
     refresh: how many seconds after the last time a worker looks for a newer snapshot; None: as the opener
-    has it. waiting: so many requests more than workers are taken. keep_alive: seconds for which a worker may
-    be idle. memory: bytes of each worker. cache: by default shared where workers are processes. image,
-    engine, options: of containers. Raises InputError.
+    has it. gap: as `open_objects` takes it; None: as the URL or the store has it. waiting: so many requests
+    more than workers are taken. keep_alive: seconds for which a worker may be idle. memory: bytes of each
+    worker. cache: by default shared where workers are processes. image, engine, options: of containers.
+    Raises InputError.
     """
 
     snapshot: str
@@ -51,6 +53,7 @@ class NodeSettings:
     keep_alive: float = KEEP_ALIVE
     memory: int | None = None
     refresh: float | None = None
+    gap: int | None = None
     cache: Cache | None = None
     image: str | None = None
     engine: str = "docker"
@@ -64,6 +67,8 @@ class NodeSettings:
             whole(self.memory, "memory", 1)
         if self.refresh is not None:
             above_zero(self.refresh, "refresh")
+        if self.gap is not None:
+            whole(self.gap, "gap", 0)
         if self.place not in get_args(Place):
             raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
         if (self.place == "containers") != (self.image is not None):
@@ -116,7 +121,8 @@ class NodeSettings:
             raise InputError(f"engine must be a command such as docker or podman, found none: {self.engine}")
 
     def _function(self, step: Step) -> Function:
-        given: dict[str, Setting] = {"snapshot_url": self.snapshot, "model_path": self.model}
+        snapshot = self.snapshot if self.gap is None else with_gap(self.snapshot, self.gap)
+        given: dict[str, Setting] = {"snapshot_url": snapshot, "model_path": self.model}
         if self.refresh is not None:
             given["refresh_seconds"] = self.refresh
         return Function(self.opener, given, step, self.memory)

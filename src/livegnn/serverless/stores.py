@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
+Fetched: TypeAlias = int | StoreUnavailableError
+"""Of one range: how many bytes were read, or why the store did not answer."""
+
 PART = 8 << 20
-"""Bytes of one part of an upload, and of the largest request."""
+"""Bytes of one part of an upload, and of a range that is read in parts."""
 
 _PARTS_AT_ONCE = 2
 _IN_MEMORY: "dict[str, ObjectStore]" = {}
@@ -71,11 +74,10 @@ class Store(Protocol):
     def get(self, path: str) -> Buffer:
         """A whole object."""
 
-    def get_ranges(
-        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
-    ) -> Sequence[int]:
-        """Writes the bytes of ranges one after the other into `into`. One request for each, several at a
-        time. Returns how many bytes each had: fewer than were asked for where the object ends."""
+    def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
+        """Fills each of `into` with the bytes from its start on. One request for each, all at a time. Returns
+        of each how many bytes there were, fewer than asked for where the object ends, or why the store did
+        not answer this one."""
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:
         """Writes an object, all of it or nothing; create: only where there is none."""
@@ -201,18 +203,52 @@ class ObstoreStore:
         with _told(self.url, path):
             return memoryview(obstore.get(self._open(), path).bytes())
 
-    def get_ranges(
-        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
-    ) -> Sequence[int]:
+    def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
+        if len(starts) == 1:
+            return [self._get_one(path, starts[0], into[0])]
+        try:
+            return self._get_together(path, starts, into)
+        except StoreUnavailableError:  # for one of them, and obstore does not say for which
+            import asyncio  # costs 30 ms, which are for a store that fails
+
+        if asyncio._get_running_loop() is None:
+            return asyncio.run(self._get_apart(path, starts, into))
+        return [self._get_one(path, *one) for one in zip(starts, into, strict=True)]  # the caller has a loop
+
+    def _get_one(self, path: str, start: int, into: memoryview) -> Fetched:
         import obstore
 
+        try:
+            with _told(self.url, path):
+                found = obstore.get_range(self._open(), path, start=start, length=len(into))
+        except StoreUnavailableError as error:
+            return error
+        return _fill(into, memoryview(found))
+
+    def _get_together(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
+        """Several at a time, all or none."""
+        import obstore
+
+        lengths = [len(one) for one in into]
         with _told(self.url, path):
             found = obstore.get_ranges(self._open(), path, starts=starts, lengths=lengths, coalesce=0)
-        place = 0
-        for one, length in zip(found, lengths, strict=True):
-            into[place : place + len(one)] = memoryview(one)
-            place += length
-        return [len(one) for one in found]
+        return [_fill(there, memoryview(one)) for there, one in zip(into, found, strict=True)]
+
+    async def _get_apart(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
+        """Several at a time, each by itself."""
+        import asyncio
+
+        import obstore
+
+        async def get(start: int, there: memoryview) -> Fetched:
+            try:
+                with _told(self.url, path):
+                    found = await obstore.get_range_async(self._open(), path, start=start, length=len(there))
+            except StoreUnavailableError as error:
+                return error
+            return _fill(there, memoryview(found))
+
+        return await asyncio.gather(*map(get, starts, into))
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:
         import obstore
@@ -282,22 +318,21 @@ class _Folder(ObstoreStore):
                 self._folder = None
             return self._reads
 
-    def get_ranges(
-        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
-    ) -> Sequence[int]:
+    def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         # obstore hands each range to a thread of its own, which takes twenty times as long as reading it.
         if not _PLAIN.fullmatch(path):
-            return super().get_ranges(path, starts, lengths, into)
-        found, place = [], 0
+            return super().get_ranges(path, starts, into)
         with _told(self.url, path):
             file = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                for start, length in zip(starts, lengths, strict=True):
-                    found.append(_read_whole(file, into[place : place + length], start))
-                    place += length
+                return [_read_whole(file, *one) for one in zip(into, starts, strict=True)]
             finally:
                 os.close(file)
-        return found
+
+
+def _fill(into: memoryview, found: memoryview) -> int:
+    into[: len(found)] = found
+    return len(found)
 
 
 def _read_whole(file: int, into: memoryview, start: int) -> int:

@@ -8,10 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from livegnn.serverless.stores import Buffer, ObjectInfo, Store, Upload
-
-_AT_ONCE = 10
-"""Ranges of one call that are under way at the same time, as those of `obstore` are."""
+from livegnn.serverless.stores import Buffer, Fetched, ObjectInfo, Store, Upload
 
 
 class ThrottledStore:
@@ -31,21 +28,19 @@ class ThrottledStore:
     def get(self, path: str) -> Buffer:
         began = time.monotonic()
         data = self._store.get(path)
-        self._wait(began, 1, len(data))
+        self._wait(began, len(data))
         return data
 
-    def get_ranges(
-        self, path: str, starts: Sequence[int], lengths: Sequence[int], into: memoryview
-    ) -> Sequence[int]:
+    def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         began = time.monotonic()
-        found = self._store.get_ranges(path, starts, lengths, into)
-        self._wait(began, -(-len(found) // _AT_ONCE), sum(found))
+        found = self._store.get_ranges(path, starts, into)
+        self._wait(began, sum(one for one in found if isinstance(one, int)))
         return found
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:
         began = time.monotonic()
         self._store.put(path, data, create=create)
-        self._wait(began, 1, len(data))
+        self._wait(began, len(data))
 
     def upload(self, path: str) -> Upload:
         return self._store.upload(path)
@@ -53,23 +48,23 @@ class ThrottledStore:
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         began = time.monotonic()
         found = self._store.list(prefix, after)
-        self._wait(began, 1, 0)
+        self._wait(began, 0)
         return found
 
     def size(self, path: str) -> int:
         began = time.monotonic()
         size = self._store.size(path)
-        self._wait(began, 1, 0)
+        self._wait(began, 0)
         return size
 
     def delete(self, path: str) -> None:
         self._store.delete(path)
 
-    def _wait(self, began: float, rounds: int, size: int) -> None:
+    def _wait(self, began: float, size: int) -> None:
         """Until when the answer would have come, had the request begun then."""
         with self._turn:
             self._free_at = max(self._free_at, began) + size / self._bandwidth
-            until = max(self._free_at, began) + rounds * self._latency
+            until = max(self._free_at, began) + self._latency
         left = until - time.monotonic()
         if left > 0:
             time.sleep(left)

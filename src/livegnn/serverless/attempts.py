@@ -1,0 +1,81 @@
+"""When an operation on a store is tried again, and when no more.
+
+    failed ── pause ── failed ── longer pause ── ... ── failed, and for `patience` nobody had an answer
+                                                         └─► StoreUnavailableError
+
+Patience counts from the last answer that the store gave to anybody: a store that refuses every second request
+serves the others meanwhile, and whoever is refused may expect to be served next. A budget for each operation
+ends that, so that a store which refuses nearly all is not asked for ever.
+
+Thread safety: a `StoreHealth` is shared by all threads, an `Attempts` belongs to one operation in one thread.
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from livegnn.errors import StoreUnavailableError
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_ANSWERING_SECONDS = 2.0  # after its last answer a store is taken for one that answers, so pauses stay short
+_TRIES_EACH, _TRIES_MORE = 4, 64
+_jitter = random.SystemRandom()
+
+
+class StoreHealth:
+    """When a store has answered last, whoever asked. clock: in seconds, as `time.monotonic`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self._answered_at = -float("inf")
+        self._noting = threading.Lock()
+
+    @property
+    def answered_at(self) -> float:
+        """By the clock."""
+        return self._answered_at
+
+    def note_answer(self) -> None:
+        """The store has answered somebody just now."""
+        now = self.clock()
+        with self._noting:
+            self._answered_at = max(self._answered_at, now)
+
+
+class Attempts:
+    """Of one operation, which begins now.
+
+    health: of the store. patience: seconds. parts: how many parts of the operation are tried by themselves,
+    each of which may be tried four times in the mean, and 64 times more in all. sleep: how it waits.
+    """
+
+    def __init__(
+        self, health: StoreHealth, patience: float, *, parts: int = 1, sleep: Callable[[float], None]
+    ) -> None:
+        self._health, self._patience, self._sleep = health, patience, sleep
+        self._began = health.clock()
+        self._left = _TRIES_EACH * parts + _TRIES_MORE
+        self._pause = _FIRST_PAUSE
+
+    def wait(self, error: StoreUnavailableError, parts: int = 1) -> None:
+        """Waits until the operation may be tried again, of which so many parts have failed.
+
+        Raises `StoreUnavailableError` when patience or the budget has ended.
+        """
+        now, answered_at = self._health.clock(), self._health.answered_at
+        self._left -= parts
+        answers = now - answered_at < _ANSWERING_SECONDS
+        pause = _FIRST_PAUSE if answers else min(self._pause, _LONGEST_PAUSE)
+        if now + pause > max(self._began, answered_at) + self._patience:
+            raise StoreUnavailableError(
+                f"{error}; asked again for {self._patience:g} seconds: see whether the store can be "
+                "reached, and try again"
+            ) from error
+        if self._left < 0:
+            raise StoreUnavailableError(
+                f"{error}; the store answers others, and refuses most of what is asked: ask less at once, "
+                "or later"
+            ) from error
+        self._sleep(pause * (0.5 + 0.5 * _jitter.random()))
+        self._pause = 2 * pause
