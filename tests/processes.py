@@ -23,6 +23,12 @@ def runs(process: int | str) -> bool:
     return _stat(Path("/proc") / str(process))[:1] not in ([], ["Z"], ["X"])
 
 
+def peak_memory(process: int) -> int:
+    """The most memory that a process has had at once, in bytes (VmHWM)."""
+    status = (Path("/proc") / str(process) / "status").read_text(errors="replace", encoding="utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
 def kill(process: int) -> bool:
     """Ends a child of this process as `kill -9` does; False if it is gone, whoever has its number now."""
     if process not in children() or not runs(process):

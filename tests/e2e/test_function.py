@@ -237,7 +237,6 @@ def test_wrong_settings_are_told(monkeypatch, capsys) -> None:
         (["--workers", "0"], "workers must be"),
         (["--place", "moon"], "place must be"),
         (["--place", "containers"], "an image"),
-        (["--place", "threads", "--memory", "100"], "memory of threads"),
         (["--memory", "0"], "memory must be"),
         ([], "model must be a model file, found none at y"),
         (

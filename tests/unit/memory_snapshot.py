@@ -25,6 +25,8 @@ class MemorySnapshot:
         self.rows: Counter[tuple[str, int]] = Counter()
         self.known: Counter[tuple[object, str, int]] = Counter()
 
+    confined = False
+
     def rows_of(self, ids, node_type):
         place = {each: i for i, each in enumerate(self.graph.ids[node_type].tolist())}
         return np.array([place.get(each, -1) for each in np.asarray(ids).tolist()], np.int64)

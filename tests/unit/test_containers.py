@@ -88,10 +88,12 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
         assert run[: run.index("livegnn:test")] == [
             *("run", "--rm", "--interactive", "--init", "--name", name),
             *("--memory", "314572800b", "--memory-swap", "314572800b"),
+            *("--env", "MALLOC_ARENA_MAX=1", "--env", "OPENBLAS_NUM_THREADS=1"),
+            *("--env", "RUST_MIN_STACK=524288"),
             *("--volume", "/data:/data:ro"),
         ]
         assert run[run.index("livegnn:test") + 1 : -1] == ["python", "-m", "livegnn.serverless.worker"]
-        assert json.loads(run[-1])["memory"] is None, "the engine limits it"
+        assert json.loads(run[-1])["memory"] == 314572800, "the worker keeps to it, too"
     assert killed, "the one that hangs"
     assert set(killed) <= {run[run.index("--name") + 1] for run in launched}
     assert not runs(asked(tmp_path, HANG)[0])

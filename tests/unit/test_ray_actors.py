@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from functions import ENVIRONMENT, KILL, asked, body, expected, function
+from functions import ENVIRONMENT, GROW, KILL, ROOM, asked, body, expected, function
 from livegnn.serverless.function import Function
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.scheduler import Limits
@@ -65,5 +65,18 @@ def test_the_scheduler_drives_actors(tmp_path, cluster) -> None:
         broken = RayHost(Function("no_module:nothing"), seconds=300)
         with pytest.raises(WorkerDied, match="no_module"):
             await broken.launch(0)
+
+        small = RayHost(function(tmp_path, memory=10**6), seconds=300)
+        with pytest.raises(WorkerDied, match="memory must be at least") as died:
+            await small.launch(0)
+        assert died.value.error_type == "InputError"
+        limited = Stage(RayHost(function(tmp_path, memory=10**9), seconds=300), Limits(1))
+        told = json.loads((await limited.call(body(ROOM))).body)["error"]["message"]
+        assert 0 < int(told.removeprefix("room ")) < 10**9
+        failed = json.loads((await limited.call(body(GROW))).body)["error"]
+        assert failed["type"] == "MemoryError"
+        assert (await limited.call(body(7))).status == 200
+        assert limited.figures.died == 0
+        await limited.close()
 
     asyncio.run(work())

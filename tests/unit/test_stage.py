@@ -177,7 +177,7 @@ def test_memory_is_limited_and_the_worker_lives_on(tmp_path) -> None:
         assert stage.figures.launched == 1
         await stage.close()
         small = Stage(processes(tmp_path, memory=10**6), Limits(1))
-        with pytest.raises(WorkersFailed, match="memory must be more than"):
+        with pytest.raises(WorkersFailed, match="memory must be at least"):
             await small.call(body(1))
         await small.close()
 

@@ -9,6 +9,7 @@ from livegnn.errors import InputError
 
 if TYPE_CHECKING:
     from livegnn.serverless.app import Answering
+    from livegnn.serverless.settings import NodeSettings
 
 app = typer.Typer(
     help="Predict from a snapshot, with workers that come with requests: docs/functions.md.",
@@ -25,7 +26,8 @@ Refresh = Annotated[
     typer.Option(metavar="SECONDS", help="after which a worker looks for a newer snapshot; 60"),
 ]
 Memory = Annotated[
-    int | None, typer.Option(metavar="MIB", help="that a worker may take, in MiB; all there is")
+    int | None,
+    typer.Option(metavar="MIB", help="that a worker may take, in MiB; threads all together"),
 ]
 Gap = Annotated[
     int | None,
@@ -105,6 +107,7 @@ def serve(
     )
     if place == "ray":
         _join_ray(ray_address)
+    _limit(settings)
     _listen(settings.open(), host, port, "a node")
 
 
@@ -125,6 +128,19 @@ def gateway(
             f"a gateway needs {error.name}, which is not installed: pip install 'livegnn[serverless]'"
         ) from error
     _listen(Gateway(nodes, policy), host, port, "the gateway")  # type: ignore[arg-type]
+
+
+def _limit(settings: "NodeSettings") -> None:
+    """Refuses a limit of memory that is too small. That of threads is one of this process."""
+    from livegnn.serverless.memory_limit import limit_memory, prepare
+
+    threads = settings.place == "threads"
+    if threads:
+        prepare()
+        import livegnn.serverless.app  # noqa: F401 - what the process has, whatever is asked
+    settings.check_memory()
+    if threads and settings.memory is not None:
+        limit_memory(settings.memory)
 
 
 def _join_ray(address: str | None) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 
 from livegnn.arguments import above_zero
 from livegnn.serverless.function import Function
+from livegnn.serverless.memory_limit import VARIABLES
 from livegnn.serverless.processes import START_SECONDS, CommandWorker, start
 
 
 class ContainerHost:
     """Starts each worker as a container of an image in which this package is installed.
 
-    The engine limits the memory of a container to the function's `memory`, so the worker limits nothing.
+    The function's `memory` limits the worker, as in a process, and the engine limits its container.
     options: further ones of `run`, such as ``["--volume", "/data:/data:ro"]``. engine: the command.
     """
 
@@ -35,12 +36,13 @@ class ContainerHost:
         """What starts worker `number`."""
         memory = self._function.memory
         limit = [] if memory is None else ["--memory", f"{memory}b", "--memory-swap", f"{memory}b"]
-        inside = Function(self._function.factory, self._function.arguments, self._function.stage)
+        variables = [word for name, value in VARIABLES.items() for word in ("--env", f"{name}={value}")]
         return [
             *(self._engine, "run", "--rm", "--interactive", "--init", "--name", self._name(number)),
             *limit,
+            *variables,
             *self._options,
-            *(self._image, "python", "-m", "livegnn.serverless.worker", inside.to_json()),
+            *(self._image, "python", "-m", "livegnn.serverless.worker", self._function.to_json()),
         ]
 
     async def launch(self, number: int) -> CommandWorker:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, run
 from livegnn.arguments import whole
 from livegnn.errors import InputError, StoreUnavailableError, TimeoutExpired
 from livegnn.serverless.bodies import Answer, Asked, answer_error, check_numbers, read_asked
+from livegnn.serverless.memory_limit import memory_of_machine
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -72,6 +73,15 @@ class Sharing(Protocol):
 
 
 @runtime_checkable
+class Confined(Protocol):
+    """What can keep to a limit of memory."""
+
+    def confine(self, room: int | None, cache: int | None) -> None:
+        """From now on, room: bytes that a request and what is kept for the next may take, beside what is
+        taken now; None: as many as there are. cache: of them, what may be kept at most; None: all."""
+
+
+@runtime_checkable
 class StagedPredictor(Predictor, Protocol):
     """What can also predict in two halves, in two workers."""
 
@@ -89,13 +99,15 @@ class Function:
     """What a worker runs, as data: it is opened where the worker is.
 
     factory: "module:name" of a callable that gives a Predictor. arguments: its arguments by name, JSON.
-    memory: bytes that a worker may have resident; None: as many as there are. Raises InputError.
+    memory: bytes that a worker may have resident; None: as many as there are. workers: how many have the
+    memory of their machine in common. Raises InputError.
     """
 
     factory: str
     arguments: Mapping[str, Setting] = field(default_factory=dict)
     stage: Step = "predict"
     memory: int | None = None
+    workers: int = 1
 
     def __post_init__(self) -> None:
         module, _, name = self.factory.partition(":")
@@ -105,6 +117,7 @@ class Function:
             raise InputError(f"stage must be 'predict', 'sample' or 'infer', got {self.stage!r}")
         if self.memory is not None:
             whole(self.memory, "memory", 1)
+        whole(self.workers, "workers", 1)
 
     def to_json(self) -> str:
         """The function as JSON."""
@@ -123,6 +136,17 @@ class Function:
         if self.stage != "predict" and not isinstance(predictor, StagedPredictor):
             raise InputError(f"{self.factory} must give a predictor with `sample` and `infer` for two stages")
         return predictor
+
+
+def confine(predictor: Predictor, function: Function, room: int | None) -> int | None:
+    """Lets a predictor keep to the room that a limit leaves it, if it can. Without a limit, the caches of all
+    workers together take half of what this process may have. Returns `room`."""
+    if isinstance(predictor, Confined):
+        if room is not None:
+            predictor.confine(room, room * 3 // 4)
+        elif (there := memory_of_machine()) is not None:
+            predictor.confine(None, there // 2 // function.workers)
+    return room
 
 
 def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":

@@ -9,12 +9,12 @@ from livegnn.serverless.bodies import Answer
 class WorkerDied(LiveGNNError):
     """A worker has ended without an answer, or did not start. What it was asked may be asked of another.
 
-    error_type: the name of the error for which it could not begin, if it said one.
+    error_type, said: the name of the error for which it could not begin, and its message, if it said one.
     """
 
-    def __init__(self, message: str, error_type: str | None = None) -> None:
+    def __init__(self, message: str, error_type: str | None = None, said: str | None = None) -> None:
         super().__init__(message)
-        self.error_type = error_type
+        self.error_type, self.said = error_type, said
 
 
 class Worker(Protocol):

@@ -3,7 +3,8 @@
 Settings come from the environment: LIVEGNN_SNAPSHOT, LIVEGNN_MODEL, and LIVEGNN_FUNCTION, "module:name" of
 what opens the predictor with these, `open_predictor` by default. The predictor is opened when this module is
 loaded, in the platform's init phase, and kept for all requests of this instance. A request and the cache may
-take what is left then of the instance's memory, AWS_LAMBDA_FUNCTION_MEMORY_SIZE. The platform gives an
+take what is left then of the instance's memory, AWS_LAMBDA_FUNCTION_MEMORY_SIZE, as in a worker that is a
+process (`memory_limit`). The platform gives an
 instance one request at a time, starts instances as requests come and ends idle ones: nothing is scheduled
 here.
 """
@@ -14,10 +15,19 @@ import os
 from collections.abc import Mapping
 from typing import Final, TypedDict, cast
 
-from livegnn.errors import InputError, TooLargeError
-from livegnn.serverless.bodies import Answer, answer_error, answer_json, answer_problem, refuse_parameters
-from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer
-from livegnn.serverless.worker import memory_left
+from livegnn.serverless.memory_limit import limit_memory, prepare
+
+prepare()  # before NumPy is loaded
+
+from livegnn.errors import InputError, TooLargeError  # noqa: E402
+from livegnn.serverless.bodies import (  # noqa: E402
+    Answer,
+    answer_error,
+    answer_json,
+    answer_problem,
+    refuse_parameters,
+)
+from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer, confine  # noqa: E402
 
 Event = Mapping[str, object]
 LARGEST_ANSWER: Final = 6_000_000
@@ -43,10 +53,12 @@ def open_from_environment(environment: Mapping[str, str]) -> Predictor:
     return Function(environment.get("LIVEGNN_FUNCTION", PREDICTOR), named).open()
 
 
-def room_in(environment: Mapping[str, str]) -> int | None:
-    """The bytes of the instance that are left for requests; None where the platform does not say."""
+def limit_by(environment: Mapping[str, str], predictor: Predictor) -> int | None:
+    """Limits this process to the memory of the instance; returns the bytes that are left for requests, None
+    where the platform does not say."""
     size = environment.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")
-    return None if size is None else memory_left(int(size) * 2**20)[0]
+    room = None if size is None else limit_memory(int(size) * 2**20)
+    return confine(predictor, Function(PREDICTOR), room)
 
 
 def answer_event(predictor: Predictor, event: Event, room: int | None = None) -> HttpAnswer:
@@ -140,4 +152,4 @@ def handler(event: object, context: object) -> HttpAnswer:
 
 
 _predictor = open_from_environment(os.environ)
-_room = room_in(os.environ)
+_room = limit_by(os.environ, _predictor)

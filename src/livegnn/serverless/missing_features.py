@@ -4,12 +4,13 @@ missing like them.
 Thread safety: functions of their arguments; a snapshot may be read by several threads.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from livegnn.serverless.beside import run_beside
 from livegnn.serverless.noted_index import NotedIndex
 from livegnn.serverless.row_sets import distinct
 from livegnn.serverless.snapshot import Snapshot
@@ -49,11 +50,11 @@ def fetch_missing(
 
     for lists, each in wanted.items():
         jobs.append(partial(index, lists, each[0] if len(each) == 1 else distinct(np.concatenate(each))))
-    # Features last, so in this thread: what is as large is then allocated where it was freed before.
+    # Features last: they are as large as what was freed before.
     for name, at in missing.items():
         if len(at):
             jobs.append(partial(features, name, at))
-    _run_beside(jobs)
+    run_beside(jobs, apart=snapshot.confined)
     return found.complete(read) if read else found
 
 
@@ -74,18 +75,3 @@ def repeat(
     if len(first) < len(at):
         by_row = first[np.argsort(rows[first])]
         x[at] = x[by_row[np.searchsorted(rows[by_row], rows[at])]]
-
-
-def _run_beside(jobs: Sequence[Callable[[], None]]) -> None:
-    """Runs all jobs at once, the last one in this thread."""
-    if len(jobs) < 2:
-        for job in jobs:
-            job()
-        return
-    from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one job need not wait for
-
-    with ThreadPoolExecutor(len(jobs) - 1) as threads:
-        running = [threads.submit(job) for job in jobs[:-1]]
-        jobs[-1]()
-        for each in running:
-            each.result()

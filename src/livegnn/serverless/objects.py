@@ -6,12 +6,13 @@ and `bytes_read` count what was asked of the store and came from it, attempts in
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
     from livegnn.types import IntArray
 
+    _Bytes: TypeAlias = NDArray[np.uint8]
+
 T = TypeVar("T")
 
 GAP = 4 << 10
@@ -54,6 +57,7 @@ PARTS_AT_ONCE = 64
 """Into so many parts the bytes under way are divided: a longer range is several requests."""
 
 _THREADS = 8
+_CONNECTION = 512 << 10  # bytes that the store's client takes for each, at most
 _REREADS = 3  # of what is shorter than its range
 _NEAR = ("file://", "memory://")
 _LONGEST_TIMEOUT = 86_400.0  # seconds
@@ -123,8 +127,8 @@ def as_objects(where: object) -> "Objects":
 
 
 class Objects:
-    """store: where they lie. patience, gap: as in `open_objects`. at_once: as `AT_ONCE`. bytes_at_once: as
-    `BYTES_AT_ONCE`; another number counts from the next read on. sleep: how it waits between two attempts.
+    """store: where they lie. patience, gap: as in `open_objects`. at_once, bytes_at_once: as `AT_ONCE` and
+    `BYTES_AT_ONCE`. sleep: how it waits between two attempts.
     """
 
     def __init__(
@@ -140,19 +144,57 @@ class Objects:
         self.store = store
         self.requests = 0
         self.bytes_read = 0
-        self.bytes_at_once = bytes_at_once
+        self._bytes_at_once = bytes_at_once
         self._patience = patience
         self._gap = gap
         self._at_once = at_once
         self._sleep = sleep
         self._health = StoreHealth()
         self._pool: ThreadPoolExecutor | None = None
+        self._working: int | None = None  # bytes, where memory is limited
+        self._reserved = 0
         self._counting = threading.Lock()
 
     @property
     def url(self) -> str:
         """Where the objects are, for messages."""
         return self.store.url
+
+    def confine(self, size: int) -> None:
+        """From now on, reading takes so many bytes at most beside what it returns; fewer requests are under
+        way at once. What is not to be had is a `MemoryError` before a request begins: the store's client
+        would end the process."""
+        self._working = size
+        self._at_once = max(min(self._at_once, size // (2 * _CONNECTION)), _THREADS)
+        self._bytes_at_once = max(min(self._bytes_at_once, size // 2), PARTS_AT_ONCE)
+
+    @contextmanager
+    def _allocating(
+        self, asked: Sequence[Ranges], joined: Sequence[JoinedRanges]
+    ) -> "Iterator[list[_Bytes]]":
+        """Arrays for the bytes that are asked for. What else reading takes can be had while this is open, and
+        a copy of them now."""
+        sizes = [int(one.lengths.sum()) for one in asked]
+        if self._working is None:
+            yield [np.empty(size, np.uint8) for size in sizes]
+            return
+        requests = min(sum(len(one.starts) for one in joined), self._at_once)
+        read = min(sum(int(one.lengths.sum()) for one in joined), self._bytes_at_once)
+        working = _CONNECTION * requests + read
+        with self._counting:
+            np.empty(self._reserved + working + 2 * sum(sizes), np.uint8)
+            found = [np.empty(size, np.uint8) for size in sizes]
+            self._reserved += working
+        try:
+            yield found
+        finally:
+            with self._counting:
+                self._reserved -= working
+
+    @property
+    def confined(self) -> bool:
+        """Whether `confine` was called. What several threads allocate, none of them can reserve."""
+        return self._working is not None
 
     # -- reading
     # ------------------------------------------------------------------------------------------------
@@ -172,24 +214,23 @@ class Objects:
     def read(self, asked: Sequence[Ranges]) -> "list[NDArray[np.uint8]]":
         """The bytes of the ranges of each, one after the other, in the order asked for; all in parallel.
 
-        Raises `ObjectMissingError`, and `ObjectDamagedError` if an object ends before a range does.
+        Raises `MemoryError`, after `confine` before anything is asked for; `ObjectMissingError`; and
+        `ObjectDamagedError` if an object ends before a range does.
         """
         # Each thread has eight parts: a call has requests of two together, the last of them may be as long,
         # and all of it lies in the store's client, too.
-        part = max(self.bytes_at_once // PARTS_AT_ONCE, 1)
+        part = max(self._bytes_at_once // PARTS_AT_ONCE, 1)
         together = max(self._at_once // _THREADS, 1)
-        calls: list[Callable[[], None]] = []
-        found = []
-        for one in asked:
-            out = np.empty(int(one.lengths.sum()), dtype=np.uint8)
-            found.append(out)
-            joined = join(one.starts, one.lengths, gap=self._gap, part=part)
-            begin = 0
-            for end in _ends(joined.lengths, 2 * part):
-                some = [slice(at, min(at + together, end)) for at in range(begin, end, together)]
-                calls += [partial(self._fetch, one.path, joined, here, out) for here in some]
-                begin = end
-        self._run(calls)
+        joined = [join(one.starts, one.lengths, gap=self._gap, part=part) for one in asked]
+        with self._allocating(asked, joined) as found:
+            calls: list[Callable[[], None]] = []
+            for one, requests, out in zip(asked, joined, found, strict=True):
+                begin = 0
+                for end in _ends(requests.lengths, 2 * part):
+                    some = [slice(at, min(at + together, end)) for at in range(begin, end, together)]
+                    calls += [partial(self._fetch, one.path, requests, here, out) for here in some]
+                    begin = end
+            self._run(calls)
         return found
 
     def _fetch(self, path: str, joined: JoinedRanges, here: slice, out: "NDArray[np.uint8]") -> None:

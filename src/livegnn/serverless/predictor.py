@@ -33,6 +33,7 @@ from livegnn.model.renaming import renamed
 from livegnn.serverless.account import Account
 from livegnn.serverless.feature_cache import CachedFeatures, FeatureCache
 from livegnn.serverless.memory import MemoryModel, PeakMeter
+from livegnn.serverless.memory_limit import memory_of_machine
 from livegnn.serverless.missing_features import fetch_missing, first_of_each, repeat
 from livegnn.serverless.model_fit import check_fit
 from livegnn.serverless.noted_index import NotedIndex
@@ -110,10 +111,10 @@ class SnapshotPredictor:
     """Predicts with `model` on the snapshot of a source. A model with a query predicts on what it draws.
 
     output: the name of one of the model's outputs, by default the first. memory_limit: bytes for a request
-    and the cache together; None: as many as there are. memory_model: says what a request will take; without
-    it that is estimated from the sizes of its arrays. cache: whether features are kept for later requests.
-    sample_seed: of a query's draws. refresh_seconds: how often a newer snapshot is looked for; None: only if
-    the one at hand was collected.
+    and the cache together; None: as many as there are, of which the cache takes half. memory_model: says what
+    a request will take; without it that is estimated from the sizes of its arrays. cache: whether features
+    are kept for later requests. sample_seed: of a query's draws. refresh_seconds: how often a newer snapshot
+    is looked for; None: only if the one at hand was collected.
 
     Raises `ModelError` if the model does not fit the snapshot or an engine could not run it, `InputError` for
     a memory model of another model, and `SnapshotError`.
@@ -140,6 +141,8 @@ class SnapshotPredictor:
         self.memory_limit = None if memory_limit is None else whole(memory_limit, "memory_limit", 1)
         self.memory_model = memory_model
         self._caches = switch(cache, "cache")
+        there = memory_of_machine()
+        self._cache_limit = _ALL if there is None else there // 2
         self._sample_seed = whole(sample_seed, "sample_seed", 0, 2**64 - 1)
         self._refresh_seconds = (
             above_zero(refresh_seconds, "refresh_seconds") if refresh_seconds else refresh_seconds
@@ -183,8 +186,16 @@ class SnapshotPredictor:
                 return
             self._memory, self._cache = memory, self._open_cache(memory)
             self._cache.show(self._current().layout)
-            if self.memory_limit is not None:
-                self._cache.leave(self.memory_limit)
+            self._cache.leave(self._room_of_cache(self.memory_limit))
+
+    def confine(self, room: int | None, cache: int | None) -> None:
+        """As `livegnn.serverless.function.Confined`."""
+        with self._lock:
+            self._cache_limit = _ALL if cache is None else cache
+            if room is not None:
+                self._source.confine(room)
+            limit = self.memory_limit if room is None else room
+            self._cache.leave(self._room_of_cache(limit))
 
     def refresh(self) -> None:
         """Looks for a newer snapshot now, and predicts on it from now on. Raises `SnapshotError`."""
@@ -329,6 +340,14 @@ class SnapshotPredictor:
 
     def _sample(self, snapshot: Snapshot, ids: "ArrayLike", *, later: bool = True) -> Neighborhood:
         """What a request reads. later: whether degrees may be pending."""
+        try:
+            return self._sample_once(snapshot, ids, later=later)
+        except MemoryError:
+            self.account.predicted_too_low += 1
+            self._drop()
+        return self._sample_once(snapshot, ids, later=later)
+
+    def _sample_once(self, snapshot: Snapshot, ids: "ArrayLike", *, later: bool) -> Neighborhood:
         with self.account.timed("sample_seconds"):
             seeds = self._seeds(snapshot, ids)
             if self._query is not None:
@@ -375,7 +394,7 @@ class SnapshotPredictor:
         finally:
             if limit is not None and self._held_bytes() > limit:
                 self._arrays.release()
-            self._cache.leave(_ALL if limit is None else max(limit - self._held_bytes(), 0))
+            self._cache.leave(self._room_of_cache(limit, self._held_bytes()))
 
     def _run(
         self,
@@ -461,13 +480,17 @@ class SnapshotPredictor:
         if not self._caches:
             return
         taken = found.bytes + max(self._feature_bytes(found), self._arrays.bytes) + self._forward.held_bytes
-        room = _ALL if limit is None else max(limit - taken, 0)
+        room = self._room_of_cache(limit, taken)
         with self.account.timed("cache_seconds", "change_seconds"):
             for name, at in missing.items():
                 rows, degrees = found.rows[name][at], np.maximum(found.degree[name][at], 0)
                 self.account.evicted += self._cache.insert(
                     name, rows, x[name], at, degrees, self._noted.of(found, name, at), room=room
                 )
+
+    def _room_of_cache(self, limit: int | None, taken: int = 0) -> int:
+        """The bytes that a limit leaves to the cache, beside those that are taken."""
+        return self._cache_limit if limit is None else min(max(limit - taken, 0), self._cache_limit)
 
     def _drop(self) -> None:
         """Takes nothing of the cache into account, and leaves it nothing."""

@@ -14,6 +14,7 @@ from livegnn.arguments import above_zero
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.function import Function
 from livegnn.serverless.hosts import WorkerDied
+from livegnn.serverless.memory_limit import VARIABLES
 from livegnn.serverless.worker import FRAME
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ STOP_SECONDS: Final = 10.0
 """Which a worker has for the request in hand, when it is told to end."""
 
 _END_SECONDS = 1.0  # for a command whose output has ended, or that was told to end
-_OF_WORKERS = {"MALLOC_ARENA_MAX": "2", "OPENBLAS_NUM_THREADS": "1"}
-"""Variables of workers, unless they are set: many workers share the cores, and each has little memory."""
 
 
 class CommandWorker:
@@ -119,7 +118,7 @@ async def start(
             *command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env={**_OF_WORKERS, **os.environ, **(environment or {})},
+            env={**VARIABLES, **os.environ, **(environment or {})},
             start_new_session=True,
             pass_fds=descriptors,
         )
@@ -138,7 +137,9 @@ async def start(
     if first.status != 200:
         await worker.kill()
         told = json.loads(first.body)["error"]
-        raise WorkerDied(f"a worker could not begin: {told['type']}: {told['message']}", told["type"])
+        raise WorkerDied(
+            f"a worker could not begin: {told['type']}: {told['message']}", told["type"], told["message"]
+        )
     return worker
 
 

@@ -9,8 +9,9 @@ import ray
 
 from livegnn.arguments import above_zero
 from livegnn.serverless.bodies import Answer
-from livegnn.serverless.function import Function, answer
+from livegnn.serverless.function import Function, answer, confine
 from livegnn.serverless.hosts import WorkerDied
+from livegnn.serverless.memory_limit import VARIABLES, limit_memory, prepare
 from livegnn.serverless.processes import START_SECONDS
 
 _LONGEST_REASON = 500
@@ -21,14 +22,23 @@ class _Actor:
 
     def __init__(self, text: str) -> None:
         self._function = Function.from_json(text)
-        self._opened = self._function.open()
         self._end = threading.Event()
 
-    def ready(self) -> bool:
-        return True
+    def open(self) -> tuple[str, str] | None:
+        """Opens the predictor. Returns the name and the message of the error if it cannot be opened."""
+        prepare()
+        memory = self._function.memory
+        try:
+            self._opened = self._function.open()
+            self._room = confine(
+                self._opened, self._function, None if memory is None else limit_memory(memory)
+            )
+        except Exception as error:
+            return type(error).__name__, str(error)
+        return None
 
     def call(self, body: bytes) -> tuple[int, bytes]:
-        found = answer(self._opened, self._function.stage, body)
+        found = answer(self._opened, self._function.stage, body, self._room)
         return found.status, found.body
 
     def hold(self) -> None:
@@ -39,7 +49,8 @@ class _Actor:
 
 
 class RayHost:
-    """Starts each worker as an actor. The function's `memory` is what Ray reserves for it on a node.
+    """Starts each worker as an actor. The function's `memory` limits it, as in a process, and is what Ray
+    reserves for it on a node.
 
     cpus: that Ray reserves for an actor. seconds: in which it must be ready, waiting for a node included.
     """
@@ -48,16 +59,21 @@ class RayHost:
         self._function = function
         self._seconds = above_zero(seconds, "seconds")
         self._options: dict[str, Any] = {"num_cpus": cpus, "max_concurrency": 3, "max_restarts": 0}
+        self._options["runtime_env"] = {"env_vars": VARIABLES}
         if function.memory is not None:
             self._options["memory"] = function.memory
 
     async def launch(self, number: int) -> "RayWorker":
         """Starts an actor and returns when it is ready. Raises WorkerDied."""
-        inside = Function(self._function.factory, self._function.arguments, self._function.stage)
-        actor: Any = ray.remote(_Actor).options(**self._options).remote(inside.to_json())
+        actor: Any = ray.remote(_Actor).options(**self._options).remote(self._function.to_json())
         try:
             async with asyncio.timeout(self._seconds):
-                await actor.ready.remote()
+                if (failure := await actor.open.remote()) is not None:
+                    reason = f"a worker could not begin: {': '.join(failure)}"
+                    raise WorkerDied(reason, *failure)
+        except WorkerDied:
+            ray.kill(actor)
+            raise
         except BaseException as error:
             ray.kill(actor)
             if isinstance(error, Exception):

@@ -1,5 +1,6 @@
 """How a node is set up: which predictor, how many workers of which kind."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from livegnn.arguments import above_zero, whole
 from livegnn.errors import InputError
 from livegnn.serverless.bodies import LONGEST_WAIT
 from livegnn.serverless.function import PREDICTOR, Function, Setting, Step
-from livegnn.serverless.hosts import WorkerHost
+from livegnn.serverless.hosts import WorkerDied, WorkerHost
 from livegnn.serverless.node import Node
 from livegnn.serverless.objects import with_gap
 from livegnn.serverless.scheduler import KEEP_ALIVE, Limits
@@ -39,8 +40,8 @@ class NodeSettings:
     refresh: how many seconds after the last time a worker looks for a newer snapshot; None: as the opener
     has it. gap: as `open_objects` takes it; None: as the URL or the store has it. waiting: so many requests
     more than workers are taken. keep_alive: seconds for which a worker may be idle. memory: bytes of each
-    worker. cache: by default shared where workers are processes. image, engine, options: of containers.
-    Raises InputError.
+    worker; of workers that are threads, bytes of the process, which whoever starts it limits. cache: by
+    default shared where workers are processes. image, engine, options: of containers. Raises InputError.
     """
 
     snapshot: str
@@ -79,8 +80,6 @@ class NodeSettings:
             raise InputError(
                 f"cache can be shared by processes and threads of one machine, got workers as {self.place}"
             )
-        if self.place == "threads" and self.memory is not None:
-            raise InputError("memory of threads cannot be limited: take processes, or limit this one")
 
     def open(self) -> Node:
         """The node, which has no worker yet. Raises InputError for what workers here would not find."""
@@ -98,6 +97,19 @@ class NodeSettings:
             for step, workers in wanted.items()
         }
         return Node(stages, concurrency=self.waiting + sum(wanted.values()), memory=memory)
+
+    def check_memory(self) -> None:
+        """Starts a worker of each stage and ends it, if memory is limited. Raises InputError for what the
+        worker refuses, such as a limit that is too small. What may pass, such as a store that is away, the
+        first request will say."""
+        if self.memory is None:
+            return
+        for step in ("sample", "infer") if self.sampling_workers else ("predict",):
+            try:
+                asyncio.run(_start_once(self._host(self._function(step), None)))
+            except WorkerDied as error:
+                if error.error_type == InputError.__name__:
+                    raise InputError(error.said or str(error)) from error
 
     def _make_memory(self) -> "MemoryFile | None":
         """What workers have in common; None if nothing, also where the system has no such memory."""
@@ -125,7 +137,7 @@ class NodeSettings:
         given: dict[str, Setting] = {"snapshot_url": snapshot, "model_path": self.model}
         if self.refresh is not None:
             given["refresh_seconds"] = self.refresh
-        return Function(self.opener, given, step, self.memory)
+        return Function(self.opener, given, step, self.memory, self.workers + self.sampling_workers)
 
     def _host(self, function: Function, memory: "MemoryFile | None") -> WorkerHost:
         if self.place == "containers":
@@ -144,3 +156,9 @@ class NodeSettings:
         from livegnn.serverless.processes import ProcessHost
 
         return ProcessHost(function, memory=memory)
+
+
+async def _start_once(host: WorkerHost) -> None:
+    worker = await host.launch(0)
+    await worker.stop()
+    await host.close()

@@ -69,6 +69,10 @@ class Snapshot(Protocol):
     schema: Schema
 
     @property
+    def confined(self) -> bool:
+        """Whether memory is limited, so that it is read in one thread at a time."""
+
+    @property
     def identity(self) -> str:
         """Names what it shows: snapshots of one identity have the same graph in the same rows."""
 
@@ -120,6 +124,10 @@ class Source(Protocol):
 
     def newest(self) -> Snapshot:
         """The newest snapshot; the same object as before if there is no newer one."""
+        ...
+
+    def confine(self, room: int) -> None:
+        """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
         ...
 
     def read(self, request: Callable[[Snapshot], T]) -> T:

@@ -63,6 +63,10 @@ class SnapshotSource:
             f"the snapshots of {self.objects.url} are replaced faster than they open: try again"
         )
 
+    def confine(self, room: int) -> None:
+        """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
+        self.objects.confine(room // 4)
+
     def read(self, request: Callable[[StoredSnapshot], T]) -> T:
         """What `request` returns of the current snapshot; if that was replaced and collected under it, what
         it returns of the newest one.

@@ -98,6 +98,11 @@ class StoredSnapshot:
             )
 
     @property
+    def confined(self) -> bool:
+        """Whether memory is limited, so that it is read in one thread at a time."""
+        return self.objects.confined
+
+    @property
     def identity(self) -> str:
         """Names what it shows: the writer, and the event up to which it wrote."""
         return f"{self.manifest.chain}/{self.seq}"

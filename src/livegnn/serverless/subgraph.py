@@ -7,6 +7,7 @@ graph the subgraph gives an engine's predictions; with a query's draws those of 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -15,6 +16,7 @@ from livegnn.inference.degrees import Degrees
 from livegnn.model.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.sampling.subgraph import HeteroSubgraph
+from livegnn.serverless.beside import run_beside
 from livegnn.serverless.draws import drawn
 from livegnn.serverless.records import degrees_of
 from livegnn.serverless.row_sets import are_in, distinct, missing, places_in, union
@@ -253,8 +255,8 @@ class _Growth:
         """The lists of one hop; those of several edge types are fetched beside each other."""
         known = [None if self._find is None else self._find(lists, rows) for lists, rows in asked]
 
-        def fetch(one: tuple[tuple[Lists, IntArray], Known | None]) -> Neighbors:
-            ((edge_type, direction), rows), there = one
+        def fetch(lists: Lists, rows: IntArray, there: Known | None) -> Neighbors:
+            edge_type, direction = lists
             index = None
             if there is not None:
                 index = _read_rest(self._snapshot, (edge_type, direction), rows, there)
@@ -262,15 +264,9 @@ class _Growth:
             found = self._snapshot.neighbors(edge_type, rows, direction, index=index)
             return found.loops_by_key(rows) if edge_type[0] == edge_type[2] else found
 
-        each = list(zip(asked, known, strict=True))
-        if sum(len(rows) > 0 for _, rows in asked) < 2:
-            return [fetch(one) for one in each]
-        from concurrent.futures import (
-            ThreadPoolExecutor,  # costs 10 ms, which one edge type need not wait for
-        )
-
-        with ThreadPoolExecutor(len(asked)) as threads:
-            return list(threads.map(fetch, each))
+        jobs = [partial(fetch, *one, there) for one, there in zip(asked, known, strict=True)]
+        few = sum(len(rows) > 0 for _, rows in asked) < 2
+        return run_beside(jobs, apart=few or self._snapshot.confined)
 
     def _take(self, lists: Lists, rows: IntArray, found: Neighbors, hop: int) -> IntArray:
         """Keeps the edges of lists that were read; returns the row numbers at their other ends."""

@@ -1,50 +1,61 @@
 """Workers that are threads of this process: for a platform that starts and ends whole processes itself."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from livegnn.serverless.bodies import Answer
-from livegnn.serverless.function import Function, Predictor, answer, join_memory
+from livegnn.serverless.function import Function, Predictor, answer, confine, join_memory
 from livegnn.serverless.hosts import WorkerDied
+from livegnn.serverless.memory_limit import memory_left
 
 if TYPE_CHECKING:
     from livegnn.serverless.shared_memory import MemoryFile
 
 
 class ThreadHost:
-    """Opens the function here, for each worker anew. A thread cannot be killed, and its memory is not limited
-    by itself: the platform limits that of the process. memory: what workers have in common.
+    """Opens the function here, for each worker anew. A thread cannot be killed, and has no limit of its own:
+    the function's `memory` is that of this process, which its workers divide, and which whoever started the
+    process limits. memory: what workers have in common.
     """
 
     def __init__(self, function: Function, *, memory: "MemoryFile | None" = None) -> None:
         self._function, self._memory = function, memory
+        self._room: int | None = None
+        self._dividing = threading.Lock()
 
     async def launch(self, number: int) -> "ThreadWorker":
         """Opens the function. Raises WorkerDied."""
         thread = ThreadPoolExecutor(1, f"livegnn-worker-{number}")
         try:
-            opened, leave = await asyncio.get_running_loop().run_in_executor(thread, self._open)
+            opened, leave, room = await asyncio.get_running_loop().run_in_executor(thread, self._open)
         except BaseException as error:
             thread.shutdown(wait=False)
             if isinstance(error, Exception):
                 reason = f"expected a worker to be ready, got {error}"
-                raise WorkerDied(reason, type(error).__name__) from error
+                raise WorkerDied(reason, type(error).__name__, str(error)) from error
             raise
-        return ThreadWorker(thread, self._function, opened, leave)
+        return ThreadWorker(thread, self._function, opened, leave, room)
 
-    def _open(self) -> tuple[Predictor, Callable[[], None]]:
-        """A predictor, and what is to be done when it is no longer needed."""
+    def _open(self) -> tuple[Predictor, Callable[[], None], int | None]:
+        """A predictor, what is to be done when it is no longer needed, and its room."""
         opened, file = self._function.open(), self._memory
         memory = None if file is None else join_memory(opened, file.fd)
+        with self._dividing:
+            if self._room is None and self._function.memory is not None:
+                workers = self._function.workers
+                self._room = memory_left(self._function.memory, workers) // workers
+            room = self._room
+        confine(opened, self._function, room)
 
         def leave() -> None:
             if file is not None and memory is not None:
                 memory.close()
                 file.release_of_ended()
 
-        return opened, leave
+        return opened, leave, room
 
     async def close(self) -> None:
         """Nothing is left."""
@@ -54,15 +65,22 @@ class ThreadWorker:
     """A predictor and the one thread that it belongs to."""
 
     def __init__(
-        self, thread: ThreadPoolExecutor, function: Function, opened: Predictor, leave: Callable[[], None]
+        self,
+        thread: ThreadPoolExecutor,
+        function: Function,
+        opened: Predictor,
+        leave: Callable[[], None],
+        room: int | None,
     ) -> None:
         self._thread, self._function, self._opened, self._leave = thread, function, opened, leave
+        self._room = room
         self._ended = asyncio.Event()
 
     async def call(self, body: bytes) -> Answer:
         """What the worker answers."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, answer, self._opened, self._function.stage, body)
+        stage, room = self._function.stage, self._room
+        return await loop.run_in_executor(self._thread, answer, self._opened, stage, body, room)
 
     async def ended(self) -> str:
         """Returns when the worker was told to end."""

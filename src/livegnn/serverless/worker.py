@@ -6,9 +6,8 @@ goes to standard error. A frame is a status (u16) and the length of its body (u6
 body. The first frame of a worker comes when it is ready: 200 and what its predictor says of itself, or 500
 and an error. A worker ends at the end of its input and at SIGTERM, in both cases after the request in hand.
 
-Its memory is limited by RLIMIT_AS: when the predictor is open, the address space may grow by what is missing
-to the limit on resident memory. So it never has more resident, and asking for more is a MemoryError. Memory
-that it shares is mapped whole before that, and does not count.
+Its memory is limited (`memory_limit`) when the predictor is open: asking for more is a MemoryError. Memory
+that it shares does not count.
 """
 
 import os
@@ -17,9 +16,10 @@ import struct
 import sys
 from typing import BinaryIO, Final
 
-from livegnn.errors import InputError, StoreUnavailableError
+from livegnn.errors import LiveGNNError
 from livegnn.serverless.bodies import Answer, answer_error, answer_json
-from livegnn.serverless.function import Function, answer, join_memory
+from livegnn.serverless.function import Function, answer, confine, join_memory
+from livegnn.serverless.memory_limit import limit_memory, prepare
 
 FRAME: Final = struct.Struct("<HQ")
 """Status and length of the body."""
@@ -34,47 +34,23 @@ def main(given: list[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it goes to all its processes
     ending = _Ending()
+    prepare()
     try:
         function = Function.from_json(given[0])
         predictor = function.open()
         if len(given) > 1:
             join_memory(predictor, int(given[1]))
-        room = None if function.memory is None else limit_memory(function.memory)
+        room = confine(
+            predictor, function, None if function.memory is None else limit_memory(function.memory)
+        )
     except Exception as error:
         _write(output, answer_error(error)._replace(status=500))
-        if isinstance(error, StoreUnavailableError):
+        if isinstance(error, LiveGNNError):
             sys.exit(1)  # the node says why
         raise
     _write(output, answer_json(dict(predictor.describe())))
     while (body := _read(source, ending)) is not None:
         _write(output, answer(predictor, function.stage, body, room))
-
-
-def limit_memory(most: int) -> int:
-    """Lets this process have at most so many bytes resident; returns how many of them are left. Raises
-    InputError where it has more already, or where the system cannot do it.
-    """
-    import resource
-
-    room, mapped = memory_left(most)
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + room, mapped + room))
-    return room
-
-
-def memory_left(most: int) -> tuple[int, int]:
-    """How many bytes more this process may have resident, if it may have `most`; and how many are mapped.
-    Raises InputError as `limit_memory` does.
-    """
-    if not sys.platform.startswith("linux"):
-        raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
-    with open("/proc/self/statm", "rb") as found:
-        mapped, resident = (int(pages) * os.sysconf("SC_PAGESIZE") for pages in found.read().split()[:2])
-    if resident >= most:
-        raise InputError(
-            f"memory must be more than the {resident:,} bytes that a worker has before its first request, "
-            f"got {most:,}"
-        )
-    return most - resident, mapped
 
 
 class _Ending:

@@ -1,0 +1,184 @@
+"""The memory of a function, as the system sees it (VmHWM), under every way to start one.
+
+A limit that is taken is kept, whatever is asked; small requests are answered within the least limit that is
+taken; one that is smaller is refused at the start, in one line that says which is not.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_function import Container
+from test_lambda import Instance, http_event
+
+from functions import ENVIRONMENT, body
+from livegnn import Graph, Model
+from livegnn.model import Input, Step
+from livegnn.serverless.function import PREDICTOR
+from livegnn.serverless.writer import write_snapshot
+from loopback import get
+from processes import children, peak_memory
+
+NODES, WIDTH = 40_000, 128
+LARGE = 400  # ids that reach most of the graph, 20 MB of features
+
+ENGINE = '''#!/bin/sh
+"exec" "{python}" "$0" "$@"
+"""Takes the command line of `docker run`, and runs what a container would run."""
+import os, sys
+words = sys.argv[1:]
+for at, word in enumerate(words):
+    if word == "--env":
+        name, _, value = words[at + 1].partition("=")
+        os.environ[name] = value
+if words[0] == "run":
+    os.execv(sys.executable, [sys.executable, *words[words.index("livegnn:test") + 2 :]])
+'''
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A snapshot, a model, and a command that is taken for a container engine."""
+    folder = tmp_path_factory.mktemp("memory")
+    random = np.random.default_rng(0)
+    graph = Graph.from_edges(
+        *random.integers(0, NODES, (2, 8 * NODES)),
+        x=random.standard_normal((NODES, WIDTH), dtype=np.float32),
+        num_nodes=NODES,
+        parallel="last",
+    )
+    write_snapshot(graph, str(folder / "snapshot"), directions=("in",))
+    make_model().save(folder / "model.lgnn")
+    (folder / "docker").write_text(ENGINE.format(python=sys.executable), encoding="utf-8")
+    (folder / "docker").chmod(0o755)
+    return folder
+
+
+def make_model() -> Model:
+    """Two layers that sum, whose widths are those of the features."""
+    random = np.random.default_rng(0)
+    sums = {
+        "edge_type": ("node", "to", "node"),
+        "message_local": (),
+        "neighbor_context": "none",
+        "combine": "identity",
+        "aggregate": "sum",
+        "self_loops": None,
+    }
+    steps, tensors, name = [], {}, "x"
+    for i in range(2):
+        steps += [
+            Step("propagate", (name,), f"a{i}", {}, sums),
+            Step("linear", (f"a{i}",), f"h{i}", {"weight": f"w{i}"}),
+        ]
+        tensors[f"w{i}"] = random.standard_normal((8 if i else WIDTH, WIDTH), dtype=np.float32)
+        name = f"h{i}"
+    return Model({"x": Input("node", WIDTH)}, tuple(steps), tensors, name, ("x", name))
+
+
+WAYS = {
+    "processes": (),
+    "private": ("--cache", "private"),
+    "stages": ("--sampling-workers", "1"),
+    "threads": ("--place", "threads"),
+    "containers": ("--place", "containers", "--image", "livegnn:test"),
+    "lambda": None,
+}
+
+
+def words_of(folder: Path, way: str) -> tuple[str, ...]:
+    words = WAYS[way]
+    assert words is not None
+    return (*words, "--engine", str(folder / "docker")) if way == "containers" else words
+
+
+def opened(folder: Path) -> tuple[str, ...]:
+    return ("--snapshot", str(folder / "snapshot"), "--model", str(folder / "model.lgnn"))
+
+
+@contextmanager
+def start(folder: Path, way: str, memory: int) -> Iterator[tuple[Callable[[bytes], int], Callable[[], int]]]:
+    """A function with so many MiB: what it answers to a body, and the most that a process of it has had."""
+    if way == "lambda":
+        variables = {
+            "LIVEGNN_SNAPSHOT": str(folder / "snapshot"),
+            "LIVEGNN_MODEL": str(folder / "model.lgnn"),
+            "LIVEGNN_FUNCTION": PREDICTOR,
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(memory),
+        }
+        with Instance(folder, **variables) as instance:
+            yield (
+                lambda content: checked(instance.invoke(event_of(content))),
+                lambda: peak_memory(instance.process.pid),
+            )
+        return
+    words = ("--workers", "1", "--memory", str(memory), *words_of(folder, way))
+    with Container(folder, *words, opened=opened(folder)) as node:
+
+        def ask(content: bytes) -> int:
+            answer = node.post(content)
+            return checked({"statusCode": answer.status_code, "body": answer.text})
+
+        own = node.process.pid
+        yield ask, lambda: max(map(peak_memory, {own} if way == "threads" else children(own)))
+        metrics = get(f"{node.address}/metrics").text
+        assert set(re.findall(r"livegnn_function_dead_workers_total\{.*\} (.*)", metrics)) == {"0"}
+
+
+def event_of(content: bytes) -> dict:
+    return http_event("POST", "/v1/predictions", content.decode())
+
+
+def checked(answer: dict) -> int:
+    """The status of an answer, which is 200, or 500 for a request that needs more memory."""
+    if answer["statusCode"] != 200:
+        assert json.loads(answer["body"])["error"]["type"] == "MemoryError", answer
+        assert answer["statusCode"] == 500
+    return answer["statusCode"]
+
+
+def refused(folder: Path, way: str, memory: int) -> str:
+    """What the start says to so many MiB."""
+    if way == "lambda":
+        with pytest.raises(AssertionError) as told, start(folder, way, memory) as (ask, _):
+            ask(body(1))
+        return str(told.value)
+    command = [sys.executable, "-m", "livegnn.cli", "function", "serve", "--port", "0", *opened(folder)]
+    ended = subprocess.run(
+        [*command, "--memory", str(memory), "--workers", "1", *words_of(folder, way)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    return ended.stderr
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_limit_is_kept_or_refused(folder: Path, way: str) -> None:
+    said = refused(folder, way, 30)
+    least = int(re.findall(r"memory must be at least (\d+) MiB", said)[0])
+    if way != "lambda":
+        lines = [line for line in said.splitlines() if "a worker could not begin" not in line]
+        assert len(lines) == 1, said
+    random = np.random.default_rng(1)
+    for memory in (least, least + 60):
+        with start(folder, way, memory) as (ask, peak):
+            for _ in range(10):
+                small = random.integers(0, NODES, random.integers(1, 4)).tolist()
+                assert ask(body(*small)) == 200
+            found = [ask(body(*random.integers(0, NODES, LARGE).tolist())) for _ in range(3)]
+            assert memory == least or 200 in found
+            for id in range(10):
+                assert ask(body(id)) == 200
+            print(f"{way}: limit {memory} MiB, VmHWM {peak() / 2**20:.0f} MiB, large ones {found}")
+            assert peak() <= memory * 2**20

@@ -1,0 +1,121 @@
+"""What memory a process may have, how much is left, and that no cache takes more than half of it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from livegnn import Graph
+from livegnn.errors import InputError
+from livegnn.serverless.function import Function, confine
+from livegnn.serverless.memory_limit import (
+    LEAST_ROOM,
+    MARGIN,
+    _limit_of_cgroup,
+    memory_left,
+    memory_of_machine,
+)
+from livegnn.serverless.predictor import SnapshotPredictor
+from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
+from livegnn.serverless.source import SnapshotSource
+from livegnn.serverless.writer import write_snapshot
+from streams import WIDTH, make_model
+
+MIB = 1 << 20
+
+
+def test_what_is_left_is_told_or_refused() -> None:
+    room = memory_left(1 << 40)
+    with pytest.raises(InputError, match="memory must be at least") as refused:
+        memory_left(MIB)
+    least = int(str(refused.value).split("at least ")[1].split()[0])
+    assert memory_left(least * MIB) >= LEAST_ROOM
+    resident = (1 << 40) - room - MARGIN
+    assert 0 <= least * MIB - (resident + MARGIN + LEAST_ROOM) < 4 * MIB
+    four = memory_left(least * MIB + 4 * LEAST_ROOM, workers=4)
+    assert four >= 4 * LEAST_ROOM
+    with pytest.raises(InputError, match=f"at least {(least * MIB + 3 * LEAST_ROOM) // MIB} MiB"):
+        memory_left(least * MIB, workers=4)
+
+
+def test_a_limited_process_gets_a_memory_error_and_lives_on() -> None:
+    code = """
+import json
+from livegnn.serverless.memory_limit import limit_memory, prepare
+prepare()
+import numpy as np
+np.ones((64, 64)) @ np.ones((64, 64))
+room = limit_memory(200 << 20)
+refused = 0
+for size in (room + (8 << 20), room // 2, room + (8 << 20), room // 2):
+    try:
+        np.ones(size, np.uint8)
+    except MemoryError:
+        refused += 1
+status = open("/proc/self/status").read()
+print(json.dumps([room, refused, 1024 * int(status.partition("VmHWM:")[2].split()[0])]))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    room, refused, peak = json.loads(found.stdout)
+    assert 100 * MIB < room < 200 * MIB
+    assert refused == 2
+    assert room // 2 < peak <= 200 * MIB
+
+
+@pytest.mark.parametrize(
+    ("files", "own", "limit"),
+    [
+        ({"memory.max": "max"}, "0::/", None),
+        ({"a/memory.max": "1000", "memory.max": "max"}, "0::/a/b", 1000),
+        ({"a/b/memory.max": "3000", "a/memory.max": "2000"}, "0::/a/b", 2000),
+        ({"a/b/memory.max": "3000"}, "0::/a/b", 3000),
+        ({"memory/memory.limit_in_bytes": "7000"}, "4:memory:/docker/x\n0::/", 7000),
+        ({"memory/x/memory.limit_in_bytes": "5000"}, "9:cpu,memory:/x", 5000),
+        ({"memory/x/memory.limit_in_bytes": "5000"}, "9:cpu:/x", None),
+        ({}, "", None),
+    ],
+)
+def test_the_limit_of_a_cgroup_is_found(
+    tmp_path: Path, files: dict[str, str], own: str, limit: int | None
+) -> None:
+    """Of version 2 and of version 1: that of the group or of one around it, whichever is less."""
+    root = tmp_path / "cgroup"
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{text}\n", encoding="ascii")
+    (tmp_path / "own").write_text(f"{own}\n", encoding="ascii")
+    assert _limit_of_cgroup(root, tmp_path / "own") == limit
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("room", [None, 40_000])
+def test_a_cache_takes_no_more_than_it_may(tmp_path: Path, room: int | None, shared: bool) -> None:
+    """Half of the machine without a limit, divided among workers; three quarters of the room within one."""
+    random = np.random.default_rng(0)
+    graph = Graph.from_edges(
+        *random.integers(0, 500, (2, 2000)),
+        x=random.standard_normal((500, WIDTH), dtype=np.float32),
+        weight=np.ones(2000, np.float32),
+        parallel="last",
+    )
+    write_snapshot(graph, str(tmp_path))
+    predictor = SnapshotPredictor(SnapshotSource(str(tmp_path)), make_model())
+    file = MemoryFile(1 << 24)
+    if shared:
+        predictor.share(SharedMemory(file.fd))
+    machine = memory_of_machine()
+    assert machine is not None
+    assert predictor._room_of_cache(None) == machine // 2
+    confine(predictor, Function("a:b", workers=4), room)
+    most = machine // 2 // 4 if room is None else 30_000
+    assert predictor._room_of_cache(None) == most
+    predictor._cache_limit = min(most, 30_000)
+    held = []
+    for id in range(60):
+        predictor.predict([id], memory_limit=None)
+        held.append(predictor.describe()["cache_bytes"])
+    assert 15_000 < max(held) <= 30_000
+    file.close()
