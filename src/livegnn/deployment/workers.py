@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from livegnn.arguments import above_zero, not_negative
-from livegnn.errors import InputError, LogError, ModelError
+from livegnn.errors import InputError, LogError
 from livegnn.model import Model
+from livegnn.sampling.model_query import fit_query
 
 if TYPE_CHECKING:
     from livegnn.cluster import ClusterSpec, Pace, Patience
@@ -89,11 +90,6 @@ def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
         missing = "[workers]" if section is None else "[model]"
         raise InputError(f"workers need a section {missing}, got none: docs/deployment.md")
     model = Model.load(deployment.model.path)
-    if model.query is None:
-        raise ModelError(
-            "workers need a model that carries the query that it was trained with, got one without: give it "
-            "one with model.with_query(Query(...)), and save it again"
-        )
     graph = deployment.load_graph()
     if any(graph.num_nodes(name) for name in graph.schema.node_types):
         raise InputError(
@@ -101,6 +97,8 @@ def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
             "alone: append its nodes and edges as events"
         )
     deployment.complete_schema(graph)
+    fit_query(model, graph.schema)
+    assert model.query is not None
     plan = WorkerPlan(
         graph.schema,
         model.query,
