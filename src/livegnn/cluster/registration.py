@@ -9,6 +9,7 @@ do not tell the workers of one log two things.
 | `replicas` | the number of a serving worker, and how many replicas it is to have; the last one counts |
 """
 
+from dataclasses import replace
 from typing import Final, cast
 
 import orjson
@@ -59,6 +60,8 @@ class Registration:
         registered stays as it was.
         """
         plan = self._spec.plan_of(query)
+        if self.plan is not None and plan.seed is None:
+            plan = replace(plan, seed=self.plan.seed)
         if self.plan is None:
             self._stream.append_all([Record(PLAN, orjson.dumps(_to_json(plan)))])
             self.plan = plan
@@ -86,6 +89,8 @@ class Registration:
             content = orjson.loads(record.payload)
             if record.type == PLAN:
                 plan = self._spec.plan_of(Query.from_json(content["query"]))
+                if self._spec.seed is None:  # workers of before had one that was registered
+                    plan = replace(plan, seed=content["seed"])
                 _check_same(_to_json(plan), content)
                 self.plan = plan
             else:

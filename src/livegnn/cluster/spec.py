@@ -43,7 +43,7 @@ class ClusterSpec:
     sampling_workers: int = 1
     serving_workers: int = 1
     replicas: int = 1
-    seed: int = 0
+    seed: int | None = None
     keep_edges: bool = True
     model: Path | None = None
     budget_bytes: int = 0

@@ -35,7 +35,7 @@ class WorkersSection:
     sampling: int = 1
     serving: int = 1
     replicas: int = 1
-    seed: int = 0
+    seed: int | None = None
     keep_edges: bool = True
     budget_bytes: int = 0
     moved: dict[str, int] | None = None

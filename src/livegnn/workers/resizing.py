@@ -35,6 +35,7 @@ def resize(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     """
     ends = time.monotonic() + not_negative(timeout, "timeout, in seconds,")
     now = begin_states(place, plan)[-1][1]
+    plan = replace(plan, seed=now.plan.seed)
     if now.next is not None:
         if same_numbers(plan, now.plan):
             return _append(place, replace(now, number=now.number + 1, next=None))
@@ -66,6 +67,7 @@ def finish(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     """
     ends = time.monotonic() + not_negative(timeout, "timeout, in seconds,")
     now = begin_states(place, plan)[-1][1]
+    plan = replace(plan, seed=now.plan.seed)
     if now.next is None and same_numbers(plan, now.plan):
         return now
     if now.next is None:

@@ -31,6 +31,7 @@ from livegnn.query import Query
 from livegnn.readiness import Readiness
 from livegnn.sampling import HeteroSubgraph
 from livegnn.sampling.model_query import fit_query
+from livegnn.sampling.request import chosen_seed
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
 from livegnn.workers.changes import PlanState, begin_states
@@ -86,9 +87,10 @@ class ServingWorker:
         budget_bytes: int | None = None,
         directory: Path | str | None = None,
     ) -> None:
-        self.plan = plan
         self._forward, self._query = fit_model(model, plan)
         _, self._state = begin_states(place, plan)[-1]
+        self.plan = replace(plan, seed=self._state.plan.seed)
+        self._seed = chosen_seed(self.plan.seed)
         known, copies = self._state.serving_workers, self._state.replicas
         self.worker = whole(worker, "worker", 0, max(plan.serving_workers, known) - 1)
         self.replica = whole(replica, "replica", 0, max(plan.replicas, copies) - 1)
@@ -194,9 +196,7 @@ class ServingWorker:
         asked = self._check(seeds)
         nodes, edges, (inverse,) = self._cache.sample(asked, attributes)
         drawn = dict(zip(self.plan.edge_types, edges, strict=True))
-        return hetero_subgraph(
-            self._graph, nodes, drawn, {self.plan.query.seed_type: inverse}, self.plan.seed
-        )
+        return hetero_subgraph(self._graph, nodes, drawn, {self.plan.query.seed_type: inverse}, self._seed)
 
     def predict(
         self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
