@@ -21,8 +21,8 @@ from livegnn.log.streams import Record, StoredRecord
 from livegnn.query import Query
 from livegnn.types import JSON
 from livegnn.workers import WorkerPlan
+from livegnn.workers.messages import REGISTERED
 
-STREAM: Final = "worker-plan"
 PLAN: Final = "plan"
 REPLICAS: Final = "replicas"
 
@@ -36,8 +36,8 @@ class Registration:
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
-        spec.place.create({STREAM: 1})
-        self._stream = spec.place.write(STREAM, 0)
+        spec.place.create({REGISTERED: 1})
+        self._stream = spec.place.write(REGISTERED, 0)
         self.plan: WorkerPlan | None = None
         self.replicas = dict.fromkeys(range(spec.serving_workers), 1)
         try:
@@ -99,7 +99,7 @@ class Registration:
                     self.replicas[number] = min(int(count), self._spec.replicas)
         except (ValueError, TypeError, KeyError) as error:
             raise LogError(
-                f"expected a record of {STREAM!r}, got {record.payload[:80]!r}: {error}"
+                f"expected a record of {REGISTERED!r}, got {record.payload[:80]!r}: {error}"
             ) from error
 
 

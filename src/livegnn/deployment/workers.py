@@ -51,12 +51,13 @@ class WorkersSection:
 class ClusterSection:
     """`[cluster]`: Ray, which runs the workers, and how they are watched. ray: the address of its head node;
     empty to start one on this machine. shared: whether `directory` of `[workers]` has the same files on all
-    machines. The other fields are of `Patience` and `Pace`.
+    machines. listen: as of `ClusterSpec`. The other fields are of `Patience` and `Pace`.
     """
 
     ray: str = ""
     namespace: str = "livegnn"
     shared: bool = True
+    listen: str = "loopback"
     beat_seconds: float = 1.0
     silent_seconds: float = 10.0
     stuck_seconds: float = 60.0
@@ -67,6 +68,8 @@ class ClusterSection:
         for name in ("beat_seconds", "silent_seconds", "stuck_seconds", "start_seconds"):
             above_zero(getattr(self, name), name)
         not_negative(self.checkpoint_seconds, "checkpoint_seconds")
+        if self.listen not in ("loopback", "node"):
+            raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
 
     def patience(self) -> "Patience":
         """When a worker is given up."""
@@ -176,6 +179,7 @@ def cluster_spec(deployment: "Deployment") -> "tuple[ClusterSpec, WorkerPlan]":
         moved=plan.moved,
         placement=plan.placement,
         shared=deployment.cluster.shared,
+        listen=deployment.cluster.listen,
     )
     return spec, plan
 
