@@ -17,7 +17,7 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 .DELETE_ON_ERROR:
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild hurt explore format bench bench-native churn \
-  hubs imports imports-oldest faults kills campaigns mutants test-contestants models-table practitioners-table test-cpp-threads-engine compile-cpp-sanitized compile-cpp-explored model clean
+  hubs imports imports-oldest lowest faults kills campaigns mutants test-contestants models-table practitioners-table test-cpp-threads-engine compile-cpp-sanitized compile-cpp-explored model clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -172,6 +172,19 @@ imports-oldest:  ## the same modules with the oldest PyTorch that imports them, 
 	@$(PYTHON) toolchain/steps.py $(OLDEST).log "updating pip" $(OLDEST)/bin/pip install --upgrade "pip>=24.1"
 	@$(PYTHON) toolchain/steps.py $(OLDEST).log "installing the oldest PyTorch" $(OLDEST)/bin/pip install -v --progress-bar raw "torch==2.6.*" ".[torch,test]"
 	LIVEGNN_ALL_MODULES=1 $(OLDEST)/bin/pytest -p no:cacheprovider tests/unit/test_importer_reader.py tests/unit/test_importer_lowering.py
+
+LOWEST := build/lowest
+LOWEST_TESTS ?= tests
+
+# The constraints are the bounds of pyproject.toml. What builds the wheel, linters and benchmarks are as ever.
+lowest:  ## the Python tests with the lowest release of each dependency, in an environment of its own
+	@$(PYTHON) toolchain/machine.py test
+	@$(PYTHON) toolchain/steps.py $(LOWEST).log "making $(LOWEST)" $(PYTHON) -m venv $(LOWEST)
+	@$(PYTHON) toolchain/steps.py $(LOWEST).log "updating pip" $(LOWEST)/bin/pip install --upgrade "pip>=25.1"
+	@$(LOWEST)/bin/python toolchain/lowest.py > $(LOWEST)/constraints.txt
+	@$(PYTHON) toolchain/steps.py $(LOWEST).log "installing the lowest release of each dependency" $(LOWEST)/bin/pip install -v --progress-bar raw \
+	  --constraint $(LOWEST)/constraints.txt ".[torch,arrow,cluster,kafka,serverless,rocksdb,verify,test]"
+	$(TEST_ENVIRONMENT) $(LOWEST)/bin/pytest -p no:cacheprovider --ignore-glob "tests/unit/test_benchmark_*" $(LOWEST_TESTS)
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --steep $(WILD_STEEP) --json tests/wild.json

@@ -43,6 +43,8 @@ void apply_batch(Graph& self, const Delta& delta, const std::vector<View*>& view
       throw;
     }
   });
+  static PyObject* const acquire = PyUnicode_InternFromString("acquire");
+  static PyObject* const release = PyUnicode_InternFromString("release");
   static PyObject* const prepare_views = PyUnicode_InternFromString("prepare_views");
   static PyObject* const abandon_views = PyUnicode_InternFromString("abandon_views");
   static PyObject* const commit_views = PyUnicode_InternFromString("commit_views");
@@ -51,7 +53,7 @@ void apply_batch(Graph& self, const Delta& delta, const std::vector<View*>& view
   Raised raised;
   bool ready = raised.none_of(call_method(batch, prepare_views));
   if (ready && !readers.is_none()) {
-    ready = raised.none_of(nb::steal(PyObject_CallMethod(readers.ptr(), "acquire", nullptr)));
+    ready = raised.none_of(call_method(readers, acquire));
   }
   if (!ready) {
     raised.none_of_two([&] { return call_method(batch, abandon_views); });
@@ -63,7 +65,7 @@ void apply_batch(Graph& self, const Delta& delta, const std::vector<View*>& view
   PyObject_SetAttr(graph.ptr(), seq, nb::steal(PyObject_GetAttr(batch.ptr(), seq)).ptr());
   PyObject_SetAttr(batch.ptr(), committed, Py_True);
   raised.none_of_two([&] { return call_method(batch, commit_views); });
-  if (!readers.is_none()) raised.none_of(nb::steal(PyObject_CallMethod(readers.ptr(), "release", nullptr)));
+  if (!readers.is_none()) raised.none_of(call_method(readers, release));
   if (raised.restore()) nb::raise_python_error();
 }
 

@@ -36,7 +36,8 @@ class Call {
   nb::handle first() const { return args_[0]; }
   // Calls the function at `place` with what comes after the least arguments.
   nb::object operator()(size_t place) const {
-    return nb::steal(PyObject_Vectorcall(args_[place], args_ + least_, count_ - least_, names_));
+    return nb::steal(
+        outlive([&] { return PyObject_Vectorcall(args_[place], args_ + least_, count_ - least_, names_); }));
   }
   bool valid;
 
@@ -67,7 +68,8 @@ PyObject* if_free(PyObject*, Given args, Py_ssize_t count, PyObject* names) {
   static PyObject* const acquire = interned("acquire");
   const Call call("if_free", 2, args, count, names);
   if (!call.valid) return nullptr;
-  const nb::object taken = nb::steal(PyObject_CallMethodOneArg(call.first().ptr(), acquire, Py_False));
+  const nb::object taken =
+      nb::steal(outlive([&] { return PyObject_CallMethodOneArg(call.first().ptr(), acquire, Py_False); }));
   if (!taken.is_valid()) return nullptr;
   if (taken.ptr() != Py_True) Py_RETURN_FALSE;
   Raised raised;
@@ -84,7 +86,7 @@ PyObject* settled(PyObject*, Given args, Py_ssize_t count, PyObject* names) {
   if (result.is_valid()) return result.release().ptr();
   Raised raised;
   raised.none_of(result);
-  raised.none_of_two([&] { return nb::steal(PyObject_CallNoArgs(args[1])); });
+  raised.none_of_two([&] { return nb::steal(outlive([&] { return PyObject_CallNoArgs(args[1]); })); });
   raised.restore();
   return nullptr;
 }
@@ -92,12 +94,12 @@ PyObject* settled(PyObject*, Given args, Py_ssize_t count, PyObject* names) {
 nb::object execute(nb::handle connection, const char* statement) {
   static PyObject* const name = interned("execute");
   const nb::object text = nb::steal(PyUnicode_FromString(statement));
-  return nb::steal(PyObject_CallMethodOneArg(connection.ptr(), name, text.ptr()));
+  return nb::steal(outlive([&] { return PyObject_CallMethodOneArg(connection.ptr(), name, text.ptr()); }));
 }
 
 nb::object roll_back(nb::handle connection) {
   static PyObject* const name = interned("in_transaction");
-  nb::object open = nb::steal(PyObject_GetAttr(connection.ptr(), name));
+  nb::object open = nb::steal(outlive([&] { return PyObject_GetAttr(connection.ptr(), name); }));
   return open.ptr() == Py_True ? execute(connection, "ROLLBACK") : open;
 }
 

@@ -20,6 +20,7 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "bindings/gil.h"
 #include "store/graph.h"
 #include "threads/waiting.h"
 
@@ -69,7 +70,7 @@ auto read_under(Lock& lock, const Size& size, const Body& body) {
     }
     if (count <= kQuick) return body();
   }
-  nb::gil_scoped_release release;
+  WithoutGil release;
   std::shared_lock shared(lock);
   return body();
 }
@@ -81,7 +82,7 @@ template <class Lock, class Body>
 void read_in_turns(Lock& lock, size_t size, size_t count, size_t at_once, const Body& body) {
   if (count <= at_once) return (void)read_under(lock, size, [&] { return body(size_t{0}, count); });
   refuse_in_function();
-  nb::gil_scoped_release release;  // once: whoever waits for the GIL between two turns waits long
+  WithoutGil release;  // once: whoever waits for the GIL between two turns waits long
   for (size_t first = 0; first < count; first += at_once) {
     std::shared_lock shared(lock);
     if (!body(first, std::min(count, first + at_once))) return;
@@ -105,7 +106,7 @@ auto write_under(Lock& lock, size_t size, const Body& body) {
       return body();
     }
   }
-  nb::gil_scoped_release release;
+  WithoutGil release;
   std::unique_lock alone(lock);
   return body();
 }
@@ -123,7 +124,7 @@ bool try_read(const Graph& graph, const Body& body) {
 template <class Body, class After>
 void alone(Graph& graph, const Body& body, const After& after) {
   refuse_in_function();
-  nb::gil_scoped_release release;
+  WithoutGil release;
   {
     std::unique_lock lock(graph.lock);
     body();
@@ -137,9 +138,9 @@ void alone(Graph& graph, const Body& body, const After& after) {
 template <class Fork>
 auto fork_alone(Graph& graph, const Fork& fork) {
   refuse_in_function();
-  nb::gil_scoped_release release;
+  WithoutGil release;
   std::unique_lock lock(graph.lock);
-  nb::gil_scoped_acquire acquire;
+  WithGil acquire;
   std::unique_lock<FairLock> texts;
   if (graph.texts) texts = std::unique_lock(graph.texts->lock());
   const auto child = fork();
@@ -153,7 +154,7 @@ auto fork_alone(Graph& graph, const Fork& fork) {
 // Runs `body`, which takes no lock of the graph, and releases the GIL meanwhile if it is much work.
 template <class Body>
 void run(bool much, const Body& body) {
-  std::optional<nb::gil_scoped_release> release;
+  std::optional<WithoutGil> release;
   if (much) release.emplace();
   body();
 }
@@ -163,7 +164,7 @@ void run(bool much, const Body& body) {
 template <class Body>
 auto as_writer(const Body& body) {
   refuse_in_function();
-  nb::gil_scoped_release release;
+  WithoutGil release;
   return body();
 }
 

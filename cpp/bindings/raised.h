@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "bindings/gil.h"
+
 namespace livegnn::bindings {
 
 namespace nb = nanobind;
@@ -48,7 +50,7 @@ class Raised {
 
 // Calls a method without arguments; null if it raised. `name` is an interned string.
 inline nb::object call_method(nb::handle self, nb::handle name) {
-  return nb::steal(PyObject_CallMethodNoArgs(self.ptr(), name.ptr()));
+  return nb::steal(outlive([&] { return PyObject_CallMethodNoArgs(self.ptr(), name.ptr()); }));
 }
 
 }  // namespace livegnn::bindings

@@ -17,7 +17,7 @@ struct RowCall {
 
   void operator()(size_t count, std::span<const float* const> inputs, std::span<const size_t> widths, size_t width,
                   float* out) const {
-    nb::gil_scoped_acquire acquire;
+    WithGil acquire;
     InFunction running;
     nb::list arguments;
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -25,7 +25,7 @@ struct RowCall {
       std::memcpy(copied.data(), inputs[i], count * widths[i] * sizeof(float));
       arguments.append(nb::cast(copied));
     }
-    nb::object result = function(*arguments);
+    nb::object result = outlive([&] { return function(*arguments); });
     InRows<float> got;
     if (!nb::try_cast(result, got) || got.shape(0) != count || got.shape(1) != width) {
       const std::string name = nb::cast<std::string>(nb::str(nb::handle(function)));

@@ -222,7 +222,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     assert_refused(path, InputError, r"workers need a section \[workers\]")
     write_deployment(tmp_path)
     make_model().save(tmp_path / "model.lgnn")
-    assert_refused(path, ModelError, "workers need a model that carries the query")
+    assert_refused(path, ModelError, "must carry the query")
     write_deployment(tmp_path)
     graph = Graph(Schema({"node": WIDTH}))
     graph.apply(Events().add_nodes([1]))

@@ -1,6 +1,9 @@
 """The parts of a cluster without Ray: what is registered, and what runs in a worker's process."""
 
 import dataclasses
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,13 +13,16 @@ import livegnn as lg
 import loopback
 from livegnn.cluster import ClusterSpec
 from livegnn.cluster.actors import SamplingActor, ServingActor
-from livegnn.cluster.registration import PLAN, STREAM, Registration
+from livegnn.cluster.registration import PLAN, Registration
 from livegnn.errors import InputError, LogError, TimeoutExpired
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.streams import Record
+from livegnn.log.streams.sqlite import path_of
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
-from livegnn.workers import KafkaPlace, SqlitePlace, WorkerPlan
+from livegnn.workers import KafkaPlace, SqlitePlace, WorkerPlan, finish, resize
+from livegnn.workers.changes import PlanState, begin_states
+from livegnn.workers.messages import REGISTERED
 from waiting import PATIENCE, REQUEST_SECONDS, wait_until
 
 EDGE = ("node", "to", "node")
@@ -82,7 +88,7 @@ def test_a_query_that_is_wrong_leaves_the_log_as_it_was(runtime: Runtime, tmp_pa
     with pytest.raises(InputError):
         first.register(lg.Query("user").hop(("user", "to", "node"), 4))
     first.close()
-    assert spec.place.read(STREAM, 0).last_position() == 0
+    assert spec.place.read(REGISTERED, 0).last_position() == 0
 
 
 def test_another_number_of_workers_is_refused(runtime: Runtime, tmp_path: Path) -> None:
@@ -92,11 +98,54 @@ def test_another_number_of_workers_is_refused(runtime: Runtime, tmp_path: Path) 
     with pytest.raises(LogError, match="sampling_workers of the workers must be 1"):
         Registration(spec_in(tmp_path, sampling_workers=2))
     spec = spec_in(tmp_path)
-    stream = spec.place.write(STREAM, 0)
+    stream = spec.place.write(REGISTERED, 0)
     stream.append_all([Record(PLAN, b"nonsense")])
     stream.close()
     with pytest.raises(LogError, match="expected a record of 'worker-plan', got b'nonsense'"):
         Registration(spec)
+
+
+@pytest.mark.parametrize("change", [resize, finish])
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_cluster_alone_changes_its_plan(
+    change: Callable[..., PlanState], runs: bool, runtime: Runtime, tmp_path: Path
+) -> None:
+    """Its coordinator would start the workers of before again and again, and none would go on."""
+    spec = spec_in(tmp_path)
+    coordinator = Registration(spec)
+    plan = coordinator.register(QUERY)
+    before = begin_states(spec.place, plan)
+    if not runs:
+        coordinator.close()
+    owner = f"process {os.getpid()} runs on it" if runs else "none that is known to run"
+    more = dataclasses.replace(plan, sampling_workers=2)
+    with pytest.raises(InputError, match=rf"are a cluster's, .*{owner}.*: stop livegnn worker"):
+        change(spec.place, more)
+    assert begin_states(spec.place, plan) == before
+    assert Registration(spec).plan == plan if not runs else coordinator.plan == plan
+    coordinator.close()
+    assert isinstance(spec.place, SqlitePlace)
+    shutil.rmtree(path_of(spec.place.path, REGISTERED, 0).parent)
+    worker = spec.open_sampling(plan, 0, "127.0.0.1")
+    with pytest.raises(InputError if change is finish else TimeoutExpired, match=r"a change|some that have"):
+        change(spec.place, more, timeout=0)
+    worker.close()
+
+
+def test_serving_workers_listen_at_loopback_unless_told_otherwise(
+    runtime: Runtime, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    seq, address = append(runtime, rng), "127.0.0.2"  # as if it were another machine's
+    for listen, host in (("loopback", "127.0.0.1"), ("node", address)):
+        spec = spec_in(tmp_path, **({} if listen == "loopback" else {"listen": listen}))
+        plan = spec.plan_of(QUERY)
+        serving = ServingActor(spec, plan, 0, 0, address)
+        sampling = SamplingActor(spec, plan, 0, address)
+        wait_until(lambda: sampling.report().seq == seq)  # noqa: B023 (called at once)
+        wait_until(lambda: serving.report().address is not None)  # noqa: B023
+        assert serving.report().address.startswith(f"http://{host}:")  # type: ignore[union-attr]
+        for actor in (serving, sampling):
+            actor.stop()
 
 
 def test_nonsense_is_refused(tmp_path: Path) -> None:
@@ -111,6 +160,7 @@ def test_nonsense_is_refused(tmp_path: Path) -> None:
         ("budget_bytes", -1),
         ("shared", "no"),
         ("checkpoint_every", 0),
+        ("listen", "0.0.0.0"),
     ):
         with pytest.raises(InputError, match=name):
             spec_in(tmp_path, **{name: value})

@@ -140,7 +140,7 @@ def test_what_one_call_refuses_is_said_as_of_the_two_steps() -> None:
         assert said(lambda ids=ids: engine.predict(ids)) == said(slowly(ids))  # type: ignore[misc]
     assert "999" in said(lambda: engine.predict([3, 999, 1, 998]))
     # A model reads more edge types than its query draws.
-    few = Query("user").hop(ITEM_USER, 3, direction="in").hop(ITEM_USER, 3)
+    few = Query("user").hop(USER_ITEM, 3).hop(USER_ITEM, 3, direction="in")
     typed = SampledEngine(typed_graph(), typed_model().with_query(few))
     assert "propagates along" in said(lambda: typed.predict([0, 1]))
 

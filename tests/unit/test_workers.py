@@ -24,7 +24,7 @@ from livegnn.errors import (
 )
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.streams import Record
-from livegnn.model import Input, Model, Propagate, Step
+from livegnn.model import Degree, Input, Model, Propagate, Step
 from livegnn.presampling import Presampler, SampledEngine
 from livegnn.runtime import Runtime
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
@@ -46,11 +46,22 @@ from worker_cluster import (
 
 
 def model_of(query: lg.Query) -> Model:
-    """Rows of users from what they clicked, and from what that is alike."""
-    steps = (
+    """Rows of users from what they clicked, and from what that is alike; or, for a query that draws nothing
+    that is alike, from how much that is, and from who clicked it too."""
+    steps: tuple[Step, ...] = (
         Step("propagate", ("i",), "near", attrs=Propagate(ALIKE, ("weight",), "sum", "divide").to_attrs()),
         Step("concat", ("near", "i"), "both"),
         Step("propagate", ("both",), "h", attrs=Propagate(ALIKE, reverse=True).to_attrs()),
+    )
+    if query is UNIFORM:
+        steps = (
+            Step("degree", (), "near", attrs=Degree(ALIKE).to_attrs()),
+            Step("concat", ("near", "i"), "both"),
+            Step("propagate", ("both",), "who", attrs=Propagate(CLICKS, reverse=True).to_attrs()),
+            Step("propagate", ("who",), "clicked", attrs=Propagate(CLICKS).to_attrs()),
+            Step("concat", ("clicked", "near"), "h"),
+        )
+    steps += (
         Step("propagate", ("h",), "seen", attrs=Propagate(CLICKS, reverse=True).to_attrs()),
         Step("concat", ("seen", "u"), "s"),
         Step("linear", ("s",), "out", {"weight": "w"}),

@@ -296,6 +296,7 @@ def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tupl
     from livegnn.runtime import replay as replay_batches
     from livegnn.runtime import restore, schema_properties
 
+    settings = settings.with_seed_of(reader.bound())
     directory = None if settings.checkpoint is None else settings.checkpoint.directory
     factories = settings.factories(in_memory=True)
     load = replace(settings, features=None).load_graph

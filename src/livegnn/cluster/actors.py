@@ -111,11 +111,12 @@ class SamplingActor:
 
 
 class ServingActor:
-    """Serving worker `number`, or a replica of it, over HTTP at a free port of `node`, an address."""
+    """Serving worker `number`, or a replica of it, over HTTP at a free port of loopback, or of `node`, an
+    address, if the specification says so."""
 
     def __init__(self, spec: ClusterSpec, plan: WorkerPlan, number: int, replica: int, node: str) -> None:
         self._open: Callable[[], ServingWorker] = lambda: spec.open_serving(plan, number, replica, node)
-        self._node = node
+        self._host = node if spec.listen == "node" else "127.0.0.1"
         self._worker: ServingWorker | None = None
         self._server: uvicorn.Server | None = None
         self._address: str | None = None
@@ -165,7 +166,7 @@ class ServingActor:
         from livegnn.server.listening import accepting, listen
         from livegnn.workers.app import serving_config
 
-        with listen(self._node, 0) as listener:
+        with listen(self._host, 0) as listener:
             server = uvicorn.Server(serving_config(worker))
             self._server = server
             host, port = listener.getsockname()[:2]

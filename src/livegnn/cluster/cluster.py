@@ -12,8 +12,10 @@ from livegnn.cluster.coordinator import Coordinator, WorkerState
 from livegnn.cluster.spec import ClusterSpec, Pace
 from livegnn.cluster.watch import Patience
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
+from livegnn.model import Model
 from livegnn.query import Query
 from livegnn.workers import WorkerPlan
+from livegnn.workers.serving import fit_model
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -87,10 +89,12 @@ class Cluster:
     def register(self, query: Query) -> WorkerPlan:
         """Registers the query of the workers and starts them; again with the same query does nothing.
 
-        Raises InputError for a query that does not fit the schema, and if there is another one: then nothing
-        changes.
+        Raises InputError for a query that does not fit the schema, and if there is another one, and
+        ModelError for one that does not fit the model: then nothing changes.
         """
         plan = self.spec.plan_of(query)
+        if self.spec.model is not None and self.spec.model.exists():  # a driver elsewhere may have none
+            fit_model(Model.load(self.spec.model), plan)
         self._ask(type(None), "register", query.to_json())
         return plan
 

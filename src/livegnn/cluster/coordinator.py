@@ -224,12 +224,16 @@ class Coordinator:
             self._watch.lose(role, f"it failed: {_reason(error)}")
 
     def _alive(self) -> list[Node]:
-        """The nodes that Ray holds to be alive; which kinds each is for, its resources say."""
+        """The nodes that Ray holds to be alive; which kinds each is for, its resources say. Serving workers
+        that listen at loopback are on this one."""
         found = []
         for node in ray.nodes():
             if node["Alive"]:
-                meant = [kind for kind in KINDS if f"livegnn_{kind}" in node["Resources"]]
-                found.append(Node(node["NodeID"], frozenset(meant or KINDS)))
+                meant = {kind for kind in KINDS if f"livegnn_{kind}" in node["Resources"]} or {*KINDS}
+                if self._spec.listen == "loopback":
+                    here = node["NodeID"] == ray.get_runtime_context().get_node_id()
+                    meant = meant | {"serving"} if here else meant - {"serving"}
+                found.append(Node(node["NodeID"], frozenset(meant)))
                 self._addresses[node["NodeID"]] = node["NodeManagerAddress"]
         return found
 

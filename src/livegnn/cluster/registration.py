@@ -9,6 +9,7 @@ do not tell the workers of one log two things.
 | `replicas` | the number of a serving worker, and how many replicas it is to have; the last one counts |
 """
 
+from dataclasses import replace
 from typing import Final, cast
 
 import orjson
@@ -20,8 +21,8 @@ from livegnn.log.streams import Record, StoredRecord
 from livegnn.query import Query
 from livegnn.types import JSON
 from livegnn.workers import WorkerPlan
+from livegnn.workers.messages import REGISTERED
 
-STREAM: Final = "worker-plan"
 PLAN: Final = "plan"
 REPLICAS: Final = "replicas"
 
@@ -35,8 +36,8 @@ class Registration:
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
-        spec.place.create({STREAM: 1})
-        self._stream = spec.place.write(STREAM, 0)
+        spec.place.create({REGISTERED: 1})
+        self._stream = spec.place.write(REGISTERED, 0)
         self.plan: WorkerPlan | None = None
         self.replicas = dict.fromkeys(range(spec.serving_workers), 1)
         try:
@@ -59,6 +60,8 @@ class Registration:
         registered stays as it was.
         """
         plan = self._spec.plan_of(query)
+        if self.plan is not None and plan.seed is None:
+            plan = replace(plan, seed=self.plan.seed)
         if self.plan is None:
             self._stream.append_all([Record(PLAN, orjson.dumps(_to_json(plan)))])
             self.plan = plan
@@ -86,6 +89,8 @@ class Registration:
             content = orjson.loads(record.payload)
             if record.type == PLAN:
                 plan = self._spec.plan_of(Query.from_json(content["query"]))
+                if self._spec.seed is None:  # workers of before had one that was registered
+                    plan = replace(plan, seed=content["seed"])
                 _check_same(_to_json(plan), content)
                 self.plan = plan
             else:
@@ -94,7 +99,7 @@ class Registration:
                     self.replicas[number] = min(int(count), self._spec.replicas)
         except (ValueError, TypeError, KeyError) as error:
             raise LogError(
-                f"expected a record of {STREAM!r}, got {record.payload[:80]!r}: {error}"
+                f"expected a record of {REGISTERED!r}, got {record.payload[:80]!r}: {error}"
             ) from error
 
 

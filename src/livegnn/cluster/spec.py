@@ -34,7 +34,9 @@ class ClusterSpec:
     checkpoints. shared: whether all nodes see the same files there. If not, a worker that is placed on
     another node reads the log from its beginning, so none of it and no step of a worker is trimmed.
     replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
-    serving worker's cache, 0 for no limit. checkpoint_every: steps. The others are of `WorkerPlan`.
+    serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: where serving workers
+    listen: at "loopback", and then all of them are on the coordinator's machine; or at the address of their
+    "node", where whoever reaches it may ask them. The others are of `WorkerPlan`.
     """
 
     place: SqlitePlace | KafkaPlace
@@ -43,7 +45,7 @@ class ClusterSpec:
     sampling_workers: int = 1
     serving_workers: int = 1
     replicas: int = 1
-    seed: int = 0
+    seed: int | None = None
     keep_edges: bool = True
     model: Path | None = None
     budget_bytes: int = 0
@@ -51,6 +53,7 @@ class ClusterSpec:
     checkpoint_every: int = 1000
     moved: Mapping[int, int] = field(default_factory=dict)
     placement: str = "both"
+    listen: str = "loopback"
 
     def __post_init__(self) -> None:
         if not isinstance(self.schema, Schema):
@@ -66,6 +69,8 @@ class ClusterSpec:
         object.__setattr__(self, "place", place)
         object.__setattr__(self, "directory", as_path(self.directory, "directory").absolute())
         object.__setattr__(self, "shared", switch(self.shared, "shared"))
+        if self.listen not in ("loopback", "node"):
+            raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
         if self.model is not None:
             object.__setattr__(self, "model", as_path(self.model, "model").absolute())
 

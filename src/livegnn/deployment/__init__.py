@@ -50,6 +50,7 @@ from livegnn.runtime import (
     restore,
     schema_properties,
 )
+from livegnn.sampling.request import chosen_seed
 
 if TYPE_CHECKING:
     from livegnn.connectors.kafka import JsonLinesTopic
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 _ARRAYS: Final = ("src", "dst", "weight", "time", "edge_attr", "x", "ids")
 _BOUND: Final = {"graph": ("undirected", "time_to_live", "parallel")}
 """Settings that decide what events do to the graph, by section: a log is bound to them."""
+
+_SEED: Final = "engine/drawn sample_seed"
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,11 @@ class Deployment:
         try:
             properties = self.properties()
             log.check_bound(properties)  # before anything of another graph is written to files
+            if self.engine.sample_seed is None:
+                properties[_SEED] = log.bound().get(_SEED) or str(chosen_seed(None))
+            seeded = self.with_seed_of(properties)
+            if self.model is not None and seeded is not self:
+                factories["engine"] = predictor_factory(Model.load(self.model.path), seeded.engine.options())
             if self.workers is not None:
                 log.directories.record()  # the log's identity, by which workers know their directory
             own_directories(self._written(), log.directories)
@@ -230,7 +238,7 @@ class Deployment:
                 owned = log.directories.own(self.models.directory, "models")
                 deployed = ModelDirectory(owned, self.log.place(owned.directory))
                 deployed.clean()
-                self._add_deployed(factories, deployed)
+                seeded._add_deployed(factories, deployed)
             if self.snapshots is not None:
                 factories["snapshots"] = self.snapshots.factory(log.directories.record())
             runtime = self._open(factories, log, deployed, properties)
@@ -272,6 +280,16 @@ class Deployment:
                 mode = deployed.mode_of(name)
                 own = options if mode is None else options.in_mode(mode)
                 factories[name] = predictor_factory(model, own, name=name)
+
+    def with_seed_of(self, bound: Mapping[str, str]) -> "Deployment":
+        """The same with the seed of samples that was drawn for a log, unless the file gives one.
+
+        bound: what the log is bound to. The seed is kept there, where nobody else reads it: whoever knows it
+        can choose ids that are sampled.
+        """
+        if self.engine.sample_seed is not None or _SEED not in bound:
+            return self
+        return replace(self, engine=replace(self.engine, sample_seed=int(bound[_SEED])))
 
     def connect(self, runtime: Runtime) -> "list[JsonLinesTopic]":
         """The sources that read into the log of `runtime`, not started yet. Raises InputError."""

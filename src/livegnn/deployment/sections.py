@@ -78,7 +78,7 @@ class EngineSection:
     history: int = 0
     non_finite: str = "refuse"
     state_dir: Path | None = None
-    sample_seed: int = 0
+    sample_seed: int | None = None
 
     def __post_init__(self) -> None:
         self.options()

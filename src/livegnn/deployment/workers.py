@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from livegnn.arguments import above_zero, not_negative
-from livegnn.errors import InputError, LogError, ModelError
+from livegnn.errors import InputError, LogError
 from livegnn.model import Model
+from livegnn.sampling.model_query import fit_query
 
 if TYPE_CHECKING:
     from livegnn.cluster import ClusterSpec, Pace, Patience
@@ -34,7 +35,7 @@ class WorkersSection:
     sampling: int = 1
     serving: int = 1
     replicas: int = 1
-    seed: int = 0
+    seed: int | None = None
     keep_edges: bool = True
     budget_bytes: int = 0
     moved: dict[str, int] | None = None
@@ -50,12 +51,13 @@ class WorkersSection:
 class ClusterSection:
     """`[cluster]`: Ray, which runs the workers, and how they are watched. ray: the address of its head node;
     empty to start one on this machine. shared: whether `directory` of `[workers]` has the same files on all
-    machines. The other fields are of `Patience` and `Pace`.
+    machines. listen: as of `ClusterSpec`. The other fields are of `Patience` and `Pace`.
     """
 
     ray: str = ""
     namespace: str = "livegnn"
     shared: bool = True
+    listen: str = "loopback"
     beat_seconds: float = 1.0
     silent_seconds: float = 10.0
     stuck_seconds: float = 60.0
@@ -66,6 +68,8 @@ class ClusterSection:
         for name in ("beat_seconds", "silent_seconds", "stuck_seconds", "start_seconds"):
             above_zero(getattr(self, name), name)
         not_negative(self.checkpoint_seconds, "checkpoint_seconds")
+        if self.listen not in ("loopback", "node"):
+            raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
 
     def patience(self) -> "Patience":
         """When a worker is given up."""
@@ -89,11 +93,6 @@ def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
         missing = "[workers]" if section is None else "[model]"
         raise InputError(f"workers need a section {missing}, got none: docs/deployment.md")
     model = Model.load(deployment.model.path)
-    if model.query is None:
-        raise ModelError(
-            "workers need a model that carries the query that it was trained with, got one without: give it "
-            "one with model.with_query(Query(...)), and save it again"
-        )
     graph = deployment.load_graph()
     if any(graph.num_nodes(name) for name in graph.schema.node_types):
         raise InputError(
@@ -101,6 +100,8 @@ def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
             "alone: append its nodes and edges as events"
         )
     deployment.complete_schema(graph)
+    fit_query(model, graph.schema)
+    assert model.query is not None
     plan = WorkerPlan(
         graph.schema,
         model.query,
@@ -178,6 +179,7 @@ def cluster_spec(deployment: "Deployment") -> "tuple[ClusterSpec, WorkerPlan]":
         moved=plan.moved,
         placement=plan.placement,
         shared=deployment.cluster.shared,
+        listen=deployment.cluster.listen,
     )
     return spec, plan
 

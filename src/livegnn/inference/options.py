@@ -26,7 +26,8 @@ class EngineOptions:
     batch reaches, and computes a prediction when it is queried (NeutronRT, section V.D). A list has one of
     the two for each depth of propagation, the eager ones first. ``"presampled"``, of a `SampledEngine`, keeps
     samples instead of rows; the predictions are those on the samples.
-    sample_seed: of the samples in the mode "presampled".
+    sample_seed: of the samples in the mode "presampled", 0 to 2^64 - 1. By default it is drawn, so that
+    nobody can choose ids for it, and a checkpoint keeps it.
     history: how many of the last events `Engine.explain` can go back; 0 keeps no history.
     keep: ``"all"`` keeps aggregates and layer outputs. ``"aggregates"`` keeps only the aggregates and
     computes a layer's rows again, node by node, when they are read.
@@ -49,14 +50,15 @@ class EngineOptions:
     keep_degree: int = 0
     state_dir: "str | os.PathLike[str] | None" = None
     non_finite: NonFinite = "refuse"
-    sample_seed: int = 0
+    sample_seed: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threads", chosen_threads(self.threads))
         object.__setattr__(self, "history", whole(self.history, "history, a number of events,", 0))
         _check_one_of("keep", self.keep, get_args(Keep))
         _check_one_of("non_finite", self.non_finite, get_args(NonFinite))
-        object.__setattr__(self, "sample_seed", whole(self.sample_seed, "sample_seed", 0, 2**64 - 1))
+        if self.sample_seed is not None:
+            object.__setattr__(self, "sample_seed", whole(self.sample_seed, "sample_seed", 0, 2**64 - 1))
         object.__setattr__(self, "keep_degree", whole(self.keep_degree, "keep_degree", 0, 2**32 - 1))
         _check_mode(self.mode)
         if self.mode == "presampled":
@@ -88,7 +90,7 @@ class EngineSettings(TypedDict, total=False):
     keep_degree: int
     state_dir: "str | os.PathLike[str] | None"
     non_finite: NonFinite
-    sample_seed: int
+    sample_seed: int | None
 
 
 def choose_options(options: EngineOptions | None, settings: EngineSettings) -> EngineOptions:

@@ -20,7 +20,9 @@ from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
 from livegnn.model.outputs import Output, Outputs
 from livegnn.presampling.presampler import SamplesView
+from livegnn.query import Query
 from livegnn.sampling import HeteroSubgraph
+from livegnn.sampling.model_query import fit_query
 from livegnn.sampling.request import given_ids, native_ids
 from livegnn.texts import Texts
 from livegnn.types import FloatArray, NodeType, State
@@ -43,8 +45,9 @@ class SampledEngine(SamplesView):
     options: `threads` draw the samples of all nodes at the beginning; `mode` must be "presampled"; what is
     said of rows that an engine keeps does not apply. state: what `state()` returned.
 
-    Raises `ModelError` if the model carries no query, or does not fit it or the graph; `InputError`;
-    `FileFormatError` if the state does not fit.
+    Raises `ModelError` if the model carries no query, does not fit it or the graph, or if the query draws
+    edges in a direction that carries no messages to the node; `InputError`; `FileFormatError` if the state
+    does not fit.
 
     Thread safety: a read waits only for the moment in which a batch becomes visible.
     """
@@ -64,14 +67,13 @@ class SampledEngine(SamplesView):
         options = choose_options(options, settings)
         if not isinstance(state, (State, NoneType)):
             raise InputError(f"state must be what SampledEngine.state() returned, got {kind_of(state)}")
-        check_sampled(graph, model, options)
-        assert model.query is not None
+        query = check_sampled(graph, model, options)
         self.model, self.options = model, options
         self.output_type_name: NodeType = model.node_type(model.output)
         self.outputs = Outputs(model)
         self._forward = SampledForward(model)
         super().__init__(
-            graph, model.query, seed=options.sample_seed, threads=options.threads, state=state, name=name
+            graph, query, seed=options.sample_seed, threads=options.threads, state=state, name=name
         )
         edges = graph.schema.edge_types
         self._places = self._forward.places_of(
@@ -154,19 +156,16 @@ class SampledEngine(SamplesView):
         return found
 
 
-def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> None:
-    """Raises `ModelError` or `InputError` if no `SampledEngine` of `model` can follow the graph."""
+def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> Query:
+    """The query that a `SampledEngine` of `model` draws by. Raises `ModelError` or `InputError` if none can
+    follow the graph."""
     check_pair(graph, model)
     if options.mode != "presampled":
         raise InputError(f"the mode of a SampledEngine must be 'presampled', got {options.mode!r}")
-    if model.query is None:
-        raise ModelError(
-            "a model that answers from samples must carry the query that it was trained with, got one "
-            "without: give it one with model.with_query(Query(...)), and save it again"
-        )
-    model.query.check(graph.schema)
-    if model.node_type(model.output) != model.query.seed_type:
+    query = fit_query(model, graph.schema)
+    if model.node_type(model.output) != query.seed_type:
         raise ModelError(
             f"the query must draw from the nodes that the model predicts, {model.node_type(model.output)!r}, "
-            f"got {model.query.seed_type!r}"
+            f"got {query.seed_type!r}"
         )
+    return query

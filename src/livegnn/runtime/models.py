@@ -332,7 +332,9 @@ class Models:
                 replay(self._log, engine.graph, up_to=self._graph.seq)
                 joined = Engine(self._graph, model, options, state=engine, name=name)
             joined.guard(False)
-            self._factories[name] = predictor_factory(model, options, name=name)
+            seed = joined.seed if isinstance(joined, SampledEngine) else options.sample_seed
+            again = replace(options, sample_seed=seed)
+            self._factories[name] = predictor_factory(model, again, name=name)
             self._views.put_back(joined)
 
         if self._closing:

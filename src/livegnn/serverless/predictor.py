@@ -30,6 +30,7 @@ from livegnn.model.hops import reads_of
 from livegnn.model.model import Model
 from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
+from livegnn.sampling.model_query import fit_query
 from livegnn.serverless.account import Account
 from livegnn.serverless.feature_cache import CachedFeatures, FeatureCache
 from livegnn.serverless.memory import MemoryModel, PeakMeter
@@ -317,7 +318,7 @@ class SnapshotPredictor:
         found = Outputs(model).find(self._output)
         self._node_type = found.node_type
         self._edge_types: Sequence[tuple[str, str, str]] = model.edge_types
-        self._query = model.query
+        self._query = None if model.query is None else fit_query(model, schema)
         self._reads = reads_of(model.steps, found.value)
         self._widths = {given.node_type: given.width for given in model.inputs.values()}
         self._forward = SampledForward(model)

@@ -23,6 +23,7 @@ import orjson
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log import Origin
 from livegnn.log.streams import Record
+from livegnn.sampling.request import chosen_seed
 from livegnn.types import JSON
 from livegnn.workers.messages import CHANGE, CHANGES, read_all
 from livegnn.workers.places import Place
@@ -61,12 +62,14 @@ class PlanState:
 
     @classmethod
     def from_bytes(cls, payload: bytes, plan: WorkerPlan) -> "PlanState":
-        """The state, with what `plan` has beside numbers.
+        """The state, with what `plan` has beside numbers; a plan without a seed takes that of the state.
 
         Raises FileFormatError if workers of another plan have written it, LogError for anything else.
         """
         try:
             number, generation, common, present, following = orjson.loads(payload)
+            if plan.seed is None:
+                plan = replace(plan, seed=common["seed"])
             if common != orjson.loads(orjson.dumps(plan.to_json())):
                 raise FileFormatError(
                     "workers of one log must have one plan (schema, query, seed, keep_edges), got another "
@@ -75,7 +78,7 @@ class PlanState:
                 )
             after = None if following is None else _with_numbers(plan, following)
             return cls(int(number), int(generation), _with_numbers(plan, present), after)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             raise LogError(f"expected the state of a plan, got {payload[:80]!r}") from error
 
 
@@ -91,14 +94,15 @@ def read_states(place: Place, plan: WorkerPlan) -> Sequence[tuple[int, PlanState
 
 
 def begin_states(place: Place, plan: WorkerPlan) -> Sequence[tuple[int, PlanState]]:
-    """All states. The first worker of all says that `plan` is the first. Raises as `read_states` does."""
+    """All states. The first worker of all says that `plan` is the first, and draws its seed if it has none.
+    Raises as `read_states` does."""
     failure: LogError | None = None
     for _ in range(_TRIES):
         try:
             place.create({CHANGES: 1})
             if found := read_states(place, plan):
                 return found
-            append_state(place, PlanState(0, 0, plan))
+            append_state(place, PlanState(0, 0, replace(plan, seed=chosen_seed(plan.seed))))
         except LogError as error:  # another worker makes the stream, or says the plan
             failure = error
             time.sleep(_SECONDS)

@@ -24,6 +24,7 @@ from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.workers.plan import WorkerPlan
 
 CHANGES: Final = "worker-changes"
+REGISTERED: Final = "worker-plan"  # what a cluster has registered
 
 ANEW: Final = (
     "Stop all workers, remove their checkpoints and the streams between them, and let them read the log from "

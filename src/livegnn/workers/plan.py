@@ -38,15 +38,17 @@ class WorkerPlan:
     """Raises `InputError` for what workers cannot do: text ids, parallel edges, edges that add up, features
     of edges, fan-outs above 1,024; and what `Query.check` raises.
 
-    schema: of the graph whose events the log has. seed: of the random numbers. keep_edges: whether sampling
-    workers keep whole lists of neighbours, so that samples are exact whatever becomes of edges; without,
-    memory grows with samples alone, and samples are exact only while no edge is removed or added again: the
-    place of a removed neighbour stays empty until another comes, and so does that of one whose weight is no
-    more positive; one with a lower weight keeps its place; an edge that comes late counts as a new one.
-    replicas: how many serving workers may serve the same seeds. moved: seeds that another serving worker has
-    than the one that their ids say, and its number: a few that are asked for very often. placement: which
-    sampling workers take an edge: those of its "source", its "target", or of "both" ends where the query
-    needs both. With one end, queries that begin at the other, or go over undirected edges, are refused.
+    schema: of the graph whose events the log has. seed: of the random numbers, 0 to 2^64 - 1; None: that of
+    the workers of the log, which the first one draws, so that nobody can choose ids for it. keep_edges:
+    whether sampling workers keep whole lists of neighbours, so that samples are exact whatever becomes of
+    edges; without, memory grows with samples alone, and samples are exact only while no edge is removed or
+    added again: the place of a removed neighbour stays empty until another comes, and so does that of one
+    whose weight is no more positive; one with a lower weight keeps its place; an edge that comes late counts
+    as a new one. replicas: how many serving workers may serve the same seeds. moved: seeds that another
+    serving worker has than the one that their ids say, and its number: a few that are asked for very often.
+    placement: which sampling workers take an edge: those of its "source", its "target", or of "both" ends
+    where the query needs both. With one end, queries that begin at the other, or go over undirected edges,
+    are refused.
     """
 
     schema: Schema
@@ -54,7 +56,7 @@ class WorkerPlan:
     sampling_workers: int = 1
     serving_workers: int = 1
     replicas: int = 1
-    seed: int = 0
+    seed: int | None = None
     keep_edges: bool = True
     moved: Mapping[int, int] = field(default_factory=dict)
     placement: str = "both"
@@ -68,7 +70,8 @@ class WorkerPlan:
             raise InputError(f"query must be a Query, got {kind_of(self.query)}")
         for name in ("sampling_workers", "serving_workers", "replicas"):
             object.__setattr__(self, name, whole(getattr(self, name), name, 1, _MOST_WORKERS))
-        object.__setattr__(self, "seed", whole(self.seed, "seed", 0, _MASK))
+        if self.seed is not None:
+            object.__setattr__(self, "seed", whole(self.seed, "seed", 0, _MASK))
         object.__setattr__(self, "keep_edges", switch(self.keep_edges, "keep_edges"))
         object.__setattr__(self, "moved", self._checked(self.moved))
         moved_to = np.array([[*self.moved], [*self.moved.values()]], np.int64)  # by seed, as `_checked` sorts
@@ -115,7 +118,9 @@ class WorkerPlan:
         return (mixed % np.uint64(self.sampling_workers)).astype(np.int64)
 
     def make_shard(self, worker: int) -> _core.SamplingShard:
-        """The tables of sampling worker `worker`, empty."""
+        """The tables of sampling worker `worker`, empty. Raises InputError for a plan without a seed."""
+        if self.seed is None:
+            raise InputError("a sampling worker needs the seed of its log's workers, got a plan without one")
         seed_type, num_types, edges, one_hops, widths = self._native()
         shard = _core.SamplingShard(
             seed_type,

@@ -14,8 +14,8 @@ from typing import Final
 from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError, TimeoutExpired
 from livegnn.workers.changes import PlanState, append_state, begin_states, same_numbers
-from livegnn.workers.messages import END, READY, read_all, requests_of, steps_of
-from livegnn.workers.places import Place
+from livegnn.workers.messages import END, READY, REGISTERED, read_all, requests_of, steps_of
+from livegnn.workers.places import Place, SqlitePlace
 from livegnn.workers.plan import WorkerPlan
 
 _PAUSE: Final = 0.05
@@ -30,11 +30,14 @@ def resize(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     `finish`. A plan whose change is under way can be given up by going back to the one before.
     Sampling workers: returns when those before have ended; the new ones go on.
 
-    Raises InputError if both change at once, or if another change is under way; TimeoutExpired: the change
+    Raises InputError if both change at once, if another change is under way, or if the workers are those of
+    a cluster, which would go on with the plan before; TimeoutExpired: the change
     stays announced, and calling again waits again; LogError.
     """
     ends = time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+    _refuse_registered(place)
     now = begin_states(place, plan)[-1][1]
+    plan = replace(plan, seed=now.plan.seed)
     if now.next is not None:
         if same_numbers(plan, now.plan):
             return _append(place, replace(now, number=now.number + 1, next=None))
@@ -62,10 +65,13 @@ def finish(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     """Ends a change of serving workers to the numbers of `plan`: the workers before lose the seeds that the
     new ones have. To be called when requests go to the new ones; does nothing if it was done.
 
-    Raises InputError if no such change is under way, TimeoutExpired, LogError.
+    Raises InputError if no such change is under way, or if the workers are those of a cluster;
+    TimeoutExpired, LogError.
     """
     ends = time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+    _refuse_registered(place)
     now = begin_states(place, plan)[-1][1]
+    plan = replace(plan, seed=now.plan.seed)
     if now.next is None and same_numbers(plan, now.plan):
         return now
     if now.next is None:
@@ -73,6 +79,29 @@ def finish(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     _check_next(plan, now)
     _wait(ends, "all serving workers to have what they need", lambda: _serving_are_ready(place, now))
     return _append(place, PlanState(now.number + 1, now.generation, now.next))
+
+
+def _refuse_registered(place: Place) -> None:
+    """Raises InputError if a cluster has registered the plan, by which alone its coordinator starts."""
+    try:
+        with closing(place.read(REGISTERED, 0)) as stream:
+            registered = stream.last_position() > 0
+    except LogError:  # nobody has made it
+        return
+    if not registered:
+        return
+    owner = "none that is known to run"
+    if isinstance(place, SqlitePlace):  # to ask Kafka would take the right to append from a coordinator
+        try:
+            place.write(REGISTERED, 0).close()
+        except LogError as error:
+            owner = str(error)
+    raise InputError(
+        "the plan of workers must be changed by whoever starts them, and these are a cluster's, got a change "
+        f"beside its coordinator ({owner}): stop livegnn worker cluster, remove the stream {REGISTERED!r} "
+        "beside the log, start the workers by hand, and call again; then the cluster may be started with the "
+        "new numbers"
+    )
 
 
 def _check_next(plan: WorkerPlan, now: PlanState) -> None:

@@ -13,6 +13,7 @@ Thread safety: any thread may ask; one thread follows the streams, and is starte
 import secrets
 import threading
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -26,8 +27,11 @@ from livegnn.inference import SampledForward
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.model import Model
 from livegnn.model.outputs import Output
+from livegnn.query import Query
 from livegnn.readiness import Readiness
 from livegnn.sampling import HeteroSubgraph
+from livegnn.sampling.model_query import fit_query
+from livegnn.sampling.request import chosen_seed
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
 from livegnn.workers.changes import PlanState, begin_states
@@ -83,13 +87,14 @@ class ServingWorker:
         budget_bytes: int | None = None,
         directory: Path | str | None = None,
     ) -> None:
-        self.plan = plan
+        self._forward, self._query = fit_model(model, plan)
         _, self._state = begin_states(place, plan)[-1]
+        self.plan = replace(plan, seed=self._state.plan.seed)
+        self._seed = chosen_seed(self.plan.seed)
         known, copies = self._state.serving_workers, self._state.replicas
         self.worker = whole(worker, "worker", 0, max(plan.serving_workers, known) - 1)
         self.replica = whole(replica, "replica", 0, max(plan.replicas, copies) - 1)
         self.model = model
-        self._forward = None if model is None else _forward_of(model, plan)
         if (budget_bytes is None) != (directory is None):
             raise InputError("a budget needs a directory for what does not fit, and a directory a budget")
         nodes, edges = plan.schema.node_types, dict.fromkeys(plan.edge_types, 0)
@@ -112,14 +117,17 @@ class ServingWorker:
         self._owners: tuple[WorkerPlan, ...] = (self._state.plan,)  # by each of these it has seeds
         self._seq, self._complete = 0, False
         self._read = ExitStack()  # the streams of the present generation
-        self._cache: _core.SampleCache | SpilledCache = self._state.plan.make_cache(worker)
+        self._cache: _core.SampleCache | SpilledCache = self._make_cache()
         with ExitStack() as opened:
             if budget_bytes is not None and directory is not None:
-                self._cache = _spill(self._state.plan.make_cache(worker), directory, budget_bytes)
+                self._cache = _spill(self._make_cache(), directory, budget_bytes)
                 opened.callback(self._cache.close)
             self._open_streams()
             opened.callback(self._close_streams)
             self._opened = opened.pop_all()
+
+    def _make_cache(self) -> _core.SampleCache:
+        return replace(self._state.plan, query=self._query).make_cache(self.worker)
 
     # -- answers
 
@@ -188,9 +196,7 @@ class ServingWorker:
         asked = self._check(seeds)
         nodes, edges, (inverse,) = self._cache.sample(asked, attributes)
         drawn = dict(zip(self.plan.edge_types, edges, strict=True))
-        return hetero_subgraph(
-            self._graph, nodes, drawn, {self.plan.query.seed_type: inverse}, self.plan.seed
-        )
+        return hetero_subgraph(self._graph, nodes, drawn, {self.plan.query.seed_type: inverse}, self._seed)
 
     def predict(
         self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
@@ -443,15 +449,18 @@ def _distinct(ids: "Int64[IntArray, 'ids']") -> "tuple[Int64[IntArray, 'distinct
     return distinct, places
 
 
-def _forward_of(model: Model, plan: WorkerPlan) -> SampledForward:
-    """Raises ModelError unless the model was trained with the plan's query."""
+def fit_model(model: Model | None, plan: WorkerPlan) -> tuple[SampledForward | None, Query]:
+    """What predicts, and the plan's query as the model's messages go. Raises ModelError unless the model was
+    trained with the plan's query, and as `fit_query`."""
+    if model is None:
+        return None, plan.query
     forward = SampledForward(model)
     if model.query != plan.query:
         raise ModelError(
             f"a serving worker's model must carry the query of the plan, got {model.query!r}: give it one "
             "with model.with_query(plan.query)"
         )
-    return forward
+    return forward, fit_query(model, plan.schema)
 
 
 def _spill(cache: "_core.SampleCache", directory: Path | str, budget_bytes: int) -> "SpilledCache":
