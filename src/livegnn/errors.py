@@ -95,6 +95,10 @@ class SnapshotReplacedError(SnapshotError):
     """A newer snapshot has replaced this one, whose objects were collected. Ask the newest one."""
 
 
+class WorkersFailed(LiveGNNError):
+    """Workers of a function died that had a request, or do not start. Another attempt may find one."""
+
+
 class DiskFullError(LogError):
     """There is no space for what should be stored. Nothing was stored; it works again when there is space."""
 

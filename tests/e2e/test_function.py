@@ -131,6 +131,11 @@ def test_predictions_from_a_snapshot_are_those_of_an_engine(tmp_path, words) -> 
             assert np.allclose(found, expected(*ids).reshape(found.shape), atol=1e-5)
         assert container.post(body(40)).status_code == 404
         assert container.post(body("n7")).status_code == 400
+        metrics = loopback.get(f"{container.address}/metrics").text
+        stage = "sample" if "--sampling-workers" in words else "predict"
+        for name, least in (("requests", 5), ("bytes", 500)):
+            metric = rf'livegnn_function_store_{name}_total{{stage="{stage}"}} (\d+)'
+            assert int(re.findall(metric, metrics)[0]) > least
 
 
 def test_a_body_may_not_be_too_large(tmp_path) -> None:
@@ -223,7 +228,8 @@ def test_workers_end_with_a_node_that_is_killed(tmp_path) -> None:
 def test_a_worker_that_dies_costs_one_request(tmp_path) -> None:
     with Container(tmp_path, "--workers", "1") as container:
         failed = container.post(body(KILL))
-        assert (failed.status_code, failed.json()["error"]["type"]) == (500, "WorkersFailed")
+        assert (failed.status_code, failed.json()["error"]["type"]) == (503, "WorkersFailed")
+        assert failed.headers["retry-after"] == "1"
         assert container.post(body(3)).status_code == 200
         text = loopback.get(f"{container.address}/metrics").text
         assert 'livegnn_function_dead_workers_total{stage="predict"} 2\n' in text

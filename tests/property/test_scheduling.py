@@ -29,6 +29,7 @@ class Oracle:
         self.temporary: list[int] = []
         self.order: list[int] = []  # of all requests, by arrival
         self.deaths: dict[int, int] = {}
+        self.waited: dict[int, int] = {}  # by request: starts that have failed since it arrived
         self.launches = self.changes = self.failures = 0
         self.resume = 0.0
         self.draining = False
@@ -132,9 +133,12 @@ class Oracle:
             back += [] if worker["bound"] is None else [worker["bound"]]
             self.resume = now + min(0.1 * 2**self.failures, 30.0)
             self.failures += 1
-            if self.failures >= FAILED_STARTS and not self.workers:
-                found = [Fail(one) for one in self.order]
-                self.order, self.temporary, back = [], [], []
+            self.waited = {one: self.waited.get(one, 0) + 1 for one in self.order}
+            if not self.workers:
+                failed = [one for one in self.order if self.waited[one] >= FAILED_STARTS]
+                found = [Fail(one) for one in failed]
+                self.order = [one for one in self.order if one not in failed]
+                back += self.temporary
         elif worker["state"] == "busy":
             self.deaths[worker["request"]] += 1
             if self.deaths[worker["request"]] < ATTEMPTS:

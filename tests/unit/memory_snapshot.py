@@ -93,6 +93,11 @@ class MemorySource:
     def __init__(self, snapshot: MemorySnapshot) -> None:
         self.current = self.latest = snapshot
 
+    read_so_far, refused = (0, 0), None
+
+    def require(self, check) -> None:
+        check(self.current)
+
     def newest(self) -> MemorySnapshot:
         self.current = self.latest
         return self.current

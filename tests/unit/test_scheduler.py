@@ -96,6 +96,21 @@ def test_starts_that_fail_pause_and_then_requests_fail() -> None:
     assert scheduler.arrive(6, 1.0) == [Launch(4)], "the pause is over"
 
 
+def test_a_request_waits_for_three_starts_and_not_for_those_before_it() -> None:
+    scheduler, now = Scheduler(Limits(1)), 0.0
+    assert scheduler.arrive(0, now) == [Launch(0)]
+    failed = []
+    for worker in range(7):
+        found = scheduler.died(worker, now)
+        failed.append([one.request for one in found if isinstance(one, Fail)])
+        scheduler.arrive(worker + 1, now)  # the first one that the next start is for
+        due = scheduler.next_tick()
+        assert due is not None
+        now = due
+        assert scheduler.tick(now) == [Launch(worker + 1)]
+    assert failed == [[], [], [0], [1], [2], [3], [4]]
+
+
 @pytest.mark.parametrize("hopeless", [False, True])
 def test_starts_may_fail_for_days(hopeless) -> None:
     scheduler, now, longest = Scheduler(Limits(1)), 0.0, 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from model_examples import EDGES, make_sage
 from test_sampled_forward import MODELS, steps_of, typed_graph, typed_model
 from test_serverless_subgraph import is_exact, make_graph
 
+import streams
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, ModelError, Query, Schema, UnknownNodeError
 from livegnn.errors import FileFormatError, SnapshotReplacedError
 from livegnn.model import Propagate
 from livegnn.oracle.exactness import judge
 from livegnn.presampling import SampledEngine
+from livegnn.serverless.compaction import collect
+from livegnn.serverless.function import answer
 from livegnn.serverless.memory import MemoryModel
 from livegnn.serverless.objects import open_objects
 from livegnn.serverless.predictor import SnapshotPredictor
@@ -300,3 +304,48 @@ def test_threads_take_turns(rng: np.random.Generator) -> None:
         thread.join()
     assert not wrong
     assert predictor.describe()["requests"] == 40
+
+
+def test_a_snapshot_that_the_model_does_not_fit_is_not_taken(tmp_path: Path, caplog) -> None:
+    """Predictions stay on the one before, whoever looks for a newer one, and say so; until one fits again."""
+
+    def write(width: int, seq: int) -> None:
+        graph = Graph.from_edges([0, 1, 2], [1, 2, 0], x=np.eye(3, width, dtype=np.float32) * seq)
+        write_snapshot(graph, str(tmp_path), seq=seq)
+
+    model = streams.make_model()
+    write(streams.WIDTH, 1)
+    predictor = SnapshotPredictor(SnapshotSource(str(tmp_path)), model, refresh_seconds=1e-9)
+    rows = predictor.predict([0, 1])
+    write(streams.WIDTH + 1, 2)
+    for _ in range(3):
+        assert predictor.predict([0, 1]).tobytes() == rows.tobytes()
+        assert predictor.infer(predictor.sample([0, 1])).tobytes() == rows.tobytes()
+    told = predictor.describe()
+    assert told["seq"] == 1
+    assert "the model reads 4 features of 'node' nodes, the snapshot has 5" in str(told["refused_snapshot"])
+    assert len([one for one in caplog.records if "stay on the snapshot 1" in one.message]) == 1
+    found = answer(predictor, "predict", b'{"ids": [0], "min_seq": 2}')
+    assert found.status == 503
+    assert "that the model fits shows event 1" in found.body.decode()
+    assert "the snapshot has 5" in found.body.decode()
+    write(streams.WIDTH, 3)
+    assert answer(predictor, "predict", b'{"ids": [0], "min_seq": 3}').status == 200
+    assert predictor.describe()["refused_snapshot"] is None
+    assert predictor.predict([0, 1]).tobytes() != rows.tobytes()
+    write(7, 4)
+    with pytest.raises(ModelError, match="the snapshot has 7"):
+        SnapshotPredictor(SnapshotSource(str(tmp_path)), model)
+
+
+def test_a_snapshot_that_was_collected_while_none_fits_is_told(tmp_path: Path) -> None:
+    objects = open_objects(str(tmp_path))
+    model = streams.make_model()
+    for width, seq in ((streams.WIDTH, 1), (9, 2)):
+        graph = Graph.from_edges([0, 1, 2], [1, 2, 0], x=np.eye(3, width, dtype=np.float32))
+        write_snapshot(graph, objects, seq=seq)
+        if seq == 1:
+            predictor = SnapshotPredictor(SnapshotSource(str(tmp_path)), model, cache=False)
+    collect(objects, 0.0)
+    with pytest.raises(ModelError, match="the snapshot has 9"):
+        predictor.predict([0])

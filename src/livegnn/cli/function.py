@@ -40,6 +40,11 @@ Cache = Annotated[
         help="features are kept for all workers, or by each; shared where workers are processes",
     ),
 ]
+SamplingWorkers = Annotated[
+    int, typer.Option(help="at most, that fetch subgraphs for them; 0: each worker does both")
+]
+Image = Annotated[str | None, typer.Option(help="of containers: one with LiveGNN in it")]
+Engine = Annotated[str, typer.Option(help="of containers: docker, podman, or another command")]
 ContainerOption = Annotated[
     list[str] | None,
     typer.Option(help="of the engine's run, such as --volume=/data:/data:ro; may be repeated"),
@@ -59,9 +64,7 @@ def serve(
         typer.Option(metavar="FILE", envvar="LIVEGNN_MODEL", help="the model file: docs/model-file.md"),
     ],
     workers: Annotated[int, typer.Option(help="at most, that predict")] = 4,
-    sampling_workers: Annotated[
-        int, typer.Option(help="at most, that fetch subgraphs for them; 0: each worker does both")
-    ] = 0,
+    sampling_workers: SamplingWorkers = 0,
     waiting: Annotated[int, typer.Option(help="requests that may wait; further ones are refused")] = 100,
     keep_alive: Annotated[
         float, typer.Option(metavar="SECONDS", help="after which an idle worker ends")
@@ -73,8 +76,8 @@ def serve(
     place: Annotated[
         str, typer.Option(help="where workers are: processes, threads, containers or ray")
     ] = "processes",
-    image: Annotated[str | None, typer.Option(help="of containers: one with LiveGNN in it")] = None,
-    engine: Annotated[str, typer.Option(help="of containers: docker, podman, or another command")] = "docker",
+    image: Image = None,
+    engine: Engine = "docker",
     container_option: ContainerOption = None,
     ray_address: Annotated[
         str | None, typer.Option(help="of a Ray cluster; the one that RAY_ADDRESS names, or a new one here")

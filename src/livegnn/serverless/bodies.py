@@ -16,6 +16,7 @@ from livegnn.errors import (
     TimeoutExpired,
     TooLargeError,
     UnknownNodeError,
+    WorkersFailed,
     shortened,
 )
 from livegnn.events.json_parts import check_parts
@@ -31,7 +32,7 @@ LONGEST_WAIT: Final = 300.0
 _FIELDS = ("ids", "min_seq", "timeout")
 _LARGEST_INTEGER = 2**63 - 1
 _STORE_AWAY = StoreUnavailableError.__name__
-_STORE_RETRY = 1.0  # seconds after which a store is asked again that was away
+_RETRY = 1.0  # seconds after which to ask again where a store was away, or workers died
 
 
 class Asked(NamedTuple):
@@ -46,12 +47,15 @@ class Asked(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Status and body of an answer over HTTP. retry_after: seconds after which to ask again."""
+    """Status and body of an answer over HTTP. retry_after: seconds after which to ask again. store_requests,
+    store_bytes: what was read of the store for it."""
 
     status: int
     body: bytes
     retry_after: float | None = None
     content_type: str = "application/json"
+    store_requests: int = 0
+    store_bytes: int = 0
 
     def headers(self) -> dict[str, str]:
         """The headers of the answer, names in lower case."""
@@ -122,10 +126,10 @@ def answer_error(error: Exception) -> Answer:
         status = 400
     elif isinstance(error, SnapshotReplacedError):
         status = 409
-    elif isinstance(error, OverloadedError | TimeoutExpired | StoreUnavailableError):
+    elif isinstance(error, OverloadedError | TimeoutExpired | StoreUnavailableError | WorkersFailed):
         status = 503
         if not isinstance(error, TimeoutExpired):
-            retry_after = error.retry_after if isinstance(error, OverloadedError) else _STORE_RETRY
+            retry_after = error.retry_after if isinstance(error, OverloadedError) else _RETRY
     else:
         status = 500
     kind, message = type(error).__name__, str(error)
@@ -147,7 +151,7 @@ def says_store_away(found: Answer) -> bool:
 
 def with_retry(found: Answer) -> Answer:
     """What a worker has answered, of which its status and its body came, with its `retry_after`."""
-    return found._replace(retry_after=_STORE_RETRY) if says_store_away(found) else found
+    return found._replace(retry_after=_RETRY) if says_store_away(found) else found
 
 
 def answer_problem(kind: str, message: str, status: int, retry_after: float | None = None) -> Answer:

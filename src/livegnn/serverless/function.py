@@ -57,6 +57,15 @@ class OfKnownWidth(Protocol):
 
 
 @runtime_checkable
+class Reading(Protocol):
+    """What can say how much it has read of a store."""
+
+    @property
+    def read_so_far(self) -> tuple[int, int]:
+        """Requests to the store so far, and bytes that came from it."""
+
+
+@runtime_checkable
 class Refreshable(Protocol):
     """What can look for newer data at once."""
 
@@ -166,6 +175,17 @@ def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":
 
 def answer(predictor: Predictor, stage: Step, body: bytes, room: int | None = None) -> Answer:
     """What a worker of a stage answers, errors included. room: bytes that it may take for that."""
+    requests, read = _read_so_far(predictor)
+    found = _answer(predictor, stage, body, room)
+    after, read_after = _read_so_far(predictor)
+    return found._replace(store_requests=after - requests, store_bytes=read_after - read)
+
+
+def _read_so_far(predictor: Predictor) -> tuple[int, int]:
+    return predictor.read_so_far if isinstance(predictor, Reading) else (0, 0)
+
+
+def _answer(predictor: Predictor, stage: Step, body: bytes, room: int | None) -> Answer:
     try:
         if stage == "infer":
             return _infer(cast("StagedPredictor", predictor), body, room)
@@ -207,9 +227,11 @@ def _describe(predictor: Predictor, asked: Asked, rows: "Float[FloatArray, 'ids 
 def _check_seq(predictor: Predictor, asked: Asked) -> int:
     seq = _seq(predictor)
     if seq < asked.min_seq:
+        refused = predictor.describe().get("refused_snapshot")
         raise TimeoutExpired(
-            f"expected a snapshot that shows event {asked.min_seq}, the newest one shows event {seq}: "
-            "ask again when a newer one is written"
+            f"expected a snapshot that shows event {asked.min_seq}, the newest one "
+            f"{'that the model fits ' if refused else ''}shows event {seq}: "
+            f"{refused or 'ask again when a newer one is written'}"
         )
     return seq
 

@@ -68,7 +68,9 @@ class Node:
             async with asyncio.timeout(asked.timeout):
                 return await self._go_through(body)
         except TimeoutError:
-            return answer_error(TimeoutExpired(f"no worker has answered within {asked.timeout:g} seconds"))
+            why = "; ".join(f"{name}: {reason}" for name, reason in self.readiness.reasons.items())
+            said = f"no worker has answered within {asked.timeout:g} seconds"
+            return answer_error(TimeoutExpired(f"{said}. {why}" if why else said))
         except Exception as error:
             return answer_error(error)
         finally:
@@ -165,6 +167,8 @@ def _render(node: Node) -> str:
     add("starting_workers", "gauge", {at: stage.scheduler.starting for at, stage in stages.items()})
     add("answered_total", "counter", {at: stage.figures.answered for at, stage in stages.items()})
     add("failed_total", "counter", {at: stage.figures.failed for at, stage in stages.items()})
+    add("store_requests_total", "counter", {at: stage.figures.store_requests for at, stage in stages.items()})
+    add("store_bytes_total", "counter", {at: stage.figures.store_bytes for at, stage in stages.items()})
     add("launches_total", "counter", {at: stage.figures.launched for at, stage in stages.items()})
     add("dead_workers_total", "counter", {at: stage.figures.died for at, stage in stages.items()})
     add("stopped_workers_total", "counter", {at: stage.figures.stopped for at, stage in stages.items()})

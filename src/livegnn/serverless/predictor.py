@@ -13,7 +13,6 @@ Thread safety: any thread may call; requests are answered one after another.
 import logging
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
@@ -23,21 +22,14 @@ import numpy as np
 
 from livegnn.arguments import above_zero, listed_ids, switch, whole
 from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
-from livegnn.graph.defaults import left_out
-from livegnn.graph.schema import Schema
-from livegnn.inference.forward import SampledForward
-from livegnn.model.hops import reads_of
 from livegnn.model.model import Model
 from livegnn.model.outputs import Outputs
-from livegnn.model.renaming import renamed
-from livegnn.sampling.model_query import fit_query
 from livegnn.serverless.account import Account
 from livegnn.serverless.feature_cache import CachedFeatures, FeatureCache
 from livegnn.serverless.memory import MemoryModel, PeakMeter
 from livegnn.serverless.memory_limit import memory_of_machine
 from livegnn.serverless.missing_features import fetch_missing, first_of_each, repeat
-from livegnn.serverless.model_fit import check_fit
-from livegnn.serverless.noted_index import NotedIndex
+from livegnn.serverless.model_fit import FittedModel
 from livegnn.serverless.objects import Objects, open_objects
 from livegnn.serverless.snapshot import Snapshot, Source
 from livegnn.serverless.source import SnapshotSource
@@ -45,9 +37,7 @@ from livegnn.serverless.subgraph import (
     Known,
     Lists,
     Neighborhood,
-    drawn_neighborhood,
     receiver_of,
-    whole_neighborhood,
 )
 from livegnn.serverless.subgraph_message import decode, encode
 from livegnn.serverless.working_arrays import WorkingArrays
@@ -155,11 +145,17 @@ class SnapshotPredictor:
         self._arrays = WorkingArrays()
         self._asked_at = time.monotonic()
         source.read(self._adopt)
+        source.require(self._check)
 
     @property
     def width(self) -> int:
         """The channels of a prediction."""
         return self.model.width(Outputs(self.model).find(self._output).value)
+
+    @property
+    def read_so_far(self) -> tuple[int, int]:
+        """Requests to the store, and bytes that came from it."""
+        return self._source.read_so_far
 
     def predict(
         self, ids: "ArrayLike", *, memory_limit: int | None = None
@@ -265,8 +261,8 @@ class SnapshotPredictor:
             def request(snapshot: Snapshot) -> IntArray:
                 self._adopt(snapshot)
                 rows, total = self._seeds(snapshot, ids), np.zeros(1, np.int64)
-                for lists in self._reads.lists:
-                    if receiver_of(lists) == self._node_type:
+                for lists in self._fitted.reads.lists:
+                    if receiver_of(lists) == self._fitted.node_type:
                         total = total + snapshot.degrees(lists[0], rows, lists[1]).columns[0]
                 return np.broadcast_to(total, rows.shape).copy()
 
@@ -275,13 +271,17 @@ class SnapshotPredictor:
     def describe(self) -> dict[str, int | float | str | None]:
         """What it is and has done. `seq` is the last event that its predictions reflect. It waits for no
         request; while one runs, figures are of some moment within it."""
+        requests, read = self.read_so_far
         return {
             "seq": self._current().seq,
+            "refused_snapshot": self._source.refused,
             "model": self.model.digest,
             "memory_limit": self.memory_limit,
             "cache_bytes": self._cache.bytes,
             "cache_entries": len(self._cache),
             "working_bytes": self._held_bytes(),
+            "store_requests": requests,
+            "store_bytes": read,
             **asdict(self.account),
         }
 
@@ -300,39 +300,32 @@ class SnapshotPredictor:
         if another:
             self._cache.show(self._current().layout)
 
+    def _check(self, snapshot: Snapshot) -> None:
+        """Raises `ModelError` if the model does not fit it."""
+        if snapshot.schema != self._current().schema:
+            FittedModel(self.model, snapshot.schema, self._output)
+
     def _adopt(self, snapshot: Snapshot) -> None:
         """Predicts on this snapshot from now on. Features of another one are no longer those of its rows."""
         if snapshot is self._snapshot:
             return
         if self._snapshot is None or snapshot.schema != self._snapshot.schema:
-            self._compile(snapshot.schema)
+            self._fitted = FittedModel(self.model, snapshot.schema, self._output)
+            self._cache = self._open_cache(self._memory)
         if self._snapshot is None or snapshot.identity != self._snapshot.identity:
             self.account.snapshots += 1
         if self._snapshot is None or snapshot.layout != self._snapshot.layout:
             self._cache.show(snapshot.layout)
         self._snapshot = snapshot
 
-    def _compile(self, schema: Schema) -> None:
-        model = renamed(self.model, left_out(schema))
-        check_fit(model, schema)
-        found = Outputs(model).find(self._output)
-        self._node_type = found.node_type
-        self._edge_types: Sequence[tuple[str, str, str]] = model.edge_types
-        self._query = None if model.query is None else fit_query(model, schema)
-        self._reads = reads_of(model.steps, found.value)
-        self._widths = {given.node_type: given.width for given in model.inputs.values()}
-        self._forward = SampledForward(model)
-        self._noted = NotedIndex(self._reads, self._widths if self._query is None else {}, schema)
-        self._cache = self._open_cache(self._memory)
-
     def _open_cache(self, memory: "SharedMemory | None") -> CachedFeatures:
         if memory is None:
-            return FeatureCache(self._widths, self._noted.sizes)
+            return FeatureCache(self._fitted.widths, self._fitted.noted.sizes)
         from livegnn.serverless.shared_cache import SharedFeatureCache  # a worker alone need not wait for it
 
         owner = f"{self.model.digest}/{self._output}"
         try:
-            return SharedFeatureCache(memory, self._widths, self._noted.sizes, owner)
+            return SharedFeatureCache(memory, self._fitted.widths, self._fitted.noted.sizes, owner)
         except OSError as error:
             _log.warning("a worker keeps features by itself: %s", error)
             return self._open_cache(None)
@@ -349,34 +342,29 @@ class SnapshotPredictor:
         return self._sample_once(snapshot, ids, later=later)
 
     def _sample_once(self, snapshot: Snapshot, ids: "ArrayLike", *, later: bool) -> Neighborhood:
+        before = self.account.cache_seconds
         with self.account.timed("sample_seconds"):
-            seeds = self._seeds(snapshot, ids)
-            if self._query is not None:
-                return drawn_neighborhood(snapshot, seeds, self._query, self._sample_seed, self._edge_types)
-            before = self.account.cache_seconds
+            seeds, find = self._seeds(snapshot, ids), self._find if self._caches else None
             try:
-                find = self._find if self._caches else None
-                return whole_neighborhood(
-                    snapshot, self._node_type, seeds, self._reads, self._edge_types, find, later=later
-                )
+                return self._fitted.sample(snapshot, seeds, self._sample_seed, find, later=later)
             finally:
                 self.account.sample_seconds -= self.account.cache_seconds - before
 
     def _find(self, lists: Lists, rows: IntArray) -> Known:
         """What the cache knows of the index."""
         with self.account.timed("cache_seconds"):
-            return self._noted.find(self._cache, lists, rows)
+            return self._fitted.noted.find(self._cache, lists, rows)
 
     def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
         """The row numbers of ids. Raises `UnknownNodeError`."""
         given = np.asarray(listed_ids(ids))
         if not given.size:
             return np.zeros(0, np.int64)
-        rows = snapshot.rows_of(cast("Ids", given), self._node_type)
+        rows = snapshot.rows_of(cast("Ids", given), self._fitted.node_type)
         if rows.min() < 0:
             raise UnknownNodeError(
-                f"expected ids of {self._node_type!r} nodes of the snapshot that shows event {snapshot.seq}, "
-                f"got {given[rows < 0][0].item()!r}"
+                f"expected ids of {self._fitted.node_type!r} nodes of the snapshot that shows event "
+                f"{snapshot.seq}, got {given[rows < 0][0].item()!r}"
             )
         return rows
 
@@ -407,7 +395,7 @@ class SnapshotPredictor:
         again: bool = False,
     ) -> FloatArray:
         room = None
-        taken = found.bytes + self._feature_bytes(found)
+        taken = found.bytes + self._fitted.feature_bytes(found)
         if limit is not None:
             with self.account.timed("memory_seconds"):
                 room = max(limit - self._predicted(found), 0)
@@ -418,49 +406,46 @@ class SnapshotPredictor:
         x, absent = self._read_cache(found)
         missing = {name: first_of_each(found.rows[name], at) for name, at in absent.items()}
         with self.account.timed("fetch_seconds"):
-            found = fetch_missing(snapshot, found, x, missing, self._noted if self._caches else None)
+            found = fetch_missing(snapshot, found, x, missing, self._fitted.noted if self._caches else None)
         for name, at in absent.items():
-            self.account.feature_bytes_fetched += 4 * self._widths[name] * len(missing[name])
+            self.account.feature_bytes_fetched += 4 * self._fitted.widths[name] * len(missing[name])
             repeat(x[name], found.rows[name], missing[name], at)
         if limit is not None and room is not None:
             self._make_room(room, keep=False, found=found)  # `x` has what the request needs
             if not again and self._cache.exceeds(max(limit - taken, 0)):
                 raise _TooLowError
         with self.account.timed("infer_seconds"):
-            rows = self._forward.predict(
+            rows = self._fitted.forward.predict(
                 replace(found.sample, x=x),
                 degrees="sample" if found.degrees is None else found.degrees,
                 output=self._output,
             )
-        taken += self._forward.last_bytes + rows.nbytes
+        taken += self._fitted.forward.last_bytes + rows.nbytes
         if meter is not None:
-            meter.note(self._forward.last_bytes + rows.nbytes)
+            meter.note(self._fitted.forward.last_bytes + rows.nbytes)
         if limit is not None and self._cache.exceeds(max(limit - taken, 0)):
             self.account.predicted_too_low += 1
             self._drop()
         self._keep(found, x, missing, limit)
         return rows
 
-    def _feature_bytes(self, found: Neighborhood) -> int:
-        return sum(4 * width * len(found.rows[name]) for name, width in self._widths.items())
-
     def _predicted(self, found: Neighborhood) -> int:
         """The bytes that a request will take beside the cache."""
         if self.memory_model is not None:
             return self.memory_model.predict(found.counts())
         # Bytes that arrive, the array that they become, and sums that are as wide.
-        return 2 * found.bytes + 3 * self._feature_bytes(found)
+        return 2 * found.bytes + 3 * self._fitted.feature_bytes(found)
 
     def _make_room(self, room: int, *, keep: bool, found: Neighborhood) -> None:
         """Evicts until the cache fits into `room`. keep: whether features of the request stay."""
         with self.account.timed("cache_seconds", "change_seconds"):
-            kept = {name: found.rows[name] for name in self._widths} if keep else {}
+            kept = {name: found.rows[name] for name in self._fitted.widths} if keep else {}
             self.account.evicted += self._cache.evict(room, kept)
 
     def _read_cache(self, found: Neighborhood) -> tuple[dict[NodeType, FloatArray], dict[NodeType, IntArray]]:
         """Features of all nodes, as far as they are cached, and the positions of those that are not."""
         x, missing = {}, {}
-        for name, width in self._widths.items():
+        for name, width in self._fitted.widths.items():
             rows = found.rows[name]
             x[name] = self._arrays.take(name, len(rows), width)
             with self.account.timed("cache_seconds"):
@@ -480,13 +465,17 @@ class SnapshotPredictor:
         """Puts fetched features into the cache, as far as there is room beside what the request still has."""
         if not self._caches:
             return
-        taken = found.bytes + max(self._feature_bytes(found), self._arrays.bytes) + self._forward.held_bytes
+        taken = (
+            found.bytes
+            + max(self._fitted.feature_bytes(found), self._arrays.bytes)
+            + self._fitted.forward.held_bytes
+        )
         room = self._room_of_cache(limit, taken)
         with self.account.timed("cache_seconds", "change_seconds"):
             for name, at in missing.items():
                 rows, degrees = found.rows[name][at], np.maximum(found.degree[name][at], 0)
                 self.account.evicted += self._cache.insert(
-                    name, rows, x[name], at, degrees, self._noted.of(found, name, at), room=room
+                    name, rows, x[name], at, degrees, self._fitted.noted.of(found, name, at), room=room
                 )
 
     def _room_of_cache(self, limit: int | None, taken: int = 0) -> int:
@@ -500,8 +489,8 @@ class SnapshotPredictor:
 
     def _held_bytes(self) -> int:
         """Memory that is kept for the next request."""
-        return self._forward.held_bytes + self._arrays.bytes
+        return self._fitted.forward.held_bytes + self._arrays.bytes
 
     def _release(self) -> None:
-        self._forward.release()
+        self._fitted.forward.release()
         self._arrays.release()

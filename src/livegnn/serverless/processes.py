@@ -51,7 +51,7 @@ class CommandWorker:
     async def call(self, body: bytes) -> Answer:
         """What the worker answers to `body`. Raises WorkerDied."""
         try:
-            self._input.write(FRAME.pack(0, len(body)))
+            self._input.write(FRAME.pack(0, len(body), 0, 0))
             self._input.write(body)
             await self._input.drain()
         except (ConnectionError, RuntimeError) as error:
@@ -61,8 +61,9 @@ class CommandWorker:
     async def read(self) -> Answer:
         """The next frame. Raises WorkerDied."""
         try:
-            status, length = FRAME.unpack(await self._output.readexactly(FRAME.size))
-            return Answer(status, await self._output.readexactly(length))
+            status, length, requests, read = FRAME.unpack(await self._output.readexactly(FRAME.size))
+            body = await self._output.readexactly(length)
+            return Answer(status, body, store_requests=requests, store_bytes=read)
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             await self._wait(_END_SECONDS)
             await self.kill()

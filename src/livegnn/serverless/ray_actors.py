@@ -37,9 +37,9 @@ class _Actor:
             return type(error).__name__, str(error)
         return None
 
-    def call(self, body: bytes) -> tuple[int, bytes]:
+    def call(self, body: bytes) -> tuple[int, bytes, int, int]:
         found = answer(self._opened, self._function.stage, body, self._room)
-        return found.status, found.body
+        return found.status, found.body, found.store_requests, found.store_bytes
 
     def hold(self) -> None:
         self._end.wait()
@@ -95,7 +95,8 @@ class RayWorker:
     async def call(self, body: bytes) -> Answer:
         """What the actor answers. Raises WorkerDied."""
         try:
-            return Answer(*await self._actor.call.remote(body))
+            status, content, requests, read = await self._actor.call.remote(body)
+            return Answer(status, content, store_requests=requests, store_bytes=read)
         except ray.exceptions.RayError as error:
             raise WorkerDied(f"expected an answer of an actor, got {_told(error)}") from error
 

@@ -28,7 +28,7 @@ ATTEMPTS: Final = 2
 """How often a request is executed whose worker dies. One that kills its workers must not kill all of them."""
 
 FAILED_STARTS: Final = 3
-"""After so many in a row, and with no worker warm, requests fail that would wait for another start."""
+"""After so many in a row, and with no worker warm, requests fail that have waited for all of them."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # seconds between a failed start and the next; they double
 _PATIENT_PAUSE = 2.0  # at most, where the start itself went on trying: who waits should be told why
@@ -114,6 +114,7 @@ class Scheduler:
         self._idle: dict[int, float] = {}  # since when; the longest idle one first
         self._starting: dict[int, int | None] = {}  # with the request that is bound to it
         self._failed_starts = 0  # since one succeeded
+        self._all_failed_starts = 0
         self._pause_ends = 0.0
         self._draining = False
 
@@ -150,7 +151,7 @@ class Scheduler:
         most = None if limits.max_waiting is None else limits.max_workers + limits.max_waiting
         if self._draining or (most is not None and len(self._requests) >= most):
             return [Refuse(request)]
-        self._requests[request] = _Request(self._arrivals)
+        self._requests[request] = _Request(self._arrivals, self._all_failed_starts)
         self._arrivals += 1
         if self._idle:
             worker, _ = self._idle.popitem()  # the one that has been used last; others may reach their end
@@ -198,8 +199,8 @@ class Scheduler:
             longest = _PATIENT_PAUSE if hopeless else _LONGEST_PAUSE
             pause = min(_FIRST_PAUSE * 2.0 ** min(self._failed_starts, _DOUBLINGS), longest)
             self._failed_starts, self._pause_ends = self._failed_starts + 1, now + pause
-            if hopeless or self._failed_starts >= FAILED_STARTS:
-                decisions += self._fail_waiting()
+            self._all_failed_starts += 1
+            decisions += self._fail_waiting(0 if hopeless else FAILED_STARTS)
         elif worker in self._running:
             lost = self._running.pop(worker)
             waiting = self._queues.remove(worker)
@@ -295,12 +296,14 @@ class Scheduler:
             both = [*self._unplaced, *requests]
             self._unplaced = deque(sorted(both, key=lambda request: self._requests[request].arrival))
 
-    def _fail_waiting(self) -> list[Decision]:
-        """Fails what waits for a start, unless some worker is there or comes."""
+    def _fail_waiting(self, starts: int) -> list[Decision]:
+        """Fails what has waited for so many failed starts, unless some worker is there or comes."""
         if self._running or self._idle or self._starting:
             return []
-        failed, self._unplaced = self._unplaced, deque()
+        most = self._all_failed_starts - starts
+        failed = [request for request in self._unplaced if self._requests[request].failed_starts <= most]
         for request in failed:
+            self._unplaced.remove(request)
             del self._requests[request]
         return [Fail(request) for request in failed]
 
@@ -327,12 +330,13 @@ class Scheduler:
 
 
 class _Request:
-    """arrival: how many came before. attempts: how many workers died that executed it."""
+    """arrival: how many came before. failed_starts: how many starts of workers had failed before. attempts:
+    how many workers died that executed it."""
 
-    __slots__ = ("arrival", "attempts")
+    __slots__ = ("arrival", "attempts", "failed_starts")
 
-    def __init__(self, arrival: int) -> None:
-        self.arrival, self.attempts = arrival, 0
+    def __init__(self, arrival: int, failed_starts: int) -> None:
+        self.arrival, self.failed_starts, self.attempts = arrival, failed_starts, 0
 
 
 class _Queues:

@@ -126,6 +126,20 @@ class Source(Protocol):
         """The newest snapshot; the same object as before if there is no newer one."""
         ...
 
+    @property
+    def read_so_far(self) -> tuple[int, int]:
+        """Requests to the store, and bytes that came from it."""
+        ...
+
+    @property
+    def refused(self) -> str | None:
+        """Why a newer snapshot was not taken; None if none was refused."""
+        ...
+
+    def require(self, check: Callable[[Snapshot], None]) -> None:
+        """Takes no snapshot from now on that `check` refuses with `ModelError`; the one before stays."""
+        ...
+
     def confine(self, room: int) -> None:
         """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
         ...

@@ -11,7 +11,14 @@ import math
 from collections.abc import Coroutine
 
 from livegnn.arguments import above_zero
-from livegnn.errors import InputError, LiveGNNError, OverloadedError, StoreUnavailableError, TimeoutExpired
+from livegnn.errors import (
+    InputError,
+    LiveGNNError,
+    OverloadedError,
+    StoreUnavailableError,
+    TimeoutExpired,
+    WorkersFailed,
+)
 from livegnn.histogram import SECONDS, Histogram
 from livegnn.serverless.bodies import Answer, with_retry
 from livegnn.serverless.hosts import Worker, WorkerDied, WorkerHost
@@ -30,15 +37,12 @@ from livegnn.serverless.scheduler import (
 _log = logging.getLogger(__name__)
 
 
-class WorkersFailed(LiveGNNError):
-    """Workers died that had a request, or do not start."""
-
-
 class StageFigures:
     """What has happened in a stage since it began, for metrics."""
 
     def __init__(self) -> None:
         self.launched = self.died = self.stopped = self.answered = self.refused = self.failed = 0
+        self.store_requests = self.store_bytes = 0
         self.waiting_seconds = Histogram(SECONDS)
         self.executing_seconds = Histogram(SECONDS)
         self.starting_seconds = Histogram(SECONDS)
@@ -200,6 +204,8 @@ class Stage:
         else:
             self.figures.executing_seconds.record(self._now() - began)
             self.figures.answered += 1
+            self.figures.store_requests += answer.store_requests
+            self.figures.store_bytes += answer.store_bytes
             if not call.future.done():
                 call.future.set_result(answer)
             if worker in self._workers:

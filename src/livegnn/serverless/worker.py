@@ -2,9 +2,9 @@
 `Function.to_json`, MEMORY the descriptor of a `MemoryFile`.
 
 It reads frames from its standard input and writes one for each to its standard output; what would be printed
-goes to standard error. A frame is a status (u16) and the length of its body (u64), little endian, and the
-body. The first frame of a worker comes when it is ready: 200 and what its predictor says of itself, or 500
-and an error. A worker ends at the end of its input and at SIGTERM, in both cases after the request in hand.
+goes to standard error. A frame is `FRAME`, little endian, and the body. The first frame of a worker is
+written when it is ready: 200 and what its predictor says of itself, or 500 and an error. A worker ends at the
+end of its input and at SIGTERM, in both cases after the request in hand.
 
 Its memory is limited (`memory_limit`) when the predictor is open: asking for more is a MemoryError. Memory
 that it shares does not count.
@@ -21,8 +21,8 @@ from livegnn.serverless.bodies import Answer, answer_error, answer_json
 from livegnn.serverless.function import Function, answer, confine, join_memory
 from livegnn.serverless.memory_limit import limit_memory, prepare
 
-FRAME: Final = struct.Struct("<HQ")
-"""Status and length of the body."""
+FRAME: Final = struct.Struct("<HQQQ")
+"""Status, length of the body, and of an answer how many requests to the store it took, and bytes."""
 
 
 def main(given: list[str]) -> None:
@@ -76,7 +76,7 @@ def _read(source: BinaryIO, ending: _Ending) -> bytes | None:
     head = _exactly(source, FRAME.size - 1, first)
     if head is None:
         return None
-    _, length = FRAME.unpack(head)
+    _, length, _, _ = FRAME.unpack(head)
     return _exactly(source, length, b"")
 
 
@@ -93,7 +93,8 @@ def _exactly(source: BinaryIO, count: int, begun: bytes) -> bytes | None:
 
 
 def _write(output: BinaryIO, found: Answer) -> None:
-    rest = memoryview(FRAME.pack(found.status, len(found.body)) + found.body)
+    head = FRAME.pack(found.status, len(found.body), found.store_requests, found.store_bytes)
+    rest = memoryview(head + found.body)
     while rest:
         rest = rest[output.write(rest) :]
 
