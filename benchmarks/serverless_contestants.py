@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from livegnn.model.model import Model
 from livegnn.serverless.function import Function
 from livegnn.serverless.memory import MemoryModel
-from livegnn.serverless.objects import Objects, Ranges
-from livegnn.serverless.predictor import SnapshotPredictor
+from livegnn.serverless.objects import Objects, Ranges, open_objects
+from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
 from livegnn.serverless.shared_memory import MemoryFile
 from livegnn.serverless.source import SnapshotSource
 from livegnn.serverless.stores import Buffer, Fetched, ObjectInfo, Upload, open_store
@@ -61,6 +61,17 @@ def open_plain(snapshot_url: str, model_path: str) -> SnapshotPredictor:
 def open_whole(snapshot_url: str, model_path: str) -> SnapshotPredictor:
     """All objects are fetched first; requests then read them from memory, and need no cache."""
     held = Objects(fetch_all(open_throttled(snapshot_url)))
+    return SnapshotPredictor(SnapshotSource(held), Model.load(model_path), cache=False, refresh_seconds=None)
+
+
+def open_uncached(snapshot_url: str, model_path: str) -> SnapshotPredictor:
+    """As `open_plain`, over a store that nothing slows down."""
+    return open_predictor(snapshot_url, model_path, cache=False)
+
+
+def open_held(snapshot_url: str, model_path: str) -> SnapshotPredictor:
+    """As `open_whole`, over a store that nothing slows down."""
+    held = Objects(fetch_all(open_objects(snapshot_url)))
     return SnapshotPredictor(SnapshotSource(held), Model.load(model_path), cache=False, refresh_seconds=None)
 
 
@@ -149,7 +160,7 @@ def start_worker(opener: str, snapshot: Path, model: Path, node: int) -> Start:
         ready = time.perf_counter() - began
         resident = _status(process.pid, "VmRSS")
         body = json.dumps({"ids": [node]}).encode()
-        process.stdin.write(FRAME.pack(0, len(body)) + body)
+        process.stdin.write(FRAME.pack(0, len(body), 0, 0) + body)
         process.stdin.flush()
         began = time.perf_counter()
         _read(process)
@@ -170,7 +181,7 @@ def own_peak() -> int:
 
 def _read(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
-    status, length = FRAME.unpack(process.stdout.read(FRAME.size))
+    status, length, _, _ = FRAME.unpack(process.stdout.read(FRAME.size))
     body = process.stdout.read(length)
     if status != 200:
         raise RuntimeError(f"expected a worker to answer with 200, got {status}: {body[:300]!r}")

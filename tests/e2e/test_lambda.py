@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from livegnn.serverless.writer import write_snapshot
 from streams import make_graph, make_model
 from waiting import PATIENCE, wait_until
 
-HANDLER = "livegnn.serverless.lambda_handler.handler"
+COMMAND = (sys.executable, "-m", "awslambdaric", "livegnn.serverless.lambda_handler.handler")
 
 
 class RuntimeApi(ThreadingHTTPServer):
@@ -72,7 +73,7 @@ class _Requests(BaseHTTPRequestHandler):
 class Instance:
     """An instance of the function, as the platform's image for Python runs it."""
 
-    def __init__(self, folder: Path, **variables: str) -> None:
+    def __init__(self, folder: Path, command: Sequence[str] = COMMAND, **variables: str) -> None:
         self.api = RuntimeApi()
         environment = {
             **os.environ,
@@ -84,7 +85,6 @@ class Instance:
             "LIVEGNN_FUNCTION": "functions:open_snapshot",
             **variables,
         }
-        command = [sys.executable, "-m", "awslambdaric", HANDLER]
         self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
 
     def invoke(self, event: object) -> dict:

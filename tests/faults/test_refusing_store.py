@@ -124,7 +124,7 @@ def test_a_request_reads_what_its_rows_need(server: S3Server, gap: int | None) -
             snapshot.features(None, rows)
             size = 4 * WIDTH + 4
             apart = (np.diff(rows) - 1) * size
-            most = (128 << 10) if gap is None else gap
+            most = (64 << 10) if gap is None else gap
             assert store.reads - before == 1 + (apart > most).sum()
             assert objects.bytes_read - read_before == count * size + apart[apart <= most].sum()
         objects.close()

@@ -2,8 +2,10 @@
 
 import json
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
+import pytest
 import typer
 import yaml
 
@@ -11,6 +13,32 @@ from livegnn.cli import app
 
 FOLDER = Path(__file__).parents[2] / "examples" / "serverless"
 ROOT = FOLDER.parents[1]
+
+
+def read(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.lambda"])
+def test_an_image_is_made_of_what_the_guide_puts_there(name: str) -> None:
+    """No release is needed: the wheel is compiled in the image. The memory model is copied with the model."""
+    guide = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")
+    assert "python -m build --sdist --outdir examples/serverless" in guide
+    assert "cp model.lgnn model.lgnn.memory examples/serverless" in guide
+    copied = re.findall(r"^COPY (?!--from)(.*) \.$", read(name), re.MULTILINE)
+    assert copied == ["livegnn-*.tar.gz", "model.lgnn*"]
+    assert fnmatch("model.lgnn.memory", copied[1])
+    assert fnmatch("model.lgnn", copied[1])
+
+
+def test_nobody_calls_the_api_of_the_template_without_a_key() -> None:
+    """An API that SAM makes by itself is public."""
+    resources = yaml.load(read("template.yaml"), Loader)["Resources"]
+    auth = resources["Api"]["Properties"]["Auth"]
+    assert auth == {"EnableIamAuthorizer": True, "DefaultAuthorizer": "AWS_IAM"}
+    for event in resources["Predictions"]["Properties"]["Events"].values():
+        assert event["Properties"]["ApiId"] == "Api"
+    assert resources["Predictions"]["Properties"]["FunctionUrlConfig"]["AuthType"] == "AWS_IAM"
 
 
 def command_of(name: str, word: str) -> list[str]:
@@ -31,15 +59,18 @@ def test_the_container_runs_a_command_with_the_concurrency_of_the_service(monkey
     service = yaml.safe_load((FOLDER / "service.yaml").read_text(encoding="utf-8"))
     spec = service["spec"]["template"]["spec"]
     (container,) = spec["containers"]
-    monkeypatch.setenv("LIVEGNN_MODEL", "/model.lgnn")
     for variable in container["env"]:
         monkeypatch.setenv(variable["name"], variable["value"])
     monkeypatch.setenv("PORT", "9000")
     group = typer.main.get_command(app).commands[words[0]]  # type: ignore[attr-defined]
     command = group.commands[words[1]]
+    assert (
+        command.make_context("serve", [*words[2:], "--model", "m"]).params["snapshot"] == "gs://BUCKET/PREFIX"
+    )
+    (model,) = re.findall(r"^ENV LIVEGNN_MODEL=(.*)$", read("Dockerfile"), re.MULTILINE)
+    monkeypatch.setenv("LIVEGNN_MODEL", model)
     given = command.make_context("serve", words[2:]).params
-    assert given["snapshot"] == "gs://BUCKET/PREFIX"
-    assert (str(given["model"]), given["port"], given["host"]) == ("/model.lgnn", 9000, "0.0.0.0")
+    assert (str(given["model"]), given["port"], given["host"]) == (model, 9000, "0.0.0.0")
     assert given["workers"] + given["waiting"] == spec["containerConcurrency"]
     assert container["startupProbe"]["httpGet"]["path"] == "/v1/health"
 

@@ -43,9 +43,9 @@ T = TypeVar("T")
 GAP = 4 << 10
 """Bytes between two ranges of one request, at most, in a folder or in memory: a request waits for nothing."""
 
-FAR_GAP = 128 << 10
+FAR_GAP = 64 << 10
 """The same of a store in a network: its latency, 20 ms, times the bandwidth of each of `AT_ONCE` connections
-that share 500 MB/s."""
+that share 250 MB/s."""
 
 AT_ONCE = 80
 """Requests under way."""
