@@ -3,8 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from livegnn.arguments import one_time
 from livegnn.errors import InputError
 from livegnn.events import Events
 
@@ -14,7 +13,8 @@ if TYPE_CHECKING:
 
 def find_expired(graph: "Graph", now: float) -> Events:
     """As `Graph.expired` says. Whoever calls holds `Graph.writer`."""
-    if not isinstance(now, (int, float, np.number)) or not math.isfinite(now):
+    now = one_time(now, "now")
+    if not math.isfinite(now):
         raise InputError(f"now must be a finite number, in the unit of the edges' times, got {now!r}")
     events = Events()
     for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
