@@ -159,10 +159,12 @@ def as_times(value: object, name: str = "time") -> "Float64[NDArray[np.float64],
         _check_listed_times(value, name)
     array = plain_numbers(as_array(value, name))
     if array.size and array.dtype.kind not in "iuf":
-        kind = "dates or durations" if array.dtype.kind in "mM" else f"values of {array.dtype}"
+        unit = (
+            ": say in which unit dates are, with np.asarray(dates, 'datetime64[s]').astype(np.int64) for "
+            "seconds, and give all times in it"
+        )
         raise InputError(
-            f"{name} must be numbers, got {kind}: say in which unit they are, with "
-            "np.asarray(dates, 'datetime64[s]').astype(np.int64) for seconds, and give all times in it"
+            f"{name} must be numbers, got {array.dtype}{unit if array.dtype.kind in 'mMO' else ''}"
         )
     times = np.asarray(array, dtype=np.float64, order="C")
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
@@ -188,7 +190,7 @@ def _check_listed_times(value: object, name: str) -> None:
     """NumPy makes numbers of a boolean among numbers, and rounds an integer among fractions."""
     for one in np.asarray(value, dtype=object).ravel().tolist():
         if isinstance(one, (bool, np.bool_)):
-            raise InputError(f"{name} must be numbers, got {one}")
+            raise InputError(f"{name} must be numbers, got bool")
         check_whole_time(one, name)
 
 

@@ -143,7 +143,7 @@ def test_a_seed_sees_no_later_edge_and_a_late_event_overwrites_nothing():
 
 def test_a_refusal_of_a_date_says_what_to_write():
     dates = np.array(["2024-01-01", "2024-01-02"], "datetime64[D]")
-    with pytest.raises(InputError, match="got dates or durations: say in which unit"):
+    with pytest.raises(InputError, match="say in which unit dates are"):
         lg.Events().add_edges([0, 1], [1, 0], time=dates)
     seconds = np.asarray(dates, "datetime64[s]").astype(np.int64)
     assert lg.Events().add_edges([0, 1], [1, 0], time=seconds).chunks[0].time.tolist() == seconds.tolist()

@@ -84,7 +84,12 @@ def bounds(until: "ArrayLike | None", num_seeds: int) -> "Float64[DoubleArray, '
     """`until` as an array: the latest time of edges to use, one or one for each seed. Raises `InputError`."""
     if until is None:
         return None
-    times = as_times(until, "until")
+    try:
+        times = as_times(until, "until")
+    except InputError as error:
+        raise InputError(
+            f"until must be one time, or one for each of {num_seeds} nodes, got {until!r}: {error}"
+        ) from None
     if times.ndim > 0 and times.shape != (num_seeds,):
         raise InputError(f"until must be one time, or one for each of {num_seeds} nodes, got {times.shape}")
     if np.isnan(times).any():

@@ -153,7 +153,7 @@ class LinkLoader(pyg.LinkLoader):
             only_edges=ids is None,
             threads=threads,
         )
-        sampler.negatives_of(negatives, (link[0], link[2]))
+        sampler._negatives_of(negatives, (link[0], link[2]))
         super().__init__(
             (features if features is not None else LiveFeatureStore(graph), LiveGraphStore(graph)),
             sampler,

@@ -135,7 +135,7 @@ class LiveSampler(OneProcess, BaseSampler):
         hetero = index.input_type is not None
         source, _, target = index.input_type if hetero else (self._node_type(None),) * 3
         whole_numbers(index.row, "seeds"), whole_numbers(index.col, "seeds")
-        negatives = self.negatives_of(neg_sampling, (source, target))
+        negatives = self._negatives_of(neg_sampling, (source, target))
         disjoint = self.disjoint or index.time is not None
         in_two = neg_sampling is None or neg_sampling.is_binary()
 
@@ -171,7 +171,7 @@ class LiveSampler(OneProcess, BaseSampler):
                     raise
                 index = index[here.nonzero().view(-1)]
 
-    def negatives_of(
+    def _negatives_of(
         self, neg_sampling: NegativeSampling | None, ends: tuple[NodeType, NodeType]
     ) -> "_LiveNegatives | None":
         """`neg_sampling` on the live graph. Weights belong to the nodes that the graph has when it is first
