@@ -40,13 +40,14 @@ TAKEN = frozenset({"x", "edge_index", "edge_weight", "edge_attr", "edge_time", "
 # Why a test differs, by what its failure says. docs/training.md has the same table.
 EXPLAINED = {
     "subgraph_type is an option": "induced subgraphs are drawn from a copy",
-    "nodes have no times|no times|a time for each of|input_time|seed_time": "nodes have no times",
+    "nodes have no times|no times": "nodes have no times",
     "e_id": "`e_id` are rows of the graph's own features, and only there if edges have them",
     "a store of the test": "the test fills stores of its own; ours are filled by events",
     "is an option of PyG": "an option without a meaning on a live graph",
     "must have as many hops": "the same refusal, in other words",
     "edge_index of .* must be|must be one of none": "data without edges make no graph",
     "missing 1 required positional argument: 'dst'": "of several types, ToUndirected adds reversed ones",
+    "num_sampled_edges=": "needs pyg-lib, with PyG's own data too",
     "requires .*pyg-lib|via 'torch-sparse'": "needs pyg-lib, with PyG's own data too",
 }
 
@@ -186,7 +187,8 @@ def live(
             if isinstance(value, torch.Tensor) and (value.ndim == 1 or not value.is_floating_point()):
                 restored.append((getattr(store, "_key", None), name, value.dtype, value.ndim))
                 store[name] = value.reshape(len(value), -1).float()
-    others = set().union(*(store.to_dict() for store in taken.stores)) - TAKEN - {"time"}
+    others = set().union(*(store.to_dict() for store in taken.stores)) - TAKEN
+    others -= set() if time_attr is None else {"time"}
     graph = lg.Graph.from_pyg(taken, parallel="keep", leave_out=sorted(others))
 
     def restore(batch: Data | HeteroData) -> Data | HeteroData:
