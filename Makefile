@@ -17,7 +17,7 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 .DELETE_ON_ERROR:
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild hurt explore format bench bench-native churn \
-  hubs imports imports-oldest lowest faults kills campaigns mutants test-contestants models-table practitioners-table test-cpp-threads-engine compile-cpp-sanitized compile-cpp-explored model clean
+  hubs imports imports-oldest lowest faults kills campaigns mutants test-contestants models-table practitioners-table pyg-loaders test-cpp-threads-engine compile-cpp-sanitized compile-cpp-explored model clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -217,6 +217,9 @@ models-table: $(VENV)/installed-test  ## what of PyG is imported, into docs/mode
 practitioners-table: $(VENV)/installed-test  ## modules that others published, into tests/practitioners.md; REPOSITORIES: their checkouts
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/practitioners.py --repositories $(REPOSITORIES) \
 	  --json tests/practitioners.json --page
+
+pyg-loaders: $(VENV)/installed-test  ## PyG's own tests of loaders and samplers on a live graph; CHECKOUT: a copy of its repository
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/pyg_loader_tests.py $(CHECKOUT)
 
 format: $(VENV)/installed-test  ## put every file into the project's style
 	$(BIN)/ruff check --fix .

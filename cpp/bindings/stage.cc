@@ -61,7 +61,7 @@ void bind_stage(nb::module_& module) {
   // Other threads run while a batch is staged: the arrays belong to the caller, which holds the graph's writer lock in
   // Python.
   nb::class_<Stage>(module, "Stage")
-      .def(nb::init<const Graph&, bool>(), nb::keep_alive<1, 2>())
+      .def(nb::init<const Graph&, bool, bool>(), nb::keep_alive<1, 2>(), nb::arg(), nb::arg(), nb::arg() = false)
       .def(
           "add_edges",
           [](Stage& self, uint32_t type, In<int64_t> source, In<int64_t> target, std::optional<In<float>> weight,

@@ -75,7 +75,16 @@ struct Delta {
   double latest_time = -std::numeric_limits<double>::infinity();  // of all edge events that have one
 };
 
-enum class BadEvent { kUnknownNode, kNotFinite, kWidth, kNegativeId, kTooManyNodes, kTooManyEdges, kParallel };
+enum class BadEvent {
+  kUnknownNode,
+  kNotFinite,
+  kWidth,
+  kNegativeId,
+  kTooManyNodes,
+  kTooManyEdges,
+  kParallel,
+  kInexact
+};
 
 // An invalid event; the bindings write the message. `position` counts within the column it came in.
 class EventError : public std::runtime_error {

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iomanip>
+#include <limits>
+#include <sstream>
 
 namespace livegnn {
 namespace {
@@ -35,6 +38,20 @@ void check_weight(float weight, const char* what, const Owners& of, size_t at) {
   refuse_value(std::string(what) + " must be finite, and at most 2^96 so that sums of it are", weight, "", of, at);
 }
 
+// Whole numbers must add up exactly, and no weight may be lost altogether, as a count is that stands still at 2^24.
+void check_sum(float old, float more, const Owners& of, size_t at) {
+  const float sum = old + more;
+  const bool whole = old == std::trunc(old) && more == std::trunc(more);
+  const bool lost = more != 0 && sum == old;
+  if (!lost && !(whole && double{old} + double{more} != double{sum})) return;
+  const float step = std::nextafter(std::abs(old), kMaxWeight) - std::abs(old);
+  std::ostringstream what;
+  what << std::setprecision(std::numeric_limits<float>::max_digits10) << "weights that add up must not be lost in "
+       << "rounding, got " << more << " to be added to " << old
+       << ": put weights together until they are a multiple of " << step << ", and add them as one,";
+  throw EventError(BadEvent::kInexact, what.str(), of.ids[at], of.type, of.targets[at]);
+}
+
 void check_rows(const float* x, size_t width, size_t count, const Table& table, const char* what, const Owners& of) {
   if (width != table.width()) {
     throw EventError(BadEvent::kWidth, std::string(what) + " must be " + std::to_string(table.width()) + " wide, got " +
@@ -48,9 +65,10 @@ void check_rows(const float* x, size_t width, size_t count, const Table& table, 
 
 }  // namespace
 
-Stage::Stage(const Graph& graph, bool refuse_parallel)
+Stage::Stage(const Graph& graph, bool refuse_parallel, bool trusted)
     : graph_(graph),
       refuse_parallel_(refuse_parallel),
+      trusted_(trusted),
       node_stages_(graph.nodes.size()),
       edge_stages_(graph.edges.size()) {
   delta_.nodes.resize(graph.nodes.size());
@@ -180,6 +198,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
     if (change->has && spec.options.accumulate && weighted) {
       // A late event still adds its weight; time and features stay those of the latest event.
       check_weight(change->new_weight + new_weight, "a weight that adds up", edges, i);
+      if (!trusted_) check_sum(change->new_weight, new_weight, edges, i);
       change->new_weight += new_weight;
       change->new_time = std::max(change->new_time, new_time);
     } else if (!is_late) {

@@ -23,8 +23,9 @@ namespace livegnn {
 // After an EventError the stage is unusable, but the graph is unchanged.
 class Stage {
  public:
-  // `refuse_parallel`: adding an existing edge again is an error.
-  explicit Stage(const Graph& graph, bool refuse_parallel = false);
+  // `refuse_parallel`: adding an existing edge again is an error. `trusted`: the events were accepted before, so
+  // weights that add up round as they did then.
+  explicit Stage(const Graph& graph, bool refuse_parallel = false, bool trusted = false);
 
   // `x` has `width` floats per row; null means no features. A null weight means 1, a null time 0. In a type with keys,
   // an added edge without a key gets the greatest key between its ends plus one, and a removal without a key removes
@@ -92,7 +93,7 @@ class Stage {
   void finish_nodes(uint32_t node_type);
 
   const Graph& graph_;
-  const bool refuse_parallel_;
+  const bool refuse_parallel_, trusted_;
   Delta delta_;
   std::vector<NodeStage> node_stages_;
   std::vector<EdgeStage> edge_stages_;

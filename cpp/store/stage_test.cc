@@ -260,6 +260,39 @@ TEST(stage_makes_room_seldom) {
   CHECK(allocations - before < 200);
 }
 
+TEST(stage_loses_no_weight_in_a_sum) {
+  constexpr float kFull = 16'777'216;  // 2^24, from which on float32 counts in steps of two
+  EdgeOptions options;
+  options.columns.weighted = options.accumulate = true;
+  auto sum_of = [&](float first, float second, bool trusted) {
+    SmallGraph small(options);
+    for (float weight : {first, second}) {
+      Stage stage(small.graph, false, trusted);
+      add_edge(stage, 0, 1, weight);
+      apply_delta(stage.finish(), &small.graph);
+    }
+    return small.graph.edges[0].store->find(0, 1)->weight;
+  };
+  auto refused = [&](float first, float second) {
+    try {
+      sum_of(first, second, false);
+    } catch (const EventError& error) {
+      return error.kind == BadEvent::kInexact;
+    }
+    return false;
+  };
+  CHECK_EQ(sum_of(kFull - 1, 1, false), kFull);
+  CHECK_EQ(sum_of(kFull, 2, false), kFull + 2);
+  CHECK_EQ(sum_of(kFull, 0, false), kFull);
+  CHECK_EQ(sum_of(0.1f, 0.2f, false), 0.1f + 0.2f);
+  CHECK(refused(kFull, 1));
+  CHECK(refused(kFull, 3));
+  CHECK(refused(-kFull, -1));
+  CHECK(refused(kFull, 0.5f));
+  CHECK(refused(2'097'152, 0.1f));
+  CHECK_EQ(sum_of(kFull, 1, true), kFull);  // as it was when it was first applied
+}
+
 TEST(stage_refuses_bad_events_and_stays_as_it_is) {
   SmallGraph small({{true, true}, false, false});
   small.apply([](Stage& stage) { add_edge(stage, 0, 1, 2, 5); });

@@ -14,7 +14,7 @@ from livegnn.texts import Texts
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
-    from jaxtyping import Shaped
+    from jaxtyping import Float64, Shaped
     from numpy.typing import NDArray
 
 
@@ -140,6 +140,73 @@ def plain_numbers(array: "Shaped[NDArray[np.generic], '...']") -> "Shaped[NDArra
         with contextlib.suppress(OverflowError):
             return array.astype(dtype)
     return array
+
+
+_FLOAT64 = np.dtype(np.float64)
+_FRACTION_BITS: Final = 53  # of a float64: whole numbers from 2^53 on may lie between two of them
+_FLOAT64_BITS: Final = 1023  # a whole number of as many bits is finite in float64
+
+
+def as_times(value: object, name: str = "time") -> "Float64[NDArray[np.float64], '...']":
+    """`value` as float64, without a copy if it is that. Every entry for times uses this check.
+
+    Raises `InputError` for dates, durations, booleans and text, whose unit nobody has said, and for a number
+    that float64 cannot hold: nanoseconds since 1970 would be rounded to 256 of them.
+    """
+    if type(value) is np.ndarray and value.dtype is _FLOAT64:
+        return value
+    if isinstance(value, (list, tuple)) or (type(value) is np.ndarray and value.dtype.kind == "O"):
+        _check_listed_times(value, name)
+    array = plain_numbers(as_array(value, name))
+    if array.size and array.dtype.kind not in "iuf":
+        unit = (
+            ": say in which unit dates are, with np.asarray(dates, 'datetime64[s]').astype(np.int64) for "
+            "seconds, and give all times in it"
+        )
+        raise InputError(
+            f"{name} must be numbers, got {array.dtype}{unit if array.dtype.kind in 'mMO' else ''}"
+        )
+    times = np.asarray(array, dtype=np.float64, order="C")
+    if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
+        # Exact are those whose bits below the last one of their float64 are 0.
+        below = np.maximum(np.frexp(times)[1] - _FRACTION_BITS, 0).astype(array.dtype)
+        inexact = (array & ((np.ones_like(array) << np.minimum(below, 62)) - 1)) != 0
+        if inexact.any():
+            raise _inexact_time(array[inexact].flat[0], name)
+    elif array.dtype.kind == "f" and array.dtype.itemsize > 8 and bool((times != array).any()):
+        raise _inexact_time(array[times != array].flat[0], name)
+    return times
+
+
+def one_time(value: object, name: str) -> float:
+    """`value`, if it is one time. Raises `InputError` as `as_times` does, and for several and for NaN."""
+    times = as_times(value, name)
+    if times.ndim != 0 or np.isnan(times):
+        raise InputError(f"{name} must be one time, a number, got {quoted(value)}")
+    return float(times)
+
+
+def _check_listed_times(value: object, name: str) -> None:
+    """NumPy makes numbers of a boolean among numbers, and rounds an integer among fractions."""
+    for one in np.asarray(value, dtype=object).ravel().tolist():
+        if isinstance(one, (bool, np.bool_)):
+            raise InputError(f"{name} must be numbers, got bool")
+        check_whole_time(one, name)
+
+
+def check_whole_time(value: object, name: str) -> None:
+    """Raises `InputError` if `value` is an integer that float64 does not hold."""
+    if type(value) is not int or not abs(value) >> _FRACTION_BITS:
+        return
+    if abs(value) >> _FLOAT64_BITS or int(float(value)) != value:
+        raise _inexact_time(value, name)
+
+
+def _inexact_time(time: object, name: str) -> InputError:
+    return InputError(
+        f"{name} must be what float64 holds exactly, as it does whole numbers up to 2^53, got {time}: "
+        "count in a larger unit, microseconds since 1970 say, or from a later moment, and give all times so"
+    )
 
 
 def as_text(

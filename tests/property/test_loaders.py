@@ -304,3 +304,53 @@ def test_a_batch_of_a_large_graph_is_what_pyg_says() -> None:
     assert len(pairs) == int(mask.sum())
     assert set(map(tuple, pairs)) == set(map(tuple, every[:, mask].t().tolist()))
     assert batch.x[:, 0].tolist() == batch.n_id.tolist()
+
+
+@given(st.data())
+def test_labels_belong_to_the_life_of_a_node(data: st.DataObject) -> None:
+    """Whatever comes and goes and whatever is put in which order: a label is of the node that it was put for,
+    and goes with it, though another or the same id takes its place."""
+    text = data.draw(st.booleans())
+    graph = lg.Graph(lg.Schema({"a": 1, "b": 0}, {("a", "to", "a"): lg.EdgeSchema()}, text_ids=text))
+    store = LiveFeatureStore(graph)
+    expected: dict[str, dict[int | str, int]] = {"a": {}, "b": {}}
+    ids = st.integers(0, 9).map(lambda i: f"n{i}") if text else st.integers(0, 9)
+    put: set[str] = set()
+    for step in range(data.draw(st.integers(1, 12))):
+        name = data.draw(st.sampled_from(["a", "b"]))
+        there = graph.ids(name).tolist()
+        kind = data.draw(st.sampled_from(["add", "remove", "again", "put", "put all"]))
+        some = sorted(data.draw(st.sets(ids, max_size=5)))
+        old = [id for id in some if id in there]
+        if kind == "add" and some:
+            graph.apply(
+                lg.Events().add_nodes(some, np.ones((len(some), 1)) if name == "a" else None, node_type=name)
+            )
+        elif kind in ("remove", "again") and old:
+            events = lg.Events().remove_nodes(old, node_type=name)
+            if kind == "again":
+                events.add_nodes(old, np.ones((len(old), 1)) if name == "a" else None, node_type=name)
+            graph.apply(events)
+            for id in old:
+                expected[name].pop(id, None)
+        elif kind == "put" and old:
+            labels = {id: 100 * step + k for k, id in enumerate(reversed(old))}
+            index = torch.from_numpy(np.array(graph.to_numbers(list(labels))))
+            store.put_tensor(torch.tensor(list(labels.values())), name, "y", index)
+            expected[name] |= labels
+            put.add(name)
+        elif kind == "put all" and (text or there == sorted(there)):
+            expected[name] = {id: 100 * step + k for k, id in enumerate(there)}
+            store.put_tensor(torch.tensor([*expected[name].values()], dtype=torch.long), name, "y", None)
+            put.add(name)
+        for checked in put:
+            every = graph.ids(checked)
+            if len(every):
+                rows = store.get_tensor(checked, "y", torch.from_numpy(np.array(graph.to_numbers(every))))
+                assert rows.tolist() == [expected[checked].get(id, -1) for id in every.tolist()]
+        if "a" in put and graph.num_nodes("a"):
+            seeds = torch.from_numpy(np.array(graph.to_numbers(graph.ids("a"))))
+            sampler = LiveSampler(graph, [1])
+            (batch,) = NodeLoader((store, LiveGraphStore(graph)), sampler, ("a", seeds), batch_size=20)
+            names = graph.to_user_ids(batch["a"].n_id.numpy()).tolist()
+            assert batch["a"].y.tolist() == [expected["a"].get(id, -1) for id in names]

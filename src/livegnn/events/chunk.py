@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from livegnn.arguments import as_array, as_text, check_lengths, plain_numbers
+from livegnn.arguments import as_array, as_text, as_times, check_lengths, plain_numbers
 from livegnn.errors import InputError
 from livegnn.texts import Texts
 from livegnn.types import (
@@ -39,7 +39,6 @@ EDGE_KINDS: Final[frozenset[str]] = frozenset({"add_edges", "remove_edges"})
 
 _INT64 = np.dtype(np.int64)
 _FLOAT32 = np.dtype(np.float32)
-_FLOAT64 = np.dtype(np.float64)
 _LARGEST_ID = np.iinfo(np.int64).max
 _LARGEST_KEY = np.iinfo(np.uint32).max
 _minimum = np.minimum.reduce
@@ -148,7 +147,12 @@ def to_weight(value: NumbersLike, n: int) -> "Float32[FloatArray, 'events']":
 
 def to_time(value: NumbersLike, n: int) -> "Float64[DoubleArray, 'events']":
     """`value` as `float64[n]`."""
-    return cast("DoubleArray", _to_column(value, n, "time", _FLOAT64))
+    times = as_times(value)
+    if times.ndim == 0:
+        times = times.reshape(1)
+    if times.shape != (n,):
+        raise InputError(f"time must have one value for each of the {n} edges, got shape {times.shape}")
+    return np.ascontiguousarray(times)
 
 
 def to_key(value: NumbersLike, n: int) -> "UInt32[Keys, 'events']":

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 import orjson
 
-from livegnn.arguments import check_lengths
+from livegnn.arguments import check_lengths, check_whole_time
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind, join
 from livegnn.events.json_parts import check_parts
@@ -186,6 +186,8 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
         kinds = (_check_id(place, "src", record["src"]), _check_id(place, "dst", record["dst"]))
         weighted = _check_number(place, "weight", record.get("weight"), _LARGEST_FLOAT)
         timed = _check_number(place, "time", record.get("time"), float("inf"))
+        if timed:
+            check_whole_time(record["time"], f"{place}: 'time'")
         keyed = _check_key(place, record.get("key"))
         return (event, _edge_type(place, record.get("edge_type")), kinds, weighted, timed, width, keyed)
     return (event, _node_type(place, record.get("node_type")), _check_id(place, "id", record["id"]), width)

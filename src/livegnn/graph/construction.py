@@ -1,6 +1,6 @@
 """Converts plain arrays and PyG's data into a schema and the events that fill a graph."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -9,6 +9,7 @@ from livegnn.arguments import as_array, plain_numbers, switch, whole
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_ids
+from livegnn.graph.pyg_fields import taken_fields
 from livegnn.graph.schema import Duplicates, EdgeSchema, Schema
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids, IntArray, NodeType
 from livegnn.wording import kind_of
@@ -82,16 +83,14 @@ def read_arrays(
 
 
 def read_pyg(
-    data: "Data | HeteroData", parallel: Parallel | Mapping[EdgeType, Parallel]
+    data: "Data | HeteroData",
+    parallel: Parallel | Mapping[EdgeType, Parallel],
+    leave_out: Collection[str] = (),
 ) -> tuple[Schema, Events, set[EdgeType]]:
     """The schema and the events of `Graph.from_pyg`, which documents the arguments, and the edge types that
     refuse parallel edges.
     """
-    if not (hasattr(data, "node_types") or hasattr(data, "edge_index")):
-        raise InputError(
-            f"expected PyG's Data or HeteroData, got {kind_of(data)}: "
-            "of arrays, Graph.from_edges makes a graph"
-        )
+    data = taken_fields(data, leave_out)
     stores = (
         [(DEFAULT_NODE_TYPE, data)]
         if not hasattr(data, "node_types")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from livegnn.arguments import one_time
 from livegnn.errors import InputError
 from livegnn.events import Events
 
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
 
 def find_expired(graph: "Graph", now: float) -> Events:
     """As `Graph.expired` says. Whoever calls holds `Graph.writer`."""
-    if not isinstance(now, (int, float, np.number)) or not math.isfinite(now):
+    real = isinstance(now, (int, float, np.integer, np.floating))
+    if not real or isinstance(now, (bool, np.timedelta64)) or not abs(now) < math.inf:
         raise InputError(f"now must be a finite number, in the unit of the edges' times, got {now!r}")
+    now = one_time(now, "now")
     events = Events()
     for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
         if edges.time_to_live is None:

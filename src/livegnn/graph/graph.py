@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from threading import RLock
 from types import NoneType
@@ -157,16 +157,19 @@ class Graph:
         data: "Data | HeteroData",
         *,
         parallel: "Parallel | Mapping[EdgeType, Parallel]" = "refuse",
+        leave_out: Collection[str] = (),
         features_dir: "str | os.PathLike[str] | None" = None,
     ) -> "Graph":
-        """A graph from PyG's `Data` or `HeteroData`: `x`, `edge_index`, and `edge_weight`, `time` and
-        `edge_attr` (the features of edges) where present.
+        """A graph from PyG's `Data` or `HeteroData`: `x`, `edge_index`, and `edge_weight`, `edge_time` (or
+        `time`, one for each edge) and `edge_attr` (the features of edges) where present.
 
         Nodes get the ids 0, 1, 2, ... of each type. Edges are taken as listed; an undirected graph lists both
         directions. parallel: as in `from_edges`, for all edge types or for each type in a mapping; the others
-        refuse. features_dir: as in `Graph`. Raises `InputError` if edges are parallel.
+        refuse. leave_out: names of other fields, on which no prediction depends. Labels and masks (`y`,
+        `train_mask`, ...), what PyG's loaders note, text and single numbers are left out anyway.
+        features_dir: as in `Graph`. Raises `InputError` if edges are parallel, and for any other field.
         """
-        schema, events, refusing = construction.read_pyg(data, parallel)
+        schema, events, refusing = construction.read_pyg(data, parallel, leave_out)
         graph = cls(schema, features_dir=features_dir)
         graph._fill(events, refusing)
         return graph

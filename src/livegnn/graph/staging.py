@@ -44,20 +44,20 @@ def stage_batch(
     Raises what `Graph.apply` raises.
     """
     events = graph.with_types(events)
-    native, pin = stage_events(graph, events, refuse_parallel=refuse_parallel)
+    native, pin = stage_events(graph, events, refuse_parallel=refuse_parallel, trusted=trusted)
     after = graph.seq + len(events) if seq is None else seq
     return GraphDelta(graph, native, after, events, pin, trusted=trusted)
 
 
 def stage_events(
-    graph: "Graph", events: "Events", *, refuse_parallel: bool
+    graph: "Graph", events: "Events", *, refuse_parallel: bool, trusted: bool = False
 ) -> tuple[_core.Delta, _core.TextPin]:
     """The changes that `events` would make, and a pin for the texts of their nodes; the caller closes it.
 
-    refuse_parallel: an edge that occurs twice is an error, not an update.
+    refuse_parallel: an edge that occurs twice is an error, not an update. trusted: as of `Graph.apply`.
     Raises what `Graph.apply` raises.
     """
-    stage, intern = _core.Stage(graph.native, refuse_parallel), graph.node_ids.intern
+    stage, intern = _core.Stage(graph.native, refuse_parallel, trusted), graph.node_ids.intern
     auto_add = bool(graph.schema.auto_add)
     pin = graph.node_ids.pin()
     try:

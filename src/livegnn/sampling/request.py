@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 import numpy as np
 
 from livegnn import _core
-from livegnn.arguments import as_array, listed_ids, whole
+from livegnn.arguments import as_times, listed_ids, whole
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.query import NEIGHBORS_BY as NEIGHBORS_BY
@@ -84,13 +84,12 @@ def bounds(until: "ArrayLike | None", num_seeds: int) -> "Float64[DoubleArray, '
     """`until` as an array: the latest time of edges to use, one or one for each seed. Raises `InputError`."""
     if until is None:
         return None
-    given = as_array(until, "until")
     try:
-        times = given.astype(np.float64)
-    except (TypeError, ValueError) as error:
+        times = as_times(until, "until")
+    except InputError as error:
         raise InputError(
-            f"until must be one time, or one for each of {num_seeds} nodes, got {until!r}"
-        ) from error
+            f"until must be one time, or one for each of {num_seeds} nodes, got {until!r}: {error}"
+        ) from None
     if times.ndim > 0 and times.shape != (num_seeds,):
         raise InputError(f"until must be one time, or one for each of {num_seeds} nodes, got {times.shape}")
     if np.isnan(times).any():

@@ -13,9 +13,9 @@ from livegnn import _core
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.graph.construction import column, count_nodes, read_pyg
+from livegnn.graph.pyg_fields import taken_fields
 from livegnn.serverless.records import NO_NODE, NO_TEXT, Lists
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, IntArray, Keys
-from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -117,13 +117,12 @@ class DataRows:
     type; the neighbours of a node stand in the order in which the edges are listed, parallel edges included.
     An edge type that lists any keeps them apart.
 
-    Reads `x`, `edge_index`, and `edge_weight`, `time` and `edge_attr` where present. Raises `InputError` for
+    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for
     what is no such data, or names a node that is not there.
     """
 
     def __init__(self, data: "Data | HeteroData") -> None:
-        if not (hasattr(data, "node_types") or hasattr(data, "edge_index")):
-            raise InputError(f"expected PyG's Data or HeteroData, got {kind_of(data)}")
+        data = taken_fields(data)
         _check_values(data)
         typed = hasattr(data, "node_types")
         stores = [(t, data[t]) for t in data.node_types] if typed else [(DEFAULT_NODE_TYPE, data)]

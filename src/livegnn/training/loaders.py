@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 from torch_geometric import loader as pyg
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler import HeteroSamplerOutput, NegativeSampling, SamplerOutput
 
-from livegnn.arguments import as_array, function, listed_ids
-from livegnn.errors import InputError, UnknownNodeError
+from livegnn.arguments import as_array, as_times, function
+from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.sampling.request import NeighborsBy, check_graph
 from livegnn.training.attributes import add_edge_attributes
+from livegnn.training.indices import all_numbers, as_seeds
+from livegnn.training.options import checked_options
 from livegnn.training.sampler import Gone, LiveSampler
 from livegnn.training.stores import LiveFeatureStore, LiveGraphStore
 from livegnn.types import EdgeType, NodeType
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 FanOuts: TypeAlias = Sequence[int] | Mapping[EdgeType, Sequence[int]]
 Batch: TypeAlias = Data | HeteroData
+Output: TypeAlias = SamplerOutput | HeteroSamplerOutput
 Transform: TypeAlias = Callable[[Batch], Batch]
 
 
@@ -34,10 +37,11 @@ class NodeLoader(pyg.NodeLoader):
     `input_id` of the input), then their neighbours hop by hop, with `x`, and with `edge_weight`, `time` and
     `edge_attr` if the edges have them.
 
-    input_nodes: ids, or (node type, ids); None, also in place of the ids: all nodes of the current graph.
-    input_time: a time for each of them. features: a store that adds labels and other tensors to batches. by,
-    replace, disjoint, gone, threads: as in `LiveSampler`. All other arguments are those of PyG and torch:
-    `batch_size`, `shuffle`, `transform`, ...
+    input_nodes: ids, or (node type, ids); a mask of all nodes in the order of `graph.ids` in place of ids;
+    None, also in place of the ids: all nodes of the current graph. input_time: a time for each of them.
+    features: a store that adds labels and other tensors to batches. by, replace, disjoint, gone, threads: as
+    in `LiveSampler`; with `gone="skip"` a batch of which nothing is left is left out. All other arguments are
+    those of PyG and torch: `batch_size`, `shuffle`, `transform`, ...
 
     With `num_workers` above 0, the workers are forked when an epoch begins and see the graph of that moment.
     Leave it at 0 for batches of the latest graph; sampling has its own threads.
@@ -47,7 +51,7 @@ class NodeLoader(pyg.NodeLoader):
         self,
         graph: Graph,
         num_neighbors: FanOuts,
-        input_nodes: "ArrayLike | tuple[NodeType, ArrayLike | None] | None" = None,
+        input_nodes: "ArrayLike | tuple[NodeType | None, ArrayLike | None] | None" = None,
         *,
         input_time: "ArrayLike | None" = None,
         by: NeighborsBy = "uniform",
@@ -69,8 +73,14 @@ class NodeLoader(pyg.NodeLoader):
         )
         if node_type is not None:
             graph.node_type_index(node_type)
-        numbers = _every_node(graph, node_type) if ids is None else _numbers(graph, ids)
+        marked = None
+        if ids is None:
+            numbers = torch.from_numpy(all_numbers(graph, node_type))
+        else:
+            numbers, marked = as_seeds(graph, node_type, ids)
         pin.close()
+        if marked is not None:
+            kwargs.setdefault("input_id", marked)
         super().__init__(
             (features if features is not None else LiveFeatureStore(graph), LiveGraphStore(graph)),
             LiveSampler(
@@ -79,14 +89,16 @@ class NodeLoader(pyg.NodeLoader):
             input_nodes=numbers if node_type is None else (node_type, numbers),
             input_time=None if input_time is None else _times(input_time, len(numbers)),
             transform=_then(transform),
-            **kwargs,
+            **checked_options(kwargs),
         )
         self._pin = pin  # a seed keeps its number if its node is removed and added again
 
+    def filter_fn(self, out: Output) -> Batch | None:
+        return super().filter_fn(out) if len(out.metadata[0]) else None
+
     def _get_iterator(self) -> Iterator[Batch]:
         with _between_batches(self.node_sampler.graph, self.num_workers):
-            iterator: Iterator[Batch] = super()._get_iterator()
-            return iterator
+            return _NotEmpty(super()._get_iterator())
 
 
 class LinkLoader(pyg.LinkLoader):
@@ -94,15 +106,16 @@ class LinkLoader(pyg.LinkLoader):
     negative links.
 
     edge_label_index: ids [2, links], or (edge type, ids); None, also in place of the ids: all edges of the
-    current graph. edge_label_time: a time for each of them. neg_sampling: as in PyG; negative ends are nodes
-    that exist when the batch is drawn. All other arguments are as in `NodeLoader`.
+    current graph, of which those that are removed later are gone. edge_label_time: a time for each of them.
+    neg_sampling: as in PyG; negative ends are nodes that exist when the batch is drawn, and weights are as in
+    `LiveSampler.sample_from_edges`. All other arguments are as in `NodeLoader`.
     """
 
     def __init__(
         self,
         graph: Graph,
         num_neighbors: FanOuts,
-        edge_label_index: "ArrayLike | tuple[EdgeType, ArrayLike | None] | None" = None,
+        edge_label_index: "ArrayLike | tuple[EdgeType | None, ArrayLike | None] | None" = None,
         *,
         edge_label: Tensor | None = None,
         edge_label_time: "ArrayLike | None" = None,
@@ -116,7 +129,7 @@ class LinkLoader(pyg.LinkLoader):
         threads: int | None = None,
         **kwargs: object,
     ) -> None:
-        """Raises what `NodeLoader` raises."""
+        """Raises what `NodeLoader` raises, and `UnknownEdgeError` for an edge that is gone."""
         check_graph(graph)
         _check_batches(graph, features, transform)
         pin = graph.pin()
@@ -125,76 +138,89 @@ class LinkLoader(pyg.LinkLoader):
             if _is_typed(edge_label_index)
             else (None, cast("ArrayLike | None", edge_label_index))
         )
-        edges = LiveGraphStore(graph)
-        if edge_type is not None:
-            graph.edge_type_index(edge_type)
-        if ids is None:
-            link = list(graph.schema.edge_types)[graph.edge_type_index(edge_type)]
-            index = torch.stack(edges.get_edge_index(link, "coo"))
-        else:
-            ends = as_array(ids, "edge_label_index", "ids")
-            if ends.ndim != 2 or len(ends) != 2:
-                raise InputError(f"edge_label_index must have the shape (2, links), got {ends.shape}")
-            src, dst = cast("Sequence[ArrayLike]", ids if isinstance(ids, (list, tuple)) else ends)
-            index = torch.stack([_numbers(graph, src), _numbers(graph, dst)])
+        link = list(graph.schema.edge_types)[graph.edge_type_index(edge_type)]
+        index = _links(graph, link, ids)
         pin.close()
         _check_labels(edge_label, index.shape[1])
+        negatives = _negatives(neg_sampling)
+        sampler = LiveSampler(
+            graph,
+            num_neighbors,
+            by=by,
+            replace=replace,
+            disjoint=disjoint,
+            gone=gone,
+            only_edges=ids is None,
+            threads=threads,
+        )
+        sampler._negatives_of(negatives, (link[0], link[2]))
         super().__init__(
-            (features if features is not None else LiveFeatureStore(graph), edges),
-            LiveSampler(
-                graph, num_neighbors, by=by, replace=replace, disjoint=disjoint, gone=gone, threads=threads
-            ),
+            (features if features is not None else LiveFeatureStore(graph), LiveGraphStore(graph)),
+            sampler,
             edge_label_index=(edge_type, index),
             edge_label=edge_label,
             edge_label_time=None if edge_label_time is None else _times(edge_label_time, index.shape[1]),
-            neg_sampling=_negatives(neg_sampling),
+            neg_sampling=negatives,
             transform=_then(transform),
-            **kwargs,
+            **checked_options(kwargs),
         )
         self._pin = pin
 
+    def filter_fn(self, out: Output) -> Batch | None:
+        return super().filter_fn(out) if len(out.metadata[0]) else None
+
     def _get_iterator(self) -> Iterator[Batch]:
         with _between_batches(self.link_sampler.graph, self.num_workers):
-            iterator: Iterator[Batch] = super()._get_iterator()
-            return iterator
+            return _NotEmpty(super()._get_iterator())
+
+
+class _NotEmpty(Iterator[Batch]):
+    """The batches that have a seed: of the others, `filter_fn` has made None."""
+
+    def __init__(self, batches: Iterator[Batch | None]) -> None:
+        self._batches = batches
+
+    def __next__(self) -> Batch:
+        while (batch := next(self._batches)) is None:
+            pass
+        return batch
 
 
 Type = TypeVar("Type", NodeType, EdgeType)
 
 
 def _is_typed(
-    seeds: "ArrayLike | tuple[Type, ArrayLike | None] | None",
-) -> "TypeGuard[tuple[Type, ArrayLike | None]]":
-    """Whether `seeds` is (type, ids) rather than ids. A tuple of two text ids is not."""
+    seeds: "ArrayLike | tuple[Type | None, ArrayLike | None] | None",
+) -> "TypeGuard[tuple[Type | None, ArrayLike | None]]":
+    """Whether `seeds` is (type, ids) rather than ids; type None means the only one. A tuple of two text ids
+    is not."""
     if not (isinstance(seeds, tuple) and len(seeds) == 2):
         return False
     first, second = seeds
+    if first is None:
+        return True
     if isinstance(first, str):
         return not isinstance(second, str)
     return isinstance(first, tuple) and len(first) == 3 and all(isinstance(part, str) for part in first)
 
 
-def _numbers(graph: Graph, ids: "ArrayLike") -> Tensor:
-    asked = listed_ids(ids)
-    numbers = graph.to_numbers(asked) if asked.size else np.empty(0, dtype=np.int64)
-    unknown = np.flatnonzero(numbers < 0)
-    if graph.schema.text_ids and len(unknown):
-        raise UnknownNodeError(graph.unknown_node(asked[unknown[0]], None))
-    return torch.from_numpy(np.array(numbers))
-
-
-def _every_node(graph: Graph, node_type: NodeType | None) -> Tensor:
-    return torch.from_numpy(graph.native.numbers(graph.node_type_index(node_type)))
+def _links(graph: Graph, edge_type: EdgeType, ids: "ArrayLike | None") -> Tensor:
+    """The numbers of the ends of links, [2, links]; None: all edges."""
+    if ids is None:
+        return torch.stack(LiveGraphStore(graph).get_edge_index(edge_type, "coo"))
+    ends = as_array(ids, "edge_label_index", "ids")
+    if ends.ndim != 2 or len(ends) != 2:
+        raise InputError(f"edge_label_index must have the shape (2, links), got {ends.shape}")
+    src, dst = cast("Sequence[ArrayLike]", ids if isinstance(ids, (list, tuple)) else ends)
+    if as_array(src, "edge_label_index", "ids").dtype == np.bool_:
+        raise InputError("edge_label_index must be ids of the ends of links, got a mask: pass links[:, mask]")
+    return torch.stack(
+        [as_seeds(graph, name, end)[0] for name, end in zip(edge_type[::2], (src, dst), strict=True)]
+    )
 
 
 def _times(times: "ArrayLike", count: int) -> Tensor:
-    given = as_array(times, "times")
-    try:
-        column = torch.as_tensor(given.astype(np.float64))
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"there must be a time for each of {count} seeds, a number, got {times!r}"
-        ) from error
+    column = torch.from_numpy(as_times(times, "times of seeds"))
     if column.shape != (count,):
         raise InputError(
             f"there must be a time for each of {count} seeds, got the shape {tuple(column.shape)}"

@@ -1,8 +1,9 @@
 """A sampler for PyG over the live graph: subgraphs around nodes and around links."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, TypeVar
+from functools import partial
+from typing import Literal, TypeVar, cast
 
 import numpy as np
 import torch
@@ -18,8 +19,8 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 from livegnn import _core
-from livegnn.arguments import switch
-from livegnn.errors import InputError, UnknownNodeError
+from livegnn.arguments import as_times, switch
+from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.graph.core import chosen_threads
 from livegnn.sampling.request import (
@@ -33,24 +34,29 @@ from livegnn.sampling.request import (
 )
 from livegnn.sampling.subgraph import HeteroSubgraph, sample_native
 from livegnn.training.attributes import Attributes, keep
+from livegnn.training.columns import Name, NodeColumns, at_one_moment, columns_of
+from livegnn.training.indices import NO_NODE, weights_by_number, whole_numbers
+from livegnn.training.one_process import OneProcess
 from livegnn.training.repeated_seeds import with_repeated_seeds
-from livegnn.training.stores import NO_NODE
 from livegnn.types import Array, DoubleArray, EdgeType, IntArray, NodeType
 
 Gone = Literal["error", "skip"]
-Name = TypeVar("Name", NodeType, EdgeType)
+Put = dict[NodeColumns, dict[Name, Tensor]]
+Result = TypeVar("Result")
+Type = TypeVar("Type", NodeType, EdgeType)
 _UNIFORM = 0
 
 
-class LiveSampler(BaseSampler):
+class LiveSampler(OneProcess, BaseSampler):
     """Draws neighbours as `livegnn.sampling.sample_subgraph` does, for PyG's `NodeLoader` and `LinkLoader`.
 
     num_neighbors: a number for each hop (-1: all), or such a list by edge type; omitted edge types are not
     sampled. by, replace, disjoint: as in `sample_subgraph`. If the loader has times for its seeds, subgraphs
     are disjoint and have only edges that are not later than their seed, as in PyG. gone: how to treat seeds
     that are not in the graph. `"error"`: raise `UnknownNodeError`. `"skip"`: omit them, and links that lack
-    an end, from the batch (`input_id` lists the remaining ones); an empty batch is an error. threads: as in
-    `sample_subgraph`.
+    an end, from the batch (`input_id` lists the remaining ones, and may be empty). only_edges: links are
+    edges of the graph, and those that are none any more are treated as `gone` says, with `UnknownEdgeError`.
+    threads: as in `sample_subgraph`.
 
     Each sample, including its features, sees the graph either before or after a batch of events. Random
     numbers come from torch: `torch.manual_seed` repeats the same batches if the graph has not changed.
@@ -67,6 +73,7 @@ class LiveSampler(BaseSampler):
         replace: bool = False,
         disjoint: bool = False,
         gone: Gone = "error",
+        only_edges: bool = False,
         threads: int | None = None,
     ) -> None:
         """Raises `InputError` and `UnknownTypeError`."""
@@ -87,6 +94,8 @@ class LiveSampler(BaseSampler):
         self.replace = switch(replace, "replace")
         self.disjoint = switch(disjoint, "disjoint")
         self.gone = gone
+        self.only_edges = switch(only_edges, "only_edges")
+        self._negatives: tuple[NegativeSampling, _LiveNegatives] | None = None
         self.threads = None if threads is None else chosen_threads(threads)
 
     def sample_from_nodes(
@@ -95,21 +104,20 @@ class LiveSampler(BaseSampler):
         """The subgraph around seeds. A repeated seed is repeated in `node`, with the same neighbours unless
         disjoint.
 
-        Raises `UnknownNodeError` for a seed that is not in the graph, or, with `gone="skip"`, if none is.
+        Raises `UnknownNodeError` for a seed that is not in the graph, unless `gone="skip"`.
         """
         node_type = self._node_type(index.input_type)
+        whole_numbers(index.node, "seeds")
         while True:
             try:
-                times = None if index.time is None else _times(index.time)
-                sample = self._draw({node_type: _numbers(index.node)}, times)
+                sample, put = self._at_one_moment(partial(self._around, index, node_type))
                 break
             except UnknownNodeError:
-                here = self._present(node_type, index.node)
-                if self.gone == "error" or not bool(here.any()):
+                if self.gone == "error":
                     raise
-                index = index[here.nonzero().view(-1)]
-        sample = with_repeated_seeds(sample, node_type)
-        out = self._homogeneous(sample) if index.input_type is None else self._heterogeneous(sample)
+                index = index[self._present(node_type, index.node).nonzero().view(-1)]
+        hetero = index.input_type is not None
+        out = self._heterogeneous(sample, put) if hetero else self._homogeneous(sample, put)
         out.metadata = (index.input_id, index.time)
         return out
 
@@ -118,45 +126,107 @@ class LiveSampler(BaseSampler):
     ) -> SamplerOutput | HeteroSamplerOutput:
         """The subgraph around links. Negative ends are drawn with replacement from the current nodes; as in
         PyG, a negative link may be an edge that exists. `src_weight` and `dst_weight` have an entry for each
-        internal number from 0 on; numbers without a node are not drawn.
+        node, in the order in which `graph.ids` lists them at the first call with this `neg_sampling`; or,
+        where ids are integers, for each id from 0 on. Nodes that are added later are not drawn.
 
-        Raises `UnknownNodeError` for an end that is not in the graph, or, with `gone="skip"`, if no link has
-        both ends.
+        Raises `UnknownNodeError` for an end that is not in the graph, unless `gone="skip"`, and `InputError`
+        if no node has a weight.
         """
         hetero = index.input_type is not None
         source, _, target = index.input_type if hetero else (self._node_type(None),) * 3
-        negatives = None if neg_sampling is None else _LiveNegatives(neg_sampling, self.graph, source, target)
+        whole_numbers(index.row, "seeds"), whole_numbers(index.col, "seeds")
+        negatives = self._negatives_of(neg_sampling, (source, target))
         disjoint = self.disjoint or index.time is not None
+        in_two = neg_sampling is None or neg_sampling.is_binary()
 
         def draw(
             seed: Tensor | dict[NodeType, Tensor], time: Tensor | dict[NodeType, Tensor] | None
         ) -> SamplerOutput | HeteroSamplerOutput:
-            seeds = {name: _numbers(it) for name, it in _by_type(seed, source).items()}
+            seeds = {name: whole_numbers(it, "seeds") for name, it in _by_type(seed, source).items()}
             times = None
             if time is not None:
                 times = np.concatenate([_times(it) for it in _by_type(time, source).values()])
             sample = self._draw(seeds, times, disjoint=disjoint)
-            if sample.batch is not None and (neg_sampling is None or neg_sampling.is_binary()):
-                # Sources come before targets. PyG takes `batch` modulo the number of positive links, which
-                # gives targets the wrong link unless the number of all links is a multiple of it.
-                links = sum(map(len, seeds.values())) // 2
-                batch = {name: np.where(it < links, it, it - links) for name, it in sample.batch.items()}
-                sample = replace(sample, batch=batch)
-            return self._heterogeneous(sample) if hetero else self._homogeneous(sample)
+            if sample.batch is not None and in_two:
+                sample = _with_links(sample, sum(map(len, seeds.values())) // 2)
+            put = self._read_put(sample)
+            return self._heterogeneous(sample, put) if hetero else self._homogeneous(sample, put)
+
+        def around(links: EdgeSamplerInput) -> SamplerOutput | HeteroSamplerOutput:
+            if self.only_edges:
+                self._refuse_no_edges(links, (source, target))
+            # PyG would draw negatives from this number of nodes, 0; `_LiveNegatives` ignores it.
+            return edge_sample(links, draw, 0, disjoint, None, negatives)
 
         while True:
             try:
-                # PyG would draw negatives from this number of nodes, 0; `_LiveNegatives` ignores it.
-                out = edge_sample(index, draw, 0, disjoint, None, negatives)
-                break
-            except UnknownNodeError:
+                return self._at_one_moment(partial(around, index))
+            except (UnknownNodeError, UnknownEdgeError):
                 here = self._present(source, index.row) & self._present(target, index.col)
+                if self.only_edges:
+                    here &= self._are_edges(index)
                 if bool(here.all()):
-                    continue  # a negative end was removed after it was drawn
-                if self.gone == "error" or not bool(here.any()):
+                    continue  # a negative end was removed after it was drawn, or the link is back
+                if self.gone == "error":
                     raise
                 index = index[here.nonzero().view(-1)]
-        return out
+
+    def _negatives_of(
+        self, neg_sampling: NegativeSampling | None, ends: tuple[NodeType, NodeType]
+    ) -> "_LiveNegatives | None":
+        """`neg_sampling` on the live graph. Weights belong to the nodes that the graph has when it is first
+        asked for. Raises `InputError` if they do not fit.
+        """
+        if neg_sampling is None:
+            return None
+        if self._negatives is None or self._negatives[0] is not neg_sampling:
+            self._negatives = neg_sampling, _LiveNegatives(neg_sampling, self.graph, ends)
+        return self._negatives[1]
+
+    def _around(self, index: NodeSamplerInput, node_type: NodeType) -> tuple[HeteroSubgraph, Put]:
+        times = None if index.time is None else _times(index.time)
+        drawn = self._draw({node_type: whole_numbers(index.node, "seeds")}, times)
+        sample = with_repeated_seeds(drawn, node_type)
+        return sample, self._read_put(sample)
+
+    def _at_one_moment(self, read: Callable[[], Result]) -> Result:
+        """`read`, of a moment in which no tensor changes that was put, nor, with `only_edges`, the graph."""
+        columns = columns_of(self.graph)
+        if not columns and not self.only_edges:
+            return read()
+        return at_one_moment(self.graph, columns, read, (lambda: self.graph.seq) if self.only_edges else None)
+
+    def _read_put(self, sample: HeteroSubgraph) -> Put:
+        numbers = cast("dict[NodeType, IntArray]", sample.node)  # ids were not asked for
+        return {columns: columns.all_at(numbers) for columns in columns_of(self.graph)}
+
+    def _edge_type(self, index: EdgeSamplerInput) -> int:
+        return self.graph.edge_type_index(index.input_type)
+
+    def _first_no_edge(self, index: EdgeSamplerInput) -> int | None:
+        """The position of the first link that is no edge."""
+        row, col = (whole_numbers(end, "seeds") for end in (index.row, index.col))
+        _, lacks, at = self.graph.native.edge_features_of(self._edge_type(index), row, col, None)
+        return at if lacks else None
+
+    def _refuse_no_edges(self, index: EdgeSamplerInput, ends: tuple[NodeType, NodeType]) -> None:
+        at = self._first_no_edge(index)
+        if at is None:
+            return
+        for name, end in zip(ends, (index.row, index.col), strict=True):
+            if not bool(self._present(name, end[at : at + 1])):
+                raise UnknownNodeError(self.graph.unknown_node(int(end[at]), name))
+        raise UnknownEdgeError(
+            f"expected the ends of an edge, got {int(index.row[at])} -> {int(index.col[at])}, which is not "
+            "in the graph any more: gone='skip' leaves it out"
+        )
+
+    def _are_edges(self, index: EdgeSamplerInput) -> Tensor:
+        are, begin = torch.ones(len(index.row), dtype=torch.bool), 0
+        while (at := self._first_no_edge(index[torch.arange(begin, len(are))])) is not None:
+            are[begin + at] = False
+            begin += at + 1
+        return are
 
     def _node_type(self, given: NodeType | None) -> NodeType:
         types = list(self.graph.schema.edge_types)
@@ -168,7 +238,9 @@ class LiveSampler(BaseSampler):
         return list(self.graph.schema.node_types)[self.graph.node_type_index(given)]
 
     def _present(self, node_type: NodeType, node: Tensor) -> Tensor:
-        indices = self.graph.native.indices_of(self.graph.node_type_index(node_type), _numbers(node))
+        indices = self.graph.native.indices_of(
+            self.graph.node_type_index(node_type), whole_numbers(node, "seeds")
+        )
         return torch.from_numpy(indices != NO_NODE)
 
     def _draw(
@@ -193,7 +265,7 @@ class LiveSampler(BaseSampler):
             with explained(self.graph, {self.graph.node_type_index(name): it for name, it in seeds.items()}):
                 raise
 
-    def _homogeneous(self, sample: HeteroSubgraph) -> SamplerOutput:
+    def _homogeneous(self, sample: HeteroSubgraph, put: Put) -> SamplerOutput:
         (edge_type,) = self.graph.schema.edge_types
         node_type = edge_type[0]
         edge, batch = sample.edge[edge_type], sample.batch
@@ -206,10 +278,10 @@ class LiveSampler(BaseSampler):
             num_sampled_nodes=sample.num_sampled_nodes[node_type],
             num_sampled_edges=sample.num_sampled_edges[edge_type],
         )
-        keep(out.node, _attributes(sample))
+        keep(out, {node_type: out.node}, _attributes(sample, put, {edge_type: (out.row, out.col)}))
         return out
 
-    def _heterogeneous(self, sample: HeteroSubgraph) -> HeteroSamplerOutput:
+    def _heterogeneous(self, sample: HeteroSubgraph, put: Put) -> HeteroSamplerOutput:
         edges = {name: None if it is None else torch.from_numpy(it) for name, it in sample.edge.items()}
         out = HeteroSamplerOutput(
             node=_tensors(sample.node),
@@ -220,51 +292,68 @@ class LiveSampler(BaseSampler):
             num_sampled_nodes=sample.num_sampled_nodes,
             num_sampled_edges=sample.num_sampled_edges,
         )
-        attributes = _attributes(sample)
-        for node in out.node.values():
-            keep(node, attributes)
+        ends = {name: (out.row[name], out.col[name]) for name in out.row}
+        keep(out, out.node, _attributes(sample, put, ends))
         return out
 
 
 class _LiveNegatives(NegativeSampling):
     """Draws negative ends from the nodes of the current graph."""
 
-    def __init__(self, given: NegativeSampling, graph: Graph, source: NodeType, target: NodeType) -> None:
+    def __init__(self, given: NegativeSampling, graph: Graph, ends: tuple[NodeType, NodeType]) -> None:
         super().__init__(given.mode, given.amount, given.src_weight, given.dst_weight)
         self._graph = graph
-        self._types = {"src": graph.node_type_index(source), "dst": graph.node_type_index(target)}
+        self._types = dict(zip(("src", "dst"), map(graph.node_type_index, ends), strict=True))
+        self._pin = graph.pin()  # a text id that is added again gets its number, and so its weight, back
+        weights = {"src": given.src_weight, "dst": given.dst_weight}
+        self._weights = {
+            end: weights_by_number(graph, name, weights[end], f"{end}_weight")
+            for end, name in zip(("src", "dst"), ends, strict=True)
+            if weights[end] is not None
+        }
 
     def sample(
         self, num_samples: int, endpoint: Literal["src", "dst"], num_nodes: int | None = None
     ) -> Tensor:
         native, type_ = self._graph.native, self._types[endpoint]
-        weight = self.src_weight if endpoint == "src" else self.dst_weight
-        if weight is not None:
-            there = native.indices_of(type_, np.arange(len(weight))) != NO_NODE
-            return torch.multinomial(weight * torch.from_numpy(there), num_samples, replacement=True)
+        if endpoint in self._weights:
+            numbers, weight = self._weights[endpoint]
+            there = weight * torch.from_numpy(native.indices_of(type_, numbers) != NO_NODE)
+            if num_samples and not bool((there > 0).any()):
+                raise InputError(
+                    f"{endpoint}_weight must be above 0 for some node that is in the graph, of which to draw"
+                )
+            return torch.from_numpy(numbers)[torch.multinomial(there, num_samples, replacement=True)]
         seed = int(torch.randint(2**63 - 1, ()))
         return torch.from_numpy(
             sampler_of(self._graph).nodes(native, type_, _UNIFORM, False, True, num_samples, seed, False)
         )
 
 
+def _with_links(sample: HeteroSubgraph, links: int) -> HeteroSubgraph:
+    """The sample whose `batch` says the link. Sources come before targets, and PyG takes `batch` modulo the
+    number of positive links, which gives targets the wrong link unless the number of all links is a multiple
+    of it.
+    """
+    assert sample.batch is not None
+    return replace(
+        sample, batch={name: np.where(it < links, it, it - links) for name, it in sample.batch.items()}
+    )
+
+
 def _by_type(given: Tensor | dict[NodeType, Tensor], node_type: NodeType) -> dict[NodeType, Tensor]:
     return given if isinstance(given, dict) else {node_type: given}
 
 
-def _numbers(node: Tensor) -> IntArray:
-    return np.ascontiguousarray(node.numpy(), dtype=np.int64)
-
-
 def _times(time: Tensor) -> DoubleArray:
-    return np.ascontiguousarray(time.numpy(), dtype=np.float64)
+    return np.ascontiguousarray(as_times(time.numpy(), "times of seeds"))
 
 
-def _tensors(arrays: Mapping[Name, Array]) -> dict[Name, Tensor]:
+def _tensors(arrays: Mapping[Type, Array]) -> dict[Type, Tensor]:
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _attributes(sample: HeteroSubgraph) -> Attributes:
+def _attributes(sample: HeteroSubgraph, put: Put, ends: dict[EdgeType, tuple[Tensor, Tensor]]) -> Attributes:
     columns: dict[str, Mapping[EdgeType, Array]] = {
         "edge_weight": sample.edge_weight,
         "time": sample.time,
@@ -274,4 +363,4 @@ def _attributes(sample: HeteroSubgraph) -> Attributes:
         edge_type: {name: torch.from_numpy(it[edge_type]) for name, it in columns.items() if edge_type in it}
         for edge_type in sample.row
     }
-    return Attributes(_tensors(sample.x), edges)
+    return Attributes(_tensors(sample.x), edges, put, ends)

@@ -4,7 +4,8 @@ PyG's index of a node is its internal number (`Graph.to_numbers`), which equals 
 The indices may have gaps.
 """
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,88 +19,84 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.sampling.request import check_graph
 from livegnn.training.attributes import kept
-from livegnn.types import IntArray, NodeType
+from livegnn.training.batch_names import check_tensor_name
+from livegnn.training.columns import NodeColumns
+from livegnn.training.indices import all_numbers, count_if_dense, numbers_at
+from livegnn.training.one_process import OneProcess
+from livegnn.types import NodeType
 
-Index: TypeAlias = "Tensor | np.ndarray[tuple[int], np.dtype[np.int64]] | slice | int | None"
-
-NO_NODE = 0xFFFFFFFF
-
-
-class _Column(NamedTuple):
-    """A tensor that the user put: `rows[i]` is the row of node `numbers[i]`; `numbers` is ascending."""
-
-    numbers: Tensor
-    rows: Tensor
-
-    def at(self, numbers: Tensor) -> Tensor:
-        """The rows of nodes; NaN, -1 or False for nodes without a row."""
-        out = self.rows.new_full((len(numbers), *self.rows.shape[1:]), _missing(self.rows))
-        if len(self.numbers):
-            place = torch.searchsorted(self.numbers, numbers).clamp_(max=len(self.numbers) - 1)
-            found = self.numbers[place] == numbers
-            out[found] = self.rows[place[found]]
-        return out
-
-    def updated(self, numbers: Tensor, rows: Tensor) -> "_Column":
-        stays = torch.isin(self.numbers, numbers, invert=True)
-        merged = torch.cat([self.numbers[stays], numbers])
-        order = merged.argsort()
-        return _Column(merged[order], torch.cat([self.rows[stays], rows])[order])
+_UNSET = TensorAttr().index
 
 
-def _missing(rows: Tensor) -> float | int | bool:
-    if rows.dtype.is_floating_point:
-        return float("nan")
-    return False if rows.dtype is torch.bool else -1
+class _TensorAttr(TensorAttr):
+    """PyG's, which compares an index with the mark for none, and fails if the index is an array."""
+
+    def is_set(self, key: str) -> bool:
+        return getattr(self, key) is not _UNSET
 
 
-class LiveFeatureStore(FeatureStore):
+class LiveFeatureStore(OneProcess, FeatureStore):
     """The features of the nodes of a live graph, as `x`, and tensors that the user puts, such as labels.
 
-    `x` is float32 [nodes, channels]. It is read on request; for nodes that a `LiveSampler` drew, it is as it
-    was when they were drawn. Features change only through events, not through this store.
+    `x` is float32 [nodes, channels]. It is read on request; for nodes that a `LiveSampler` has just drawn, a
+    batch gets it as it was when they were drawn, and tensors that were put too. Features change only through
+    events, not through this store.
 
-    `put_tensor(y, group_name=node_type, attr_name="y", index=ids)` stores a row for each of `ids` and
-    replaces existing rows; without `index`, the rows belong to 0, 1, 2, ... and replace the whole tensor.
-    Every batch includes these tensors. Nodes without a row, such as nodes added later, get NaN, -1 or False,
-    depending on the dtype. Rows stay when their node is removed.
+    `put_tensor(y, group_name=node_type, attr_name="y", index=...)` stores a row for each node at `index` and
+    replaces existing rows; without `index`, there must be a row for each node, in the order of
+    `graph.ids(node_type)`, and they replace the whole tensor. Every batch includes these tensors. Nodes
+    without a row, such as nodes added later, get NaN, -1 or False, depending on the dtype. A row goes when
+    its node is removed. Names that batches use themselves are refused.
 
-    Thread safety: reading is safe at any time; only one thread at a time may put or remove tensors.
+    index: numbers of nodes (`graph.to_numbers`; integer ids are their own numbers), as a tensor or an array;
+    text ids as an array; a mask or a slice of all nodes in the order of `graph.ids`; None: all of them.
+
+    Thread safety: any thread may call at any time. Who puts waits for a batch of events that is being
+    applied.
     """
 
     def __init__(self, graph: Graph) -> None:
         """Raises `InputError` if `graph` is not a `Graph`."""
         check_graph(graph)
-        super().__init__()
+        super().__init__(_TensorAttr)
         self.graph = graph
-        self._columns: dict[tuple[NodeType, str], _Column] = {}
-        # Rows are keyed by internal numbers. A pin makes a text id that is added again get its old number.
-        self._pins: dict[tuple[NodeType, str], list[_core.TextPin]] = {}
+        self._columns = NodeColumns(graph)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
         widths = self.graph.schema.node_types
         names = [(group, "x") for group, width in widths.items() if width > 0]
-        return [TensorAttr(group, name) for group, name in [*names, *self._columns]]
+        return [_TensorAttr(group, name) for group, name in [*names, *self._columns.names()]]
+
+    def _multi_get_tensor(self, attrs: list[TensorAttr]) -> list[Tensor | None]:
+        """None for a tensor that another thread has removed since `get_all_tensor_attrs` listed it."""
+        return [self._find(attr) for attr in attrs]
 
     def _get_tensor(self, attr: TensorAttr) -> Tensor:
-        group = self._group(attr)
-        if isinstance(attr.index, Tensor) and attr.attr_name == "x":
-            drawn = kept(attr.index)
-            if drawn is not None and group in drawn.x:
-                return drawn.x[group]
-        if attr.attr_name == "x" and self.graph.schema.node_types[group] > 0:
-            numbers = self._numbers(group, attr.index)
-            rows = self.graph.native.features_of(self.graph.node_type_index(group), numbers)
-            if isinstance(rows, int):
-                raise UnknownNodeError(self.graph.unknown_node(numbers[rows], group))
-            return torch.from_numpy(rows)
-        column = self._columns.get((group, attr.attr_name))
-        if column is None:
+        found = self._find(attr)
+        if found is None:
+            group = self._group(attr)
             known = sorted({a.attr_name for a in self.get_all_tensor_attrs() if a.group_name == group})
             raise InputError(
                 f"node type {group!r} has the tensors {known}, got {attr.attr_name!r}: put it first"
             )
-        return column.at(torch.from_numpy(self._numbers(group, attr.index)))
+        return found
+
+    def _find(self, attr: TensorAttr) -> Tensor | None:
+        group = self._group(attr)
+        drawn = kept(attr.index) if isinstance(attr.index, Tensor) else None
+        if attr.attr_name == "x" and self.graph.schema.node_types[group] > 0:
+            if drawn is not None and group in drawn.x:
+                return drawn.x[group]
+            numbers = numbers_at(self.graph, group, attr.index)
+            rows = self.graph.native.features_of(self.graph.node_type_index(group), numbers)
+            if isinstance(rows, int):
+                raise UnknownNodeError(self.graph.unknown_node(numbers[rows], group))
+            return torch.from_numpy(rows)
+        name = group, attr.attr_name
+        read = {} if drawn is None else drawn.put.get(self._columns, {})
+        if name in read:
+            return read[name]
+        return self._columns.at(name, numbers_at(self.graph, group, attr.index))
 
     def _put_tensor(
         self, tensor: "Tensor | np.ndarray[tuple[int, ...], np.dtype[np.generic]]", attr: TensorAttr
@@ -107,69 +104,81 @@ class LiveFeatureStore(FeatureStore):
         group = self._group(attr)
         if attr.attr_name == "x":
             raise InputError("features of nodes change by events: graph.apply(Events().set_features(ids, x))")
+        check_tensor_name(attr.attr_name)
         rows = tensor if isinstance(tensor, Tensor) else torch.as_tensor(as_array(tensor, attr.attr_name))
         if not (rows.dtype.is_floating_point or rows.dtype.is_signed or rows.dtype is torch.bool):
             raise InputError(f"a tensor of nodes must be of a float, signed or bool dtype, got {rows.dtype}")
-        if attr.index is not None and not isinstance(attr.index, (Tensor, np.ndarray)):
-            raise InputError(f"index must be the ids of the rows, or None, got {attr.index!r}")
-        whole = attr.index is None
-        numbers = torch.arange(len(rows)) if whole else torch.as_tensor(attr.index).to(torch.int64)
-        if numbers.shape != rows.shape[:1]:
-            raise InputError(
-                f"index must name each of {len(rows)} rows, got the shape {tuple(numbers.shape)}"
-            )
-        if len(numbers.unique()) != len(numbers) or bool((numbers < 0).any()):
-            raise InputError("index must name each node once, by a number of at least 0")
-        before = self._columns.get((group, attr.attr_name))
-        if before is None or whole:
-            before = _Column(numbers[:0], rows[:0])
-        if before.rows.dtype != rows.dtype or before.rows.shape[1:] != rows.shape[1:]:
-            raise InputError(
-                f"{attr.attr_name!r} has rows of {before.rows.dtype} {tuple(before.rows.shape[1:])}, "
-                f"got {rows.dtype} {tuple(rows.shape[1:])}: remove it first"
-            )
-        pin = self.graph.pin()
-        pin.close()
-        pins = [] if whole else self._pins.get((group, attr.attr_name), [])
-        self._pins[group, attr.attr_name] = [*pins, pin]
-        self._columns[group, attr.attr_name] = before.updated(numbers, rows)
+        if not rows.ndim:
+            raise InputError(f"{attr.attr_name!r} must have a row for each node, got a single number")
+        _core.holding(self.graph.writer, self._put_rows, group, rows.detach(), attr)
         return True
+
+    def _put_rows(self, group: NodeType, rows: Tensor, attr: TensorAttr) -> None:
+        numbers = numbers_at(self.graph, group, attr.index)
+        if numbers.shape != rows.shape[:1]:
+            rule = "there must be a row for each" if attr.index is None else "index must name each"
+            raise InputError(
+                f"{rule} of {len(numbers)} nodes, got {len(rows)} rows: name those that you have, with "
+                "index=torch.from_numpy(graph.to_numbers(ids))"
+                if attr.index is None
+                else f"{rule} of {len(rows)} rows, got {len(numbers)} nodes"
+            )
+        if len(np.unique(numbers)) != len(numbers):
+            raise InputError("index must name each node once")
+        self._columns.put((group, attr.attr_name), numbers, rows, whole=attr.index is None)
 
     def _remove_tensor(self, attr: TensorAttr) -> bool:
         if attr.attr_name == "x":
             raise InputError("features of nodes go with their nodes: graph.apply(Events().remove_nodes(ids))")
-        self._pins.pop((self._group(attr), attr.attr_name), None)
-        return self._columns.pop((self._group(attr), attr.attr_name), None) is not None
+        return _core.holding(self.graph.writer, self._columns.remove, (self._group(attr), attr.attr_name))
 
     def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
         """The shape; None unless ids are 0, 1, 2, ..., because PyG takes the size as the range of indices."""
         group = self._group(attr)
-        numbers = self._numbers(group, None)
-        if len(numbers) and numbers[-1] != len(numbers) - 1:
+        count = count_if_dense(all_numbers(self.graph, group))
+        if count is None:
             return None
         if attr.attr_name == "x":
-            return len(numbers), self.graph.schema.node_types[group]
-        column = self._columns.get((group, attr.attr_name))
-        return None if column is None else (len(numbers), *column.rows.shape[1:])
+            return count, self.graph.schema.node_types[group]
+        shape = self._columns.shape((group, attr.attr_name))
+        return None if shape is None else (count, *shape)
 
     def _group(self, attr: TensorAttr) -> NodeType:
         """The node type of `attr`; None means the only node type. Raises `UnknownTypeError`."""
         group = attr.group_name if isinstance(attr.group_name, str) else None
         return list(self.graph.schema.node_types)[self.graph.node_type_index(group)]
 
-    def _numbers(self, group: NodeType, index: Index) -> IntArray:
-        """Internal numbers of the nodes at `index`; None and slices refer to all nodes in ascending order."""
-        if isinstance(index, (Tensor, np.ndarray)):
-            return np.ascontiguousarray(torch.as_tensor(index).cpu().numpy(), dtype=np.int64)
-        if isinstance(index, int):
-            return np.array([index])
-        every = np.sort(self.graph.native.numbers(self.graph.node_type_index(group)))
-        return every if index is None else np.ascontiguousarray(every[index])
+
+class _Size(Sequence[int]):
+    """How many sources and targets edges may have. Each is counted when it is asked for: PyG takes it for the
+    range of the indices, and asks for it where it draws seeds or copies edges."""
+
+    def __init__(self, graph: Graph, ends: tuple[NodeType, NodeType]) -> None:
+        self._graph, self._ends = graph, ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def __getitem__(self, end: Any) -> Any:
+        """Raises `InputError` where ids have gaps."""
+        name = self._ends[end]
+        count = count_if_dense(all_numbers(self._graph, name))
+        if count is None:
+            raise InputError(
+                f"PyG cannot infer the number of nodes of {name!r}: it takes positions for indices, and the "
+                "ids have gaps. Name the seeds, as NodeLoader and LinkLoader of livegnn.training do, and "
+                "draw with a LiveSampler instead of PyG's own sampler"
+            )
+        return count
 
 
-class LiveGraphStore(GraphStore):
+class LiveGraphStore(OneProcess, GraphStore):
     """The current edges of a live graph in COO, an undirected edge in both directions. Edges change only
-    through events, not through this store."""
+    through events, not through this store.
+
+    Where ids are 0, 1, 2, ... in each type, PyG's own samplers may copy the edges (`csc`, `csr`); else they
+    are refused, because they take positions for indices.
+    """
 
     def __init__(self, graph: Graph) -> None:
         """Raises `InputError` if `graph` is not a `Graph`."""
@@ -178,8 +187,16 @@ class LiveGraphStore(GraphStore):
         self.graph = graph
 
     def get_all_edge_attrs(self) -> list[EdgeAttr]:
-        # No size: PyG would take it as the range of indices and draw seeds from it.
-        return [EdgeAttr(edge_type, EdgeLayout.COO) for edge_type in self.graph.schema.edge_types]
+        return [
+            EdgeAttr(edge_type, EdgeLayout.COO, size=_Size(self.graph, (edge_type[0], edge_type[2])))
+            for edge_type in self.graph.schema.edge_types
+        ]
+
+    def _edges_to_layout(self, *args: object, **kwargs: object) -> object:
+        # Sizes and edges of one moment: a node that is added in between would be out of range.
+        return _core.holding(
+            self.graph.writer, lambda: super(LiveGraphStore, self)._edges_to_layout(*args, **kwargs)
+        )
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
         if edge_attr.layout != EdgeLayout.COO:
