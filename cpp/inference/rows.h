@@ -13,11 +13,12 @@
 
 namespace livegnn {
 
-// Memory that grows without keeping its contents.
+// Memory that grows without keeping its contents. More is taken than is asked for, so that it seldom grows, but never
+// much more: what a large request takes is what it needs.
 class Scratch {
  public:
   float* reserve(size_t floats) {
-    if (floats > block_.size()) block_ = FloatBlock(floats + floats / 2);
+    if (floats > block_.size()) block_ = FloatBlock(floats + std::min(floats / 2, kMostSpare));
     return block_.data();
   }
   float* data() { return block_.data(); }
@@ -25,6 +26,8 @@ class Scratch {
   size_t bytes() const { return block_.size() * sizeof(float); }
 
  private:
+  static constexpr size_t kMostSpare = size_t{1} << 18;
+
   FloatBlock block_;
 };
 

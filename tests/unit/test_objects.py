@@ -67,7 +67,7 @@ def test_a_long_range_is_several_requests(objects: Objects) -> None:
     assert objects.size("large") == len(content)
     found = objects.get_ranges("large", np.array([3]), np.array([len(content) - 3]))
     np.testing.assert_array_equal(found, content[3:])
-    assert objects.requests == -(-(len(content) - 3) // (BYTES_AT_ONCE // PARTS_AT_ONCE)) == 9
+    assert objects.requests == -(-(len(content) - 3) // (BYTES_AT_ONCE // PARTS_AT_ONCE)) == 33
 
 
 def test_several_objects_are_read_at_once(objects: Objects) -> None:

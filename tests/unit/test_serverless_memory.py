@@ -94,7 +94,8 @@ def test_requests_on_real_graphs_take_what_was_predicted(read, tmp_path: Path) -
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not measure it")
 def test_the_peak_is_what_the_system_sees(tmp_path: Path) -> None:
-    """In a fresh process: the growth of its resident memory while one large request runs."""
+    """In a fresh process, prepared as that of a worker: the growth of its resident memory while one large
+    request runs."""
     graph = Graph.from_edges(
         *np.random.default_rng(0).integers(0, 40_000, (2, 40_000)),
         x=np.ones((40_000, 256), np.float32),
@@ -103,6 +104,8 @@ def test_the_peak_is_what_the_system_sees(tmp_path: Path) -> None:
     write_snapshot(graph, str(tmp_path), directions=("in",))
     make_gcn(256).save(tmp_path / "model")
     code = f"""
+from livegnn.serverless.memory_limit import prepare
+prepare()
 import re, numpy as np
 from livegnn.serverless.predictor import open_predictor
 predictor = open_predictor({str(tmp_path)!r}, {str(tmp_path / "model")!r}, cache=False)
