@@ -173,10 +173,10 @@ def test_each_edge_is_taken_where_queries_begin(tmp_path: Path) -> None:
             kept += sum(len(arrays[name]) for name in names)
         return kept / len(sources) / plan.sampling_workers
 
-    assert share(WorkerPlan(schema, out, 4, placement="source")) == 0.25
-    assert share(WorkerPlan(schema, back, 4, placement="target")) == 0.25
-    assert share(WorkerPlan(schema, out, 4)) == 0.25  # nothing needs the other end
-    assert share(WorkerPlan(schema, out.hop(edge, 3, direction="in"), 4)) == 0.5
+    assert share(WorkerPlan(schema, out, 4, seed=1, placement="source")) == 0.25
+    assert share(WorkerPlan(schema, back, 4, seed=1, placement="target")) == 0.25
+    assert share(WorkerPlan(schema, out, 4, seed=1)) == 0.25  # nothing needs the other end
+    assert share(WorkerPlan(schema, out.hop(edge, 3, direction="in"), 4, seed=1)) == 0.5
     with pytest.raises(InputError, match="needs its edges at the target, got a plan with placement='source'"):
         WorkerPlan(schema, back, 4, placement="source")
     both = lg.Schema({"node": 0}, {edge: lg.EdgeSchema(undirected=True)})
@@ -188,7 +188,7 @@ def test_each_edge_is_taken_where_queries_begin(tmp_path: Path) -> None:
 
 def test_seeds_go_to_new_workers_alone() -> None:
     ids = np.concatenate([np.arange(3050), [2**63 - 1]])
-    plan = WorkerPlan(SCHEMA, LATEST, serving_workers=4, moved={50: 3, 7: 0})
+    plan = WorkerPlan(SCHEMA, LATEST, serving_workers=4, seed=1, moved={50: 3, 7: 0})
     before = replace(plan, moved={}).serving_worker_of(ids)
     assert plan.serving_worker_of(np.array([50, 7])).tolist() == [3, 0]
     assert (plan.serving_worker_of(ids) != before).sum() <= 2
@@ -212,7 +212,7 @@ def test_changes_that_cannot_be_are_refused(tmp_path: Path) -> None:
     view = Presampler(lg.Graph(SCHEMA), LATEST)
     with running(tmp_path, view) as runtime, ExitStack() as opened:
         runtime.wait(runtime.append(lg.Events().add_nodes([0], [[1.0]], node_type="user")))
-        plan = WorkerPlan(SCHEMA, LATEST, 1, 2)
+        plan = WorkerPlan(SCHEMA, LATEST, 1, 2, seed=1)
         cluster = Cluster(tmp_path, plan, random.Random(1))
         opened.callback(cluster.close)
         place = cluster.place

@@ -52,12 +52,12 @@ def prepare() -> None:
             mallopt(threshold, _MIB)
 
 
-def limit_memory(most: int) -> int:
-    """Lets this process have at most so many bytes resident; returns how many of them are left for requests.
-    Asking the system for more is a MemoryError. Raises InputError where too few are left, or where the system
-    cannot do it.
+def limit_memory(most: int, workers: int = 1) -> int:
+    """Lets this process have at most so many bytes resident; returns how many of them are left for requests,
+    of `workers` together. Asking the system for more is a MemoryError. Raises InputError where too few are
+    left, or where the system cannot do it.
     """
-    room = memory_left(most)
+    room = memory_left(most, workers)
     import resource
 
     data = _status("VmData") + room
@@ -68,16 +68,15 @@ def limit_memory(most: int) -> int:
     return room
 
 
-def memory_left(most: int, workers: int = 1) -> int:
+def memory_left(most: int, workers: int = 1, least: int = LEAST_ROOM) -> int:
     """How many bytes more this process may take for requests, if it may have `most` resident. workers: how
-    many divide them. Raises InputError as `limit_memory` does.
+    many divide them. least: that each must have. Raises InputError as `limit_memory` does.
     """
     if not sys.platform.startswith("linux"):
         raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
     resident = _status("VmRSS")
-    needed = resident + MARGIN + workers * LEAST_ROOM
-    if most < needed:
-        least = -(-needed // _MIB) + 2  # another start may take a little more
+    if most < resident + MARGIN + workers * least:
+        least = -(-(resident + MARGIN + workers * LEAST_ROOM) // _MIB) + 2  # another start may take a little more
         raise InputError(
             f"memory must be at least {least} MiB ({least * _MIB:,} bytes) for this model and snapshot, of "
             f"which a worker has {resident / _MIB:.0f} MiB before its first request, got {most:,} bytes"

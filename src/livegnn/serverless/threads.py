@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.function import Function, Predictor, answer, confine, join_memory
 from livegnn.serverless.hosts import WorkerDied
-from livegnn.serverless.memory_limit import memory_left
+from livegnn.serverless.memory_limit import LEAST_ROOM, memory_left
 
 if TYPE_CHECKING:
     from livegnn.serverless.shared_memory import MemoryFile
@@ -46,7 +46,8 @@ class ThreadHost:
         with self._dividing:
             if self._room is None and self._function.memory is not None:
                 workers = self._function.workers
-                self._room = memory_left(self._function.memory, workers) // workers
+                # A node takes a little more than it had when its limit was found to suffice.
+                self._room = memory_left(self._function.memory, workers, LEAST_ROOM // 2) // workers
             room = self._room
         confine(opened, self._function, room)
 

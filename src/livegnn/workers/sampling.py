@@ -234,15 +234,15 @@ class SamplingWorker:
         """Opens its streams and the log, and loads what it begins with."""
         worker = self.worker
         with ExitStack() as opened:
-            digest = self._load()
-            if digest is None and before is not None:
-                self._begin_after(*before)
             # First, because whoever is refused here must not have taken the streams from the one that runs.
             # This one holds the log back for the checkpoint before the last; the other reads ahead.
             self._kept: Tail = opened.enter_context(closing(self._place.tail(f"sampling-{worker}")))
+            self._checkpoints.hold(self._kept)
+            digest = self._load()
+            if digest is None and before is not None:
+                self._begin_after(*before)
             self._tail: Tail = self._place.tail(f"sampling-{worker}-ahead", after=self._seq)
             opened.callback(self._tail.close)
-            self._checkpoints.hold(self._tail)
             check_history(self._tail, self._seq, digest)
             self._streams = SamplingStreams(self._place, self.generation, self.plan, worker, self._others)
             opened.callback(self._streams.close)
