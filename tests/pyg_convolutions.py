@@ -272,7 +272,7 @@ CONVOLUTIONS: dict[str, Case] = {
     "DirGNNConv, GAT": case(pyg.DirGNNConv, pyg.GATConv(WIDTH, OUT)),
     "MixHopConv": case(pyg.MixHopConv, WIDTH, OUT),
     "MixHopConv, edge_weight": case(pyg.MixHopConv, WIDTH, OUT, call=WITH_WEIGHT),
-    "MeshCNNConv": case(pyg.MeshCNNConv, WIDTH, OUT),
+    "MeshCNNConv": case(lambda *args: pyg.MeshCNNConv(*args), WIDTH, OUT),  # PyG 2.6 has none
 }
 
 

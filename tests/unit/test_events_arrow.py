@@ -54,7 +54,7 @@ def test_a_table_holds_the_events_of_json_lines(events: Events) -> None:
 
 
 def test_batches_dictionaries_and_other_widths_of_numbers_are_read() -> None:
-    batch = pa.record_batch(
+    batch = pa.RecordBatch.from_pydict(
         {
             "event": pa.array(["add_node", "add_node", "remove_node"]).dictionary_encode(),
             "id": pa.array(["a", "b", "a"]).dictionary_encode(),
@@ -160,6 +160,6 @@ def test_a_table_costs_at_most_four_times_its_decoded_size(name: str) -> None:
 
 
 def test_runs_that_are_encoded_as_such_are_refused() -> None:
-    ids = pa.RunEndEncodedArray.from_arrays(pa.array([ROWS], pa.int32()), pa.array([1]))
+    ids = pa.RunEndEncodedArray.from_arrays([ROWS], [1], pa.run_end_encoded(pa.int32(), pa.int64()))
     with pytest.raises(InputError, match="ids must be integers or text, got run_end_encoded"):
         Events.from_arrow(pa.table({"event": GONE, "id": ids}))

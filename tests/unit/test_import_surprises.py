@@ -12,11 +12,14 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import weight_norm
+from torch.utils import _pytree as pytree
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 from torch_geometric.utils import degree, scatter
 
 from livegnn import Engine, Graph, Model, ModelError
+from livegnn.importers.asked import _NotingRecord
+from livegnn.importers.export import Record
 
 WIDTH = 5
 SOURCE, TARGET = [0, 1, 2, 3, 0], [2, 2, 3, 0, 1]
@@ -145,6 +148,16 @@ def test_data_as_the_argument():
     for settings in ({}, {"data": given}):
         engine = Engine(Graph.from_edges(SOURCE, TARGET, x=X), Model.from_pyg(module, **settings))
         np.testing.assert_allclose(engine.predict(np.arange(4)), module(given).detach(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "record", [Record({(None, "x"): 1}), _NotingRecord({("a", "x"): 1, ("b", "x"): 2}, {}, ())]
+)
+def test_pyg_data_have_paths_in_every_pytorch(record):
+    found, spec = pytree.tree_flatten_with_path(record)
+    assert [value for _, value in found] == pytree.tree_leaves(record)
+    assert [path for path, _ in found] == [(pytree.MappingKey(key),) for key in record.fields]
+    assert pytree.tree_unflatten([value for _, value in found], spec) == record
 
 
 def test_results_beside_the_prediction_may_be_anything():

@@ -19,7 +19,7 @@ from torch_geometric.data import Data, HeteroData
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments import NAMES, Found
-from livegnn.importers.export import Given, Record, leaves
+from livegnn.importers.export import Given, Record, keyed, leaves
 from livegnn.importers.left_out import LEFT_OUT, Calls, Trial, rows_like, said_of
 from livegnn.importers.settings import Told
 
@@ -244,4 +244,5 @@ pytree.register_pytree_node(
     _NotingRecord,
     lambda one: (list(one.fields.values()), (tuple(one.fields), one.asked, one.compared)),
     lambda values, held: _NotingRecord(dict(zip(held[0], values, strict=True)), *held[1:]),
+    flatten_with_keys_fn=lambda one: (keyed(one.fields), (tuple(one.fields), one.asked, one.compared)),
 )

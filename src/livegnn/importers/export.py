@@ -62,10 +62,16 @@ class Record:
         return data
 
 
+def keyed(fields: Mapping[tuple[object, str], object]) -> list[tuple[pytree.KeyEntry, object]]:
+    """The fields with paths: PyTorch 2.6 asks for them where a module holds a record."""
+    return [(pytree.MappingKey(key), value) for key, value in fields.items()]
+
+
 pytree.register_pytree_node(
     Record,
     lambda one: (list(one.fields.values()), tuple(one.fields)),
     lambda values, keys: Record(dict(zip(keys, values, strict=True))),
+    flatten_with_keys_fn=lambda one: (keyed(one.fields), tuple(one.fields)),
 )
 
 Arguments: TypeAlias = object
