@@ -76,7 +76,8 @@ def memory_left(most: int, workers: int = 1, least: int = LEAST_ROOM) -> int:
         raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
     resident = _status("VmRSS")
     if most < resident + MARGIN + workers * least:
-        least = -(-(resident + MARGIN + workers * LEAST_ROOM) // _MIB) + 2  # another start may take a little more
+        needed = resident + MARGIN + workers * LEAST_ROOM
+        least = -(-needed // _MIB) + 2  # another start may take a little more
         raise InputError(
             f"memory must be at least {least} MiB ({least * _MIB:,} bytes) for this model and snapshot, of "
             f"which a worker has {resident / _MIB:.0f} MiB before its first request, got {most:,} bytes"
