@@ -35,10 +35,9 @@ def test_what_is_left_is_told_or_refused() -> None:
     assert memory_left(least * MIB) >= LEAST_ROOM
     resident = (1 << 40) - room - MARGIN
     assert 0 <= least * MIB - (resident + MARGIN + LEAST_ROOM) < 4 * MIB
-    four = memory_left(least * MIB + 4 * LEAST_ROOM, workers=4)
-    assert four >= 4 * LEAST_ROOM
+    assert memory_left(least * MIB + 3 * LEAST_ROOM, 4 * LEAST_ROOM) >= 4 * LEAST_ROOM
     with pytest.raises(InputError, match=f"at least {(least * MIB + 3 * LEAST_ROOM) // MIB} MiB"):
-        memory_left(least * MIB, workers=4)
+        memory_left(least * MIB, 4 * LEAST_ROOM)
 
 
 def test_a_limited_process_gets_a_memory_error_and_lives_on() -> None:

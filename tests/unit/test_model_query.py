@@ -100,7 +100,8 @@ def test_a_query_is_refused_or_carries_all_messages(
         position = int(re.search(r"one-hop query (\d+)", str(caught.value)).group(1))  # type: ignore[union-attr]
         hop, at = divmod(position, len(types))
         assert (hop, at) == wrong.pop(0)
-        assert f"write hop({types[at]!r}, 1000, direction={right!r})" in str(caught.value)
+        call = "also" if at else "hop"
+        assert f"write {call}({types[at]!r}, 1000, direction={right!r})" in str(caught.value)
         written[hop][at] = right
     sampled = SampledEngine(graph, model.with_query(query_of(written, types)))
     exact = lg.Engine(graph, model).predict(graph.ids())
@@ -258,3 +259,14 @@ def test_undirected_edges_carry_messages_whichever_way_they_are_drawn(
         end()
     for where, rows in answers.items():
         np.testing.assert_allclose(rows, exact, rtol=1e-4, atol=1e-5, err_msg=where)
+
+
+def test_what_a_refusal_says_to_write_draws_as_before() -> None:
+    """By weights, where the query drew by weights."""
+    edge = ("node", "to", "node")
+    model = make_sage()
+    width = next(iter(model.inputs.values())).width
+    schema = lg.Schema({"node": width}, {edge: lg.EdgeSchema(weighted=True)})
+    query = lg.Query("node").hop(edge, 3, by="weight").hop(edge, 3, direction="in")
+    with pytest.raises(lg.ModelError, match=r"write hop\(.*, 3, direction='in', by='weight'\)"):
+        fit_query(model.with_query(query), schema)

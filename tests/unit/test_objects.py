@@ -17,7 +17,7 @@ from livegnn.errors import (
 )
 from livegnn.serverless.faults import FaultyStore
 from livegnn.serverless.objects import BYTES_AT_ONCE, PARTS_AT_ONCE, Objects, Ranges, open_objects, with_gap
-from livegnn.serverless.stores import PART, ObstoreStore, open_store
+from livegnn.serverless.stores import PART, ObstoreStore, _fill, open_store
 from livegnn.serverless.throttle import ThrottledStore
 
 
@@ -160,6 +160,28 @@ def test_a_store_that_fails_for_a_while_is_asked_again(fault: str) -> None:
         assert 0.5 * longest <= pause <= longest
 
 
+class Talkative:
+    """A store that answers with more bytes than it is asked for."""
+
+    def __init__(self, inner: ObstoreStore) -> None:
+        self.inner, self.url = inner, inner.url
+
+    def get_ranges(self, path: str, starts: list[int], into: list[memoryview]) -> list[int]:
+        return [_fill(there, memoryview(bytes(len(there) + 1))) for there in into]
+
+    def size(self, path: str) -> int:
+        return self.inner.size(path)
+
+
+def test_more_bytes_than_were_asked_for_are_none() -> None:
+    inner = open_store("memory://talkative")
+    inner.put("one", b"content", create=True)
+    objects = Objects(Talkative(inner), sleep=lambda _: None)  # type: ignore[arg-type]
+    with pytest.raises(ObjectDamagedError, match=r"expected 3 bytes of one .* got 4: .* answers wrongly"):
+        objects.get_ranges("one", np.array([2]), np.array([3]))
+    assert objects.requests == 4
+
+
 def test_patience_ends() -> None:
     objects = Objects(FaultyStore(open_store("memory://down"), lambda *_: "error"), patience=0.2)
     with pytest.raises(StoreUnavailableError, match=r"does not answer for it .* asked again for 0.2 seconds"):
@@ -255,9 +277,11 @@ def test_a_gap_is_read_from_the_url(tmp_path: Path) -> None:
         objects.get_ranges("one", starts, lengths)
         assert (objects.requests, objects.bytes_read) == (3, 110), "one request reads 80 bytes along"
     assert open_objects("s3://bucket/place?gap=7", skip_signature="true").store.url == "s3://bucket/place"
+    with pytest.raises(InputError, match="gap must be an integer from 0 to"):
+        open_objects("s3://bucket/place?gap=99999999999999999999")
     for wrong in ("?gap=", "?gap=-1", "?gap=1&region=x", "?region=x", "?"):
         with pytest.raises(InputError, match=r"with \?gap=BYTES"):
             open_objects(f"s3://bucket/place{wrong}")
-    for wrong in (-1, 1.5, True, "1"):
+    for wrong in (-1, 1.5, True, "1", 10**20):
         with pytest.raises(InputError, match="gap must be"):
             open_objects("s3://bucket/place", gap=wrong)  # type: ignore[arg-type]

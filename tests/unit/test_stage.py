@@ -20,6 +20,7 @@ from functions import (
     KILL,
     PRINT,
     ROOM,
+    GraphPredictor,
     asked,
     body,
     expected,
@@ -28,6 +29,7 @@ from functions import (
 from livegnn.errors import InputError, OverloadedError, TimeoutExpired
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.function import Function
+from livegnn.serverless.function import answer as answer_of
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.node import Node
 from livegnn.serverless.processes import ProcessHost
@@ -159,6 +161,22 @@ def test_a_request_that_nobody_waits_for_is_withdrawn(tmp_path) -> None:
         (tmp_path / "go on").touch()
         assert (await stage.call(body(5))).status == 200
         assert asked(tmp_path, 4) == []
+        await stage.close()
+
+    run(work)
+
+
+def test_what_one_stage_sends_may_have_no_room_in_the_next(tmp_path) -> None:
+    """The worker says so, and takes the next one."""
+
+    async def work() -> None:
+        stage = Stage(processes(tmp_path, "infer", memory=200 * 2**20), Limits(1))
+        sampled = answer_of(GraphPredictor(str(tmp_path)), "sample", body(3))
+        for large in (bytes(300 * 2**20), bytes(400 * 2**20)):
+            failed = await stage.call(large)
+            assert (failed.status, json.loads(failed.body)["error"]["type"]) == (500, "MemoryError")
+            assert np.allclose(rows(await stage.call(sampled.body)), expected(3), atol=1e-5)
+        assert (stage.figures.launched, stage.figures.died) == (1, 0)
         await stage.close()
 
     run(work)

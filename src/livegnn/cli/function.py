@@ -143,7 +143,7 @@ def _limit(settings: "NodeSettings") -> None:
         import livegnn.serverless.app  # noqa: F401 - what the process has, whatever is asked
     settings.check_memory()
     if threads and settings.memory is not None:
-        limit_memory(settings.memory, settings.workers + settings.sampling_workers)
+        limit_memory(settings.memory, 0)
 
 
 def _join_ray(address: str | None) -> None:

@@ -49,7 +49,8 @@ def fit_query(model: Model, schema: Schema) -> Query:
         if lists not in reads and turned in reads and schema.edge_types[one.edge_type].undirected:
             one, lists = replace(one, direction=turned[1]), turned
         if lists not in reads and reads and (turned in reads or (turned in sends and lists not in sends)):
-            raise _refusal(f"one-hop query {position} of its query", one, reads)
+            also = position > 0 and query.one_hop[position - 1].parents == one.parents
+            raise _refusal(f"one-hop query {position} of its query", one, reads, "also" if also else "hop")
         reached[position] = reads.get(lists)
         fitted.append(one)
     first = [position for position, one in enumerate(query.one_hop) if one.parents == (SEEDS,)]
@@ -59,11 +60,12 @@ def fit_query(model: Model, schema: Schema) -> Query:
     return Query(query.seed_type, tuple(fitted))
 
 
-def _refusal(what: str, one: OneHop, reads: Iterable[_Lists]) -> ModelError:
+def _refusal(what: str, one: OneHop, reads: Iterable[_Lists], call: str = "hop") -> ModelError:
     turned = (one.edge_type, _OTHER[one.direction])
     choices = [turned] if turned in reads else list(reads)
+    drawn = "" if one.by == "uniform" else f", by={one.by!r}"
     calls = " or ".join(
-        f"hop({edge_type!r}, {one.num_neighbors}, direction={direction!r})"
+        f"{call}({edge_type!r}, {one.num_neighbors}, direction={direction!r}{drawn})"
         for edge_type, direction in choices
     )
     return ModelError(

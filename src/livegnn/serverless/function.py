@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, run
 from livegnn.arguments import whole
 from livegnn.errors import InputError, StoreUnavailableError, TimeoutExpired
 from livegnn.serverless.bodies import Answer, Asked, answer_error, check_numbers, read_asked
-from livegnn.serverless.memory_limit import memory_of_machine
+from livegnn.serverless.memory_limit import LEAST_ROOM, memory_of_machine
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -33,6 +33,7 @@ PREDICTOR: Final = "livegnn.serverless.predictor:open_predictor"
 
 _log = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<I")
+_FEW = 1000
 
 
 class Predictor(Protocol):
@@ -85,6 +86,10 @@ class Sharing(Protocol):
 class Confined(Protocol):
     """What can keep to a limit of memory."""
 
+    @property
+    def row_bytes(self) -> int:
+        """Of the features of a node, of the type that has the most."""
+
     def confine(self, room: int | None, cache: int | None) -> None:
         """From now on, room: bytes that a request and what is kept for the next may take, beside what is
         taken now; None: as many as there are. cache: of them, what may be kept at most; None: all."""
@@ -97,7 +102,9 @@ class StagedPredictor(Predictor, Protocol):
     def sample(self, ids: "Ids") -> bytes:
         """The subgraph that the predictions read."""
 
-    def infer(self, subgraph: bytes, *, memory_limit: int | None) -> "Float[FloatArray, 'ids channels']":
+    def infer(
+        self, subgraph: "bytes | memoryview", *, memory_limit: int | None
+    ) -> "Float[FloatArray, 'ids channels']":
         """The predictions of the nodes for which `sample` gave this. Raises SnapshotReplacedError if it must
         be sampled again, and what `predict` raises.
         """
@@ -147,6 +154,13 @@ class Function:
         return predictor
 
 
+def least_room(predictor: Predictor, stage: Step) -> int:
+    """The bytes with which requests that read a thousand nodes are answered: their features in three arrays,
+    and where there are two stages, what one sends to the other."""
+    row_bytes = predictor.row_bytes if isinstance(predictor, Confined) else 0
+    return LEAST_ROOM * (1 if stage == "predict" else 2) + 3 * _FEW * row_bytes
+
+
 def confine(predictor: Predictor, function: Function, room: int | None) -> int | None:
     """Lets a predictor keep to the room that a limit leaves it, if it can. Without a limit, the caches of all
     workers together take half of what this process may have. Returns `room`."""
@@ -173,7 +187,7 @@ def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":
     return memory
 
 
-def answer(predictor: Predictor, stage: Step, body: bytes, room: int | None = None) -> Answer:
+def answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None = None) -> Answer:
     """What a worker of a stage answers, errors included. room: bytes that it may take for that."""
     requests, read = _read_so_far(predictor)
     found = _answer(predictor, stage, body, room)
@@ -185,10 +199,11 @@ def _read_so_far(predictor: Predictor) -> tuple[int, int]:
     return predictor.read_so_far if isinstance(predictor, Reading) else (0, 0)
 
 
-def _answer(predictor: Predictor, stage: Step, body: bytes, room: int | None) -> Answer:
+def _answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None) -> Answer:
     try:
         if stage == "infer":
-            return _infer(cast("StagedPredictor", predictor), body, room)
+            return _infer(cast("StagedPredictor", predictor), memoryview(body), room)
+        body = bytes(body)
         asked = read_asked(body)
         if isinstance(predictor, OfKnownWidth):
             check_numbers(len(asked.ids), predictor.width)
@@ -208,9 +223,9 @@ def _answer(predictor: Predictor, stage: Step, body: bytes, room: int | None) ->
         return found
 
 
-def _infer(predictor: StagedPredictor, body: bytes, room: int | None) -> Answer:
+def _infer(predictor: StagedPredictor, body: memoryview, room: int | None) -> Answer:
     (length,) = _LENGTH.unpack_from(body)
-    asked = read_asked(body[_LENGTH.size : _LENGTH.size + length])
+    asked = read_asked(bytes(body[_LENGTH.size : _LENGTH.size + length]))
     rows = predictor.infer(body[_LENGTH.size + length :], memory_limit=room)
     return _describe(predictor, asked, rows)
 

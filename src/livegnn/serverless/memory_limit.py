@@ -25,7 +25,7 @@ MARGIN: Final = 12 << 20
 """Bytes of a limit that no request may take."""
 
 LEAST_ROOM: Final = 24 << 20
-"""Bytes beyond that, with which requests for few nodes are answered."""
+"""Bytes beyond that, with which requests for few nodes of few features are answered."""
 
 VARIABLES: Final = {
     "MALLOC_ARENA_MAX": "1",  # another one reserves 64 MiB
@@ -52,12 +52,12 @@ def prepare() -> None:
             mallopt(threshold, _MIB)
 
 
-def limit_memory(most: int, workers: int = 1) -> int:
-    """Lets this process have at most so many bytes resident; returns how many of them are left for requests,
-    of `workers` together. Asking the system for more is a MemoryError. Raises InputError where too few are
-    left, or where the system cannot do it.
+def limit_memory(most: int, needed: int = LEAST_ROOM) -> int:
+    """Lets this process have at most so many bytes resident; returns how many of them are left for requests.
+    Asking the system for more is a MemoryError. needed: how many must be left. Raises InputError where too
+    few are, or where the system cannot do it.
     """
-    room = memory_left(most, workers)
+    room = memory_left(most, needed)
     import resource
 
     data = _status("VmData") + room
@@ -68,16 +68,15 @@ def limit_memory(most: int, workers: int = 1) -> int:
     return room
 
 
-def memory_left(most: int, workers: int = 1, least: int = LEAST_ROOM) -> int:
-    """How many bytes more this process may take for requests, if it may have `most` resident. workers: how
-    many divide them. least: that each must have. Raises InputError as `limit_memory` does.
+def memory_left(most: int, needed: int = LEAST_ROOM) -> int:
+    """How many bytes more this process may take for requests, if it may have `most` resident. Raises
+    InputError as `limit_memory` does.
     """
     if not sys.platform.startswith("linux"):
         raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
     resident = _status("VmRSS")
-    if most < resident + MARGIN + workers * least:
-        needed = resident + MARGIN + workers * LEAST_ROOM
-        least = -(-needed // _MIB) + 2  # another start may take a little more
+    if most - resident - MARGIN < needed:
+        least = -(-(resident + MARGIN + needed) // _MIB) + 2  # another start may take a little more
         raise InputError(
             f"memory must be at least {least} MiB ({least * _MIB:,} bytes) for this model and snapshot, of "
             f"which a worker has {resident / _MIB:.0f} MiB before its first request, got {most:,} bytes"

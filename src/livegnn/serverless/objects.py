@@ -62,6 +62,7 @@ _CONNECTION = 512 << 10  # bytes that the store's client takes for each, at most
 _REREADS = 3  # of what is shorter than its range
 _NEAR = ("file://", "memory://")
 _LONGEST_TIMEOUT = 86_400.0  # seconds
+_LARGEST_GAP = 1 << 40
 
 
 class Ranges(NamedTuple):
@@ -86,7 +87,7 @@ def open_objects(
     above_zero(patience, "patience")
     timeout = min(above_zero(timeout, "timeout"), patience, _LONGEST_TIMEOUT)
     url, gap_of_url = split_gap(url)
-    gap = gap_of_url if gap is None else whole(gap, "gap", 0)
+    gap = gap_of_url if gap is None else whole(gap, "gap", 0, _LARGEST_GAP)
     store = open_store(url, timeout=timeout, **options)
     if gap is None:
         gap = GAP if store.url.startswith(_NEAR) else FAR_GAP
@@ -104,7 +105,7 @@ def split_gap(url: str) -> tuple[str, int | None]:
         raise InputError(
             f"the URL of a store may end with ?gap=BYTES, and with no other parameter, got ?{quoted(query)}"
         )
-    return url, int(value)
+    return url, whole(int(value), "gap", 0, _LARGEST_GAP)
 
 
 def with_gap(url: str, gap: int) -> str:
@@ -112,7 +113,7 @@ def with_gap(url: str, gap: int) -> str:
     url, _ = split_gap(url)
     if "://" not in url:
         url = Path(url).absolute().as_uri()
-    return f"{url}?gap={whole(gap, 'gap', 0)}"
+    return f"{url}?gap={whole(gap, 'gap', 0, _LARGEST_GAP)}"
 
 
 def as_objects(where: object) -> "Objects":
@@ -265,7 +266,7 @@ class Objects:
                 short += 1
                 said = (
                     f"expected {len(into[0]):,} bytes of {path} in {self.url} from {starts[0]:,} on, got "
-                    f"{found[failed[0]]:,}: the object was truncated, or its store answered with less"
+                    f"{found[failed[0]]:,}: the object was truncated, or its store answers wrongly"
                 )
                 if short > _REREADS:
                     raise ObjectDamagedError(said)

@@ -153,8 +153,12 @@ class SnapshotPredictor:
         return self.model.width(Outputs(self.model).find(self._output).value)
 
     @property
+    def row_bytes(self) -> int:
+        """Of the features of a node, of the type that has the most."""
+        return 4 * max(self._fitted.widths.values(), default=0)
+
+    @property
     def read_so_far(self) -> tuple[int, int]:
-        """Requests to the store, and bytes that came from it."""
         return self._source.read_so_far
 
     def predict(
@@ -213,7 +217,7 @@ class SnapshotPredictor:
             return self._source.read(request)
 
     def infer(
-        self, subgraph: bytes, *, memory_limit: int | None = None
+        self, subgraph: bytes | memoryview, *, memory_limit: int | None = None
     ) -> "Float32[FloatArray, 'nodes channels']":
         """The predictions of the nodes for which `sample` gave this. Raises what `predict` raises,
         `FileFormatError` if the bytes are damaged, and `SnapshotReplacedError` if the subgraph is of another
@@ -271,7 +275,6 @@ class SnapshotPredictor:
     def describe(self) -> dict[str, int | float | str | None]:
         """What it is and has done. `seq` is the last event that its predictions reflect. It waits for no
         request; while one runs, figures are of some moment within it."""
-        requests, read = self.read_so_far
         return {
             "seq": self._current().seq,
             "refused_snapshot": self._source.refused,
@@ -280,8 +283,8 @@ class SnapshotPredictor:
             "cache_bytes": self._cache.bytes,
             "cache_entries": len(self._cache),
             "working_bytes": self._held_bytes(),
-            "store_requests": requests,
-            "store_bytes": read,
+            "store_requests": self.read_so_far[0],
+            "store_bytes": self.read_so_far[1],
             **asdict(self.account),
         }
 

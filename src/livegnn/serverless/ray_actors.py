@@ -9,7 +9,7 @@ import ray
 
 from livegnn.arguments import above_zero
 from livegnn.serverless.bodies import Answer
-from livegnn.serverless.function import Function, answer, confine
+from livegnn.serverless.function import Function, answer, confine, least_room
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.memory_limit import VARIABLES, limit_memory, prepare
 from livegnn.serverless.processes import START_SECONDS
@@ -30,9 +30,9 @@ class _Actor:
         memory = self._function.memory
         try:
             self._opened = self._function.open()
-            self._room = confine(
-                self._opened, self._function, None if memory is None else limit_memory(memory)
-            )
+            needed = least_room(self._opened, self._function.stage)
+            room = None if memory is None else limit_memory(memory, needed)
+            self._room = confine(self._opened, self._function, room)
         except Exception as error:
             return type(error).__name__, str(error)
         return None

@@ -69,7 +69,7 @@ class NodeSettings:
         if self.refresh is not None:
             above_zero(self.refresh, "refresh")
         if self.gap is not None:
-            whole(self.gap, "gap", 0)
+            with_gap("", self.gap)
         if self.place not in get_args(Place):
             raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
         if (self.place == "containers") != (self.image is not None):
@@ -106,7 +106,7 @@ class NodeSettings:
             return
         for step in ("sample", "infer") if self.sampling_workers else ("predict",):
             try:
-                asyncio.run(_start_once(self._host(self._function(step), None)))
+                asyncio.run(_start_once(self._host(self._function(step), None, checks=True)))
             except WorkerDied as error:
                 if error.error_type == InputError.__name__:
                     raise InputError(error.said or str(error)) from error
@@ -139,7 +139,7 @@ class NodeSettings:
             given["refresh_seconds"] = self.refresh
         return Function(self.opener, given, step, self.memory, self.workers + self.sampling_workers)
 
-    def _host(self, function: Function, memory: "MemoryFile | None") -> WorkerHost:
+    def _host(self, function: Function, memory: "MemoryFile | None", *, checks: bool = False) -> WorkerHost:
         if self.place == "containers":
             from livegnn.serverless.containers import ContainerHost
 
@@ -152,7 +152,7 @@ class NodeSettings:
         if self.place == "threads":
             from livegnn.serverless.threads import ThreadHost
 
-            return ThreadHost(function, memory=memory)
+            return ThreadHost(function, memory=memory, checks=checks)
         from livegnn.serverless.processes import ProcessHost
 
         return ProcessHost(function, memory=memory)

@@ -7,6 +7,7 @@ have the same face and stand in between. Thread safety: any thread may call.
 import os
 import re
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -37,6 +38,7 @@ PART = 8 << 20
 """Bytes of one part of an upload, and of a range that is read in parts."""
 
 _PARTS_AT_ONCE = 2
+_SLOW = 0.5  # seconds after which a refusal is one by its time
 _IN_MEMORY: "dict[str, ObjectStore]" = {}
 _REFUSED = re.compile(r"code: 40([134]) .*<Code>(\w+)</Code><Message>([^<]*)</Message>", re.DOTALL)
 _PLAIN = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)  # paths that files have as they are
@@ -206,10 +208,14 @@ class ObstoreStore:
     def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         if len(starts) == 1:
             return [self._get_one(path, starts[0], into[0])]
+        began = time.monotonic()
         try:
             return self._get_together(path, starts, into)
-        except StoreUnavailableError:  # for one of them, and obstore does not say for which
-            import asyncio  # costs 30 ms, which are for a store that fails
+        except StoreUnavailableError as error:
+            if time.monotonic() - began > _SLOW:  # another attempt would take as long
+                return [error] * len(starts)
+        # For one of them, and obstore does not say for which.
+        import asyncio  # costs 30 ms, which are for a store that fails
 
         if asyncio._get_running_loop() is None:
             return asyncio.run(self._get_apart(path, starts, into))
@@ -331,7 +337,9 @@ class _Folder(ObstoreStore):
 
 
 def _fill(into: memoryview, found: memoryview) -> int:
-    into[: len(found)] = found
+    """Copies what was found, and says how many bytes that are; of more than were asked for it copies none."""
+    if len(found) <= len(into):
+        into[: len(found)] = found
     return len(found)
 
 

@@ -61,7 +61,7 @@ def encode(found: Neighborhood) -> bytes:
     return _MAGIC + zlib.crc32(body).to_bytes(4, "little") + body
 
 
-def decode(data: bytes) -> Neighborhood:
+def decode(data: bytes | memoryview) -> Neighborhood:
     """The subgraph in bytes that `encode` wrote. Raises `FileFormatError` for any others."""
     if data[:8] != _MAGIC:
         raise FileFormatError(
@@ -70,7 +70,7 @@ def decode(data: bytes) -> Neighborhood:
     if len(data) < 16 or zlib.crc32(data[12:]) != int.from_bytes(data[8:12], "little"):
         raise FileFormatError("the checksum of a subgraph does not fit its bytes: they are damaged or cut")
     end = 16 + int.from_bytes(data[12:16], "little")
-    header = json.loads(data[16:end])
+    header = json.loads(bytes(data[16:end]))
     columns: dict[str, dict[str | EdgeType, Array]] = {name: {} for name in (*_COLUMNS, "degree")}
     parts: dict[Lists, dict[int, Array]] = {}
     index: dict[str, dict[Lists, Array]] = {"there": {}, "index": {}}

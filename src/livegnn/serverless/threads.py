@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from livegnn.serverless.bodies import Answer
-from livegnn.serverless.function import Function, Predictor, answer, confine, join_memory
+from livegnn.serverless.function import Function, Predictor, answer, confine, join_memory, least_room
 from livegnn.serverless.hosts import WorkerDied
 from livegnn.serverless.memory_limit import LEAST_ROOM, memory_left
 
@@ -15,14 +15,19 @@ if TYPE_CHECKING:
     from livegnn.serverless.shared_memory import MemoryFile
 
 
+_PREDICTOR = 4 << 20  # bytes of one, with what it knows of its snapshot
+
+
 class ThreadHost:
     """Opens the function here, for each worker anew. A thread cannot be killed, and has no limit of its own:
     the function's `memory` is that of this process, which its workers divide, and which whoever started the
-    process limits. memory: what workers have in common.
+    process limits. memory: what workers have in common. checks: whether a limit that is too small is refused.
     """
 
-    def __init__(self, function: Function, *, memory: "MemoryFile | None" = None) -> None:
-        self._function, self._memory = function, memory
+    def __init__(
+        self, function: Function, *, memory: "MemoryFile | None" = None, checks: bool = False
+    ) -> None:
+        self._function, self._memory, self._checks = function, memory, checks
         self._room: int | None = None
         self._dividing = threading.Lock()
 
@@ -43,12 +48,7 @@ class ThreadHost:
         """A predictor, what is to be done when it is no longer needed, and its room."""
         opened, file = self._function.open(), self._memory
         memory = None if file is None else join_memory(opened, file.fd)
-        with self._dividing:
-            if self._room is None and self._function.memory is not None:
-                workers = self._function.workers
-                # A node takes a little more than it had when its limit was found to suffice.
-                self._room = memory_left(self._function.memory, workers, LEAST_ROOM // 2) // workers
-            room = self._room
+        room = self._divide(opened)
         confine(opened, self._function, room)
 
         def leave() -> None:
@@ -57,6 +57,19 @@ class ThreadHost:
                 file.release_of_ended()
 
         return opened, leave, room
+
+    def _divide(self, opened: Predictor) -> int | None:
+        """The room of each worker. Whoever checks a limit opens one predictor, and asks for as many as there
+        will be, with what each has. A node that runs refuses nothing any more."""
+        function = self._function
+        with self._dividing:
+            if self._room is None and function.memory is not None:
+                needed = least_room(opened, function.stage) + _PREDICTOR
+                if self._checks:
+                    memory_left(function.memory, function.workers * needed)
+                left = memory_left(function.memory, -(1 << 40))
+                self._room = max(left // function.workers - _PREDICTOR, LEAST_ROOM // 2)
+            return self._room
 
     async def close(self) -> None:
         """Nothing is left."""

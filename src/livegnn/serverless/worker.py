@@ -18,11 +18,13 @@ from typing import BinaryIO, Final
 
 from livegnn.errors import LiveGNNError
 from livegnn.serverless.bodies import Answer, answer_error, answer_json
-from livegnn.serverless.function import Function, answer, confine, join_memory
+from livegnn.serverless.function import Function, answer, confine, join_memory, least_room
 from livegnn.serverless.memory_limit import limit_memory, prepare
 
 FRAME: Final = struct.Struct("<HQQQ")
 """Status, length of the body, and of an answer how many requests to the store it took, and bytes."""
+
+_SOME = 64 << 10
 
 
 def main(given: list[str]) -> None:
@@ -40,8 +42,9 @@ def main(given: list[str]) -> None:
         predictor = function.open()
         if len(given) > 1:
             join_memory(predictor, int(given[1]))
+        needed = least_room(predictor, function.stage)
         room = confine(
-            predictor, function, None if function.memory is None else limit_memory(function.memory)
+            predictor, function, None if function.memory is None else limit_memory(function.memory, needed)
         )
     except Exception as error:
         _write(output, answer_error(error)._replace(status=500))
@@ -49,7 +52,14 @@ def main(given: list[str]) -> None:
             sys.exit(1)  # the node says why
         raise
     _write(output, answer_json(dict(predictor.describe())))
-    while (body := _read(source, ending)) is not None:
+    while True:
+        try:
+            body = _read(source, ending)
+        except MemoryError as error:  # for what one stage sends to the next
+            _write(output, answer_error(error))
+            continue
+        if body is None:
+            break
         _write(output, answer(predictor, function.stage, body, room))
 
 
@@ -66,37 +76,45 @@ class _Ending:
             raise SystemExit(0)
 
 
-def _read(source: BinaryIO, ending: _Ending) -> bytes | None:
-    """The body of the next frame; None at the end."""
+def _read(source: BinaryIO, ending: _Ending) -> memoryview | None:
+    """The body of the next frame; None at the end. Raises MemoryError for one that has no room, and reads on
+    behind it."""
     ending.waits = True
     if ending.wanted:
         return None
     first = source.read(1)
     ending.waits = False
-    head = _exactly(source, FRAME.size - 1, first)
-    if head is None:
+    head = memoryview(bytearray(FRAME.size))
+    head[:1] = first or b"\0"
+    if not first or not _fill(source, head[1:]):
         return None
     _, length, _, _ = FRAME.unpack(head)
-    return _exactly(source, length, b"")
+    try:
+        body = memoryview(bytearray(length))
+    except MemoryError:
+        some = memoryview(bytearray(_SOME))
+        while length and _fill(source, some[: min(length, _SOME)]):
+            length -= min(length, _SOME)
+        raise
+    return body if _fill(source, body) else None
 
 
-def _exactly(source: BinaryIO, count: int, begun: bytes) -> bytes | None:
-    """`begun` and `count` more bytes; None if the other side has gone."""
-    parts, missing = [begun], count
-    while missing:
-        part = source.read(missing)
-        if not part:
-            return None
-        parts.append(part)
-        missing -= len(part)
-    return b"".join(parts)
+def _fill(source: BinaryIO, into: memoryview) -> bool:
+    """Whether as many bytes came; False if the other side has gone."""
+    while into:
+        count = source.readinto(into)  # type: ignore[attr-defined]
+        if not count:
+            return False
+        into = into[count:]
+    return True
 
 
 def _write(output: BinaryIO, found: Answer) -> None:
     head = FRAME.pack(found.status, len(found.body), found.store_requests, found.store_bytes)
-    rest = memoryview(head + found.body)
-    while rest:
-        rest = rest[output.write(rest) :]
+    for part in (head, found.body):
+        rest = memoryview(part)
+        while rest:
+            rest = rest[output.write(rest) :]
 
 
 if __name__ == "__main__":
