@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -164,6 +165,12 @@ class WholePredictor:
 def open_snapshot(snapshot_url: str, model_path: str) -> GraphPredictor:
     """What `livegnn function serve --opener` takes; the snapshot is the directory."""
     return GraphPredictor(snapshot_url)
+
+
+def open_for_ever(snapshot_url: str, model_path: str) -> GraphPredictor:
+    """As `open_snapshot`, and never returns."""
+    threading.Event().wait()
+    raise AssertionError
 
 
 class WidePredictor:

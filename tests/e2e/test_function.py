@@ -138,6 +138,19 @@ def test_predictions_from_a_snapshot_are_those_of_an_engine(tmp_path, words) -> 
             assert int(re.findall(metric, metrics)[0]) > least
 
 
+def test_a_worker_that_opens_for_ever_does_not_hold_up_the_end(tmp_path) -> None:
+    """One that is a thread: nobody can end it, and the platform gives ten seconds."""
+    opened = ("--snapshot", "none", "--model", "none", "--opener", "functions:open_for_ever")
+    with Container(tmp_path, "--place", "threads", "--workers", "1", opened=opened) as container:
+        thread, found = in_background(lambda: container.post(body(3)))
+        starting = 'livegnn_function_starting_workers{stage="predict"} 1'
+        container.until(lambda: starting in loopback.get(f"{container.address}/metrics").text)
+        container.process.send_signal(signal.SIGTERM)
+        assert container.process.wait(PATIENCE) == 0
+        thread.join()
+        assert found[0].status_code == 503
+
+
 def test_a_body_may_not_be_too_large(tmp_path) -> None:
     with Container(tmp_path, "--workers", "1") as container:
         try:

@@ -3,8 +3,10 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from concurrent.futures import Future
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
 
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.function import Function, Predictor, answer, confine, join_memory, least_room
@@ -14,6 +16,8 @@ from livegnn.serverless.memory_limit import LEAST_ROOM, memory_left
 if TYPE_CHECKING:
     from livegnn.serverless.shared_memory import MemoryFile
 
+
+T = TypeVar("T")
 
 _PREDICTOR = 4 << 20  # bytes of one, with what it knows of its snapshot
 
@@ -33,11 +37,11 @@ class ThreadHost:
 
     async def launch(self, number: int) -> "ThreadWorker":
         """Opens the function. Raises WorkerDied."""
-        thread = ThreadPoolExecutor(1, f"livegnn-worker-{number}")
+        thread = _Thread(f"livegnn-worker-{number}")
         try:
-            opened, leave, room = await asyncio.get_running_loop().run_in_executor(thread, self._open)
+            opened, leave, room = await asyncio.wrap_future(thread.submit(self._open))
         except BaseException as error:
-            thread.shutdown(wait=False)
+            thread.end()
             if isinstance(error, Exception):
                 reason = f"expected a worker to be ready, got {error}"
                 raise WorkerDied(reason, type(error).__name__, str(error)) from error
@@ -80,7 +84,7 @@ class ThreadWorker:
 
     def __init__(
         self,
-        thread: ThreadPoolExecutor,
+        thread: "_Thread",
         function: Function,
         opened: Predictor,
         leave: Callable[[], None],
@@ -92,9 +96,8 @@ class ThreadWorker:
 
     async def call(self, body: bytes) -> Answer:
         """What the worker answers."""
-        loop = asyncio.get_running_loop()
-        stage, room = self._function.stage, self._room
-        return await loop.run_in_executor(self._thread, answer, self._opened, stage, body, room)
+        work = partial(answer, self._opened, self._function.stage, body, self._room)
+        return await asyncio.wrap_future(self._thread.submit(work))
 
     async def ended(self) -> str:
         """Returns when the worker was told to end."""
@@ -103,12 +106,45 @@ class ThreadWorker:
 
     async def stop(self) -> None:
         """Ends the thread, after the call in hand."""
-        self._thread.submit(self._leave)
-        await asyncio.to_thread(self._thread.shutdown)
+        left = self._thread.submit(self._leave)
+        self._thread.end()
+        await asyncio.wrap_future(left)
         self._ended.set()
 
     async def kill(self) -> None:
         """Ends the thread after the call in hand, without waiting for it."""
         self._thread.submit(self._leave)
-        self._thread.shutdown(wait=False)
+        self._thread.end()
         self._ended.set()
+
+
+class _Thread:
+    """Does one work after another. The process ends without it, whatever it does: those of an executor would
+    be waited for, and a predictor that opens for long would hold up the end."""
+
+    def __init__(self, name: str) -> None:
+        self._works: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def submit(self, work: Callable[[], T]) -> "Future[T]":
+        """Will have what `work` returns, or raises."""
+        future: Future[T] = Future()
+
+        def do() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                future.set_result(work())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._works.put(do)
+        return future
+
+    def end(self) -> None:
+        """After the works so far."""
+        self._works.put(None)
+
+    def _run(self) -> None:
+        while (do := self._works.get()) is not None:
+            do()
