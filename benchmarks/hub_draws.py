@@ -19,7 +19,6 @@ read more cache lines, but not twice as many.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -27,6 +26,7 @@ import livegnn as lg
 from livegnn.sampling import sample_neighbors
 from livegnn.types import DEFAULT_EDGE_TYPE
 from report import Report, arguments
+from stopwatch import repeated_ms
 
 FULL, QUICK = 1_600_000, 100_000
 BATCH = 100
@@ -48,16 +48,6 @@ def make_hub(size: int, *, timed: bool = True, keyed: bool = False) -> lg.Graph:
     )
 
 
-def median_ms(call: Callable[[], object], seconds: float = 1.0) -> float:
-    call()
-    taken: list[float] = []
-    while len(taken) < 5 or sum(taken) < seconds:
-        started = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - started)
-    return float(np.median(taken)) * 1e3
-
-
 def measure_draws(graph: lg.Graph, size: int, report: Report, suffix: str) -> None:
     rare, half = size * 1e-4, size / 2
     seeds = np.full(32, HUB)
@@ -72,10 +62,10 @@ def measure_draws(graph: lg.Graph, size: int, report: Report, suffix: str) -> No
     }
     for name, law in draws.items():
         call = lambda law=law: sample_neighbors(graph, [HUB], 10, seed=1, threads=1, **law)  # type: ignore[misc]  # noqa: E731
-        report.add(f"10 {name}{suffix}", median_ms(call), "ms")
+        report.add(f"10 {name}{suffix}", repeated_ms(call), "ms")
     for by in ("uniform", "latest", "weight"):
         call = lambda by=by: sample_neighbors(graph, seeds, 10, by=by, until=until, seed=1, threads=1)  # type: ignore[misc]  # noqa: E731
-        report.add(f"10 {by} for each of 32 seeds with a time{suffix}", median_ms(call), "ms")
+        report.add(f"10 {by} for each of 32 seeds with a time{suffix}", repeated_ms(call), "ms")
 
 
 def measure_updates(graph: lg.Graph, size: int, report: Report, suffix: str) -> None:
@@ -97,7 +87,7 @@ def measure_updates(graph: lg.Graph, size: int, report: Report, suffix: str) -> 
             )
         )
 
-    report.add(f"a batch of {BATCH} edges of the hub{suffix}", median_ms(update), "ms")
+    report.add(f"a batch of {BATCH} edges of the hub{suffix}", repeated_ms(update), "ms")
 
 
 def main() -> None:

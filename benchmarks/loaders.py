@@ -15,8 +15,8 @@ A label is two look-ups and a row: microseconds, whatever their number.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -25,6 +25,7 @@ import torch
 import livegnn as lg
 from livegnn.training import LiveFeatureStore, NodeLoader
 from report import Report, arguments
+from stopwatch import median_ms, repeated_ms, time_each
 
 SEEDS, HOPS, WIDTH = 1024, [10, 5], 128
 FULL, QUICK = (1_000_000, 10_000_000), (50_000, 500_000)  # nodes and edges
@@ -47,7 +48,7 @@ def main() -> int:
     features.put_tensor(y, group_name="node", attr_name="y", index=None)
     ours = NodeLoader(graph, HOPS, features=features, batch_size=SEEDS, shuffle=True, threads=1)
     name = f"a batch of {SEEDS:,} seeds, {nodes:,} nodes, {edges:,} edges"
-    value = median_ms(batches(ours), seconds)
+    value = repeated_ms(batches(ours), seconds)
     peer = peer_ms(ends, x, y, seconds)
     if peer is None:
         report.could_not_run("PyG's NeighborLoader", "neither torch-sparse nor pyg-lib is installed")
@@ -74,30 +75,15 @@ def peer_ms(ends: np.ndarray, x: np.ndarray, y: torch.Tensor, seconds: float) ->
 
     pairs = np.unique(ends, axis=1)  # the graph keeps each edge once
     data = Data(x=torch.from_numpy(x), y=y, edge_index=torch.from_numpy(pairs))
-    return median_ms(batches(NeighborLoader(data, HOPS, batch_size=SEEDS, shuffle=True)), seconds)
+    return repeated_ms(batches(NeighborLoader(data, HOPS, batch_size=SEEDS, shuffle=True)), seconds)
 
 
 def put_us(features: LiveFeatureStore, nodes: int) -> float:
     ids = np.random.default_rng(1).integers(0, nodes, 1000)
     rows = torch.tensor([1])
-    taken = []
-    for id in ids.tolist():
-        index = torch.tensor([id])
-        started = time.perf_counter()
-        features.put_tensor(rows, group_name="node", attr_name="y", index=index)
-        taken.append(time.perf_counter() - started)
-    return float(np.median(taken)) * 1e6
-
-
-def median_ms(call: Callable[[], object], seconds: float) -> float:
-    for _ in range(3):
-        call()
-    taken: list[float] = []
-    while len(taken) < 5 or sum(taken) < seconds:
-        started = time.perf_counter()
-        call()
-        taken.append(time.perf_counter() - started)
-    return float(np.median(taken)) * 1e3
+    put = partial(features.put_tensor, rows, group_name="node", attr_name="y")
+    seconds, _ = time_each(lambda index: put(index=index), torch.from_numpy(ids)[:, None])
+    return 1e3 * median_ms(seconds)
 
 
 if __name__ == "__main__":

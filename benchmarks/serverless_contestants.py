@@ -60,8 +60,12 @@ def open_plain(snapshot_url: str, model_path: str) -> SnapshotPredictor:
 
 def open_whole(snapshot_url: str, model_path: str) -> SnapshotPredictor:
     """All objects are fetched first; requests then read them from memory, and need no cache."""
-    held = Objects(fetch_all(open_throttled(snapshot_url)))
-    return SnapshotPredictor(SnapshotSource(held), Model.load(model_path), cache=False, refresh_seconds=None)
+    return hold(open_throttled(snapshot_url), model_path)
+
+
+def hold(objects: Objects, model_path: str) -> SnapshotPredictor:
+    held = SnapshotSource(Objects(fetch_all(objects)))
+    return SnapshotPredictor(held, Model.load(model_path), cache=False, refresh_seconds=None)
 
 
 def open_uncached(snapshot_url: str, model_path: str) -> SnapshotPredictor:
@@ -71,8 +75,7 @@ def open_uncached(snapshot_url: str, model_path: str) -> SnapshotPredictor:
 
 def open_held(snapshot_url: str, model_path: str) -> SnapshotPredictor:
     """As `open_whole`, over a store that nothing slows down."""
-    held = Objects(fetch_all(open_objects(snapshot_url)))
-    return SnapshotPredictor(SnapshotSource(held), Model.load(model_path), cache=False, refresh_seconds=None)
+    return hold(open_objects(snapshot_url), model_path)
 
 
 class HeldStore:

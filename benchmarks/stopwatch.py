@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -52,6 +53,17 @@ def time_each(
     finally:
         gc.enable()
     return np.array(seconds), results
+
+
+def repeated_ms(call: Callable[[], object], budget_s: float = 1.0, *, warm_up: int = 1) -> float:
+    """The median of one call that is made again and again, five times at least; what it returns is freed
+    within its time."""
+
+    def again(_: int) -> None:
+        call()
+
+    seconds, _ = time_each(again, count(), warm_up=warm_up, budget_s=budget_s)
+    return median_ms(seconds)
 
 
 def median_ms(seconds: NDArray[np.float64]) -> float:
