@@ -135,17 +135,20 @@ def test_a_cluster_alone_changes_its_plan(
 def test_serving_workers_listen_at_loopback_unless_told_otherwise(
     runtime: Runtime, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    seq, address = append(runtime, rng), "127.0.0.2"  # as if it were another machine's
-    for listen, host in (("loopback", "127.0.0.1"), ("node", address)):
-        spec = spec_in(tmp_path, **({} if listen == "loopback" else {"listen": listen}))
+    seq, node = append(runtime, rng), "127.0.0.2"  # as if it were another machine's
+
+    def address_of(spec: ClusterSpec) -> str:
         plan = spec.plan_of(QUERY)
-        serving = ServingActor(spec, plan, 0, 0, address)
-        sampling = SamplingActor(spec, plan, 0, address)
-        wait_until(lambda: sampling.report().seq == seq)  # noqa: B023 (called at once)
-        wait_until(lambda: serving.report().address is not None)  # noqa: B023
-        assert serving.report().address.startswith(f"http://{host}:")  # type: ignore[union-attr]
+        serving, sampling = ServingActor(spec, plan, 0, 0, node), SamplingActor(spec, plan, 0, node)
+        wait_until(lambda: sampling.report().seq == seq)
+        wait_until(lambda: serving.report().address is not None)
+        address = serving.report().address
         for actor in (serving, sampling):
             actor.stop()
+        return str(address)
+
+    assert address_of(spec_in(tmp_path)).startswith("http://127.0.0.1:")
+    assert address_of(spec_in(tmp_path, listen="node")).startswith(f"http://{node}:")
 
 
 def test_nonsense_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from livegnn.serverless.memory_limit import (
     LEAST_ROOM,
     MARGIN,
     _limit_of_cgroup,
+    check_memory,
     memory_left,
     memory_of_machine,
 )
@@ -30,14 +31,14 @@ MIB = 1 << 20
 def test_what_is_left_is_told_or_refused() -> None:
     room = memory_left(1 << 40)
     with pytest.raises(InputError, match="memory must be at least") as refused:
-        memory_left(MIB)
+        check_memory(MIB, LEAST_ROOM)
     least = int(str(refused.value).split("at least ")[1].split()[0])
-    assert memory_left(least * MIB) >= LEAST_ROOM
+    assert check_memory(least * MIB, LEAST_ROOM) >= LEAST_ROOM
     resident = (1 << 40) - room - MARGIN
     assert 0 <= least * MIB - (resident + MARGIN + LEAST_ROOM) < 4 * MIB
-    assert memory_left(least * MIB + 3 * LEAST_ROOM, 4 * LEAST_ROOM) >= 4 * LEAST_ROOM
+    assert check_memory(least * MIB + 3 * LEAST_ROOM, 4 * LEAST_ROOM) >= 4 * LEAST_ROOM
     with pytest.raises(InputError, match=f"at least {(least * MIB + 3 * LEAST_ROOM) // MIB} MiB"):
-        memory_left(least * MIB, 4 * LEAST_ROOM)
+        check_memory(least * MIB, 4 * LEAST_ROOM)
 
 
 def test_a_limited_process_gets_a_memory_error_and_lives_on() -> None:

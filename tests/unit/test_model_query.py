@@ -97,7 +97,7 @@ def test_a_query_is_refused_or_carries_all_messages(
     while wrong:
         with pytest.raises(lg.ModelError, match="must draw edges that carry the model's messages") as caught:
             SampledEngine(graph, model.with_query(query_of(written, types)))
-        position = int(re.search(r"one-hop query (\d+)", str(caught.value)).group(1))  # type: ignore[union-attr]
+        (position,) = map(int, re.findall(r"one-hop query (\d+)", str(caught.value)))
         hop, at = divmod(position, len(types))
         assert (hop, at) == wrong.pop(0)
         call = "also" if at else "hop"

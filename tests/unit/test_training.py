@@ -12,6 +12,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import LinkLoader as PyGLinkLoader
 from torch_geometric.loader import NodeLoader as PyGNodeLoader
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling, NodeSamplerInput
+from training_graphs import FORKS, ring
 
 import livegnn as lg
 from livegnn.errors import InputError, UnknownNodeError
@@ -24,16 +25,7 @@ from livegnn.training import (
     add_edge_attributes,
 )
 
-# Newer Pythons warn of every fork beside threads, torch's included.
-FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 LIKES, MADE = ("user", "likes", "item"), ("shop", "made", "item")
-
-
-def ring(count: int = 10, **columns: object) -> lg.Graph:
-    """0 -> 1 -> ... -> 0, with the id as feature."""
-    src = np.arange(count)
-    x = np.arange(count, dtype=np.float32)[:, None]
-    return lg.Graph.from_edges(src, (src + 1) % count, x=x, **columns)
 
 
 def market() -> lg.Graph:

@@ -14,6 +14,7 @@ from torch_geometric.data import HeteroData
 from torch_geometric.loader import LinkLoader as PyGLinkLoader
 from torch_geometric.loader import NodeLoader as PyGNodeLoader
 from torch_geometric.sampler import NodeSamplerInput
+from training_graphs import FORKS, ring
 
 import livegnn as lg
 from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError
@@ -26,14 +27,7 @@ from livegnn.training import (
     add_edge_attributes,
 )
 
-FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 TYPE = ("node", "to", "node")
-
-
-def ring(count: int = 10, **columns: object) -> lg.Graph:
-    """0 -> 1 -> ... -> 0, with the id as feature."""
-    src = np.arange(count)
-    return lg.Graph.from_edges(src, (src + 1) % count, x=src[:, None].astype(np.float32), **columns)
 
 
 def chord(**columns: object) -> lg.Graph:
