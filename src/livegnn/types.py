@@ -12,6 +12,9 @@ EdgeType: TypeAlias = tuple[str, str, str]
 DEFAULT_NODE_TYPE: NodeType = "node"
 DEFAULT_EDGE_TYPE: EdgeType = ("node", "to", "node")
 
+NO_INDEX = 0xFFFFFFFF
+"""The dense index, uint32, of a node that is not in the graph."""
+
 JSON: TypeAlias = "bool | int | float | str | list[JSON] | dict[str, JSON] | None"
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import numpy as np
 from livegnn.arguments import incoming, listed_ids, one_id
 from livegnn.errors import UnknownNodeError
 from livegnn.graph.view import Neighbors
-from livegnn.types import EdgeType, IntArray, NodeType
+from livegnn.types import NO_INDEX, EdgeType, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int64
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from livegnn.graph.delta import GraphDelta
     from livegnn.graph.graph import Graph
-
-_NO_INDEX = 0xFFFFFFFF
 
 
 class GraphAfter:
@@ -34,7 +32,7 @@ class GraphAfter:
         self, ids: "ArrayLike", node_type: NodeType | None = None
     ) -> "Bool[NDArray[np.bool_], 'ids']":
         """Which of `ids` will be in the graph."""
-        found: NDArray[np.bool_] = self._indices(np.asarray(listed_ids(ids)), node_type) != _NO_INDEX
+        found: NDArray[np.bool_] = self._indices(np.asarray(listed_ids(ids)), node_type) != NO_INDEX
         return found
 
     def degree(
@@ -75,7 +73,7 @@ class GraphAfter:
 
     def _known(self, ids: "NDArray[np.generic]", node_type: NodeType) -> "NDArray[np.uint32]":
         indices = self._indices(ids, node_type)
-        unknown = np.flatnonzero(indices == _NO_INDEX)
+        unknown = np.flatnonzero(indices == NO_INDEX)
         if len(unknown):
             raise UnknownNodeError(self._graph.unknown_node(ids[unknown[0]], node_type))
         return indices
@@ -86,7 +84,7 @@ class GraphAfter:
         index = graph.node_type_index(node_type)
         numbers = graph.to_numbers(ids)
         indices = graph.native.indices_of(index, numbers)
-        indices[np.isin(indices, delta.removed_indices(index))] = _NO_INDEX
+        indices[np.isin(indices, delta.removed_indices(index))] = NO_INDEX
         added, there = delta.added(index), delta.added(index) >= 0
         order = np.argsort(added[there])
         names, places = added[there][order], delta.added_indices(index)[there][order]

@@ -30,7 +30,7 @@ from livegnn.graph.staging import check_seq, stage_batch
 from livegnn.graph.transaction import Transaction
 from livegnn.graph.view import Neighbors, View
 from livegnn.graph.writer import Claim, Measurement
-from livegnn.types import EdgeType, FloatArray, Ids, IntArray, NodeType, State
+from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, IntArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
 _FILL_AT_ONCE = 1 << 20  # events
-_NO_INDEX = 0xFFFFFFFF
 _LACKS_SOURCE, _LACKS_EDGE = 1, 3
 
 
@@ -278,7 +277,7 @@ class Graph:
     ) -> "Bool[NDArray[np.bool_], 'ids']":
         """Which of `ids` are in the graph."""
         asked = self.node_ids.given(listed_ids(ids))
-        found: NDArray[np.bool_] = self.native.indices_of(self.node_type_index(node_type), asked) != _NO_INDEX
+        found: NDArray[np.bool_] = self.native.indices_of(self.node_type_index(node_type), asked) != NO_INDEX
         return found
 
     def features(
@@ -442,7 +441,7 @@ class Graph:
         """
         asked = listed_ids(ids)
         indices = self.native.indices_of(self.node_type_index(node_type), self.node_ids.given(asked))
-        unknown = np.flatnonzero(indices == _NO_INDEX)
+        unknown = np.flatnonzero(indices == NO_INDEX)
         if len(unknown):
             raise UnknownNodeError(self.unknown_node(asked[unknown[0]], node_type))
         return indices

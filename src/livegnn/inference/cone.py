@@ -10,13 +10,12 @@ from livegnn.events import Chunk, Events
 from livegnn.graph import Graph, Schema
 from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, edges_of
 from livegnn.model import Degree, Model, Propagate, Step
-from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
+from livegnn.types import NO_INDEX, EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from jaxtyping import Float32, Int64
 
-_NO_INDEX = 0xFFFFFFFF
 _NOBODY: IntArray = np.empty(0, dtype=np.int64)
 
 
@@ -249,7 +248,7 @@ class Cone:
 
     def _there_now(self, name: NodeType, numbers: IntArray) -> IntArray:
         indices = self._graph.native.indices_of(self._graph.node_type_index(name), numbers)
-        known: npt.NDArray[np.bool_] = indices != _NO_INDEX
+        known: npt.NDArray[np.bool_] = indices != NO_INDEX
         return numbers[known]
 
     def _read_nodes(self, name: NodeType) -> OldNodes:

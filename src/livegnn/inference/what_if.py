@@ -10,7 +10,7 @@ from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
 from livegnn.inference.guard import refuse_lost
 from livegnn.texts import Texts
-from livegnn.types import FloatArray, Ids, NodeType
+from livegnn.types import NO_INDEX, FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Shaped
@@ -94,7 +94,7 @@ class WhatIf:
         delta = self._delta.native
         added = delta.added(node_type)
         _Lookup(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
-        gone = (indices == 0xFFFFFFFF) | np.isin(indices, delta.removed_indices(node_type))
+        gone = (indices == NO_INDEX) | np.isin(indices, delta.removed_indices(node_type))
         if gone.any():
             raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
         return self._engine.native_engine.predict_prepared(self._prepared, indices, position)

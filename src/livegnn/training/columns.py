@@ -19,8 +19,7 @@ from torch import Tensor
 from livegnn import _core
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph, GraphDelta, View
-from livegnn.training.indices import NO_NODE
-from livegnn.types import IntArray, NodeType
+from livegnn.types import NO_INDEX, IntArray, NodeType
 
 Name = tuple[NodeType, str]
 Result = TypeVar("Result")
@@ -80,7 +79,7 @@ class NodeColumns(View):
         """Sets the rows of nodes; with `whole`, others have none from now on. Raises `InputError`."""
         self.graph.followers.refuse_within_batch()
         indices = self.graph.native.indices_of(self.graph.node_type_index(name[0]), numbers)
-        unknown = np.flatnonzero(indices == NO_NODE)
+        unknown = np.flatnonzero(indices == NO_INDEX)
         if len(unknown):
             raise UnknownNodeError(self.graph.unknown_node(numbers[unknown[0]], name[0]))
         column = self._columns.get(name)

@@ -16,8 +16,6 @@ from livegnn.wording import kind_of
 
 Index: TypeAlias = "Tensor | np.ndarray[tuple[int], np.dtype[np.generic]] | list[int] | slice | int | None"
 
-NO_NODE = 0xFFFFFFFF
-
 
 def all_numbers(graph: Graph, node_type: NodeType | None) -> IntArray:
     """The numbers of all nodes of a type, in the order of `graph.ids(node_type)`."""

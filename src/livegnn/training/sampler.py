@@ -35,10 +35,10 @@ from livegnn.sampling.request import (
 from livegnn.sampling.subgraph import HeteroSubgraph, sample_native
 from livegnn.training.attributes import Attributes, keep
 from livegnn.training.columns import Name, NodeColumns, at_one_moment, columns_of
-from livegnn.training.indices import NO_NODE, weights_by_number, whole_numbers
+from livegnn.training.indices import weights_by_number, whole_numbers
 from livegnn.training.one_process import OneProcess
 from livegnn.training.repeated_seeds import with_repeated_seeds
-from livegnn.types import Array, DoubleArray, EdgeType, IntArray, NodeType
+from livegnn.types import NO_INDEX, Array, DoubleArray, EdgeType, IntArray, NodeType
 
 Gone = Literal["error", "skip"]
 Put = dict[NodeColumns, dict[Name, Tensor]]
@@ -241,7 +241,7 @@ class LiveSampler(OneProcess, BaseSampler):
         indices = self.graph.native.indices_of(
             self.graph.node_type_index(node_type), whole_numbers(node, "seeds")
         )
-        return torch.from_numpy(indices != NO_NODE)
+        return torch.from_numpy(indices != NO_INDEX)
 
     def _draw(
         self, seeds: dict[NodeType, IntArray], times: DoubleArray | None, *, disjoint: bool = False
@@ -318,7 +318,7 @@ class _LiveNegatives(NegativeSampling):
         native, type_ = self._graph.native, self._types[endpoint]
         if endpoint in self._weights:
             numbers, weight = self._weights[endpoint]
-            there = weight * torch.from_numpy(native.indices_of(type_, numbers) != NO_NODE)
+            there = weight * torch.from_numpy(native.indices_of(type_, numbers) != NO_INDEX)
             if num_samples and not bool((there > 0).any()):
                 raise InputError(
                     f"{endpoint}_weight must be above 0 for some node that is in the graph, of which to draw"
