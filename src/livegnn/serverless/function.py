@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, run
 from livegnn.arguments import whole
 from livegnn.errors import InputError, StoreUnavailableError, TimeoutExpired
 from livegnn.serverless.bodies import Answer, Asked, answer_error, check_numbers, read_asked
-from livegnn.serverless.memory_limit import LEAST_ROOM, memory_of_machine
+from livegnn.serverless.memory_limit import LEAST_ROOM, limit_memory, memory_of_machine
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -159,6 +159,15 @@ def least_room(predictor: Predictor, stage: Step) -> int:
     and where there are two stages, what one sends to the other."""
     row_bytes = predictor.row_bytes if isinstance(predictor, Confined) else 0
     return LEAST_ROOM * (1 if stage == "predict" else 2) + 3 * _FEW * row_bytes
+
+
+def limit(predictor: Predictor, function: Function) -> int | None:
+    """Limits this process, in which a predictor has just been opened, to the memory of the function, and lets
+    the predictor keep to it. Returns what requests may take, None without a limit. Raises InputError for a
+    limit that is too small."""
+    memory = function.memory
+    room = None if memory is None else limit_memory(memory, least_room(predictor, function.stage))
+    return confine(predictor, function, room)
 
 
 def confine(predictor: Predictor, function: Function, room: int | None) -> int | None:

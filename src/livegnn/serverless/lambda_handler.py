@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from typing import Final, TypedDict, cast
 
-from livegnn.serverless.memory_limit import limit_memory, prepare
+from livegnn.serverless.memory_limit import prepare
 
 prepare()  # before NumPy is loaded
 
@@ -27,7 +27,7 @@ from livegnn.serverless.bodies import (  # noqa: E402
     answer_problem,
     refuse_parameters,
 )
-from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer, confine, least_room  # noqa: E402
+from livegnn.serverless.function import PREDICTOR, Function, Predictor, answer, limit  # noqa: E402
 
 Event = Mapping[str, object]
 LARGEST_ANSWER: Final = 6_000_000
@@ -57,8 +57,7 @@ def limit_by(environment: Mapping[str, str], predictor: Predictor) -> int | None
     """Limits this process to the memory of the instance; returns the bytes that are left for requests, None
     where the platform does not say."""
     size = environment.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE")
-    room = None if size is None else limit_memory(int(size) * 2**20, least_room(predictor, "predict"))
-    return confine(predictor, Function(PREDICTOR), room)
+    return limit(predictor, Function(PREDICTOR, memory=None if size is None else int(size) * 2**20))
 
 
 def answer_event(predictor: Predictor, event: Event, room: int | None = None) -> HttpAnswer:

@@ -57,7 +57,7 @@ def limit_memory(most: int, needed: int = LEAST_ROOM) -> int:
     Asking the system for more is a MemoryError. needed: how many must be left. Raises InputError where too
     few are, or where the system cannot do it.
     """
-    room = memory_left(most, needed)
+    room = check_memory(most, needed)
     import resource
 
     data = _status("VmData") + room
@@ -68,20 +68,26 @@ def limit_memory(most: int, needed: int = LEAST_ROOM) -> int:
     return room
 
 
-def memory_left(most: int, needed: int = LEAST_ROOM) -> int:
-    """How many bytes more this process may take for requests, if it may have `most` resident. Raises
-    InputError as `limit_memory` does.
+def memory_left(most: int) -> int:
+    """How many bytes more this process may take for requests, if it may have `most` resident; below 0 if it
+    has more. Raises InputError where the system cannot say.
     """
     if not sys.platform.startswith("linux"):
         raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
-    resident = _status("VmRSS")
-    if most - resident - MARGIN < needed:
+    return most - _status("VmRSS") - MARGIN
+
+
+def check_memory(most: int, needed: int) -> int:
+    """`memory_left`, if it is enough. Raises InputError, which names the least limit that is, if not."""
+    room = memory_left(most)
+    if room < needed:
+        resident = most - room - MARGIN
         least = -(-(resident + MARGIN + needed) // _MIB) + 2  # another start may take a little more
         raise InputError(
             f"memory must be at least {least} MiB ({least * _MIB:,} bytes) for this model and snapshot, of "
             f"which a worker has {resident / _MIB:.0f} MiB before its first request, got {most:,} bytes"
         )
-    return most - resident - MARGIN
+    return room
 
 
 def memory_of_machine() -> int | None:

@@ -87,7 +87,7 @@ def open_objects(
     above_zero(patience, "patience")
     timeout = min(above_zero(timeout, "timeout"), patience, _LONGEST_TIMEOUT)
     url, gap_of_url = split_gap(url)
-    gap = gap_of_url if gap is None else whole(gap, "gap", 0, _LARGEST_GAP)
+    gap = gap_of_url if gap is None else checked_gap(gap)
     store = open_store(url, timeout=timeout, **options)
     if gap is None:
         gap = GAP if store.url.startswith(_NEAR) else FAR_GAP
@@ -105,7 +105,7 @@ def split_gap(url: str) -> tuple[str, int | None]:
         raise InputError(
             f"the URL of a store may end with ?gap=BYTES, and with no other parameter, got ?{quoted(query)}"
         )
-    return url, whole(int(value), "gap", 0, _LARGEST_GAP)
+    return url, checked_gap(int(value))
 
 
 def with_gap(url: str, gap: int) -> str:
@@ -113,7 +113,12 @@ def with_gap(url: str, gap: int) -> str:
     url, _ = split_gap(url)
     if "://" not in url:
         url = Path(url).absolute().as_uri()
-    return f"{url}?gap={whole(gap, 'gap', 0, _LARGEST_GAP)}"
+    return f"{url}?gap={checked_gap(gap)}"
+
+
+def checked_gap(gap: object) -> int:
+    """`gap`, if it is one. Raises `InputError`."""
+    return whole(gap, "gap", 0, _LARGEST_GAP)
 
 
 def as_objects(where: object) -> "Objects":
@@ -153,7 +158,8 @@ class Objects:
         self._sleep = sleep
         self._health = StoreHealth()
         self._pool: ThreadPoolExecutor | None = None
-        self._working: int | None = None  # bytes, where memory is limited
+        self.confined = False
+        """Whether memory is limited. What several threads allocate, none of them can reserve."""
         self._reserved = 0
         self._counting = threading.Lock()
 
@@ -166,7 +172,7 @@ class Objects:
         """From now on, reading takes so many bytes at most beside what it returns; fewer requests are under
         way at once. What is not to be had is a `MemoryError` before a request begins: the store's client
         would end the process."""
-        self._working = size
+        self.confined = True
         self._at_once = max(min(self._at_once, size // (2 * _CONNECTION)), _THREADS)
         self._bytes_at_once = max(min(self._bytes_at_once, size // 2), PARTS_AT_ONCE)
 
@@ -177,7 +183,7 @@ class Objects:
         """Arrays for the bytes that are asked for. What else reading takes can be had while this is open, and
         a copy of them now."""
         sizes = [int(one.lengths.sum()) for one in asked]
-        if self._working is None:
+        if not self.confined:
             yield [np.empty(size, np.uint8) for size in sizes]
             return
         requests = min(sum(len(one.starts) for one in joined), self._at_once)
@@ -192,11 +198,6 @@ class Objects:
         finally:
             with self._counting:
                 self._reserved -= working
-
-    @property
-    def confined(self) -> bool:
-        """Whether `confine` was called. What several threads allocate, none of them can reserve."""
-        return self._working is not None
 
     # -- reading
     # ------------------------------------------------------------------------------------------------
@@ -402,6 +403,7 @@ __all__ = [
     "SnapshotError",
     "Upload",
     "as_objects",
+    "checked_gap",
     "open_objects",
     "split_gap",
     "with_gap",

@@ -9,9 +9,9 @@ import ray
 
 from livegnn.arguments import above_zero
 from livegnn.serverless.bodies import Answer
-from livegnn.serverless.function import Function, answer, confine, least_room
+from livegnn.serverless.function import Function, answer, limit
 from livegnn.serverless.hosts import WorkerDied
-from livegnn.serverless.memory_limit import VARIABLES, limit_memory, prepare
+from livegnn.serverless.memory_limit import VARIABLES, prepare
 from livegnn.serverless.processes import START_SECONDS
 
 _LONGEST_REASON = 500
@@ -27,12 +27,9 @@ class _Actor:
     def open(self) -> tuple[str, str] | None:
         """Opens the predictor. Returns the name and the message of the error if it cannot be opened."""
         prepare()
-        memory = self._function.memory
         try:
             self._opened = self._function.open()
-            needed = least_room(self._opened, self._function.stage)
-            room = None if memory is None else limit_memory(memory, needed)
-            self._room = confine(self._opened, self._function, room)
+            self._room = limit(self._opened, self._function)
         except Exception as error:
             return type(error).__name__, str(error)
         return None

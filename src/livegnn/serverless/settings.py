@@ -15,7 +15,7 @@ from livegnn.serverless.bodies import LONGEST_WAIT
 from livegnn.serverless.function import PREDICTOR, Function, Setting, Step
 from livegnn.serverless.hosts import WorkerDied, WorkerHost
 from livegnn.serverless.node import Node
-from livegnn.serverless.objects import with_gap
+from livegnn.serverless.objects import checked_gap, with_gap
 from livegnn.serverless.scheduler import KEEP_ALIVE, Limits
 from livegnn.serverless.stage import Stage
 
@@ -69,7 +69,7 @@ class NodeSettings:
         if self.refresh is not None:
             above_zero(self.refresh, "refresh")
         if self.gap is not None:
-            with_gap("", self.gap)
+            checked_gap(self.gap)
         if self.place not in get_args(Place):
             raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
         if (self.place == "containers") != (self.image is not None):

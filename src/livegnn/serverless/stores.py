@@ -217,7 +217,9 @@ class ObstoreStore:
         # For one of them, and obstore does not say for which.
         import asyncio  # costs 30 ms, which are for a store that fails
 
-        if asyncio._get_running_loop() is None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
             return asyncio.run(self._get_apart(path, starts, into))
         return [self._get_one(path, *one) for one in zip(starts, into, strict=True)]  # the caller has a loop
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from livegnn.serverless.bodies import Answer
 from livegnn.serverless.function import Function, Predictor, answer, confine, join_memory, least_room
 from livegnn.serverless.hosts import WorkerDied
-from livegnn.serverless.memory_limit import LEAST_ROOM, memory_left
+from livegnn.serverless.memory_limit import LEAST_ROOM, check_memory, memory_left
 
 if TYPE_CHECKING:
     from livegnn.serverless.shared_memory import MemoryFile
@@ -70,8 +70,8 @@ class ThreadHost:
             if self._room is None and function.memory is not None:
                 needed = least_room(opened, function.stage) + _PREDICTOR
                 if self._checks:
-                    memory_left(function.memory, function.workers * needed)
-                left = memory_left(function.memory, -(1 << 40))
+                    check_memory(function.memory, function.workers * needed)
+                left = memory_left(function.memory)
                 self._room = max(left // function.workers - _PREDICTOR, LEAST_ROOM // 2)
             return self._room
 

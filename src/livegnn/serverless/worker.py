@@ -18,8 +18,8 @@ from typing import BinaryIO, Final
 
 from livegnn.errors import LiveGNNError
 from livegnn.serverless.bodies import Answer, answer_error, answer_json
-from livegnn.serverless.function import Function, answer, confine, join_memory, least_room
-from livegnn.serverless.memory_limit import limit_memory, prepare
+from livegnn.serverless.function import Function, answer, join_memory, limit
+from livegnn.serverless.memory_limit import prepare
 
 FRAME: Final = struct.Struct("<HQQQ")
 """Status, length of the body, and of an answer how many requests to the store it took, and bytes."""
@@ -42,10 +42,7 @@ def main(given: list[str]) -> None:
         predictor = function.open()
         if len(given) > 1:
             join_memory(predictor, int(given[1]))
-        needed = least_room(predictor, function.stage)
-        room = confine(
-            predictor, function, None if function.memory is None else limit_memory(function.memory, needed)
-        )
+        room = limit(predictor, function)
     except Exception as error:
         _write(output, answer_error(error)._replace(status=500))
         if isinstance(error, LiveGNNError):
