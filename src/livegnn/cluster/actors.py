@@ -1,7 +1,8 @@
 """What runs in a worker's process: the worker, in a thread of its own, and answers to the coordinator.
 
 The coordinator makes actors of these classes; they know nothing of Ray. A constructor returns at once, so
-that a worker that takes long to begin, because it takes many steps again, answers meanwhile.
+that a worker that takes long to begin, because it takes many steps again, answers meanwhile. The coordinator
+passes the function by which a worker finds out whether the cluster still has it.
 
 Thread safety: every method may be called from any thread.
 """
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from livegnn.cluster.orphan import OrphanCheck
 from livegnn.cluster.spec import ClusterSpec
 from livegnn.errors import LiveGNNError, LogError, TimeoutExpired
 from livegnn.workers import SamplingWorker, ServingWorker, WorkerPlan
@@ -37,9 +39,17 @@ class Report(NamedTuple):
 
 
 class SamplingActor:
-    """Sampling worker `number`; node: the address of the machine."""
+    """Sampling worker `number`; node: the address of the machine. orphan_check: what makes its check."""
 
-    def __init__(self, spec: ClusterSpec, plan: WorkerPlan, number: int, node: str) -> None:
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        plan: WorkerPlan,
+        number: int,
+        node: str,
+        orphan_check: Callable[[], OrphanCheck] | None = None,
+    ) -> None:
+        self._orphan_check = None if orphan_check is None else orphan_check()
         self._open: Callable[[], SamplingWorker] = lambda: spec.open_sampling(plan, number, node)
         self._changed = threading.Condition()
         self._worker: SamplingWorker | None = None
@@ -52,6 +62,8 @@ class SamplingActor:
 
     def report(self) -> Report:
         """What the coordinator asks for again and again."""
+        if self._orphan_check is not None:
+            self._orphan_check.note_asked()
         turned, worker = self._turned, self._worker
         stuck = 0.0 if turned is None else time.monotonic() - turned
         if worker is None or self._failure is not None:
@@ -114,7 +126,16 @@ class ServingActor:
     """Serving worker `number`, or a replica of it, over HTTP at a free port of loopback, or of `node`, an
     address, if the specification says so."""
 
-    def __init__(self, spec: ClusterSpec, plan: WorkerPlan, number: int, replica: int, node: str) -> None:
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        plan: WorkerPlan,
+        number: int,
+        replica: int,
+        node: str,
+        orphan_check: Callable[[], OrphanCheck] | None = None,
+    ) -> None:
+        self._orphan_check = None if orphan_check is None else orphan_check()
         self._open: Callable[[], ServingWorker] = lambda: spec.open_serving(plan, number, replica, node)
         self._host = node if spec.listen == "node" else "127.0.0.1"
         self._worker: ServingWorker | None = None
@@ -127,6 +148,8 @@ class ServingActor:
 
     def report(self) -> Report:
         """What the coordinator asks for again and again."""
+        if self._orphan_check is not None:
+            self._orphan_check.note_asked()
         worker = self._worker
         failure = self._failure
         if worker is None or failure is not None:

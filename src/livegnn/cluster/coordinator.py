@@ -10,6 +10,7 @@ What is to be done is decided by `Watch`; this file carries it out. Needs `ray`:
 Locks: `_lock`, for everything but the answers of workers; nobody waits for a worker while holding it.
 """
 
+import functools
 import logging
 import os
 import secrets
@@ -24,6 +25,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from livegnn.cluster.actors import Report, SamplingActor, ServingActor
+from livegnn.cluster.orphan import OrphanCheck
 from livegnn.cluster.registration import Registration
 from livegnn.cluster.spec import ClusterSpec, Pace
 from livegnn.cluster.watch import KINDS, End, Kind, Node, Patience, Role, Start, Watch, roles_of
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 _THREADS: Final = 4  # of a worker's process, for answers
 _EVENTS: Final = 1000
+_ORPHAN: Final = 3.0  # times `silent_seconds`, until a worker that is not asked looks whether it is an orphan
 
 
 class WorkerState(NamedTuple):
@@ -50,6 +53,17 @@ class WorkerState(NamedTuple):
     seq: int
     address: str | None
     ready: bool
+
+
+class _ActorName(NamedTuple):
+    """What an actor is registered by. Each process of the cluster can ask Ray for it."""
+
+    name: str
+    namespace: str
+
+    def is_registered(self) -> bool:
+        """Raises an exception of Ray's where Ray does not answer."""
+        return self._asdict() in ray.util.list_named_actors(all_namespaces=True)
 
 
 class _Actor:
@@ -69,7 +83,7 @@ class Coordinator:
         self._lock = threading.RLock()
         self._stopped = threading.Event()
         self._registered: Registration | None = None
-        self._watch = Watch(patience)
+        self._watch, self._patience = Watch(patience), patience
         self._actors: dict[Role, _Actor] = {}
         self._addresses: dict[str, str] = {}  # of nodes, by name
         self._said: deque[str] = deque(maxlen=_EVENTS)
@@ -242,9 +256,12 @@ class Coordinator:
         plan = self._registration().plan
         assert plan is not None
         address = self._addresses[node]
+        name = _ActorName(
+            f"{role.kind}.{role.number}.{role.replica}.{node}.{secrets.token_hex(4)}", self._namespace
+        )
+        check = functools.partial(OrphanCheck, name.is_registered, _ORPHAN * self._patience.silent_seconds)
         made = ray.remote(SamplingActor if role.kind == "sampling" else ServingActor).options(
-            name=f"{role.kind}.{role.number}.{role.replica}.{node}.{secrets.token_hex(4)}",
-            namespace=self._namespace,
+            **name._asdict(),
             lifetime="detached",
             num_cpus=0,
             max_restarts=0,
@@ -252,7 +269,7 @@ class Coordinator:
             scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
         )
         given = (role.number,) if role.kind == "sampling" else (role.number, role.replica)
-        self._actors[role] = _Actor(made.remote(self._spec, plan, *given, address), node)
+        self._actors[role] = _Actor(made.remote(self._spec, plan, *given, address, check), node)
         self._say(f"{role}: started on {address}")
 
     def _end(self, action: End) -> None:
