@@ -27,7 +27,7 @@ Refresh = Annotated[
 ]
 Memory = Annotated[
     int | None,
-    typer.Option(metavar="MIB", help="that a worker may take, in MiB; threads all together"),
+    typer.Option(min=1, metavar="MIB", help="that a worker may take, in MiB; threads all together"),
 ]
 Gap = Annotated[
     int | None,

@@ -40,7 +40,11 @@ PART = 8 << 20
 _PARTS_AT_ONCE = 2
 _SLOW = 0.5  # seconds after which a refusal is one by its time
 _IN_MEMORY: "dict[str, ObjectStore]" = {}
-_REFUSED = re.compile(r"code: 40([134]) .*<Code>(\w+)</Code><Message>([^<]*)</Message>", re.DOTALL)
+_REFUSED = re.compile(  # of those with status 400 some would pass, as RequestTimeout
+    r"code: 40(?:[134] .*<Code>(?!NoSuchKey<)|0 .*<Code>(?=Invalid|Authorization|Expired|Illegal))"
+    r"(\w+)</Code><Message>([^<]*)</Message>",
+    re.DOTALL,
+)
 _PLAIN = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)*", re.ASCII)  # paths that files have as they are
 _SCHEMES = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "file", "memory")
 
@@ -394,11 +398,9 @@ class _told:  # noqa: N801 - it reads as a word of a `with` statement
 
         where = f"{self._path} in {self._url}"
         refused = _REFUSED.search(str(error))
-        if (
-            refused is not None and refused[2] != "NoSuchKey"
-        ):  # obstore takes some of these for errors that pass
+        if refused is not None:  # obstore takes some of these for errors that pass
             raise SnapshotError(
-                f"the store refuses {where}: {refused[2]}, {refused[3]} Give the right bucket and keys"
+                f"the store refuses {where}: {refused[1]}, {refused[2]} Give the right bucket and keys"
             ) from error
         if isinstance(error, (FileNotFoundError, exceptions.NotFoundError)):
             raise ObjectMissingError(f"expected the object {where}, found none") from error
