@@ -37,10 +37,10 @@ from torch_geometric.nn.models import GCN
 
 import livegnn as lg
 from livegnn.errors import InputError
-from livegnn.serverless.objects import open_objects, with_gap
-from livegnn.serverless.predictor import open_predictor
-from livegnn.serverless.settings import NodeSettings
-from livegnn.serverless.writer import write_snapshot
+from livegnn.functions.settings import MachineSettings
+from livegnn.remote.predictor import open_predictor
+from livegnn.snapshots.objects import open_objects, with_gap
+from livegnn.snapshots.writer import write_snapshot
 from report import Report, arguments
 
 NODES, WIDTH = 40_000, 128
@@ -51,7 +51,7 @@ OURS, PLAIN, WHOLE = "ours", "plain on-demand", "whole data"
 
 
 OPENERS = {
-    OURS: "livegnn.serverless.predictor:open_predictor",
+    OURS: "livegnn.remote.predictor:open_predictor",
     PLAIN: "serverless_contestants:open_uncached",
     WHOLE: "serverless_contestants:open_held",
 }
@@ -106,7 +106,7 @@ class Outcome:
         self.refusals: list[str] = []
 
 
-def run(settings: NodeSettings, asked: Sequence[Sequence[int]]) -> Outcome:
+def run(settings: MachineSettings, asked: Sequence[Sequence[int]]) -> Outcome:
     """Two clients ask a node, each one request after the other."""
     found = Outcome()
 
@@ -144,7 +144,7 @@ def add_contestants(report: Report, url: str, model: str, asked: list[list[int]]
     found = {}
     for name, opener in OPENERS.items():
         limit = MEMORY if name == OURS else None
-        found[name] = run(NodeSettings(url, model, opener=opener, workers=2, memory=limit), asked)
+        found[name] = run(MachineSettings(url, model, opener=opener, workers=2, memory=limit), asked)
         assert found[name].answered == len(asked), f"{name} must answer all, got {found[name].refusals[0]}"
     ours, each = found[OURS], len(asked)
     for peer in (PLAIN, WHOLE):
@@ -180,7 +180,7 @@ def add_gaps(report: Report, url: str, model: str, ids: list[int]) -> None:
 
 def add_limits(report: Report, url: str, model: str, asked: list[list[int]]) -> None:
     for mib in (60, 100, 150, 200, 300):
-        settings = NodeSettings(url, model, workers=1, memory=mib << 20)
+        settings = MachineSettings(url, model, workers=1, memory=mib << 20)
         try:
             settings.check_memory()
         except InputError as error:

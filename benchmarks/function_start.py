@@ -24,10 +24,10 @@ import torch
 from torch_geometric.nn.models import GCN
 
 import livegnn as lg
-from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
-from livegnn.serverless.profiling import profile
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.writer import write_snapshot
+from livegnn.remote.predictor import SnapshotPredictor, open_predictor
+from livegnn.remote.profiling import profile
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.writer import write_snapshot
 from report import Report, arguments
 
 NODES, EDGES, WIDTH, HIDDEN, CLASSES = 2708, 5278, 1433, 16, 7
@@ -37,7 +37,7 @@ REQUESTS, QUICK_REQUESTS = 2000, 200
 
 OURS = """
 import sys
-from livegnn.serverless.predictor import open_predictor
+from livegnn.remote.predictor import open_predictor
 print(open_predictor(sys.argv[1], sys.argv[2]).predict([int(sys.argv[4])]).argmax())
 """
 PYG = """

@@ -20,7 +20,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from livegnn.serverless.scheduler import Assign, Decision, Launch, Limits, Policy, Scheduler
+from livegnn.functions.scheduler import Assign, Decision, Launch, Limits, Policy, Scheduler
 from report import Report, arguments
 
 REQUESTS, QUICK_REQUESTS = 200_000, 20_000

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn.models import GAT, GCN
 
 import livegnn as lg
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.writer import write_snapshot
 from serverless_shapes import GraphShape, make_edges, make_lists
 
 CLASSES = 16

@@ -20,16 +20,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from livegnn.functions.function import Function
+from livegnn.functions.worker import FRAME
 from livegnn.model.model import Model
-from livegnn.serverless.function import Function
-from livegnn.serverless.memory import MemoryModel
-from livegnn.serverless.objects import Objects, Ranges, open_objects
-from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
-from livegnn.serverless.shared_memory import MemoryFile
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.stores import Buffer, Fetched, ObjectInfo, Upload, open_store
-from livegnn.serverless.throttle import ThrottledStore
-from livegnn.serverless.worker import FRAME
+from livegnn.remote.memory_model import MemoryModel
+from livegnn.remote.predictor import SnapshotPredictor, open_predictor
+from livegnn.remote.shared_memory import MemoryFile
+from livegnn.snapshots.objects import Objects, Ranges, open_objects
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.stores import Buffer, Fetched, ObjectInfo, Upload, open_store
+from throttled_store import ThrottledStore
 
 BANDWIDTH, LATENCY = 500e6, 0.002
 """Of the store: bytes a second, of all its readers on a node together, and seconds until a request
@@ -147,7 +147,7 @@ def start_worker(opener: str, snapshot: Path, model: Path, node: int) -> Start:
         [
             sys.executable,
             "-m",
-            "livegnn.serverless.worker",
+            "livegnn.functions.worker",
             function.to_json(),
             *(str(file.fd) for file in joined),
         ],

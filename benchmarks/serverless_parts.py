@@ -28,17 +28,17 @@ from numpy.typing import NDArray
 from livegnn import EdgeSchema
 from livegnn.model.hops import reads_of
 from livegnn.model.model import Model
-from livegnn.serverless import records
-from livegnn.serverless.feature_cache import FeatureCache
-from livegnn.serverless.feature_table import FeatureTable
-from livegnn.serverless.joined_ranges import join
-from livegnn.serverless.memory import MemoryModel
-from livegnn.serverless.objects import BYTES_AT_ONCE, GAP, PARTS_AT_ONCE, Objects
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.profiling import profile
-from livegnn.serverless.shared_cache import SharedFeatureCache
-from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
-from livegnn.serverless.source import SnapshotSource
+from livegnn.remote.feature_cache import FeatureCache
+from livegnn.remote.feature_table import FeatureTable
+from livegnn.remote.memory_model import MemoryModel
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.remote.profiling import profile
+from livegnn.remote.shared_cache import SharedFeatureCache
+from livegnn.remote.shared_memory import MemoryFile, SharedMemory
+from livegnn.snapshots import records
+from livegnn.snapshots.joined_ranges import join
+from livegnn.snapshots.objects import BYTES_AT_ONCE, GAP, PARTS_AT_ONCE, Objects
+from livegnn.snapshots.snapshot_source import SnapshotSource
 from serverless_contestants import Start, open_ours, open_plain, open_whole, start_worker
 from serverless_shapes import Around, Float64, GraphShape, InLists, Int64
 

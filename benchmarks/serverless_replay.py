@@ -1,6 +1,6 @@
 """The simulated half of `serverless.py`: a trace of arrivals, in virtual time, on the real scheduler.
 
-Real: the decisions (`livegnn.serverless.scheduler.Scheduler`, one for each node, which takes the time as an
+Real: the decisions (`livegnn.functions.scheduler.Scheduler`, one for each node, which takes the time as an
 argument), the way requests are spread over nodes (`gateway.Spread`), the contents of caches, and the memory
 model's predictions. A node has one `SharedFeatureCache`, with a handle for each worker, as its processes
 have; the ablation "a cache for each worker" has a `FeatureCache` for each. A request reads and evicts when
@@ -21,12 +21,12 @@ from typing import Literal
 
 import numpy as np
 
-from livegnn.serverless.feature_cache import CachedFeatures, FeatureCache
-from livegnn.serverless.feature_table import entry_bytes
-from livegnn.serverless.gateway import Spread
-from livegnn.serverless.scheduler import KEEP_ALIVE, Assign, Decision, Launch, Limits, Policy, Scheduler, Stop
-from livegnn.serverless.shared_cache import SharedFeatureCache
-from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
+from livegnn.functions.gateway import Spread
+from livegnn.functions.scheduler import KEEP_ALIVE, Assign, Decision, Launch, Limits, Policy, Scheduler, Stop
+from livegnn.remote.feature_cache import CachedFeatures, FeatureCache
+from livegnn.remote.feature_table import entry_bytes
+from livegnn.remote.shared_cache import SharedFeatureCache
+from livegnn.remote.shared_memory import MemoryFile, SharedMemory
 from serverless_contestants import BANDWIDTH
 from serverless_parts import EDGE_BYTES, NODE_BYTES, Cost, Costs
 from serverless_shapes import Around, Float64, Int64

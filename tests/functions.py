@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from livegnn.errors import InputError, SnapshotReplacedError, StoreUnavailableError, UnknownNodeError
+from livegnn.functions.function import Function
 from livegnn.inference import Degrees, Engine, SampledForward
 from livegnn.sampling import Subgraph, sample_subgraph
-from livegnn.serverless.function import Function
 from streams import make_arrays, make_graph, make_model
 from waiting import REQUEST_SECONDS
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from bad_network import PROXY_HOME
-from livegnn.serverless.objects import Objects, open_objects
+from livegnn.snapshots.objects import Objects, open_objects
 from ports import free_port
 from waiting import PATIENCE
 

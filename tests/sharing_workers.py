@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from livegnn.serverless import feature_table
-from livegnn.serverless.shared_cache import SharedFeatureCache
-from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
+from livegnn.remote import feature_table
+from livegnn.remote.shared_cache import SharedFeatureCache
+from livegnn.remote.shared_memory import MemoryFile, SharedMemory
 
 WIDTHS, NOTES = {"user": 16, "item": 5}, {"user": 2}
 ROWS, ROOM = 3000, 60_000

@@ -4,7 +4,7 @@ import numpy as np
 
 from livegnn import Events, Graph
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.serverless.snapshot import Snapshot
+from livegnn.snapshots.snapshot import Snapshot
 
 KINDS = {
     "plain": EdgeSchema(),

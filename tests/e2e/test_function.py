@@ -18,7 +18,7 @@ import pytest
 import loopback
 from functions import ENVIRONMENT, HANG, KILL, asked, body, expected
 from livegnn.cli import main
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.writer import write_snapshot
 from ports import free_port
 from processes import runs
 from streams import make_graph, make_model

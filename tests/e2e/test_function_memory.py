@@ -20,9 +20,9 @@ from test_lambda import Instance, http_event
 
 from functions import ENVIRONMENT, body
 from livegnn import Graph, Model
+from livegnn.functions.function import PREDICTOR
 from livegnn.model import Input, Step
-from livegnn.serverless.function import PREDICTOR
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.writer import write_snapshot
 from loopback import get
 from processes import children, peak_memory
 

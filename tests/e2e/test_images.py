@@ -16,9 +16,9 @@ from test_lambda import Instance, http_event
 
 import loopback
 from functions import body, expected
-from livegnn.serverless.function import PREDICTOR
-from livegnn.serverless.memory import MemoryModel
-from livegnn.serverless.writer import write_snapshot
+from livegnn.functions.function import PREDICTOR
+from livegnn.remote.memory_model import MemoryModel
+from livegnn.snapshots.writer import write_snapshot
 from ports import free_port
 from streams import make_graph, make_model
 from waiting import wait_until

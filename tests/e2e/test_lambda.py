@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from functions import ENVIRONMENT, FAIL, ROOM, asked, body, expected
-from livegnn.serverless.function import PREDICTOR
-from livegnn.serverless.writer import write_snapshot
+from livegnn.functions.function import PREDICTOR
+from livegnn.snapshots.writer import write_snapshot
 from streams import make_graph, make_model
 from waiting import PATIENCE, wait_until
 
-COMMAND = (sys.executable, "-m", "awslambdaric", "livegnn.serverless.lambda_handler.handler")
+COMMAND = (sys.executable, "-m", "awslambdaric", "livegnn.functions.lambda_handler.handler")
 
 
 class RuntimeApi(ThreadingHTTPServer):

@@ -7,7 +7,7 @@ import numpy as np
 
 from livegnn import Events
 from livegnn.errors import SnapshotError
-from livegnn.serverless.source import SnapshotSource
+from livegnn.snapshots.snapshot_source import SnapshotSource
 from serving import Server, write_deployment
 from waiting import PATIENCE, REQUEST_SECONDS, wait_until
 

@@ -12,7 +12,7 @@ import numpy as np
 import loopback
 from bad_network import Proxy
 from functions import ENVIRONMENT, body, expected
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.writer import write_snapshot
 from ports import free_port
 from s3_server import KEYS, S3Server, needs_proxy, needs_server
 from streams import make_graph, make_model

@@ -25,14 +25,14 @@ import livegnn.runtime.loop
 from faulty_disk import FaultyDisk
 from livegnn import DiskFullError, Engine, Events
 from livegnn.errors import LogError, SourceError
+from livegnn.functions.settings import MachineSettings
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Model, Step
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
-from livegnn.serverless.settings import NodeSettings
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.writer import write_snapshot
 from livegnn.types import State
 from livegnn.workers import ServingWorker, SqlitePlace
 from serving_workers import PLAN
@@ -337,15 +337,15 @@ def test_what_the_server_goes_on_without_is_said(world: World) -> None:
     assert "side_failures" not in world.check(None).json()
 
 
-def nothing_wrong(directory: Path) -> NodeSettings:
+def nothing_wrong(directory: Path) -> MachineSettings:
     write_snapshot(make_graph(), str(directory / "snapshot"), seq=5)
     make_model().save(directory / "model.lgnn")
-    return NodeSettings(
+    return MachineSettings(
         str(directory / "snapshot"), str(directory / "model.lgnn"), place="threads", workers=1
     )
 
 
-def wrong_model(directory: Path) -> NodeSettings:
+def wrong_model(directory: Path) -> MachineSettings:
     """A model of other features than the snapshot has."""
     settings = nothing_wrong(directory)
     wide = {"weight": np.ones((2, WIDTH + 1), np.float32)}
@@ -355,17 +355,17 @@ def wrong_model(directory: Path) -> NodeSettings:
     return settings
 
 
-def no_model(directory: Path) -> NodeSettings:
+def no_model(directory: Path) -> MachineSettings:
     settings = nothing_wrong(directory)
     Path(settings.model).write_bytes(b"something else")
     return settings
 
 
-def no_snapshot(directory: Path) -> NodeSettings:
+def no_snapshot(directory: Path) -> MachineSettings:
     return replace(nothing_wrong(directory), snapshot=str(directory / "none"))
 
 
-def no_bucket(directory: Path) -> NodeSettings:
+def no_bucket(directory: Path) -> MachineSettings:
     return replace(nothing_wrong(directory), snapshot="s3://none/snapshot")
 
 
@@ -375,7 +375,10 @@ FUNCTION_FAULTS = [wrong_model, no_model, no_snapshot, no_bucket]
 @pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("fault", [None, *FUNCTION_FAULTS])
 def test_a_function_is_ready_when_a_predictor_has_opened(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Path], NodeSettings] | None, stages: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[Path], MachineSettings] | None,
+    stages: int,
 ) -> None:
     with socket.socket() as nobody:  # bound, and not listening: every connection is refused
         nobody.bind(("127.0.0.1", 0))

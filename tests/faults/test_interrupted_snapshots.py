@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from livegnn import Graph
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.view import SnapshotView
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.view import SnapshotView
 from opcodes import count_opcodes, interrupt, is_free, opcodes_of, places, watched
 from snapshots import Stream, check_shows, make_schema
 

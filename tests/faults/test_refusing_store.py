@@ -9,10 +9,10 @@ import pytest
 from gate import draws
 from livegnn import Graph
 from livegnn.errors import StoreUnavailableError
-from livegnn.serverless.objects import AT_ONCE, BYTES_AT_ONCE, PARTS_AT_ONCE
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.writer import write_snapshot
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.snapshots.objects import AT_ONCE, BYTES_AT_ONCE, PARTS_AT_ONCE
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.writer import write_snapshot
 from refusing_store import RefusingStore
 from s3_server import S3Server, needs_server
 from streams import WIDTH, make_model

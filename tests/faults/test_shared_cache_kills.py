@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from gate import draws
-from livegnn.serverless.predictor import open_predictor
-from livegnn.serverless.settings import NodeSettings
-from livegnn.serverless.shared_memory import MemoryFile
-from livegnn.serverless.writer import write_snapshot
+from livegnn.functions.settings import MachineSettings
+from livegnn.remote.predictor import open_predictor
+from livegnn.remote.shared_memory import MemoryFile
+from livegnn.snapshots.writer import write_snapshot
 from processes import kill, runs
 from sharing_workers import Process, Sharer
 from streams import make_graph, make_model
@@ -60,7 +60,7 @@ def test_a_node_whose_workers_are_killed_answers_right(tmp_path: Path) -> None:
     expected = {id_: alone.predict([id_]).tobytes() for id_ in ids.tolist()}
 
     async def work() -> None:
-        node = NodeSettings(str(tmp_path / "snapshot"), str(tmp_path / "model"), workers=3).open()
+        node = MachineSettings(str(tmp_path / "snapshot"), str(tmp_path / "model"), workers=3).open()
         done = False
 
         async def ask() -> int:

@@ -19,10 +19,10 @@ from livegnn.errors import (
     SnapshotError,
     StoreUnavailableError,
 )
-from livegnn.serverless.objects import Objects, open_objects
-from livegnn.serverless.source import SnapshotSource, open_snapshot
-from livegnn.serverless.view import SnapshotView
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.objects import Objects, open_objects
+from livegnn.snapshots.snapshot_source import SnapshotSource, open_snapshot
+from livegnn.snapshots.view import SnapshotView
+from livegnn.snapshots.writer import write_snapshot
 from ports import free_port
 from s3_server import HOME, KEYS, S3Server, needs_endpoint, needs_proxy, needs_server, open_elsewhere
 from snapshots import Stream, check_shows, make_schema

@@ -17,9 +17,9 @@ from livegnn import Engine, Graph
 from livegnn.graph import Snapshot
 from livegnn.model import Model
 from livegnn.oracle.exactness import judge, scales_of
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.writer import write_snapshot
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.writer import write_snapshot
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
 from modules import CONVOLUTIONS, EDGE_FEATURES, EDGE_WIDTH, EDGE_WISE, WEIGHTED, WIDTH, Design, make
 

@@ -22,10 +22,10 @@ from livegnn import Engine, InputError
 from livegnn.connectors.kafka import JsonLinesTopic
 from livegnn.connectors.partitions import Arrived
 from livegnn.errors import LONGEST_MESSAGE
+from livegnn.functions.bodies import read_asked
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
-from livegnn.serverless.bodies import read_asked
 from livegnn.wording import quoted
 from livegnn.workers.small_requests import read_wanted
 from streams import make_graph, make_model
@@ -261,7 +261,7 @@ STRANGERS = [
     "server",
     "arguments.py",
     "connectors/kafka.py",
-    "serverless/bodies.py",
+    "functions/bodies.py",
     "workers/app.py",
 ]
 STRANGERS += [f"log/{name}.py" for name in ("arguments", "keys", "origins", "kafka/message")]

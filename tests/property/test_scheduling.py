@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from livegnn.errors import InputError
-from livegnn.serverless.scheduler import (
+from livegnn.functions.scheduler import (
     ATTEMPTS,
     FAILED_STARTS,
     Assign,

@@ -9,8 +9,8 @@ import numpy as np
 from livegnn import Graph
 from livegnn.errors import SnapshotReplacedError
 from livegnn.inference import Degrees
-from livegnn.serverless.records import index_type
-from livegnn.serverless.snapshot import Neighbors
+from livegnn.snapshots.records import index_type
+from livegnn.snapshots.snapshot import Neighbors
 
 
 class MemorySnapshot:

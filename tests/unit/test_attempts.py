@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from livegnn.errors import StoreUnavailableError
-from livegnn.serverless.attempts import Attempts, StoreHealth
+from livegnn.snapshots.attempts import Attempts, StoreHealth
 
 
 class Clock:

@@ -12,10 +12,10 @@ from livegnn.cli import app
 from livegnn.deployment import Deployment
 from livegnn.deployment.snapshots import start_snapshots
 from livegnn.errors import FileFormatError, InputError, SnapshotError, StoreUnavailableError
-from livegnn.serverless.objects import open_objects
-from livegnn.serverless.source import open_snapshot
-from livegnn.serverless.view import SnapshotView
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.objects import open_objects
+from livegnn.snapshots.snapshot_source import open_snapshot
+from livegnn.snapshots.view import SnapshotView
+from livegnn.snapshots.writer import write_snapshot
 from ports import closed_port
 from serving import write_deployment
 from snapshots import check_shows

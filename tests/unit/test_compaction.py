@@ -7,11 +7,11 @@ import pytest
 
 from livegnn import Events, Graph
 from livegnn.errors import InputError
-from livegnn.serverless.compaction import Compaction, collect
-from livegnn.serverless.objects import Objects, open_objects
-from livegnn.serverless.source import open_snapshot
-from livegnn.serverless.view import SnapshotView
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.compaction import Compaction, collect
+from livegnn.snapshots.objects import Objects, open_objects
+from livegnn.snapshots.snapshot_source import open_snapshot
+from livegnn.snapshots.view import SnapshotView
+from livegnn.snapshots.writer import write_snapshot
 
 
 @pytest.mark.parametrize(

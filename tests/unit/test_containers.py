@@ -14,11 +14,11 @@ import pytest
 
 import livegnn
 from functions import ENVIRONMENT, HANG, KILL, asked, body, expected, function
-from livegnn.serverless.containers import ContainerHost
-from livegnn.serverless.hosts import WorkerDied
-from livegnn.serverless.scheduler import Limits
-from livegnn.serverless.settings import NodeSettings
-from livegnn.serverless.stage import Stage
+from livegnn.functions.containers import ContainerHost
+from livegnn.functions.scheduler import Limits
+from livegnn.functions.settings import MachineSettings
+from livegnn.functions.stage import Stage
+from livegnn.functions.worker_host import WorkerDied
 from processes import runs
 from waiting import PATIENCE, until
 
@@ -92,7 +92,7 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
             *("--env", "RUST_MIN_STACK=524288"),
             *("--volume", "/data:/data:ro"),
         ]
-        assert run[run.index("livegnn:test") + 1 : -1] == ["python", "-m", "livegnn.serverless.worker"]
+        assert run[run.index("livegnn:test") + 1 : -1] == ["python", "-m", "livegnn.functions.worker"]
         assert json.loads(run[-1])["memory"] == 314572800, "the worker keeps to it, too"
     assert killed, "the one that hangs"
     assert set(killed) <= {run[run.index("--name") + 1] for run in launched}
@@ -100,7 +100,7 @@ def test_the_scheduler_drives_containers(tmp_path, engine) -> None:
 
 
 def test_a_node_sets_containers_up(tmp_path, engine) -> None:
-    settings = NodeSettings(
+    settings = MachineSettings(
         str(tmp_path),
         "none",
         opener="functions:open_snapshot",

@@ -8,9 +8,9 @@ import pytest
 
 from livegnn import Events, Graph
 from livegnn.errors import FileFormatError, SnapshotError
-from livegnn.serverless.source import open_snapshot
-from livegnn.serverless.view import SnapshotView
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.snapshot_source import open_snapshot
+from livegnn.snapshots.view import SnapshotView
+from livegnn.snapshots.writer import write_snapshot
 from snapshots import Stream, check_shows, make_schema
 
 Damage = Callable[[bytes], bytes]

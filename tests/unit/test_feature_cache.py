@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from livegnn.serverless.feature_cache import FeatureCache
+from livegnn.remote.feature_cache import FeatureCache
 
 WIDTHS = {"user": 3, "item": 8, "tag": 0}
 NOTES = {"user": 2, "item": 1}

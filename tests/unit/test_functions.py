@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 import functions
+from faulty_store import FaultyStore
 from functions import GraphPredictor, body, expected
 from livegnn import Events, Graph
 from livegnn.errors import InputError, OverloadedError, StoreUnavailableError, TimeoutExpired
-from livegnn.serverless.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked, with_retry
-from livegnn.serverless.faults import FaultyStore
-from livegnn.serverless.function import Function, answer
-from livegnn.serverless.objects import Objects
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.stores import open_store
-from livegnn.serverless.view import SnapshotView
+from livegnn.functions.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked, with_retry
+from livegnn.functions.function import Function, answer
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.snapshots.objects import Objects
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.stores import open_store
+from livegnn.snapshots.view import SnapshotView
 from streams import WIDTH, make_model
 
 

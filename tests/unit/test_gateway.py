@@ -17,9 +17,9 @@ import pytest
 import loopback
 from functions import ENVIRONMENT, FAIL, HANG, asked, body, expected
 from livegnn.errors import InputError, OverloadedError, StoreUnavailableError
-from livegnn.serverless import gateway
-from livegnn.serverless.bodies import Answer, answer_error
-from livegnn.serverless.gateway import Gateway, Spread
+from livegnn.functions import gateway
+from livegnn.functions.bodies import Answer, answer_error
+from livegnn.functions.gateway import Gateway, Spread
 from waiting import PATIENCE, until
 
 

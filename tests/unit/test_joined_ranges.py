@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livegnn.serverless.joined_ranges import join
+from livegnn.snapshots.joined_ranges import join
 
 SIZE = 5000
 

@@ -19,13 +19,13 @@ from livegnn import Engine, Events, Graph
 from livegnn.connectors import kafka
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events import json_lines
+from livegnn.functions.bodies import LARGEST_BODY, MOST_IDS, MOST_NUMBERS, answer_error, read_asked
+from livegnn.functions.function import answer
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app, rejections
 from livegnn.server.bodies import Limits
 from livegnn.server.rejections import count_fitting
-from livegnn.serverless.bodies import LARGEST_BODY, MOST_IDS, MOST_NUMBERS, answer_error, read_asked
-from livegnn.serverless.function import answer
 from livegnn.texts import Texts
 from streams import WIDTH, make_graph, make_model
 

@@ -10,8 +10,8 @@ import pytest
 
 from livegnn import Graph
 from livegnn.errors import InputError
-from livegnn.serverless.function import Function, confine
-from livegnn.serverless.memory_limit import (
+from livegnn.functions.function import Function, confine
+from livegnn.remote.memory_limit import (
     LEAST_ROOM,
     MARGIN,
     _limit_of_cgroup,
@@ -19,10 +19,10 @@ from livegnn.serverless.memory_limit import (
     memory_left,
     memory_of_machine,
 )
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.writer import write_snapshot
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.remote.shared_memory import MemoryFile, SharedMemory
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.writer import write_snapshot
 from streams import WIDTH, make_model
 
 MIB = 1 << 20
@@ -44,7 +44,7 @@ def test_what_is_left_is_told_or_refused() -> None:
 def test_a_limited_process_gets_a_memory_error_and_lives_on() -> None:
     code = """
 import json
-from livegnn.serverless.memory_limit import limit_memory, prepare
+from livegnn.remote.memory_limit import limit_memory, prepare
 prepare()
 import numpy as np
 np.ones((64, 64)) @ np.ones((64, 64))

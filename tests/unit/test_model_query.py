@@ -17,12 +17,12 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Model, Propagate, Step
 from livegnn.presampling import SampledEngine, check_predictor
 from livegnn.query import Direction
+from livegnn.remote.predictor import SnapshotPredictor
 from livegnn.runtime import Runtime
 from livegnn.sampling.model_query import fit_query
-from livegnn.serverless.objects import open_objects
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.objects import open_objects
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.writer import write_snapshot
 from livegnn.types import EdgeType
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
 

@@ -15,12 +15,12 @@ from test_serverless_subgraph import KEPT, make_graph
 from gate import some
 from livegnn import Engine, Graph
 from livegnn.oracle.exactness import judge
-from livegnn.serverless.objects import Objects
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.stores import open_store
-from livegnn.serverless.writer import write_snapshot
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.remote.shared_memory import MemoryFile, SharedMemory
+from livegnn.snapshots.objects import Objects
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.stores import open_store
+from livegnn.snapshots.writer import write_snapshot
 
 
 @pytest.mark.parametrize(

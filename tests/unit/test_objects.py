@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from faulty_store import FaultyStore
 from livegnn.errors import (
     InputError,
     ObjectDamagedError,
@@ -15,10 +16,9 @@ from livegnn.errors import (
     ObjectMissingError,
     StoreUnavailableError,
 )
-from livegnn.serverless.faults import FaultyStore
-from livegnn.serverless.objects import BYTES_AT_ONCE, PARTS_AT_ONCE, Objects, Ranges, open_objects, with_gap
-from livegnn.serverless.stores import PART, ObstoreStore, _fill, open_store
-from livegnn.serverless.throttle import ThrottledStore
+from livegnn.snapshots.objects import BYTES_AT_ONCE, PARTS_AT_ONCE, Objects, Ranges, open_objects, with_gap
+from livegnn.snapshots.stores import PART, ObstoreStore, _fill, open_store
+from throttled_store import ThrottledStore
 
 
 @pytest.fixture(params=["folder", "memory"])

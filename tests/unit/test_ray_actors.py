@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from functions import ENVIRONMENT, GROW, KILL, ROOM, asked, body, expected, function
-from livegnn.serverless.function import Function
-from livegnn.serverless.hosts import WorkerDied
-from livegnn.serverless.scheduler import Limits
-from livegnn.serverless.stage import Stage
+from livegnn.functions.function import Function
+from livegnn.functions.scheduler import Limits
+from livegnn.functions.stage import Stage
+from livegnn.functions.worker_host import WorkerDied
 from waiting import until
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install ray")
@@ -44,7 +44,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.xdist_group("ray")
 @pytest.mark.filterwarnings("ignore")
 def test_the_scheduler_drives_actors(tmp_path, cluster) -> None:
-    from livegnn.serverless.ray_actors import RayHost
+    from livegnn.functions.ray_actors import RayHost
 
     async def work() -> None:
         stage = Stage(RayHost(function(tmp_path), seconds=300), Limits(2, keep_alive=600.0))

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livegnn.serverless.row_sets import are_in, distinct, distinct_places, missing, places_in, union
+from livegnn.snapshots.row_sets import are_in, distinct, distinct_places, missing, places_in, union
 
 # Few and close, so that they meet; and far apart, as rows with the number of a seed above them.
 NUMBERS = st.lists(st.integers(0, 30) | st.integers(0, 2**62), max_size=60)

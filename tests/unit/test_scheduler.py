@@ -3,7 +3,7 @@
 import pytest
 
 from livegnn.errors import InputError
-from livegnn.serverless.scheduler import (
+from livegnn.functions.scheduler import (
     FAILED_STARTS,
     KEEP_ALIVE,
     Assign,

@@ -18,12 +18,12 @@ from test_sampled_forward import GCN
 from gate import draws
 from livegnn import FileFormatError, Graph, InputError, Model
 from livegnn.model import Input, Step
-from livegnn.serverless.memory import MemoryModel, PeakMeter
-from livegnn.serverless.objects import open_objects
-from livegnn.serverless.predictor import SnapshotPredictor, open_predictor
-from livegnn.serverless.profiling import profile
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.writer import write_snapshot
+from livegnn.remote.memory_model import MemoryModel, PeakMeter
+from livegnn.remote.predictor import SnapshotPredictor, open_predictor
+from livegnn.remote.profiling import profile
+from livegnn.snapshots.objects import open_objects
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.writer import write_snapshot
 from processes import ONE_THREAD
 
 DATA = Path(__file__).parents[1] / "data"
@@ -104,10 +104,10 @@ def test_the_peak_is_what_the_system_sees(tmp_path: Path) -> None:
     write_snapshot(graph, str(tmp_path), directions=("in",))
     make_gcn(256).save(tmp_path / "model")
     code = f"""
-from livegnn.serverless.memory_limit import prepare
+from livegnn.remote.memory_limit import prepare
 prepare()
 import re, numpy as np
-from livegnn.serverless.predictor import open_predictor
+from livegnn.remote.predictor import open_predictor
 predictor = open_predictor({str(tmp_path)!r}, {str(tmp_path / "model")!r}, cache=False)
 predictor.predict([0])
 def status(name):

@@ -16,16 +16,16 @@ from test_serverless_subgraph import is_exact, make_graph
 import streams
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, ModelError, Query, Schema, UnknownNodeError
 from livegnn.errors import FileFormatError, SnapshotReplacedError
+from livegnn.functions.function import answer
 from livegnn.model import Propagate
 from livegnn.oracle.exactness import judge
 from livegnn.presampling import SampledEngine
-from livegnn.serverless.compaction import collect
-from livegnn.serverless.function import answer
-from livegnn.serverless.memory import MemoryModel
-from livegnn.serverless.objects import open_objects
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.writer import write_snapshot
+from livegnn.remote.memory_model import MemoryModel
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.snapshots.compaction import collect
+from livegnn.snapshots.objects import open_objects
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.writer import write_snapshot
 
 
 def make_predictor(graph: Graph, model=None, **options) -> tuple[SnapshotPredictor, MemorySnapshot]:

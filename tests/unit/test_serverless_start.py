@@ -10,7 +10,7 @@ from test_serverless_memory import make_gcn
 
 from livegnn import Engine, Graph
 from livegnn.oracle.exactness import judge
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots.writer import write_snapshot
 
 SLOW = (
     "torch",
@@ -34,7 +34,7 @@ SLOW = (
 
 CODE = """
 import json, sys
-from livegnn.serverless.predictor import open_predictor
+from livegnn.remote.predictor import open_predictor
 rows = open_predictor(*sys.argv[1:]).predict([0, 3])
 print(json.dumps([rows.tolist(), sorted(sys.modules)]))
 """
@@ -55,4 +55,4 @@ def test_a_fresh_process_loads_little_and_says_what_the_engine_says(
     rows, modules = json.loads(result.stdout.splitlines()[-1])
     assert judge(np.array(rows, np.float32), Engine(graph, model).predict([0, 3])).ok
     assert not set(SLOW) & set(modules)
-    assert "livegnn.serverless.predictor" in modules
+    assert "livegnn.remote.predictor" in modules

@@ -18,8 +18,8 @@ from livegnn.inference import SampledForward
 from livegnn.model import Propagate
 from livegnn.model.hops import reads_of
 from livegnn.oracle.exactness import judge, scales_of
+from livegnn.remote.subgraph import Neighborhood, drawn_neighborhood, whole_neighborhood
 from livegnn.sampling import sample_query
-from livegnn.serverless.subgraph import Neighborhood, drawn_neighborhood, whole_neighborhood
 
 KEPT = {**MODELS, **{f"reach of {name}": model for name, (model, _) in REACHES.items()}}
 

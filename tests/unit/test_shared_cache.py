@@ -20,9 +20,9 @@ from test_serverless_subgraph import is_exact, make_graph
 import sharing_workers
 from livegnn import Engine, Events
 from livegnn.oracle.exactness import judge
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.shared_cache import SharedFeatureCache
-from livegnn.serverless.shared_memory import MemoryFile, SharedMemory
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.remote.shared_cache import SharedFeatureCache
+from livegnn.remote.shared_memory import MemoryFile, SharedMemory
 from sharing_workers import Process, Sharer
 
 SIZE = 64 << 20

@@ -22,12 +22,12 @@ from test_serverless_memory import make_gcn
 from test_serverless_subgraph import make_graph
 
 from livegnn import Graph, InputError
-from livegnn.serverless.node import Node
-from livegnn.serverless.predictor import SnapshotPredictor
-from livegnn.serverless.settings import NodeSettings
-from livegnn.serverless.shared_memory import MOST_WORKERS, MemoryFile, SharedMemory
-from livegnn.serverless.source import SnapshotSource
-from livegnn.serverless.writer import write_snapshot
+from livegnn.functions.machine import Machine
+from livegnn.functions.settings import MachineSettings
+from livegnn.remote.predictor import SnapshotPredictor
+from livegnn.remote.shared_memory import MOST_WORKERS, MemoryFile, SharedMemory
+from livegnn.snapshots.snapshot_source import SnapshotSource
+from livegnn.snapshots.writer import write_snapshot
 from processes import ONE_THREAD, children, runs
 from waiting import PATIENCE, REQUEST_SECONDS, until, wait_until
 
@@ -52,8 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def settings(folder: Path, **given: object) -> NodeSettings:
-    return NodeSettings(str(folder / "snapshot"), str(folder / "model"), **given)  # type: ignore[arg-type]
+def settings(folder: Path, **given: object) -> MachineSettings:
+    return MachineSettings(str(folder / "snapshot"), str(folder / "model"), **given)  # type: ignore[arg-type]
 
 
 def body(*ids: int) -> bytes:
@@ -68,7 +68,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(limited())
 
 
-async def ask(node: Node, requests: list[list[int]]) -> list[bytes]:
+async def ask(node: Machine, requests: list[list[int]]) -> list[bytes]:
     answers = await asyncio.gather(*(node.predict(body(*ids)) for ids in requests))
     assert {answer.status for answer in answers} == {200}, answers
     return [answer.body for answer in answers]
@@ -151,10 +151,10 @@ def _own_bytes(process: int) -> int:
 
 NODE = """
 import asyncio, json, sys
-from livegnn.serverless.settings import NodeSettings
+from livegnn.functions.settings import MachineSettings
 
 async def main():
-    node = NodeSettings(sys.argv[1], sys.argv[2], workers=2).open()
+    node = MachineSettings(sys.argv[1], sys.argv[2], workers=2).open()
     for _ in range(3):
         asked = [node.predict(json.dumps({"ids": [id], "timeout": 240}).encode()) for id in range(20)]
         assert {answer.status for answer in await asyncio.gather(*asked)} == {200}

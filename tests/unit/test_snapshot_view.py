@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from faulty_store import FaultyStore
 from gate import EXPLORING
 from livegnn import Events, Graph
 from livegnn.errors import FileFormatError, InputError, SnapshotError, StoreUnavailableError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
-from livegnn.serverless import view as view_module
-from livegnn.serverless.compaction import Compaction, collect
-from livegnn.serverless.faults import FaultyStore
-from livegnn.serverless.manifest import Manifest
-from livegnn.serverless.objects import Objects, open_objects
-from livegnn.serverless.source import SnapshotSource, open_snapshot
-from livegnn.serverless.stored import StoredSnapshot
-from livegnn.serverless.view import SnapshotView
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots import view as view_module
+from livegnn.snapshots.compaction import Compaction, collect
+from livegnn.snapshots.manifest import Manifest
+from livegnn.snapshots.objects import Objects, open_objects
+from livegnn.snapshots.snapshot_source import SnapshotSource, open_snapshot
+from livegnn.snapshots.stored_snapshot import StoredSnapshot
+from livegnn.snapshots.view import SnapshotView
+from livegnn.snapshots.writer import write_snapshot
 from livegnn.types import State
 from snapshots import Stream, check_shows, make_schema
 from waiting import wait_until

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from faulty_store import FAULTS, Fault, FaultyStore
 from livegnn import Events, Graph
 from livegnn.errors import (
     FileFormatError,
@@ -23,14 +24,13 @@ from livegnn.errors import (
     UnknownTypeError,
 )
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.serverless import records, writer
-from livegnn.serverless.faults import FAULTS, Fault, FaultyStore
-from livegnn.serverless.manifest import Manifest
-from livegnn.serverless.objects import Objects, open_objects
-from livegnn.serverless.source import SnapshotSource, open_snapshot
-from livegnn.serverless.stored import StoredSnapshot
-from livegnn.serverless.view import SnapshotView
-from livegnn.serverless.writer import publish, write_snapshot
+from livegnn.snapshots import records, writer
+from livegnn.snapshots.manifest import Manifest
+from livegnn.snapshots.objects import Objects, open_objects
+from livegnn.snapshots.snapshot_source import SnapshotSource, open_snapshot
+from livegnn.snapshots.stored_snapshot import StoredSnapshot
+from livegnn.snapshots.view import SnapshotView
+from livegnn.snapshots.writer import publish, write_snapshot
 from snapshots import Stream, check_shows, make_schema
 
 

@@ -10,9 +10,9 @@ from torch_geometric.data import Data, HeteroData
 
 from livegnn import Graph
 from livegnn.errors import InputError
-from livegnn.serverless import writer
-from livegnn.serverless.source import open_snapshot
-from livegnn.serverless.writer import write_snapshot
+from livegnn.snapshots import writer
+from livegnn.snapshots.snapshot_source import open_snapshot
+from livegnn.snapshots.writer import write_snapshot
 
 
 @pytest.mark.parametrize("piece", [1 << 20, 50])

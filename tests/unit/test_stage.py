@@ -27,15 +27,15 @@ from functions import (
     function,
 )
 from livegnn.errors import InputError, OverloadedError, TimeoutExpired
-from livegnn.serverless.bodies import Answer
-from livegnn.serverless.function import Function
-from livegnn.serverless.function import answer as answer_of
-from livegnn.serverless.hosts import WorkerDied
-from livegnn.serverless.node import Node
-from livegnn.serverless.processes import ProcessHost
-from livegnn.serverless.scheduler import Limits, Policy
-from livegnn.serverless.stage import Stage, WorkersFailed
-from livegnn.serverless.threads import ThreadHost
+from livegnn.functions.bodies import Answer
+from livegnn.functions.function import Function
+from livegnn.functions.function import answer as answer_of
+from livegnn.functions.machine import Machine
+from livegnn.functions.processes import ProcessHost
+from livegnn.functions.scheduler import Limits, Policy
+from livegnn.functions.stage import Stage, WorkersFailed
+from livegnn.functions.threads import ThreadHost
+from livegnn.functions.worker_host import WorkerDied
 from processes import children, runs
 from waiting import PATIENCE, until
 
@@ -226,7 +226,7 @@ def test_workers_that_find_no_store_are_not_waited_for(place, tmp_path, caplog, 
     async def work() -> None:
         opened = Function("functions:find_no_store", {"directory": str(tmp_path)})
         host = ThreadHost(opened) if place == "threads" else ProcessHost(opened, environment=ENVIRONMENT)
-        node = Node({"predict": Stage(host, Limits(1))}, concurrency=2)
+        node = Machine({"predict": Stage(host, Limits(1))}, concurrency=2)
         found = await node.predict(body(1))
         error = json.loads(found.body)["error"]
         assert (found.status, error["type"]) == (503, "StoreUnavailableError"), error
@@ -353,7 +353,7 @@ def test_two_stages_scale_apart(tmp_path) -> None:
             "sample": Stage(processes(tmp_path, "sample"), Limits(2)),
             "infer": Stage(processes(tmp_path, "infer"), Limits(1)),
         }
-        node = Node(stages, concurrency=8)
+        node = Machine(stages, concurrency=8)
         answers = await asyncio.gather(*(node.predict(body(id, min_seq=7)) for id in range(8)))
         for id, answer in enumerate(answers):
             assert np.allclose(rows(answer), expected(id), atol=1e-5)
@@ -387,7 +387,7 @@ def test_two_stages_scale_apart(tmp_path) -> None:
 def test_a_node_refuses_more_than_it_takes_and_what_comes_too_late(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(1))
-        node = Node({"predict": stage}, concurrency=2)
+        node = Machine({"predict": stage}, concurrency=2)
         hanging = asyncio.create_task(node.predict(body(HANG)))
         late = asyncio.create_task(node.predict(body(1, timeout=0.05)))
         await asyncio.sleep(0)
@@ -409,7 +409,7 @@ def test_a_node_refuses_more_than_it_takes_and_what_comes_too_late(tmp_path) -> 
 
 def test_a_worker_loads_little() -> None:
     code = (
-        "import sys, livegnn.serverless.worker, livegnn.serverless.stage\n"
+        "import sys, livegnn.functions.worker, livegnn.functions.stage\n"
         "print(*{'torch', 'pandas', 'starlette', 'fastapi', 'pydantic', 'uvicorn'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""

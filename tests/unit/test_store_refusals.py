@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from livegnn.errors import LiveGNNError, ObjectMissingError, SnapshotError, StoreUnavailableError
-from livegnn.serverless.stores import open_store
+from livegnn.snapshots.stores import open_store
 
 
 class Refusing(ThreadingHTTPServer):

@@ -6,7 +6,7 @@ import pytest
 from livegnn import Events, Graph, Schema
 from livegnn.arguments import LONGEST_TEXT
 from livegnn.errors import InputError
-from livegnn.serverless.bodies import read_asked
+from livegnn.functions.bodies import read_asked
 
 LONGEST, TOO_LONG = "ö" * LONGEST_TEXT, "ö" * (LONGEST_TEXT + 1)
 REFUSED = "texts of at most 1,024 characters, got one of 1,025"

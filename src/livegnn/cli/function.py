@@ -8,8 +8,8 @@ import typer
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
-    from livegnn.serverless.app import Answering
-    from livegnn.serverless.settings import NodeSettings
+    from livegnn.functions.app import Answering
+    from livegnn.functions.settings import MachineSettings
 
 app = typer.Typer(
     help="Predict from a snapshot, with workers that come with requests: docs/functions.md.",
@@ -84,14 +84,14 @@ def serve(
     ] = None,
     opener: Annotated[
         str, typer.Option(metavar="MODULE:NAME", help="what opens the predictor")
-    ] = "livegnn.serverless.predictor:open_predictor",
+    ] = "livegnn.remote.predictor:open_predictor",
     host: Host = "127.0.0.1",
     port: Port = 8080,
 ) -> None:
     """Serve predictions over HTTP; nothing but this runs while there are no requests."""
-    from livegnn.serverless.settings import NodeSettings
+    from livegnn.functions.settings import MachineSettings
 
-    settings = NodeSettings(
+    settings = MachineSettings(
         snapshot,
         str(model),
         opener=opener,
@@ -125,7 +125,7 @@ def gateway(
 ) -> None:
     """Spread requests over several nodes."""
     try:
-        from livegnn.serverless.gateway import Gateway
+        from livegnn.functions.gateway import Gateway
     except ModuleNotFoundError as error:
         raise InputError(
             f"a gateway needs {error.name}, which is not installed: pip install 'livegnn[serverless]'"
@@ -133,14 +133,14 @@ def gateway(
     _listen(Gateway(nodes, policy), host, port, "the gateway")  # type: ignore[arg-type]
 
 
-def _limit(settings: "NodeSettings") -> None:
+def _limit(settings: "MachineSettings") -> None:
     """Refuses a limit of memory that is too small. That of threads is one of this process."""
-    from livegnn.serverless.memory_limit import limit_memory, prepare
+    from livegnn.remote.memory_limit import limit_memory, prepare
 
     threads = settings.place == "threads"
     if threads:
         prepare()
-        import livegnn.serverless.app  # noqa: F401 - what the process has, whatever is asked
+        import livegnn.functions.app  # noqa: F401 - what the process has, whatever is asked
     settings.check_memory()
     if threads and settings.memory is not None:
         limit_memory(settings.memory, 0)
@@ -157,8 +157,8 @@ def _join_ray(address: str | None) -> None:
 
 
 def _listen(served: "Answering", host: str, port: int, what: str) -> None:
+    from livegnn.functions.app import serve
     from livegnn.server.listening import listen
-    from livegnn.serverless.app import serve
 
     with listen(host, port) as listener:
         found, number = listener.getsockname()[:2]

@@ -11,8 +11,8 @@ from livegnn.errors import InputError
 
 if TYPE_CHECKING:
     from livegnn.graph import Graph
-    from livegnn.serverless.manifest import Layer, Manifest
-    from livegnn.serverless.objects import Objects
+    from livegnn.snapshots.manifest import Layer, Manifest
+    from livegnn.snapshots.objects import Objects
     from livegnn.types import JSON
 
 app = typer.Typer(help="Write, look into and check snapshots in object storage.", no_args_is_help=True)
@@ -59,8 +59,8 @@ def write(
     option: Options = None,
 ) -> None:
     r"""Write a whole graph as the newest snapshot of a store. Of a server that runs, \[snapshots] does."""
-    from livegnn.serverless.compaction import check_grace, collect
-    from livegnn.serverless.writer import write_snapshot
+    from livegnn.snapshots.compaction import check_grace, collect
+    from livegnn.snapshots.writer import write_snapshot
 
     check_grace(grace)
     objects = _open(url, option)
@@ -87,7 +87,7 @@ def inspect(
 @app.command()
 def verify(url: Url, option: Options = None) -> None:
     """Read the newest snapshot from beginning to end. The status is 1 if it is not as it was written."""
-    from livegnn.serverless.verification import find_damage
+    from livegnn.snapshots.verification import find_damage
     from livegnn.wording import size
 
     objects = _open(url, option)
@@ -103,7 +103,7 @@ def verify(url: Url, option: Options = None) -> None:
 
 
 def _open(url: str, options: list[str] | None) -> "Objects":
-    from livegnn.serverless.objects import open_objects
+    from livegnn.snapshots.objects import open_objects
 
     if url.startswith("memory://"):
         raise InputError(
@@ -127,7 +127,7 @@ def _seconds(name: str, value: str) -> float:
 
 
 def _newest(objects: "Objects", url: str) -> "Manifest":
-    from livegnn.serverless.snapshot import read_newest_manifest
+    from livegnn.snapshots.snapshot import read_newest_manifest
 
     manifest = read_newest_manifest(objects)
     if manifest is None:

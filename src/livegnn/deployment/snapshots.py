@@ -10,10 +10,10 @@ from livegnn.errors import InputError, SnapshotError
 from livegnn.graph import Graph
 from livegnn.log.directories import Directories, Record
 from livegnn.runtime import Runtime, ViewFactory
-from livegnn.serverless.objects import open_objects
-from livegnn.serverless.ownership import check_owner
-from livegnn.serverless.view import SnapshotView
-from livegnn.serverless.writer import Direction
+from livegnn.snapshots.objects import open_objects
+from livegnn.snapshots.ownership import check_owner
+from livegnn.snapshots.view import SnapshotView
+from livegnn.snapshots.writer import Direction
 from livegnn.types import State
 
 _logger = logging.getLogger(__name__)

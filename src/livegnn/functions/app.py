@@ -1,0 +1,177 @@
+"""Nodes and gateways over HTTP: a plain ASGI application, so that a container starts fast, and the process
+that serves it until SIGTERM.
+"""
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from types import FrameType
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
+
+import uvicorn
+
+from livegnn.errors import InputError, OverloadedError
+from livegnn.functions.bodies import LARGEST_BODY, Answer, answer_error, answer_problem, refuse_parameters
+from livegnn.server.listening import Server, accepting
+from livegnn.wording import quoted
+
+GRACE_SECONDS: Final = 8
+"""Which requests have to be answered after SIGTERM: of the ten that Cloud Run gives, two are for the rest."""
+
+_BODY_SECONDS: Final = 1.0  # for a body that has not come when the process is told to end
+
+_STOPS: Final = "the process stops: send the request again, to another one if there is one"
+
+_Message: TypeAlias = MutableMapping[str, Any]
+_Receive: TypeAlias = Callable[[], Awaitable[_Message]]
+_Send: TypeAlias = Callable[[_Message], Awaitable[None]]
+
+
+class Answering(Protocol):
+    """What is served: a node, or a gateway."""
+
+    async def predict(self, body: bytes) -> Answer:
+        """The answer to the body of a request for predictions."""
+
+    async def report_health(self) -> Answer:
+        """200 while it takes requests."""
+
+    async def report_metrics(self) -> Answer:
+        """Metrics in Prometheus' text format."""
+
+    async def close(self, seconds: float = 0.0) -> None:
+        """Gives requests so many seconds, and ends everything."""
+
+
+class Application:
+    """An ASGI application: `POST /v1/predictions`, `GET /v1/health`, `GET /metrics`."""
+
+    def __init__(self, answering: Answering) -> None:
+        self._answering = answering
+        self._stops = False
+        self._reading: set[asyncio.Timeout] = set()  # those of bodies that are coming
+        self._routes: Mapping[str, Mapping[str, Callable[[bytes], Awaitable[Answer]]]] = {
+            "/v1/predictions": {"POST": answering.predict},
+            "/v1/health": {"GET": lambda _: answering.report_health()},
+            "/metrics": {"GET": lambda _: answering.report_metrics()},
+        }
+
+    async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            try:
+                answer, allowed = await self._answer(scope, receive)
+            except asyncio.CancelledError:  # by the server, when time is over after SIGTERM
+                if not self._stops:
+                    raise
+                answer, allowed = answer_error(OverloadedError(_STOPS)), {"connection": "close"}
+            headers = {**answer.headers(), **allowed, "content-length": str(len(answer.body))}
+            encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+            await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+            shown = b"" if scope["method"] == "HEAD" else answer.body
+            await send({"type": "http.response.body", "body": shown})
+
+    def stop(self) -> None:
+        """The process ends: what has not come of requests has a second more."""
+        self._stops = True
+        ends = asyncio.get_running_loop().time() + _BODY_SECONDS
+        for limit in self._reading:
+            limit.reschedule(ends)
+
+    async def _live(self, receive: _Receive, send: _Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._answering.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: _Message, receive: _Receive) -> tuple[Answer, dict[str, str]]:
+        """The answer, and headers beside its own."""
+        path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
+        methods = self._routes.get(path)
+        if methods is None:
+            paths = ", ".join(self._routes)
+            return answer_problem("UnknownPath", f"there is nothing at {path[:100]}, only {paths}", 404), {}
+        if method not in methods:
+            allowed = ", ".join(methods)
+            message = f"{path} must be asked with {allowed}, got {method}"
+            return answer_problem("UnknownMethod", message, 405), {"allow": allowed}
+        try:
+            refuse_parameters(scope["query_string"].decode("latin-1"))
+        except InputError as error:
+            return answer_error(error), {}
+        media_type = _media_type(scope)
+        if method == "POST" and media_type != "application/json":
+            message = f"the body must come as application/json, got {quoted(media_type)}"
+            return answer_problem("UnknownMediaType", message, 415), {}
+        try:
+            async with asyncio.timeout(_BODY_SECONDS if self._stops else None) as limit:
+                self._reading.add(limit)
+                try:
+                    body = await _read(receive)
+                finally:
+                    self._reading.discard(limit)
+        except TimeoutError:
+            return answer_error(OverloadedError(_STOPS)), {"connection": "close"}
+        if body is None:
+            message = f"the body may have at most {LARGEST_BODY:,} bytes: send fewer ids at once"
+            return answer_problem("BodyTooLarge", message, 413), {"connection": "close"}
+        return await methods[method](body), {}
+
+
+async def _read(receive: _Receive) -> bytes | None:
+    """The body of a request; None if it is too large."""
+    parts, size, more = [], 0, True
+    while more:
+        message = await receive()
+        part = message.get("body", b"")
+        size += len(part)
+        if size > LARGEST_BODY:
+            return None
+        parts.append(part)
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _media_type(scope: _Message) -> str:
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            found: str = value.decode("latin-1")
+            return found.partition(";")[0].strip().lower()
+    return "application/json"
+
+
+def serve(answering: Answering, listener: socket.socket) -> None:
+    """Serves until SIGINT or SIGTERM: then it accepts nothing more, answers the requests that are here, for
+    `GRACE_SECONDS` at most, refuses those that are left, and ends all workers. Ends with SystemExit after
+    SIGTERM.
+    """
+    signal.signal(signal.SIGTERM, _exit)
+    application = Application(answering)
+    config = uvicorn.Config(
+        application,
+        log_level="warning",
+        lifespan="on",
+        access_log=False,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+    _Server(config, application).run(accepting(listener))
+
+
+class _Server(Server):
+    """Tells the application when it begins to stop."""
+
+    def __init__(self, config: uvicorn.Config, application: Application) -> None:
+        super().__init__(config)
+        self._application = application
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Called by uvicorn."""
+        self._application.stop()
+        await super().shutdown(sockets)
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)

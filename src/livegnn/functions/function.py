@@ -1,0 +1,272 @@
+"""A predictor as a function of bytes: what workers, and a handler in a cloud, run.
+
+In one stage, ids become predictions. In two, ids become a subgraph as bytes, in one worker, and this becomes
+predictions in another.
+"""
+
+import json
+import logging
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
+
+from livegnn.arguments import whole
+from livegnn.errors import InputError, StoreUnavailableError, TimeoutExpired
+from livegnn.functions.bodies import Answer, Asked, answer_error, check_numbers, read_asked
+from livegnn.remote.memory_limit import LEAST_ROOM, limit_memory, memory_of_machine
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+    from livegnn.remote.shared_memory import SharedMemory
+    from livegnn.types import FloatArray, Ids
+
+Step: TypeAlias = Literal["predict", "sample", "infer"]
+"""What a worker does: all of it, or one of two halves."""
+
+Setting: TypeAlias = "str | int | float | bool | Sequence[Setting] | Mapping[str, Setting] | None"
+
+PREDICTOR: Final = "livegnn.remote.predictor:open_predictor"
+"""What opens the predictor of a snapshot and a model, `snapshot_url` and `model_path`."""
+
+_log = logging.getLogger(__name__)
+_LENGTH = struct.Struct("<I")
+_FEW = 1000
+
+
+class Predictor(Protocol):
+    """What predicts. Belongs to one thread at a time."""
+
+    def predict(self, ids: "Ids", *, memory_limit: int | None) -> "Float[FloatArray, 'ids channels']":
+        """Predictions of nodes. memory_limit: bytes that it may take beside what it had when it was opened;
+        None: as many as there are. Raises LiveGNNError, or MemoryError if they need more.
+        """
+
+    def describe(self) -> "Mapping[str, object]":
+        """What it is and has done, as JSON; `seq` is the last event that the predictions before reflect."""
+
+
+@runtime_checkable
+class OfKnownWidth(Protocol):
+    """What can say, before it predicts, how many numbers a prediction has."""
+
+    @property
+    def width(self) -> int:
+        """The channels of a prediction."""
+
+
+@runtime_checkable
+class Reading(Protocol):
+    """What can say how much it has read of a store."""
+
+    @property
+    def read_so_far(self) -> tuple[int, int]:
+        """Requests to the store so far, and bytes that came from it."""
+
+
+@runtime_checkable
+class Refreshable(Protocol):
+    """What can look for newer data at once."""
+
+    def refresh(self) -> None:
+        """Predicts on the newest data from now on."""
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """What can keep something in memory that workers have in common."""
+
+    def share(self, memory: "SharedMemory") -> None:
+        """Keeps it there from now on."""
+
+
+@runtime_checkable
+class Confined(Protocol):
+    """What can keep to a limit of memory."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Of the features of a node, of the type that has the most."""
+
+    def confine(self, room: int | None, cache: int | None) -> None:
+        """From now on, room: bytes that a request and what is kept for the next may take, beside what is
+        taken now; None: as many as there are. cache: of them, what may be kept at most; None: all."""
+
+
+@runtime_checkable
+class StagedPredictor(Predictor, Protocol):
+    """What can also predict in two halves, in two workers."""
+
+    def sample(self, ids: "Ids") -> bytes:
+        """The subgraph that the predictions read."""
+
+    def infer(
+        self, subgraph: "bytes | memoryview", *, memory_limit: int | None
+    ) -> "Float[FloatArray, 'ids channels']":
+        """The predictions of the nodes for which `sample` gave this. Raises SnapshotReplacedError if it must
+        be sampled again, and what `predict` raises.
+        """
+
+
+@dataclass(frozen=True)
+class Function:
+    """What a worker runs, as data: it is opened where the worker is.
+
+    factory: "module:name" of a callable that gives a Predictor. arguments: its arguments by name, JSON.
+    memory: bytes that a worker may have resident; None: as many as there are. workers: how many have the
+    memory of their machine in common. Raises InputError.
+    """
+
+    factory: str
+    arguments: Mapping[str, Setting] = field(default_factory=dict)
+    stage: Step = "predict"
+    memory: int | None = None
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        module, _, name = self.factory.partition(":")
+        if not (module and name):
+            raise InputError(f"what opens a predictor must be 'module:name', got {self.factory!r}")
+        if self.stage not in ("predict", "sample", "infer"):
+            raise InputError(f"stage must be 'predict', 'sample' or 'infer', got {self.stage!r}")
+        if self.memory is not None:
+            whole(self.memory, "memory", 1)
+        whole(self.workers, "workers", 1)
+
+    def to_json(self) -> str:
+        """The function as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Function":
+        """The function that `to_json` has written."""
+        return cls(**json.loads(text))
+
+    def open(self) -> Predictor:
+        """Opens the predictor, here."""
+        module, _, name = self.factory.partition(":")
+        factory: Callable[..., Predictor] = getattr(import_module(module), name)
+        predictor = factory(**self.arguments)
+        if self.stage != "predict" and not isinstance(predictor, StagedPredictor):
+            raise InputError(f"{self.factory} must give a predictor with `sample` and `infer` for two stages")
+        return predictor
+
+
+def least_room(predictor: Predictor, stage: Step) -> int:
+    """The bytes with which requests that read a thousand nodes are answered: their features in three arrays,
+    and where there are two stages, what one sends to the other."""
+    row_bytes = predictor.row_bytes if isinstance(predictor, Confined) else 0
+    return LEAST_ROOM * (1 if stage == "predict" else 2) + 3 * _FEW * row_bytes
+
+
+def limit(predictor: Predictor, function: Function) -> int | None:
+    """Limits this process, in which a predictor has just been opened, to the memory of the function, and lets
+    the predictor keep to it. Returns what requests may take, None without a limit. Raises InputError for a
+    limit that is too small."""
+    memory = function.memory
+    room = None if memory is None else limit_memory(memory, least_room(predictor, function.stage))
+    return confine(predictor, function, room)
+
+
+def confine(predictor: Predictor, function: Function, room: int | None) -> int | None:
+    """Lets a predictor keep to the room that a limit leaves it, if it can. Without a limit, the caches of all
+    workers together take half of what this process may have. Returns `room`."""
+    if isinstance(predictor, Confined):
+        if room is not None:
+            predictor.confine(room, room * 3 // 4)
+        elif (there := memory_of_machine()) is not None:
+            predictor.confine(None, there // 2 // function.workers)
+    return room
+
+
+def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":
+    """Lets a predictor share the memory of a `MemoryFile`, if it can and the memory is to be had."""
+    if not isinstance(predictor, Sharing):
+        return None
+    from livegnn.remote.shared_memory import SharedMemory
+
+    try:
+        memory = SharedMemory(fd)
+    except OSError as error:
+        _log.warning("a worker keeps features by itself: %s", error)
+        return None
+    predictor.share(memory)
+    return memory
+
+
+def answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None = None) -> Answer:
+    """What a worker of a stage answers, errors included. room: bytes that it may take for that."""
+    requests, read = _read_so_far(predictor)
+    found = _answer(predictor, stage, body, room)
+    after, read_after = _read_so_far(predictor)
+    return found._replace(store_requests=after - requests, store_bytes=read_after - read)
+
+
+def _read_so_far(predictor: Predictor) -> tuple[int, int]:
+    return predictor.read_so_far if isinstance(predictor, Reading) else (0, 0)
+
+
+def _answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None) -> Answer:
+    try:
+        if stage == "infer":
+            return _infer(cast("StagedPredictor", predictor), memoryview(body), room)
+        body = bytes(body)
+        asked = read_asked(body)
+        if isinstance(predictor, OfKnownWidth):
+            check_numbers(len(asked.ids), predictor.width)
+        if asked.min_seq and isinstance(predictor, Refreshable) and _seq(predictor) < asked.min_seq:
+            predictor.refresh()
+        if stage == "sample":
+            subgraph = cast("StagedPredictor", predictor).sample(_to_ids(asked))
+            _check_seq(predictor, asked)
+            return Answer(200, _LENGTH.pack(len(body)) + body + subgraph)
+        return _describe(predictor, asked, predictor.predict(_to_ids(asked), memory_limit=room))
+    except Exception as error:
+        found = answer_error(error)
+        if isinstance(error, StoreUnavailableError):  # as stores are now and then: no place in this program
+            _log.warning("a request failed: %s", error)
+        elif found.status >= 500 and not isinstance(error, TimeoutExpired):
+            _log.exception("a request failed")
+        return found
+
+
+def _infer(predictor: StagedPredictor, body: memoryview, room: int | None) -> Answer:
+    (length,) = _LENGTH.unpack_from(body)
+    asked = read_asked(bytes(body[_LENGTH.size : _LENGTH.size + length]))
+    rows = predictor.infer(body[_LENGTH.size + length :], memory_limit=room)
+    return _describe(predictor, asked, rows)
+
+
+def _describe(predictor: Predictor, asked: Asked, rows: "Float[FloatArray, 'ids channels']") -> Answer:
+    import orjson
+
+    check_numbers(*rows.shape)
+    seq = _check_seq(predictor, asked)
+    content = {"seq": seq, "ids": asked.ids, "predictions": rows}
+    return Answer(200, orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def _check_seq(predictor: Predictor, asked: Asked) -> int:
+    seq = _seq(predictor)
+    if seq < asked.min_seq:
+        refused = predictor.describe().get("refused_snapshot")
+        raise TimeoutExpired(
+            f"expected a snapshot that shows event {asked.min_seq}, the newest one "
+            f"{'that the model fits ' if refused else ''}shows event {seq}: "
+            f"{refused or 'ask again when a newer one is written'}"
+        )
+    return seq
+
+
+def _seq(predictor: Predictor) -> int:
+    return cast("int", predictor.describe()["seq"])
+
+
+def _to_ids(asked: Asked) -> "Ids":
+    import numpy as np
+
+    if not asked.ids:
+        return np.empty(0, np.int64)
+    return np.array(asked.ids)

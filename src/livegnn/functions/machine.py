@@ -1,0 +1,194 @@
+"""A node: the stages through which a request goes on one machine, and what it says of itself.
+
+With one stage a worker does all of a request. With two, sampling workers fetch the subgraph and inference
+workers compute on it; each stage has a scheduler of its own, so they scale apart.
+
+A node is ready when each stage has opened a predictor. Nothing runs before the first request, so whoever asks
+for its health has it try: a request for no ids goes through, until one has opened all predictors.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from livegnn.arguments import whole
+from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired
+from livegnn.functions.bodies import Answer, answer_error, answer_json, read_asked
+from livegnn.functions.stage import Stage
+from livegnn.histogram import Histogram
+from livegnn.readiness import Readiness
+
+if TYPE_CHECKING:
+    from livegnn.remote.shared_memory import MemoryFile
+
+METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+_NO_IDS: Final = b'{"ids": []}'
+_TRIAL_SECONDS: Final = 60.0
+_HEALTH_SECONDS: Final = 2.0  # that whoever asks for health gives to a trial
+
+_REPLACED = 409  # what a worker answers to SnapshotReplacedError
+_TRIES = 3
+
+
+class Machine:
+    """Answers requests through its stages, in order. Belongs to one event loop.
+
+    stages: by name, such as "predict", or "sample" and "infer". concurrency: how many requests may be here;
+    further ones are refused. memory: what workers have in common; the node closes it. Raises InputError.
+    """
+
+    def __init__(
+        self, stages: Mapping[str, Stage], *, concurrency: int, memory: "MemoryFile | None" = None
+    ) -> None:
+        if not stages:
+            raise InputError("stages must have at least one stage, got none")
+        self.stages, self.concurrency = dict(stages), whole(concurrency, "concurrency", 1)
+        self.requests = self.refused = 0
+        self._draining = False
+        self._trial: asyncio.Task[None] | None = None
+        self.memory = memory
+
+    async def predict(self, body: bytes) -> Answer:
+        """The answer to the body of a request, errors included."""
+        try:
+            asked = read_asked(body)
+            if self._draining or self.requests >= self.concurrency:
+                self.refused += 1
+                raise OverloadedError(
+                    "the node stops: send the request to another one"
+                    if self._draining
+                    else f"{self.requests} requests are here, as many as may be: send it again later"
+                )
+        except Exception as error:
+            return answer_error(error)
+        self.requests += 1
+        try:
+            async with asyncio.timeout(asked.timeout):
+                return await self._go_through(body)
+        except TimeoutError:
+            why = "; ".join(f"{name}: {reason}" for name, reason in self.readiness.reasons.items())
+            said = f"no worker has answered within {asked.timeout:g} seconds"
+            return answer_error(TimeoutExpired(f"{said}. {why}" if why else said))
+        except Exception as error:
+            return answer_error(error)
+        finally:
+            self.requests -= 1
+
+    @property
+    def readiness(self) -> Readiness:
+        """Whether requests are taken and predictors have opened, and why not."""
+        if self._draining:
+            return Readiness({"node": "it stops"})
+        reasons = {name: stage.trouble for name, stage in self.stages.items() if stage.trouble is not None}
+        if not reasons:
+            unopened = [name for name, stage in self.stages.items() if not stage.opened]
+            reasons = dict.fromkeys(unopened, "it has not opened a predictor yet")
+        return Readiness(reasons)
+
+    async def report_health(self) -> Answer:
+        """200, or 503 with why the node is not ready: requests, and workers of each stage."""
+        await self._try()
+        readiness = self.readiness
+        state = {
+            name: {
+                "requests": stage.scheduler.requests,
+                "waiting": stage.scheduler.waiting,
+                "workers": stage.scheduler.workers,
+                "idle": stage.scheduler.idle,
+                "starting": stage.scheduler.starting,
+            }
+            for name, stage in self.stages.items()
+        }
+        status = "ok" if readiness.ready else "stopping" if self._draining else "not ready"
+        content: dict[str, object] = {"status": status, "requests": self.requests, "stages": state}
+        if not readiness.ready:
+            content["reasons"] = readiness.reasons
+        return answer_json(content, 200 if readiness.ready else 503)
+
+    async def _try(self) -> None:
+        """Has predictors opened, if that is not known to work, and waits for it for a moment."""
+        if self._draining or self.readiness.ready:
+            return
+        if self._trial is None or self._trial.done():
+            self._trial = asyncio.create_task(self._go_through_once())
+        await asyncio.wait([self._trial], timeout=_HEALTH_SECONDS)
+
+    async def _go_through_once(self) -> None:
+        with contextlib.suppress(LiveGNNError, TimeoutError):  # what is wrong the stages say
+            async with asyncio.timeout(_TRIAL_SECONDS):
+                await self._go_through(_NO_IDS)
+
+    async def report_metrics(self) -> Answer:
+        """Metrics in Prometheus' text format."""
+        return Answer(200, _render(self).encode(), content_type=METRICS)
+
+    async def close(self, seconds: float = 0.0) -> None:
+        """Takes no further request, gives those that are here so many seconds, and ends all workers."""
+        self._draining = True
+        if self._trial is not None:
+            self._trial.cancel()
+            await asyncio.wait([self._trial])
+        for stage in self.stages.values():  # what leaves one goes into the next
+            await stage.close(seconds)
+        if self.memory is not None:
+            memory, self.memory = self.memory, None
+            memory.close()
+
+    async def _go_through(self, body: bytes) -> Answer:
+        for _ in range(_TRIES):
+            answer = Answer(200, body)
+            for stage in self.stages.values():
+                answer = await stage.call(answer.body)
+                if answer.status != 200:
+                    break
+            if answer.status != _REPLACED:  # by a newer snapshot, between two stages
+                return answer
+        return answer._replace(status=503, retry_after=1.0)
+
+
+def _render(node: Machine) -> str:
+    lines = []
+
+    def add(name: str, kind: str, samples: "dict[str, float]") -> None:
+        lines.append(f"# TYPE livegnn_function_{name} {kind}")
+        lines.extend(f"livegnn_function_{name}{labels} {value:g}" for labels, value in samples.items())
+
+    add("up", "gauge", {"": node.readiness.ready})
+    add("requests", "gauge", {"": node.requests})
+    add("refused_total", "counter", {"": node.refused})
+    if node.memory is not None:
+        add("shared_cache_bytes", "gauge", {"": node.memory.bytes})
+    stages = {f'{{stage="{name}"}}': stage for name, stage in node.stages.items()}
+    add("waiting_requests", "gauge", {at: stage.scheduler.waiting for at, stage in stages.items()})
+    add("workers", "gauge", {at: stage.scheduler.workers for at, stage in stages.items()})
+    add("idle_workers", "gauge", {at: stage.scheduler.idle for at, stage in stages.items()})
+    add("starting_workers", "gauge", {at: stage.scheduler.starting for at, stage in stages.items()})
+    add("answered_total", "counter", {at: stage.figures.answered for at, stage in stages.items()})
+    add("failed_total", "counter", {at: stage.figures.failed for at, stage in stages.items()})
+    add("store_requests_total", "counter", {at: stage.figures.store_requests for at, stage in stages.items()})
+    add("store_bytes_total", "counter", {at: stage.figures.store_bytes for at, stage in stages.items()})
+    add("launches_total", "counter", {at: stage.figures.launched for at, stage in stages.items()})
+    add("dead_workers_total", "counter", {at: stage.figures.died for at, stage in stages.items()})
+    add("stopped_workers_total", "counter", {at: stage.figures.stopped for at, stage in stages.items()})
+    for name in ("waiting_seconds", "executing_seconds", "starting_seconds"):
+        lines.append(f"# TYPE livegnn_function_{name} histogram")
+        for stage_name, stage in node.stages.items():
+            lines.extend(_buckets(name, stage_name, getattr(stage.figures, name)))
+    return "\n".join([*lines, ""])
+
+
+def _buckets(name: str, stage: str, histogram: Histogram) -> list[str]:
+    *below, count = histogram.cumulative()
+    metric = f"livegnn_function_{name}"
+    lines = [
+        f'{metric}_bucket{{stage="{stage}",le="{bound:.6g}"}} {value}'
+        for bound, value in zip(histogram.bounds, below, strict=True)
+    ]
+    return [
+        *lines,
+        f'{metric}_bucket{{stage="{stage}",le="+Inf"}} {count}',
+        f'{metric}_sum{{stage="{stage}"}} {histogram.total:g}',
+        f'{metric}_count{{stage="{stage}"}} {count}',
+    ]

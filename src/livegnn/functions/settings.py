@@ -1,0 +1,164 @@
+"""How a node is set up: which predictor, how many workers of which kind."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from livegnn.arguments import above_zero, whole
+from livegnn.errors import InputError
+from livegnn.functions.bodies import LONGEST_WAIT
+from livegnn.functions.function import PREDICTOR, Function, Setting, Step
+from livegnn.functions.machine import Machine
+from livegnn.functions.scheduler import KEEP_ALIVE, Limits
+from livegnn.functions.stage import Stage
+from livegnn.functions.worker_host import WorkerDied, WorkerHost
+from livegnn.snapshots.objects import checked_gap, with_gap
+
+if TYPE_CHECKING:
+    from livegnn.remote.shared_memory import MemoryFile
+
+Place: TypeAlias = Literal["processes", "threads", "containers", "ray"]
+"""Where workers are."""
+
+Cache: TypeAlias = Literal["shared", "private"]
+"""Whether workers keep features in common, or each by itself."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MachineSettings:
+    """A node that predicts from a snapshot.
+
+    snapshot, model: where they are. opener: "module:name" of what opens the predictor with these. workers: at
+    most, that predict. sampling_workers: at most, that sample beside them; 0: whoever predicts samples, too.
+    refresh: how many seconds after the last time a worker looks for a newer snapshot; None: as the opener
+    has it. gap: as `open_objects` takes it; None: as the URL or the store has it. waiting: so many requests
+    more than workers are taken. keep_alive: seconds for which a worker may be idle. memory: bytes of each
+    worker; of workers that are threads, bytes of the process, which whoever starts it limits. cache: by
+    default shared where workers are processes. image, engine, options: of containers. Raises InputError.
+    """
+
+    snapshot: str
+    model: str
+    opener: str = PREDICTOR
+    place: Place = "processes"
+    workers: int = 4
+    sampling_workers: int = 0
+    waiting: int = 100
+    keep_alive: float = KEEP_ALIVE
+    memory: int | None = None
+    refresh: float | None = None
+    gap: int | None = None
+    cache: Cache | None = None
+    image: str | None = None
+    engine: str = "docker"
+    options: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        whole(self.workers, "workers", 1)
+        whole(self.sampling_workers, "sampling_workers", 0)
+        whole(self.waiting, "waiting", 0)
+        if self.memory is not None:
+            whole(self.memory, "memory", 1)
+        if self.refresh is not None:
+            above_zero(self.refresh, "refresh")
+        if self.gap is not None:
+            checked_gap(self.gap)
+        if self.place not in get_args(Place):
+            raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
+        if (self.place == "containers") != (self.image is not None):
+            raise InputError("an image must be given for workers in containers, and for no others")
+        if self.cache not in (None, *get_args(Cache)):
+            raise InputError(f"cache must be shared or private, got {self.cache!r}")
+        if self.cache == "shared" and self.place not in ("processes", "threads"):
+            raise InputError(
+                f"cache can be shared by processes and threads of one machine, got workers as {self.place}"
+            )
+
+    def open(self) -> Machine:
+        """The node, which has no worker yet. Raises InputError for what workers here would not find."""
+        self._check_here()
+        memory = self._make_memory()
+        wanted: dict[Step, int] = {"predict": self.workers}
+        if self.sampling_workers:
+            wanted = {"sample": self.sampling_workers, "infer": self.workers}
+        stages: dict[str, Stage] = {
+            step: Stage(
+                self._host(self._function(step), memory),
+                Limits(workers, keep_alive=self.keep_alive),
+                seconds=LONGEST_WAIT,
+            )
+            for step, workers in wanted.items()
+        }
+        return Machine(stages, concurrency=self.waiting + sum(wanted.values()), memory=memory)
+
+    def check_memory(self) -> None:
+        """Starts a worker of each stage and ends it, if memory is limited. Raises InputError for what the
+        worker refuses, such as a limit that is too small. What may pass, such as a store that is away, the
+        first request will say."""
+        if self.memory is None:
+            return
+        for step in ("sample", "infer") if self.sampling_workers else ("predict",):
+            try:
+                asyncio.run(_start_once(self._host(self._function(step), None, checks=True)))
+            except WorkerDied as error:
+                if error.error_type == InputError.__name__:
+                    raise InputError(error.said or str(error)) from error
+
+    def _make_memory(self) -> "MemoryFile | None":
+        """What workers have in common; None if nothing, also where the system has no such memory."""
+        if (self.cache or ("shared" if self.place == "processes" else "private")) == "private":
+            return None
+        try:
+            from livegnn.remote.shared_memory import MemoryFile
+
+            return MemoryFile()
+        except (OSError, ImportError) as error:
+            _log.warning("each worker keeps features by itself, none are shared: %s", error)
+            return None
+
+    def _check_here(self) -> None:
+        here = self.place in ("processes", "threads")
+        if here and self.opener == PREDICTOR and not Path(self.model).is_file():
+            raise InputError(f"model must be a model file, found none at {self.model}")
+        if here and find_spec(self.opener.partition(":")[0].partition(".")[0]) is None:
+            raise InputError(f"the module of the opener {self.opener!r} is not installed here")
+        if self.place == "containers" and which(self.engine) is None:
+            raise InputError(f"engine must be a command such as docker or podman, found none: {self.engine}")
+
+    def _function(self, step: Step) -> Function:
+        snapshot = self.snapshot if self.gap is None else with_gap(self.snapshot, self.gap)
+        given: dict[str, Setting] = {"snapshot_url": snapshot, "model_path": self.model}
+        if self.refresh is not None:
+            given["refresh_seconds"] = self.refresh
+        return Function(self.opener, given, step, self.memory, self.workers + self.sampling_workers)
+
+    def _host(self, function: Function, memory: "MemoryFile | None", *, checks: bool = False) -> WorkerHost:
+        if self.place == "containers":
+            from livegnn.functions.containers import ContainerHost
+
+            assert self.image is not None
+            return ContainerHost(function, self.image, engine=self.engine, options=self.options)
+        if self.place == "ray":
+            from livegnn.functions.ray_actors import RayHost
+
+            return RayHost(function)
+        if self.place == "threads":
+            from livegnn.functions.threads import ThreadHost
+
+            return ThreadHost(function, memory=memory, checks=checks)
+        from livegnn.functions.processes import ProcessHost
+
+        return ProcessHost(function, memory=memory)
+
+
+async def _start_once(host: WorkerHost) -> None:
+    worker = await host.launch(0)
+    await worker.stop()
+    await host.close()

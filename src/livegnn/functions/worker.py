@@ -1,0 +1,118 @@
+"""The process of a worker: `python -m livegnn.functions.worker FUNCTION [MEMORY]`, FUNCTION as
+`Function.to_json`, MEMORY the descriptor of a `MemoryFile`.
+
+It reads frames from its standard input and writes one for each to its standard output; what would be printed
+goes to standard error. A frame is `FRAME`, little endian, and the body. The first frame of a worker is
+written when it is ready: 200 and what its predictor says of itself, or 500 and an error. A worker ends at the
+end of its input and at SIGTERM, in both cases after the request in hand.
+
+Its memory is limited (`memory_limit`) when the predictor is open: asking for more is a MemoryError. Memory
+that it shares does not count.
+"""
+
+import os
+import signal
+import struct
+import sys
+from typing import BinaryIO, Final
+
+from livegnn.errors import LiveGNNError
+from livegnn.functions.bodies import Answer, answer_error, answer_json
+from livegnn.functions.function import Function, answer, join_memory, limit
+from livegnn.remote.memory_limit import prepare
+
+FRAME: Final = struct.Struct("<HQQQ")
+"""Status, length of the body, and of an answer how many requests to the store it took, and bytes."""
+
+_SOME = 64 << 10
+
+
+def main(given: list[str]) -> None:
+    """Runs a worker until its input ends."""
+    # Whatever prints must not write between frames.
+    output = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    source = os.fdopen(os.dup(0), "rb", buffering=0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it goes to all its processes
+    ending = _Ending()
+    prepare()
+    try:
+        function = Function.from_json(given[0])
+        predictor = function.open()
+        if len(given) > 1:
+            join_memory(predictor, int(given[1]))
+        room = limit(predictor, function)
+    except Exception as error:
+        _write(output, answer_error(error)._replace(status=500))
+        if isinstance(error, LiveGNNError):
+            sys.exit(1)  # the node says why
+        raise
+    _write(output, answer_json(dict(predictor.describe())))
+    while True:
+        try:
+            body = _read(source, ending)
+        except MemoryError as error:  # for what one stage sends to the next
+            _write(output, answer_error(error))
+            continue
+        if body is None:
+            break
+        _write(output, answer(predictor, function.stage, body, room))
+
+
+class _Ending:
+    """SIGTERM: ends the process at once while it waits for a request, else after the one in hand."""
+
+    def __init__(self) -> None:
+        self.wanted = self.waits = False
+        signal.signal(signal.SIGTERM, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.wanted = True
+        if self.waits:
+            raise SystemExit(0)
+
+
+def _read(source: BinaryIO, ending: _Ending) -> memoryview | None:
+    """The body of the next frame; None at the end. Raises MemoryError for one that has no room, and reads on
+    behind it."""
+    ending.waits = True
+    if ending.wanted:
+        return None
+    first = source.read(1)
+    ending.waits = False
+    head = memoryview(bytearray(FRAME.size))
+    head[:1] = first or b"\0"
+    if not first or not _fill(source, head[1:]):
+        return None
+    _, length, _, _ = FRAME.unpack(head)
+    try:
+        body = memoryview(bytearray(length))
+    except MemoryError:
+        some = memoryview(bytearray(_SOME))
+        while length and _fill(source, some[: min(length, _SOME)]):
+            length -= min(length, _SOME)
+        raise
+    return body if _fill(source, body) else None
+
+
+def _fill(source: BinaryIO, into: memoryview) -> bool:
+    """Whether as many bytes came; False if the other side has gone."""
+    while into:
+        count = source.readinto(into)  # type: ignore[attr-defined]
+        if not count:
+            return False
+        into = into[count:]
+    return True
+
+
+def _write(output: BinaryIO, found: Answer) -> None:
+    head = FRAME.pack(found.status, len(found.body), found.store_requests, found.store_bytes)
+    for part in (head, found.body):
+        rest = memoryview(part)
+        while rest:
+            rest = rest[output.write(rest) :]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,46 @@
+"""Where workers run: what a stage asks of processes, containers, actors and threads alike."""
+
+from typing import Protocol
+
+from livegnn.errors import LiveGNNError
+from livegnn.functions.bodies import Answer
+
+
+class WorkerDied(LiveGNNError):
+    """A worker has ended without an answer, or did not start. What it was asked may be asked of another.
+
+    error_type, said: the name of the error for which it could not begin, and its message, if it said one.
+    """
+
+    def __init__(self, message: str, error_type: str | None = None, said: str | None = None) -> None:
+        super().__init__(message)
+        self.error_type, self.said = error_type, said
+
+
+class Worker(Protocol):
+    """A worker that has started. Belongs to one event loop."""
+
+    async def call(self, body: bytes) -> Answer:
+        """What it answers. One call at a time. Raises WorkerDied."""
+
+    async def ended(self) -> str:
+        """Returns when the worker has ended, with how."""
+
+    async def stop(self) -> None:
+        """Ends it, after the call in hand."""
+
+    async def kill(self) -> None:
+        """Ends it now."""
+
+
+class WorkerHost(Protocol):
+    """Starts workers of one function."""
+
+    async def launch(self, number: int) -> Worker:
+        """Starts a worker and returns when it is ready. number: its own, for names.
+
+        Raises WorkerDied if it does not start. Nothing is left of a launch that fails or is cancelled.
+        """
+
+    async def close(self) -> None:
+        """Gives back what the host itself has; its workers have ended."""

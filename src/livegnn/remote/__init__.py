@@ -1,0 +1,1 @@
+"""Predictions from a snapshot in object storage, in any process, without a server that waits."""

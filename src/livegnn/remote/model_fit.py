@@ -1,0 +1,89 @@
+"""Whether a model fits the graph of a snapshot, and what is read and run if it does."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from livegnn.errors import ModelError
+from livegnn.graph.defaults import left_out
+from livegnn.graph.schema import Schema
+from livegnn.inference.forward import SampledForward
+from livegnn.model.hops import reads_of
+from livegnn.model.model import Model
+from livegnn.model.outputs import Outputs
+from livegnn.model.renaming import renamed
+from livegnn.query import Query
+from livegnn.remote.cached_index import NotedIndex
+from livegnn.remote.subgraph import (
+    Known,
+    Lists,
+    Neighborhood,
+    drawn_neighborhood,
+    whole_neighborhood,
+)
+from livegnn.sampling.model_query import fit_query
+from livegnn.snapshots.snapshot import Snapshot
+from livegnn.types import EdgeType, IntArray, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Int64
+
+
+def check_fit(model: Model, schema: Schema) -> None:
+    """Raises `ModelError` if a model reads what graphs of this schema do not have."""
+    for given in model.inputs.values():
+        have = schema.node_types.get(given.node_type)
+        if have != given.width:
+            raise ModelError(
+                f"the model reads {given.width} features of {given.node_type!r} nodes, the snapshot has "
+                f"{'no such nodes' if have is None else have}: write it of the graph that the model is for"
+            )
+    for name in model.edge_types:
+        if name not in schema.edge_types:
+            have_types = ", ".join(map(str, schema.edge_types))
+            raise ModelError(f"the model propagates along {name}, the snapshot has {have_types}")
+    for read in model.edge_inputs.values():
+        width = schema.edge_types[read.edge_type].edge_dim
+        if read.column == "edge_attr" and width != read.width:
+            raise ModelError(
+                f"the model reads {read.width} features of {read.edge_type} edges, the snapshot has {width}"
+            )
+
+
+class FittedModel:
+    """A model for graphs of one schema: what is read for one of its outputs, and what computes it.
+
+    output: its name, by default the first. Raises `ModelError` as `check_fit` does.
+    """
+
+    def __init__(self, model: Model, schema: Schema, output: str | None) -> None:
+        model = renamed(model, left_out(schema))
+        check_fit(model, schema)
+        found = Outputs(model).find(output)
+        self.node_type: NodeType = found.node_type
+        self.edge_types: Sequence[EdgeType] = model.edge_types
+        self.query: Query | None = None if model.query is None else fit_query(model, schema)
+        self.reads = reads_of(model.steps, found.value)
+        self.widths = {given.node_type: given.width for given in model.inputs.values()}
+        self.forward = SampledForward(model)
+        self.noted = NotedIndex(self.reads, self.widths if self.query is None else {}, schema)
+
+    def sample(
+        self,
+        snapshot: Snapshot,
+        seeds: "Int64[IntArray, 'seeds']",
+        sample_seed: int,
+        find: Callable[[Lists, IntArray], Known] | None,
+        *,
+        later: bool,
+    ) -> Neighborhood:
+        """What the predictions of some rows read: what the query draws, or whole neighbourhoods. find: says
+        what is known of the index of lists. later: whether degrees may be pending."""
+        if self.query is not None:
+            return drawn_neighborhood(snapshot, seeds, self.query, sample_seed, self.edge_types)
+        return whole_neighborhood(
+            snapshot, self.node_type, seeds, self.reads, self.edge_types, find, later=later
+        )
+
+    def feature_bytes(self, found: Neighborhood) -> int:
+        """Of all nodes of a neighbourhood."""
+        return sum(4 * width * len(found.rows[name]) for name, width in self.widths.items())

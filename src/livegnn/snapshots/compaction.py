@@ -1,0 +1,86 @@
+"""When deltas become one, when a base is written anew, and which objects nobody needs any more."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from livegnn.arguments import not_negative, whole
+from livegnn.errors import FileFormatError, InputError, ObjectMissingError
+from livegnn.snapshots.manifest import Manifest
+from livegnn.snapshots.objects import Objects, as_objects
+from livegnn.snapshots.snapshot import list_manifests
+from livegnn.snapshots.writer import DATA
+
+Step: TypeAlias = Literal["delta", "merge", "base"]
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """most_deltas: how many layers a reader has to look through at most, besides the base. largest_share: how
+    large one delta of all changes since the base may be, as a share of the base, before a base is due. Raises
+    `InputError`.
+    """
+
+    most_deltas: int = 8
+    largest_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        whole(self.most_deltas, "most_deltas", 0)
+        not_negative(self.largest_share, "largest_share")
+
+    def choose(self, base: int | None, deltas: Sequence[int], merged: int) -> Step:
+        """What to write next. base, deltas: bytes of the layers that there are; None: there is no base.
+        merged: about how many bytes one delta of everything that changed since the base would have.
+        """
+        if base is None or merged > self.largest_share * base:
+            return "base"
+        if len(deltas) >= self.most_deltas or sum(deltas) > 2 * max(merged, self.largest_share * base):
+            return "merge"
+        return "delta"
+
+
+def check_grace(grace: object) -> float:
+    """`grace`, if it is a finite number of seconds of at least 0. Raises `InputError`."""
+    seconds = not_negative(grace, "grace, in seconds,")
+    if seconds == math.inf:
+        raise InputError("grace, in seconds, must be finite, got inf: 1e9 are some thirty years")
+    return seconds
+
+
+def collect(where: str | Objects, grace: float) -> int:
+    """Removes manifests that were replaced at least `grace` seconds ago, and objects of layers that no
+    manifest names and that are older than that. Returns how many objects went.
+
+    Only the process that writes the snapshots may call it, between two of them: what it has not named yet
+    would look like what nobody names. Time is that of the store's clock, from manifest to manifest.
+    where: the URL of a store, or an opened one. Raises `InputError` for what is neither, and for a grace that
+    is negative or not finite.
+    """
+    check_grace(grace)
+    objects = as_objects(where)
+    found = list_manifests(objects)
+    if not found:
+        return 0
+    now = found[-1].modified
+    kept, removed = [], 0
+    for one, next_one in zip(found, [*found[1:], None], strict=True):
+        if next_one is not None and (now - next_one.modified).total_seconds() >= grace:
+            objects.delete(one.path)
+            removed += 1
+        else:
+            kept.append(one)
+    named = set()
+    for one in kept:
+        try:
+            manifest = Manifest.from_bytes(objects.get(one.path), one.path)
+        except ObjectMissingError:
+            continue
+        except FileFormatError:
+            return removed  # what a damaged manifest names is not known
+        named |= {section.path for section in manifest.sections()}
+    for one in objects.list(DATA):
+        if one.path not in named and (now - one.modified).total_seconds() >= grace:
+            objects.delete(one.path)
+            removed += 1
+    return removed

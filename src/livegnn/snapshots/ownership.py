@@ -1,0 +1,37 @@
+"""Snapshots belong to a log: an object at the top of their store says to which.
+
+It is what stands in a folder that belongs to a log. A store has no locks: there the number of a snapshot is
+given once, so that of two processes on copies of one log only one goes on.
+"""
+
+from livegnn.errors import InputError, ObjectExistsError, ObjectMissingError
+from livegnn.log.directories import OWNER, Record, parse_record, to_bytes, where_it_was
+from livegnn.snapshots.objects import Objects
+
+
+def claim(objects: Objects, record: Record) -> None:
+    """Makes the snapshots of a store those of the log of `record`, if they are nobody's.
+
+    Raises InputError if they are another log's, FileFormatError if what says so is damaged, SnapshotError.
+    """
+    if check_owner(objects, record):
+        return
+    try:
+        objects.put_new(OWNER, to_bytes(record))
+    except ObjectExistsError:
+        check_owner(objects, record)  # of another one, which was first
+
+
+def check_owner(objects: Objects, record: Record) -> bool:
+    """Whether snapshots are those of the log of `record`; False if they are nobody's. Raises as `claim`."""
+    try:
+        theirs = parse_record(objects.get(OWNER), f"{OWNER} in {objects.url}")
+    except ObjectMissingError:
+        return False
+    if theirs.log != record.log:
+        raise InputError(
+            f"{objects.url} must hold the snapshots of this log, {record.place}, got those of another one, "
+            f"{where_it_was(theirs, record.place)}: name another place; or, if that log is gone and nothing "
+            f"there is needed, remove {OWNER} there"
+        )
+    return True
