@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegnn.functions.function import Function
-from livegnn.functions.worker import FRAME
+from livegnn.functions.worker import FRAME, pack_request, unpack_answer
 from livegnn.model.model import Model
 from livegnn.remote.memory_model import MemoryModel
 from livegnn.remote.predictor import SnapshotPredictor, open_predictor
@@ -163,7 +163,7 @@ def start_worker(opener: str, snapshot: Path, model: Path, node: int) -> Start:
         ready = time.perf_counter() - began
         resident = _status(process.pid, "VmRSS")
         body = json.dumps({"ids": [node]}).encode()
-        process.stdin.write(FRAME.pack(0, len(body), 0, 0) + body)
+        process.stdin.write(pack_request(len(body)) + body)
         process.stdin.flush()
         began = time.perf_counter()
         _read(process)
@@ -184,10 +184,10 @@ def own_peak() -> int:
 
 def _read(process: subprocess.Popen[bytes]) -> None:
     assert process.stdout is not None
-    status, length, _, _ = FRAME.unpack(process.stdout.read(FRAME.size))
+    answer, length = unpack_answer(process.stdout.read(FRAME.size))
     body = process.stdout.read(length)
-    if status != 200:
-        raise RuntimeError(f"expected a worker to answer with 200, got {status}: {body[:300]!r}")
+    if answer.status != 200:
+        raise RuntimeError(f"expected a worker to answer with 200, got {answer.status}: {body[:300]!r}")
 
 
 def _status(pid: int, name: str) -> int:

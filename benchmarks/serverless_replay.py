@@ -1,7 +1,7 @@
 """The simulated half of `serverless.py`: a trace of arrivals, in virtual time, on the real scheduler.
 
 Real: the decisions (`livegnn.functions.scheduler.Scheduler`, one for each node, which takes the time as an
-argument), the way requests are spread over nodes (`gateway.Spread`), the contents of caches, and the memory
+argument), the contents of caches, and the memory
 model's predictions. A node has one `SharedFeatureCache`, with a handle for each worker, as its processes
 have; the ablation "a cache for each worker" has a `FeatureCache` for each. A request reads and evicts when
 the scheduler assigns it, and inserts what it has fetched when it ends. Features are one column wide, because
@@ -13,6 +13,7 @@ come first served, as the throttle does it. Every worker has a core of its own.
 from __future__ import annotations
 
 import heapq
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from typing import Literal
 
 import numpy as np
 
-from livegnn.functions.gateway import Spread
 from livegnn.functions.scheduler import KEEP_ALIVE, Assign, Decision, Launch, Limits, Policy, Scheduler, Stop
 from livegnn.remote.feature_cache import CachedFeatures, FeatureCache
 from livegnn.remote.feature_table import entry_bytes
@@ -208,7 +208,7 @@ class Replay:
     ) -> None:
         self._contestant, self._costs, self._around, self._degree = contestant, costs, around, degree
         self._nodes = [_Node(Limits(max_workers, None, keep_alive), contestant.policy) for _ in range(nodes)]
-        self._spread = Spread(nodes, "round-robin")
+        self._turns = itertools.cycle(self._nodes)  # a load balancer sends each request to the next node
         self._events: list[tuple[float, int, str, int, int]] = []
         self._count = 0
         self._asked: Int64 = np.zeros(0, np.int64)
@@ -237,7 +237,7 @@ class Replay:
             while self._events and self._events[0][0] <= now:
                 _, _, kind, at, number = heapq.heappop(self._events)
                 if kind == "arrive":
-                    node = self._nodes[self._spread.order(now)[0]]
+                    node = next(self._turns)
                     self._act(node, now, partial(node.scheduler.arrive, number, now))
                     continue
                 node = self._nodes[at]

@@ -29,23 +29,10 @@ from processes import children, peak_memory
 NODES, WIDTH = 40_000, 128
 LARGE = 400  # ids that reach most of the graph, 20 MB of features
 
-ENGINE = '''#!/bin/sh
-"exec" "{python}" "$0" "$@"
-"""Takes the command line of `docker run`, and runs what a container would run."""
-import os, sys
-words = sys.argv[1:]
-for at, word in enumerate(words):
-    if word == "--env":
-        name, _, value = words[at + 1].partition("=")
-        os.environ[name] = value
-if words[0] == "run":
-    os.execv(sys.executable, [sys.executable, *words[words.index("livegnn:test") + 2 :]])
-'''
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A snapshot, a model, and a command that is taken for a container engine."""
+    """A snapshot and a model."""
     folder = tmp_path_factory.mktemp("memory")
     random = np.random.default_rng(0)
     graph = Graph.from_edges(
@@ -56,8 +43,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     write_snapshot(graph, str(folder / "snapshot"), directions=("in",))
     make_model().save(folder / "model.lgnn")
-    (folder / "docker").write_text(ENGINE.format(python=sys.executable), encoding="utf-8")
-    (folder / "docker").chmod(0o755)
     return folder
 
 
@@ -88,15 +73,8 @@ WAYS = {
     "private": ("--cache", "private"),
     "stages": ("--sampling-workers", "1"),
     "threads": ("--place", "threads"),
-    "containers": ("--place", "containers", "--image", "livegnn:test"),
     "lambda": None,
 }
-
-
-def words_of(folder: Path, way: str) -> tuple[str, ...]:
-    words = WAYS[way]
-    assert words is not None
-    return (*words, "--engine", str(folder / "docker")) if way == "containers" else words
 
 
 def opened(folder: Path) -> tuple[str, ...]:
@@ -119,7 +97,9 @@ def start(folder: Path, way: str, memory: int) -> Iterator[tuple[Callable[[bytes
                 lambda: peak_memory(instance.process.pid),
             )
         return
-    words = ("--workers", "1", "--memory", str(memory), *words_of(folder, way))
+    words = WAYS[way]
+    assert words is not None
+    words = ("--workers", "1", "--memory", str(memory), *words)
     with Container(folder, *words, opened=opened(folder)) as node:
 
         def ask(content: bytes) -> int:
@@ -152,7 +132,7 @@ def refused(folder: Path, way: str, memory: int) -> str:
         return str(told.value)
     command = [sys.executable, "-m", "livegnn.cli", "function", "serve", "--port", "0", *opened(folder)]
     ended = subprocess.run(
-        [*command, "--memory", str(memory), "--workers", "1", *words_of(folder, way)],
+        [*command, "--memory", str(memory), "--workers", "1", *(WAYS[way] or ())],
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT},

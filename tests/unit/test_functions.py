@@ -11,8 +11,9 @@ from faulty_store import FaultyStore
 from functions import GraphPredictor, body, expected
 from livegnn import Events, Graph
 from livegnn.errors import InputError, OverloadedError, StoreUnavailableError, TimeoutExpired
-from livegnn.functions.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked, with_retry
+from livegnn.functions.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked
 from livegnn.functions.function import Function, answer
+from livegnn.functions.worker import FRAME, pack_answer, unpack_answer
 from livegnn.remote.predictor import SnapshotPredictor
 from livegnn.snapshots.objects import Objects
 from livegnn.snapshots.snapshot_source import SnapshotSource
@@ -138,19 +139,12 @@ def test_what_is_expected_is_logged_in_one_line(tmp_path, caplog) -> None:
     assert record.exc_info is not None
 
 
-def test_an_answer_of_a_worker_has_what_it_says_of_asking_again() -> None:
-    """Of a worker that is a process, status and body come."""
-    down = answer_error(StoreUnavailableError("down"))
-    assert with_retry(Answer(down.status, down.body)) == down
-    for other in (
-        answer_error(TimeoutExpired("late")),
-        answer_error(RuntimeError("StoreUnavailableError")),
-        Answer(503, b"nonsense"),
-        Answer(503, b'{"error": "StoreUnavailableError"}'),
-        Answer(503, b"[" * 100_000),
-        Answer(200, down.body),
-    ):
-        assert with_retry(other) == other
+@pytest.mark.parametrize("retry_after", [None, 0.0, 0.25, 1.0])
+def test_an_answer_of_a_worker_has_all_but_its_content_type_in_a_frame(retry_after: float | None) -> None:
+    found = Answer(503, b"body", retry_after, store_requests=3, store_bytes=2**40)
+    frame = pack_answer(found)
+    assert len(frame) == FRAME.size
+    assert unpack_answer(frame) == (found._replace(body=b""), 4)
 
 
 def test_a_function_is_data() -> None:

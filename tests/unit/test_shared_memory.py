@@ -232,8 +232,6 @@ def test_a_private_cache_shares_nothing(folder: Path) -> None:
         assert settings(folder, **given).open().memory is None
     with pytest.raises(InputError, match="cache must be shared or private, got 'common'"):
         settings(folder, cache="common")
-    with pytest.raises(InputError, match="processes and threads of one machine, got workers as ray"):
-        settings(folder, place="ray", cache="shared")
 
 
 @pytest.fixture

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from livegnn.errors import InputError
-
 if TYPE_CHECKING:
-    from livegnn.functions.app import Answering
+    from livegnn.functions.machine import Machine
     from livegnn.functions.settings import MachineSettings
 
 app = typer.Typer(
@@ -43,12 +41,6 @@ Cache = Annotated[
 SamplingWorkers = Annotated[
     int, typer.Option(help="at most, that fetch subgraphs for them; 0: each worker does both")
 ]
-Image = Annotated[str | None, typer.Option(help="of containers: one with LiveGNN in it")]
-Engine = Annotated[str, typer.Option(help="of containers: docker, podman, or another command")]
-ContainerOption = Annotated[
-    list[str] | None,
-    typer.Option(help="of the engine's run, such as --volume=/data:/data:ro; may be repeated"),
-]
 
 
 @app.command()
@@ -73,15 +65,7 @@ def serve(
     refresh: Refresh = None,
     gap: Gap = None,
     cache: Cache = None,
-    place: Annotated[
-        str, typer.Option(help="where workers are: processes, threads, containers or ray")
-    ] = "processes",
-    image: Image = None,
-    engine: Engine = "docker",
-    container_option: ContainerOption = None,
-    ray_address: Annotated[
-        str | None, typer.Option(help="of a Ray cluster; the one that RAY_ADDRESS names, or a new one here")
-    ] = None,
+    place: Annotated[str, typer.Option(help="what workers are: processes or threads")] = "processes",
     opener: Annotated[
         str, typer.Option(metavar="MODULE:NAME", help="what opens the predictor")
     ] = "livegnn.remote.predictor:open_predictor",
@@ -104,33 +88,9 @@ def serve(
         refresh=refresh,
         gap=gap,
         cache=cache,  # type: ignore[arg-type]
-        image=image,
-        engine=engine,
-        options=container_option or (),
     )
-    if place == "ray":
-        _join_ray(ray_address)
     _limit(settings)
-    _listen(settings.open(), host, port, "a node")
-
-
-@app.command()
-def gateway(
-    nodes: Annotated[list[str], typer.Argument(metavar="URL...", help="the addresses of the nodes")],
-    policy: Annotated[
-        str, typer.Option(help="how requests are spread: round-robin or least-loaded")
-    ] = "round-robin",
-    host: Host = "127.0.0.1",
-    port: Port = 8080,
-) -> None:
-    """Spread requests over several nodes."""
-    try:
-        from livegnn.functions.gateway import Gateway
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"a gateway needs {error.name}, which is not installed: pip install 'livegnn[serverless]'"
-        ) from error
-    _listen(Gateway(nodes, policy), host, port, "the gateway")  # type: ignore[arg-type]
+    _listen(settings.open(), host, port)
 
 
 def _limit(settings: "MachineSettings") -> None:
@@ -146,22 +106,12 @@ def _limit(settings: "MachineSettings") -> None:
         limit_memory(settings.memory, 0)
 
 
-def _join_ray(address: str | None) -> None:
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise InputError(
-            "workers in a Ray cluster need ray, which is not installed: pip install 'livegnn[cluster]'"
-        ) from error
-    ray.init(address, log_to_driver=True)
-
-
-def _listen(served: "Answering", host: str, port: int, what: str) -> None:
+def _listen(machine: "Machine", host: str, port: int) -> None:
     from livegnn.functions.app import serve
     from livegnn.server.listening import listen
 
     with listen(host, port) as listener:
         found, number = listener.getsockname()[:2]
         shown = f"[{found}]" if ":" in found else found
-        typer.echo(f"{what} listens at http://{shown}:{number}")
-        serve(served, listener)
+        typer.echo(f"a node listens at http://{shown}:{number}")
+        serve(machine, listener)

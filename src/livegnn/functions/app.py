@@ -1,5 +1,5 @@
-"""Nodes and gateways over HTTP: a plain ASGI application, so that a container starts fast, and the process
-that serves it until SIGTERM.
+"""A machine over HTTP: a plain ASGI application, so that a container starts fast, and the process that serves
+it until SIGTERM.
 """
 
 import asyncio
@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from types import FrameType
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import uvicorn
 
@@ -15,6 +15,9 @@ from livegnn.errors import InputError, OverloadedError
 from livegnn.functions.bodies import LARGEST_BODY, Answer, answer_error, answer_problem, refuse_parameters
 from livegnn.server.listening import Server, accepting
 from livegnn.wording import quoted
+
+if TYPE_CHECKING:
+    from livegnn.functions.machine import Machine
 
 GRACE_SECONDS: Final = 8
 """Which requests have to be answered after SIGTERM: of the ten that Cloud Run gives, two are for the rest."""
@@ -28,33 +31,17 @@ _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 
 
-class Answering(Protocol):
-    """What is served: a node, or a gateway."""
-
-    async def predict(self, body: bytes) -> Answer:
-        """The answer to the body of a request for predictions."""
-
-    async def report_health(self) -> Answer:
-        """200 while it takes requests."""
-
-    async def report_metrics(self) -> Answer:
-        """Metrics in Prometheus' text format."""
-
-    async def close(self, seconds: float = 0.0) -> None:
-        """Gives requests so many seconds, and ends everything."""
-
-
 class Application:
     """An ASGI application: `POST /v1/predictions`, `GET /v1/health`, `GET /metrics`."""
 
-    def __init__(self, answering: Answering) -> None:
-        self._answering = answering
+    def __init__(self, machine: "Machine") -> None:
+        self._machine = machine
         self._stops = False
         self._reading: set[asyncio.Timeout] = set()  # those of bodies that are coming
         self._routes: Mapping[str, Mapping[str, Callable[[bytes], Awaitable[Answer]]]] = {
-            "/v1/predictions": {"POST": answering.predict},
-            "/v1/health": {"GET": lambda _: answering.report_health()},
-            "/metrics": {"GET": lambda _: answering.report_metrics()},
+            "/v1/predictions": {"POST": machine.predict},
+            "/v1/health": {"GET": lambda _: machine.report_health()},
+            "/metrics": {"GET": lambda _: machine.report_metrics()},
         }
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
@@ -84,7 +71,7 @@ class Application:
         await receive()
         await send({"type": "lifespan.startup.complete"})
         await receive()
-        await self._answering.close()
+        await self._machine.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _answer(self, scope: _Message, receive: _Receive) -> tuple[Answer, dict[str, str]]:
@@ -143,13 +130,13 @@ def _media_type(scope: _Message) -> str:
     return "application/json"
 
 
-def serve(answering: Answering, listener: socket.socket) -> None:
+def serve(machine: "Machine", listener: socket.socket) -> None:
     """Serves until SIGINT or SIGTERM: then it accepts nothing more, answers the requests that are here, for
     `GRACE_SECONDS` at most, refuses those that are left, and ends all workers. Ends with SystemExit after
     SIGTERM.
     """
     signal.signal(signal.SIGTERM, _exit)
-    application = Application(answering)
+    application = Application(machine)
     config = uvicorn.Config(
         application,
         log_level="warning",

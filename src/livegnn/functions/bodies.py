@@ -31,7 +31,6 @@ LONGEST_WAIT: Final = 300.0
 
 _FIELDS = ("ids", "min_seq", "timeout")
 _LARGEST_INTEGER = 2**63 - 1
-_STORE_AWAY = StoreUnavailableError.__name__
 _RETRY = 1.0  # seconds after which to ask again where a store was away, or workers died
 
 
@@ -139,19 +138,6 @@ def answer_error(error: Exception) -> Answer:
     elif not isinstance(error, LiveGNNError):
         message = f"the function failed, its log says where: {message}"
     return answer_problem(kind, message, status, retry_after)
-
-
-def says_store_away(found: Answer) -> bool:
-    """Whether an answer is that the store does not answer."""
-    try:
-        return found.status == 503 and json.loads(found.body)["error"]["type"] == _STORE_AWAY
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return False
-
-
-def with_retry(found: Answer) -> Answer:
-    """What a worker has answered, of which its status and its body came, with its `retry_after`."""
-    return found._replace(retry_after=_RETRY) if says_store_away(found) else found
 
 
 def answer_problem(kind: str, message: str, status: int, retry_after: float | None = None) -> Answer:

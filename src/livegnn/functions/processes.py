@@ -1,5 +1,5 @@
-"""Workers that are processes of this machine, and what they have in common with those in containers: a
-command whose standard input and output carry frames (`livegnn.functions.worker`).
+"""Workers that are processes of this machine: frames (`livegnn.functions.worker`) pass over their standard
+input and output.
 """
 
 import asyncio
@@ -7,13 +7,13 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import above_zero
 from livegnn.functions.bodies import Answer
 from livegnn.functions.function import Function
-from livegnn.functions.worker import FRAME
+from livegnn.functions.worker import FRAME, pack_request, unpack_answer
 from livegnn.functions.worker_host import WorkerDied
 from livegnn.remote.memory_limit import VARIABLES
 
@@ -26,32 +26,27 @@ START_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 10.0
 """Which a worker has for the request in hand, when it is told to end."""
 
-_END_SECONDS = 1.0  # for a command whose output has ended, or that was told to end
+_END_SECONDS = 1.0  # for a process whose output has ended, or that has got SIGTERM
 
 
-class CommandWorker:
-    """A running command that answers frames.
+class ProcessWorker:
+    """A process that answers frames."""
 
-    kill: an extra command that ends it, where the process is not the worker itself.
-    """
-
-    def __init__(
-        self, process: asyncio.subprocess.Process, kill: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self._process, self._kill = process, kill
+        self._process = process
         self._input, self._output = process.stdin, process.stdout
 
     @property
     def pid(self) -> int:
-        """The process id of the command."""
+        """The number of the process."""
         return self._process.pid
 
     async def call(self, body: bytes) -> Answer:
         """What the worker answers to `body`. Raises WorkerDied."""
         try:
-            self._input.write(FRAME.pack(0, len(body), 0, 0))
+            self._input.write(pack_request(len(body)))
             self._input.write(body)
             await self._input.drain()
         except (ConnectionError, RuntimeError) as error:
@@ -61,16 +56,15 @@ class CommandWorker:
     async def read(self) -> Answer:
         """The next frame. Raises WorkerDied."""
         try:
-            status, length, requests, read = FRAME.unpack(await self._output.readexactly(FRAME.size))
-            body = await self._output.readexactly(length)
-            return Answer(status, body, store_requests=requests, store_bytes=read)
+            answer, length = unpack_answer(await self._output.readexactly(FRAME.size))
+            return answer._replace(body=await self._output.readexactly(length))
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             await self._wait(_END_SECONDS)
             await self.kill()
             raise WorkerDied(f"expected an answer of a worker, it {await self.ended()}") from error
 
     async def ended(self) -> str:
-        """Returns when the command has ended, with how."""
+        """Returns how the process has ended, when it has."""
         code = await self._process.wait()
         return f"ended by signal {-code}" if code < 0 else f"ended with status {code}"
 
@@ -84,18 +78,14 @@ class CommandWorker:
             await self.kill()
 
     async def kill(self) -> None:
-        """Ends the command now."""
-        if self._kill is not None and self._process.returncode is None:
-            kill, self._kill = self._kill, None
-            await kill()
-            await self._wait(_END_SECONDS)
+        """Ends the process now."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
         await self._process.wait()
 
     async def _wait(self, seconds: float) -> bool:
-        """Whether the command ends within so many seconds. A signal to a command that has ended and was not
+        """Whether the process ends within so many seconds. A signal to a process that has ended and was not
         waited for would take its status away."""
         try:
             await asyncio.wait_for(self._process.wait(), seconds)
@@ -108,10 +98,9 @@ async def start(
     command: Sequence[str],
     *,
     environment: Mapping[str, str] | None = None,
-    kill: Callable[[], Awaitable[None]] | None = None,
     seconds: float = START_SECONDS,
     descriptors: Sequence[int] = (),
-) -> CommandWorker:
+) -> ProcessWorker:
     """Runs a command and returns when its worker is ready. descriptors: open files that it has, too. Raises
     WorkerDied."""
     try:
@@ -125,7 +114,7 @@ async def start(
         )
     except OSError as error:
         raise WorkerDied(f"cannot start {command[0]}: {error}") from error
-    worker = CommandWorker(process, kill)
+    worker = ProcessWorker(process)
     try:
         async with asyncio.timeout(seconds):
             first = await worker.read()
@@ -164,7 +153,7 @@ class ProcessHost:
         self._memory, self._forgetting = memory, set[asyncio.Task[None]]()
         self._environment, self._seconds = environment, above_zero(seconds, "seconds")
 
-    async def launch(self, number: int) -> CommandWorker:
+    async def launch(self, number: int) -> ProcessWorker:
         """Starts a process and returns when it is ready. Raises WorkerDied."""
         memory = self._memory
         if memory is None:
@@ -191,7 +180,7 @@ class ProcessHost:
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
 
-    async def _forget(self, memory: "MemoryFile", worker: CommandWorker | None = None) -> None:
+    async def _forget(self, memory: "MemoryFile", worker: ProcessWorker | None = None) -> None:
         """Gives back what a worker has left in common memory, when it has ended."""
         if worker is not None:
             await worker.ended()

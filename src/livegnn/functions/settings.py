@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import which
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from livegnn.arguments import above_zero, whole
@@ -22,7 +20,7 @@ from livegnn.snapshots.objects import checked_gap, with_gap
 if TYPE_CHECKING:
     from livegnn.remote.shared_memory import MemoryFile
 
-Place: TypeAlias = Literal["processes", "threads", "containers", "ray"]
+Place: TypeAlias = Literal["processes", "threads"]
 """Where workers are."""
 
 Cache: TypeAlias = Literal["shared", "private"]
@@ -41,7 +39,7 @@ class MachineSettings:
     has it. gap: as `open_objects` takes it; None: as the URL or the store has it. waiting: so many requests
     more than workers are taken. keep_alive: seconds for which a worker may be idle. memory: bytes of each
     worker; of workers that are threads, bytes of the process, which whoever starts it limits. cache: by
-    default shared where workers are processes. image, engine, options: of containers. Raises InputError.
+    default shared where workers are processes. Raises InputError.
     """
 
     snapshot: str
@@ -56,9 +54,6 @@ class MachineSettings:
     refresh: float | None = None
     gap: int | None = None
     cache: Cache | None = None
-    image: str | None = None
-    engine: str = "docker"
-    options: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         whole(self.workers, "workers", 1)
@@ -72,14 +67,8 @@ class MachineSettings:
             checked_gap(self.gap)
         if self.place not in get_args(Place):
             raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
-        if (self.place == "containers") != (self.image is not None):
-            raise InputError("an image must be given for workers in containers, and for no others")
         if self.cache not in (None, *get_args(Cache)):
             raise InputError(f"cache must be shared or private, got {self.cache!r}")
-        if self.cache == "shared" and self.place not in ("processes", "threads"):
-            raise InputError(
-                f"cache can be shared by processes and threads of one machine, got workers as {self.place}"
-            )
 
     def open(self) -> Machine:
         """The node, which has no worker yet. Raises InputError for what workers here would not find."""
@@ -124,13 +113,10 @@ class MachineSettings:
             return None
 
     def _check_here(self) -> None:
-        here = self.place in ("processes", "threads")
-        if here and self.opener == PREDICTOR and not Path(self.model).is_file():
+        if self.opener == PREDICTOR and not Path(self.model).is_file():
             raise InputError(f"model must be a model file, found none at {self.model}")
-        if here and find_spec(self.opener.partition(":")[0].partition(".")[0]) is None:
+        if find_spec(self.opener.partition(":")[0].partition(".")[0]) is None:
             raise InputError(f"the module of the opener {self.opener!r} is not installed here")
-        if self.place == "containers" and which(self.engine) is None:
-            raise InputError(f"engine must be a command such as docker or podman, found none: {self.engine}")
 
     def _function(self, step: Step) -> Function:
         snapshot = self.snapshot if self.gap is None else with_gap(self.snapshot, self.gap)
@@ -140,15 +126,6 @@ class MachineSettings:
         return Function(self.opener, given, step, self.memory, self.workers + self.sampling_workers)
 
     def _host(self, function: Function, memory: "MemoryFile | None", *, checks: bool = False) -> WorkerHost:
-        if self.place == "containers":
-            from livegnn.functions.containers import ContainerHost
-
-            assert self.image is not None
-            return ContainerHost(function, self.image, engine=self.engine, options=self.options)
-        if self.place == "ray":
-            from livegnn.functions.ray_actors import RayHost
-
-            return RayHost(function)
         if self.place == "threads":
             from livegnn.functions.threads import ThreadHost
 

@@ -19,7 +19,7 @@ from livegnn.errors import (
     TimeoutExpired,
     WorkersFailed,
 )
-from livegnn.functions.bodies import Answer, with_retry
+from livegnn.functions.bodies import Answer
 from livegnn.functions.scheduler import (
     Assign,
     Decision,
@@ -190,7 +190,7 @@ class Stage:
         self.figures.waiting_seconds.record(began - call.arrived)
         try:
             async with asyncio.timeout(None if self._seconds == math.inf else self._seconds):
-                answer = with_retry(await running.call(call.body))
+                answer = await running.call(call.body)
         except TimeoutError:
             self._fail(
                 request, TimeoutExpired(f"expected an answer of a worker within {self._seconds:g} seconds")

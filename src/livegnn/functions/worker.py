@@ -21,10 +21,31 @@ from livegnn.functions.bodies import Answer, answer_error, answer_json
 from livegnn.functions.function import Function, answer, join_memory, limit
 from livegnn.remote.memory_limit import prepare
 
-FRAME: Final = struct.Struct("<HQQQ")
-"""Status, length of the body, and of an answer how many requests to the store it took, and bytes."""
+FRAME: Final = struct.Struct("<HdQQQ")
+"""Before each body: the status; the seconds after which to ask again, below 0 for none; the length of the
+body; how many requests to the store the answer took, and how many bytes. Of a request only the length counts.
+"""
 
 _SOME = 64 << 10
+_NEVER = -1.0
+
+
+def pack_request(length: int) -> bytes:
+    """The frame before the body of a request."""
+    return FRAME.pack(0, _NEVER, length, 0, 0)
+
+
+def pack_answer(found: Answer) -> bytes:
+    """The frame before the body of an answer."""
+    again = _NEVER if found.retry_after is None else found.retry_after
+    return FRAME.pack(found.status, again, len(found.body), found.store_requests, found.store_bytes)
+
+
+def unpack_answer(frame: bytes) -> tuple[Answer, int]:
+    """An answer without its body, and the length of the body."""
+    status, again, length, requests, read = FRAME.unpack(frame)
+    retry_after = None if again < 0 else again
+    return Answer(status, b"", retry_after, store_requests=requests, store_bytes=read), length
 
 
 def main(given: list[str]) -> None:
@@ -85,7 +106,7 @@ def _read(source: BinaryIO, ending: _Ending) -> memoryview | None:
     head[:1] = first or b"\0"
     if not first or not _fill(source, head[1:]):
         return None
-    _, length, _, _ = FRAME.unpack(head)
+    _, _, length, _, _ = FRAME.unpack(head)
     try:
         body = memoryview(bytearray(length))
     except MemoryError:
@@ -107,8 +128,7 @@ def _fill(source: BinaryIO, into: memoryview) -> bool:
 
 
 def _write(output: BinaryIO, found: Answer) -> None:
-    head = FRAME.pack(found.status, len(found.body), found.store_requests, found.store_bytes)
-    for part in (head, found.body):
+    for part in (pack_answer(found), found.body):
         rest = memoryview(part)
         while rest:
             rest = rest[output.write(rest) :]

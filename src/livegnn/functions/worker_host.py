@@ -1,4 +1,4 @@
-"""Where workers run: what a stage asks of processes, containers, actors and threads alike."""
+"""Where workers run: what a stage asks of processes and threads alike."""
 
 from typing import Protocol
 
