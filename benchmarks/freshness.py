@@ -42,6 +42,7 @@ from livegnn import OverloadedError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Change, Runtime
 from peers import GCN
+from plots import Lines, Values, draw
 from report import Report, arguments, figure
 
 OBJECTIVE_MS = 20.0
@@ -312,74 +313,24 @@ def report_courses(report: Report, found: dict[str, dict[float, Course]], full: 
             )
 
 
-COLORS = ("#9ca3af", "#60a5fa", "#34d399", "#f59e0b", "#a78bfa", "#dc2626")
-GREY = 'fill="#6b7280"'
-LEFT, WIDTH, TOP, HEIGHT, GAP = 70, 330, 50, 250, 90
+def draw_courses(path: Path, found: dict[str, dict[float, Course]]) -> None:
+    """Two panels: p99 of freshness, and events visible a second, over the load."""
 
+    def series(value: Callable[[Course], float]) -> dict[str, tuple[Values, Values]]:
+        return {
+            name if name == PACED else f"batches of {name}": (
+                100 * np.array([*courses]),
+                np.array([value(one) for one in courses.values()]),
+            )
+            for name, courses in found.items()
+        }
 
-def draw(found: dict[str, dict[float, Course]], full: float) -> str:
-    """Two panels as SVG: p99 of freshness, and events visible a second, over the load; all logarithmic."""
-    values = [one for courses in found.values() for one in courses.values()]
-    panels: list[tuple[str, Callable[[Course], float], float, float]] = [
-        ("p99 of freshness, ms", lambda one: one.p99, 1.0, max(one.p99 for one in values)),
-        ("events visible a second", lambda one: one.throughput, full * min(LOADS) / 2, 3.2 * full),
+    load = "load, % of what is kept in time"
+    panels = [
+        Lines("p99 of freshness", load, "ms", series(lambda one: one.p99), "log", OBJECTIVE_MS),
+        Lines("events visible a second", load, "a second", series(lambda one: one.throughput), "log"),
     ]
-    width, height = LEFT + 2 * WIDTH + GAP + 30, TOP + HEIGHT + 100
-    font = 'font-family="system-ui, sans-serif" font-size="13"'
-    title = "Freshness and throughput over load: batches by deadline beside fixed sizes"
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" {font}>',
-        f"  <title>{title}</title>",
-        f'  <rect width="{width}" height="{height}" fill="#ffffff"/>',
-    ]
-    for number, (heading, value, low, high) in enumerate(panels):
-        left = LEFT + number * (WIDTH + GAP)
-        parts += _panel(found, heading, value, (left, low, high))
-    for at, (name, color) in enumerate(zip(found, COLORS, strict=True)):
-        x, y = LEFT + 130 * at - (40 if at else 0), TOP + HEIGHT + 75
-        label = name if name == PACED else f"batches of {name}"
-        parts.append(f'  <path d="M{x} {y - 4} h 18" stroke="{color}" stroke-width="3"/>')
-        parts.append(f'  <text x="{x + 23}" y="{y}" fill="#1f2937">{label}</text>')
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _panel(
-    found: dict[str, dict[float, Course]],
-    title: str,
-    value: Callable[[Course], float],
-    frame: tuple[float, float, float],
-) -> Iterator[str]:
-    left, low, high = frame
-
-    def across(load: float) -> float:
-        return left + WIDTH * np.log(load / LOADS[0]) / np.log(LOADS[-1] / LOADS[0])
-
-    def up(number: float) -> float:
-        share = np.log(min(max(number, low), high) / low) / np.log(high / low)
-        return TOP + HEIGHT * (1 - share)
-
-    yield f'  <text x="{left}" y="{TOP - 18}" fill="#1f2937" font-weight="600">{title}</text>'
-    for load in (0.01, 0.1, 0.3, 0.7, 1.0, 3.0):
-        x = across(load)
-        yield f'  <path d="M{x:.1f} {TOP} V {TOP + HEIGHT}" stroke="#e5e7eb"/>'
-        yield f'  <text x="{x:.1f}" y="{TOP + HEIGHT + 18}" text-anchor="middle" {GREY}>{load:.0%}</text>'
-    for power in range(-2, 7):
-        if low <= 10**power <= high:
-            y = up(10**power)
-            yield f'  <path d="M{left} {y:.1f} h {WIDTH}" stroke="#e5e7eb"/>'
-            yield f'  <text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end" {GREY}>{10**power:,}</text>'
-    if title.startswith("p99"):
-        y = up(OBJECTIVE_MS)
-        yield f'  <path d="M{left} {y:.1f} h {WIDTH}" stroke="#1f2937" stroke-dasharray="4 4"/>'
-        yield f'  <text x="{left + 4}" y="{y - 5:.1f}" fill="#1f2937">{OBJECTIVE_MS:.0f} ms</text>'
-    yield (
-        f'  <text x="{left + WIDTH / 2}" y="{TOP + HEIGHT + 40}" text-anchor="middle" {GREY}>'
-        "load, of what the machine holds in time</text>"
-    )
-    for (name, courses), color in zip(found.items(), COLORS, strict=True):
-        points = " ".join(f"{across(load):.1f},{up(value(one)):.1f}" for load, one in courses.items())
-        width = 4 if name == PACED else 2
-        yield f'  <polyline points="{points}" fill="none" stroke="{color}" stroke-width="{width}"/>'
+    draw(path, "Freshness and throughput over load: batches by deadline beside fixed sizes", panels)
 
 
 def main() -> None:
@@ -422,7 +373,7 @@ def main() -> None:
     report_courses(report, found, full, options.quick)
     report.finish(options.json)
     if options.svg is not None:
-        options.svg.write_text(draw(found, full), encoding="utf-8")
+        draw_courses(options.svg, found)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ from pathlib import Path
 
 import numpy as np
 
+from plots import Bars, Lines, cumulative, draw
 from report import Report, arguments
-from serverless_plots import Bars, Lines, cumulative, draw
 from serverless_replay import CORES, NO_CACHE, NO_QUEUE, OURS, PLAIN, PRIVATE, WHOLE, Contestant, Outcome
 from serverless_shapes import PATTERNS, SHAPES, GraphShape
 from serverless_study import Findings, Task, start_pyg, study
@@ -377,12 +377,10 @@ def draw_all(found: list[Findings], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shown = [one for one in found if one.sizes is not None]
     bars = [_breakdown(one) for one in shown]
-    (folder / "serverless-breakdown.svg").write_text(
-        draw("What a request takes, cold and warm", bars), encoding="utf-8"
-    )
+    draw(folder / "serverless-breakdown.svg", "What a request takes, cold and warm", bars)
     sizes = {one.task.shape.name: cumulative(100 * one.sizes) for one in shown if one.sizes is not None}
     panels = [Lines("Size of a two-hop neighbourhood", "% of the graph's nodes", "share of nodes", sizes)]
-    (folder / "serverless-fetched.svg").write_text(draw("What is fetched", panels), encoding="utf-8")
+    draw(folder / "serverless-fetched.svg", "What is fetched", panels)
     panels = [
         Lines(
             f"Overlap with the {prior} request{'s' * (prior > 1)} before",
@@ -392,7 +390,7 @@ def draw_all(found: list[Findings], folder: Path) -> None:
         )
         for prior in (1, 10)
     ]
-    (folder / "serverless-overlap.svg").write_text(draw("Overlap of requests", panels), encoding="utf-8")
+    draw(folder / "serverless-overlap.svg", "Overlap of requests", panels)
     one = shown[0]
     trace = next(iter(one.task.traces))
     outcomes = {each.name: one.outcomes[trace, each.name, 1] for each in THREE}
@@ -401,14 +399,12 @@ def draw_all(found: list[Findings], folder: Path) -> None:
         at, idle, starting = np.array(outcome.moments).T
         both[name] = (at, np.minimum(idle, starting))
     panels = [Lines(f"{one.task.name}, {trace}", "seconds", "workers idle while others start", both)]
-    (folder / "serverless-cold.svg").write_text(
-        draw("Idle workers while others start", panels), encoding="utf-8"
-    )
+    draw(folder / "serverless-cold.svg", "Idle workers while others start", panels)
     end = max(outcome.lives.max() for outcome in outcomes.values())
     times = np.linspace(0, end, 600)
     memory = {name: (times, outcome.memory_at(times) / 1e9) for name, outcome in outcomes.items()}
     panels = [Lines(f"{one.task.name}, {trace}", "seconds", "GB of all workers", memory)]
-    (folder / "serverless-memory.svg").write_text(draw("Memory over time", panels), encoding="utf-8")
+    draw(folder / "serverless-memory.svg", "Memory over time", panels)
 
 
 def _breakdown(one: Findings) -> Bars:
