@@ -166,9 +166,9 @@ def test_a_file_says_the_same_and_damage_is_found(tmp_path: Path, rng: np.random
         with pytest.raises(FileFormatError):
             MemoryModel.load(path)
     other = json.loads(whole)
-    other["livegnn.memory"]["version"] = 2
+    other["livegnn.memory"]["version"] = 1
     path.write_text(json.dumps(other), encoding="utf-8")
-    with pytest.raises(FileFormatError, match="version 1, got 2"):
+    with pytest.raises(FileFormatError, match="version 2, got 1: profile"):
         MemoryModel.load(path)
 
 

@@ -35,18 +35,14 @@ def make_predictor(graph: Graph, model=None, **options) -> tuple[SnapshotPredict
 
 def always(predicted: int, model, counts: int = 5) -> MemoryModel:
     """Says the same of every request."""
-    zeros = np.zeros((16, counts))
     return MemoryModel(
         model=model.digest,
         limit=predicted,
         error=0.0,
         mean=np.zeros(counts),
         scale=np.ones(counts),
-        w1=zeros,
-        b1=np.zeros(16),
-        w2=np.zeros(16),
+        weights=np.zeros(2 * counts),
         offset=float(np.log(predicted)),
-        spread=1.0,
     )
 
 

@@ -25,7 +25,7 @@ Refresh = Annotated[
 ]
 Memory = Annotated[
     int | None,
-    typer.Option(min=1, metavar="MIB", help="that a worker may take, in MiB; threads all together"),
+    typer.Option(metavar="MIB", help="that a worker may take, in MiB; threads all together"),
 ]
 Gap = Annotated[
     int | None,
@@ -73,6 +73,7 @@ def serve(
     port: Port = 8080,
 ) -> None:
     """Serve predictions over HTTP; nothing but this runs while there are no requests."""
+    from livegnn.arguments import whole
     from livegnn.functions.settings import MachineSettings
 
     settings = MachineSettings(
@@ -84,7 +85,7 @@ def serve(
         sampling_workers=sampling_workers,
         waiting=waiting,
         keep_alive=keep_alive,
-        memory=None if memory is None else memory * 2**20,
+        memory=None if memory is None else whole(memory, "memory, in MiB,", 1) * 2**20,
         refresh=refresh,
         gap=gap,
         cache=cache,  # type: ignore[arg-type]
