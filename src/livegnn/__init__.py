@@ -7,7 +7,7 @@ from packages above it.
 
 from typing import TYPE_CHECKING
 
-from livegnn import lazy_names
+import livegnn.lazy_names as lazy_names
 from livegnn.errors import (
     DiskFullError,
     FileFormatError,

@@ -18,7 +18,8 @@ import pytest
 import torch
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
-from livegnn import Engine, Events, Graph, _core, sampling
+import livegnn._core as _core
+from livegnn import Engine, Events, Graph, sampling
 from livegnn.errors import InputError
 from livegnn.inference import WhatIf
 from livegnn.log.sqlite import SqliteLog

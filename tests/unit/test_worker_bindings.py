@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from livegnn import EdgeSchema, Events, Graph, Schema, _core
+import livegnn._core as _core
+from livegnn import EdgeSchema, Events, Graph, Schema
 from livegnn.presampling import Presampler
 from livegnn.query import Query
 from livegnn.sampling.query import native_one_hops

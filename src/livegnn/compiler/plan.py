@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.compiler.layout import Layouts
 from livegnn.compiler.lowering import Context, by_output, lower
 from livegnn.compiler.messages import Operation, distances_to_seeds

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from livegnn import checkpoint
+import livegnn.checkpoint as checkpoint
 from livegnn.arguments import as_path
 from livegnn.deployment.arrays import read_arrays
 from livegnn.deployment.directories import Named, own_directories, refuse_missing, write_mark

@@ -2,7 +2,7 @@
 
 import os
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import as_path, whole
 from livegnn.errors import InputError
 from livegnn.graph.schema import Schema

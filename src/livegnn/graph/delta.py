@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt32
 
-    from livegnn import _core
+    import livegnn._core as _core
     from livegnn.graph.graph import Graph
     from livegnn.graph.view import View
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.graph.view import View
 from livegnn.wording import kind_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import function, incoming, listed_ids, one_id
 from livegnn.errors import FileFormatError, InputError, UnknownEdgeError, UnknownNodeError
 from livegnn.events import Events

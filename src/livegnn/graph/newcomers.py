@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.types import NodeType
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events.chunk import EDGE_KINDS
 from livegnn.graph.columns import check_columns

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.graph.description import measure_parts
 from livegnn.graph.staging import check_seq, stage_batch

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import FileFormatError
 from livegnn.types import DoubleArray, FloatArray, Ids, Keys, State
 

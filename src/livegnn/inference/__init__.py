@@ -6,7 +6,7 @@ is, `livegnn/__init__.py` registers (`livegnn.lazy_names`).
 
 from typing import TYPE_CHECKING
 
-from livegnn import lazy_names
+import livegnn.lazy_names as lazy_names
 
 if TYPE_CHECKING:
     from livegnn.compiler.plan import Keep as Keep

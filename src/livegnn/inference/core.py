@@ -3,7 +3,7 @@
 import logging
 from typing import NoReturn
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import as_path
 from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ViewMissingError

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import function, listed_ids, not_negative, switch, whole
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import switch
 from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ModelError

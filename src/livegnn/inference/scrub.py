@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import above_zero, whole
 from livegnn.compiler.plan import Plan
 from livegnn.graph import Graph

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import switch
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, View

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Protocol, TypeVar
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import function
 from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events

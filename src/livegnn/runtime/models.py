@@ -21,7 +21,7 @@ from functools import partial
 from types import NoneType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, LiveGNNError, ViewMissingError
 from livegnn.graph import Graph, View
 from livegnn.graph.core import chosen_threads

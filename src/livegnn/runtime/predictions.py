@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import function
 from livegnn.errors import InputError
 from livegnn.events import Events

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
-    from livegnn import _core
+    import livegnn._core as _core
 
 
 @dataclass(frozen=True)

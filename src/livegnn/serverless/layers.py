@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import ObjectDamagedError
 from livegnn.serverless import records
 from livegnn.serverless.manifest import Manifest, Section, Table, TableKey

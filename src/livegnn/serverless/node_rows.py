@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.serverless import records
 from livegnn.serverless.layers import Checked, Layers, summed

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.graph.schema import EdgeSchema
 from livegnn.inference.degrees import Degrees
 from livegnn.types import DoubleArray, FloatArray, IntArray, Keys

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.types import NO_INDEX, IntArray, NodeType

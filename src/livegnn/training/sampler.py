@@ -18,7 +18,7 @@ from torch_geometric.sampler import (
 )
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import as_times, switch
 from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError
 from livegnn.graph import Graph

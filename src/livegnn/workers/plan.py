@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import switch, whole
 from livegnn.errors import InputError
 from livegnn.events.chunk import to_ids

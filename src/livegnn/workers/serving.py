@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import above_zero, not_negative, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
 from livegnn.graph import Graph

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import LogError
 from livegnn.events import Events
 from livegnn.events.chunk import Chunk
