@@ -32,7 +32,7 @@ class Network:
     """Workers whose blocks are delivered at once."""
 
     def __init__(self, sampling: int, serving: int) -> None:
-        one_hops = native_one_hops(Graph(SCHEMA), QUERY)
+        one_hops = native_one_hops(SCHEMA, QUERY)
         self.shards = [
             _core.SamplingShard(0, 2, TYPES, one_hops, WIDTHS, worker, sampling, serving, SEED, True)
             for worker in range(sampling)

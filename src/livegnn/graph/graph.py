@@ -18,7 +18,7 @@ from livegnn.events.chunk import to_key
 from livegnn.graph import construction, state
 from livegnn.graph.construction import Parallel
 from livegnn.graph.core import make_core
-from livegnn.graph.defaults import left_out, unknown_type, with_types
+from livegnn.graph.defaults import left_out, with_types
 from livegnn.graph.delta import GraphDelta
 from livegnn.graph.description import describe, measure_parts
 from livegnn.graph.expiry import find_expired
@@ -72,8 +72,6 @@ class Graph:
         self.schema = schema if schema is not None else Schema()
         self.seq = 0
         self._writer = RLock()
-        self._node_types = {name: i for i, name in enumerate(self.schema.node_types)}
-        self._edge_types = {name: i for i, name in enumerate(self.schema.edge_types)}
         self._left_out = left_out(self.schema)
         self.node_ids = NodeIds(text=self.schema.text_ids)
         self.followers = Followers()
@@ -413,24 +411,11 @@ class Graph:
 
     def node_type_index(self, node_type: NodeType | EdgeType | None) -> int:
         """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
-        index = self._node_types.get(node_type) if isinstance(node_type, str) else None
-        if index is not None:
-            return index
-        if node_type is None and len(self._node_types) == 1:
-            return 0
-        raise unknown_type(self._node_types, node_type, "node")
+        return self.schema.node_type_index(node_type)
 
     def edge_type_index(self, edge_type: EdgeType | NodeType | None) -> int:
         """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
-        try:
-            index = self._edge_types.get(edge_type) if isinstance(edge_type, tuple) else None
-        except TypeError:  # a tuple that cannot be hashed
-            index = None
-        if index is not None:
-            return index
-        if edge_type is None and len(self._edge_types) == 1:
-            return 0
-        raise unknown_type(self._edge_types, edge_type, "edge")
+        return self.schema.edge_type_index(edge_type)
 
     def indices_of(
         self, ids: "ArrayLike", node_type: NodeType | None = None
@@ -447,7 +432,7 @@ class Graph:
         return indices
 
     def unknown_node(self, id: object, node_type: NodeType | None) -> str:
-        name = node_type if node_type is not None else next(iter(self._node_types))
+        name = node_type if node_type is not None else next(iter(self.schema.node_types))
         shown = id.item() if isinstance(id, np.generic) else id
         return (
             f"expected the id of a node of type {name!r}, got {shown!r}, "

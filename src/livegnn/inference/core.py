@@ -56,7 +56,7 @@ def lay_out(graph: Graph, model: Model, options: EngineOptions) -> tuple[Model, 
     check_pair(graph, model)
     if len(graph.schema.node_types) == 1:
         model = renamed(model, left_out(graph.schema))
-    plan = Plan(model, graph, options.keep, partial=options.partial)
+    plan = Plan(model, graph.schema, options.keep, partial=options.partial)
     eager_steps = plan.eager_steps(options.mode)
     if eager_steps is not None and (options.keep != "all" or options.partial):
         raise InputError(
