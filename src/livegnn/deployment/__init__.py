@@ -180,7 +180,7 @@ class Deployment:
         """
         self._check_settings(graph)
         if self.graph.auto_add_nodes is not None:
-            auto_add_nodes(graph, self.graph.auto_add_nodes)
+            auto_add_nodes(graph.core, self.graph.auto_add_nodes)
 
     def _check_settings(self, graph: Graph) -> None:
         try:

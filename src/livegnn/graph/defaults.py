@@ -5,7 +5,7 @@ from typing import cast
 
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
-from livegnn.graph.schema import Schema
+from livegnn.schema import Schema
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 

@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import livegnn._core as _core
-from livegnn.arguments import switch
+from livegnn.arguments import chosen_threads, switch
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, View
-from livegnn.graph.core import chosen_threads
 from livegnn.query import Query
 from livegnn.sampling.query import check_query, edge_types_of, native_one_hops
 from livegnn.sampling.request import check_graph, chosen_seed, explanation, given_ids, native_ids

@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import as_array, switch
+from livegnn.arguments import as_array, chosen_threads, switch
 from livegnn.errors import InputError
 from livegnn.graph import Graph, Schema
-from livegnn.graph.core import chosen_threads
 from livegnn.query import NEIGHBORS_BY, Query
 from livegnn.sampling.request import (
     bounds,

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
-from livegnn.arguments import as_array, switch
+from livegnn.arguments import as_array, chosen_threads, switch
 from livegnn.errors import InputError
 from livegnn.graph import Graph, Schema
-from livegnn.graph.core import chosen_threads
 from livegnn.graph.node_ids import NodeIds
 from livegnn.sampling.request import (
     NEIGHBORS_BY,

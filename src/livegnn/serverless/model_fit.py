@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from livegnn.errors import ModelError
 from livegnn.graph.defaults import left_out
-from livegnn.graph.schema import Schema
 from livegnn.inference.forward import SampledForward
 from livegnn.model.hops import reads_of
 from livegnn.model.model import Model
@@ -13,6 +12,7 @@ from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
 from livegnn.query import Query
 from livegnn.sampling.model_query import fit_query
+from livegnn.schema import Schema
 from livegnn.serverless.noted_index import NotedIndex
 from livegnn.serverless.snapshot import Snapshot
 from livegnn.serverless.subgraph import (

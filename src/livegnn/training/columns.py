@@ -77,7 +77,7 @@ class NodeColumns(View):
 
     def put(self, name: Name, numbers: IntArray, rows: Tensor, *, whole: bool) -> None:
         """Sets the rows of nodes; with `whole`, others have none from now on. Raises `InputError`."""
-        self.graph.followers.refuse_within_batch()
+        self.graph.views.refuse_within_batch()
         indices = self.graph.native.indices_of(self.graph.node_type_index(name[0]), numbers)
         unknown = np.flatnonzero(indices == NO_INDEX)
         if len(unknown):

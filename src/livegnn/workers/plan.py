@@ -10,9 +10,9 @@ import livegnn._core as _core
 from livegnn.arguments import switch, whole
 from livegnn.errors import InputError
 from livegnn.events.chunk import to_ids
-from livegnn.graph import Schema
 from livegnn.query import Query
 from livegnn.sampling.query import edge_types_of, native_one_hops
+from livegnn.schema import Schema
 from livegnn.types import JSON, EdgeType, IntArray
 from livegnn.wording import kind_of
 

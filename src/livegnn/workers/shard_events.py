@@ -12,7 +12,7 @@ import livegnn._core as _core
 from livegnn.errors import LogError
 from livegnn.events import Events
 from livegnn.events.chunk import Chunk
-from livegnn.graph import Schema
+from livegnn.schema import Schema
 from livegnn.types import IntArray, NodeType
 from livegnn.workers.messages import ANEW
 
