@@ -35,7 +35,7 @@ from livegnn.deployment.sections import (
     ViewsSection,
 )
 from livegnn.deployment.snapshots import SnapshotsSection
-from livegnn.deployment.workers import ClusterSection, WorkersSection, hold_log
+from livegnn.deployment.worker_sections import ClusterSection, WorkersSection, hold_log
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
 from livegnn.model import Model
@@ -353,7 +353,8 @@ class Deployment:
         )
         self.complete_schema(graph)
         log.bind({**properties, **schema_properties(graph.schema)})
-        hold_log(self)
+        if self.workers is not None:
+            hold_log(self.workers, self.log)
         return Runtime(
             log,
             graph,
