@@ -32,6 +32,7 @@ check: $(VENV)/installed-test  ## style, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/lint-imports toolchain/run_time_imports.toml
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FILES)
 
 # -- environments -------------------------------------------------------------------------------------------------

@@ -22,9 +22,9 @@ install_import_hook("livegnn.oracle.reference", "beartype.beartype")
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+import livegnn._core as _core  # noqa: E402
 import shapes  # noqa: E402
 from gate import EXPLORING, SEED_VARIABLE, ignore_local_constants, seed_of_run  # noqa: E402
-from livegnn import _core  # noqa: E402
 
 shapes.install()
 

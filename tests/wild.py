@@ -28,8 +28,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as pyg
 
+import livegnn._core as _core
 import modules
-from livegnn import Engine, Events, Graph, Model, ModelError, _core
+from livegnn import Engine, Events, Graph, Model, ModelError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import EdgeType

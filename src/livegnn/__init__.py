@@ -7,7 +7,7 @@ from packages above it.
 
 from typing import TYPE_CHECKING
 
-from livegnn import lazy_names
+import livegnn.lazy_names as lazy_names
 from livegnn.errors import (
     DiskFullError,
     FileFormatError,
@@ -106,8 +106,8 @@ lazy_names.register(
         "NonFinite": "livegnn.inference.guard",
         "QueryWork": "livegnn.inference.update",
         "SampledForward": "livegnn.inference.forward",
-        "Scrub": "livegnn.inference.scrub",
-        "ScrubPolicy": "livegnn.inference.scrub",
+        "Scrub": "livegnn.inference.scrub_rounds",
+        "ScrubPolicy": "livegnn.inference.scrub_rounds",
         "Scrubbed": "livegnn.inference.scrub",
         "Update": "livegnn.inference.update",
         "Verification": "livegnn.oracle.exactness",

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_MAX_THREADS: Final = 1024
+
+
 def whole(value: object, name: str, least: int, most: int | None = None) -> int:
     """`value` as an integer from `least` to `most`. NumPy's integers are accepted, booleans are not.
 
@@ -32,6 +35,13 @@ def whole(value: object, name: str, least: int, most: int | None = None) -> int:
             return number
     between = f"of at least {least}" if most is None else f"from {least} to {most}"
     raise InputError(f"{name} must be an integer {between}, got {quoted(value)}")
+
+
+def chosen_threads(threads: int | None) -> int:
+    """`threads`, or as many as the process may use. Raises `InputError`."""
+    if threads is None:
+        return min(len(os.sched_getaffinity(0)), _MAX_THREADS)
+    return whole(threads, "threads", 1, _MAX_THREADS)
 
 
 def above_zero(value: object, name: str) -> float:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from operator import call
 
-from livegnn import _core
+import livegnn._core as _core
 
 
 def at_once(*steps: Callable[[], object]) -> None:

@@ -17,7 +17,7 @@ from livegnn.types import JSON, EdgeType, NodeType
 from livegnn.wording import kind_of, never_raises
 
 if TYPE_CHECKING:
-    from livegnn.graph import Schema
+    from livegnn.schema import Schema
 
 Direction: TypeAlias = Literal["in", "out"]
 NeighborsBy: TypeAlias = Literal["uniform", "weight", "latest"]

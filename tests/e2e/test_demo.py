@@ -13,7 +13,8 @@ import pytest
 from livegnn import Engine, Events, Graph
 from livegnn.demo import ratings, run, session, show
 from livegnn.demo.ratings import Ratings
-from livegnn.demo.session import Session, open_session
+from livegnn.demo.serving import open_session
+from livegnn.demo.session import Session
 from livegnn.errors import InputError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.types import JSON, State

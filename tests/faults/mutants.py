@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from livegnn import _core
+import livegnn._core as _core
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 240  # for a test: what hangs without a protection is caught as well

@@ -90,7 +90,7 @@ CALLS: dict[str, Callable[[World], object]] = {
     "graph state": lambda world: arrays_of(world.graph.state()),
     "snapshot": lambda world: world.graph.snapshot().ids["node"].tobytes(),
     "stage": lambda world: world.graph.stage(SUPPOSED).seq,
-    "refusal": lambda world: repr(find_refusal(world.graph, SUPPOSED)),
+    "refusal": lambda world: repr(find_refusal(world.graph.core, SUPPOSED)),
     "memory": lambda world: sorted(world.engine.memory()),
     "attach": lambda world: world.graph.attach(world.degrees),
     "subscribe": lambda world: world.engine.subscribe(lambda update: None)(),
@@ -159,7 +159,7 @@ def test_an_engine_that_was_not_made_whole_follows_no_graph(rng: np.random.Gener
         assert is_free(world.graph.writer), where
         world.engine.apply(batch(number))
         expected = world.engine.embeddings(-1).tobytes()
-        views = [view for ref in world.graph.followers._views if (view := ref()) is not None]
+        views = [view for ref in world.graph.views._views if (view := ref()) is not None]
         for view in views:
             if isinstance(view, lg.Engine):
                 assert view.embeddings(-1).tobytes() == expected, where
@@ -241,7 +241,7 @@ def test_a_stop_that_was_interrupted_ends_when_it_is_called_again(
         kept = interrupt(served.runtime.stop, at)
         served.runtime.stop()
         assert not served.runtime.running, repr(kept)
-        assert served.runtime.graph.claim is None, repr(kept)
+        assert served.runtime.graph.core.claim is None, repr(kept)
         assert is_free(served.runtime.graph.writer), repr(kept)
         ends = [one.seq for one in served.log.batches(0)]
         assert served.runtime.seq == ends[-1] <= last, repr(kept)

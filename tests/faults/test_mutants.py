@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mutants import MUTANTS, ROOT, Mutant, copy_tree
 
-from livegnn import _core
+import livegnn._core as _core
 
 _README = Path(__file__).with_name("README.md")
 

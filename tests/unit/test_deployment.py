@@ -459,7 +459,7 @@ def test_the_guards_of_a_deployment_are_at_work(tmp_path: Path) -> None:
     assert runtime.held_expiry is not None
     assert runtime.held_expiry[:2] == (900.0, 120)
     engine = runtime.engine
-    runtime.graph.followers.failed = [(engine, RuntimeError("broken"))]
+    runtime.graph.views.failed = [(engine, RuntimeError("broken"))]
     runtime._rebuilding.blame(RuntimeError("broken"))  # as of a batch in which it failed
     assert list(runtime.views.missing) == ["engine"]
     runtime.step()

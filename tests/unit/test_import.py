@@ -35,7 +35,7 @@ def test_importing_the_package_loads_next_to_nothing() -> None:
 
 def test_a_process_ends_without_a_word_whatever_lives() -> None:
     """Held by C, as by the frames of a thread that never ended."""
-    code = "import ctypes\nfrom livegnn import _core\n"
+    code = "import ctypes\nimport livegnn._core as _core\n"
     code += "ctypes.pythonapi.Py_IncRef(ctypes.py_object(_core.TextIds()))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stderr == ""

@@ -277,7 +277,7 @@ def test_texts_are_their_own_bytes() -> None:
 
 
 def test_a_wrong_place_of_a_text_is_refused() -> None:
-    from livegnn import _core
+    import livegnn._core as _core
 
     ids = _core.TextIds()
     assert ids.find((b"a\0b", np.array([0, 2, 4]))).tolist() == [-1, -1]

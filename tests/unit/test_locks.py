@@ -18,7 +18,8 @@ import pytest
 import torch
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
-from livegnn import Engine, Events, Graph, _core, sampling
+import livegnn._core as _core
+from livegnn import Engine, Events, Graph, sampling
 from livegnn.errors import InputError
 from livegnn.inference import WhatIf
 from livegnn.log.sqlite import SqliteLog
@@ -74,7 +75,7 @@ class World:
         model = Model.from_convolutions([Convolution(update=own)] * 2, in_channels=WIDTH)
         self.engine = Engine(self.graph, model, threads=2, mode=mode, history=10_000)  # type: ignore[arg-type]
         self.runtime = Runtime(log, self.graph, self.engine)
-        self.graph.claim = None  # these tests change it beside the runtime, whose reads they ask
+        self.graph.core.claim = None  # these tests change it beside the runtime, whose reads they ask
         self.sampler = LiveSampler(self.graph, [-1], gone="skip")
         center = self.ids([CENTER])
         self.supposed = self.engine.what_if(Events().set_features(center, np.zeros((1, WIDTH), np.float32)))
@@ -237,7 +238,7 @@ CALLS = {
 # What makes a world, or belongs to the loop, to a graph's views or to another class that it is read from.
 NOT_CALLED = {
     Graph: {
-        "from_edges", "from_pyg", "from_state", "edge_type_index", "writer",
+        "from_edges", "from_pyg", "from_state", "edge_type_index", "schema", "seq", "writer",
 
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },

@@ -221,8 +221,8 @@ def test_the_setting_of_a_runtime_stays_with_the_graph(tmp_path: Path) -> None:
     again.stop()
     for changed in ({"node": [0.0] * 4}, {}):
         with pytest.raises(InputError, match="auto_add must keep what the graph was made with"):
-            auto_add_nodes(graph, changed)
-    auto_add_nodes(graph, {"node": DEFAULT})
+            auto_add_nodes(graph.core, changed)
+    auto_add_nodes(graph.core, {"node": DEFAULT})
     log.close()
 
 

@@ -39,7 +39,7 @@ SAMPLES: dict[str, Callable[[Graph, object], object]] = {
 # Those that take their turn with batches, change the graph, make one, or do not look at it.
 OTHERS = {
     "apply", "attach", "expire", "expired", "from_edges", "from_pyg", "from_state", "memory", "snapshot",
-    "stage", "state", "edge_type_index", "node_type_index", "pin", "to_numbers",
+    "schema", "seq", "stage", "state", "edge_type_index", "node_type_index", "pin", "to_numbers",
     "to_user_ids", "unknown_node", "with_types", "writer",
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_every_method_of_a_graph_is_known_here() -> None:
 def test_a_public_read_is_one_read_of_the_native_graph(name: str, text: bool) -> None:
     graph = make_graph(text=text)
     id = named(np.array([3]), text=text)[0].item()
-    graph.native = counted = Counted(graph.native)  # type: ignore[assignment]
+    graph.native = graph.core.native = counted = Counted(graph.native)  # type: ignore[assignment]
     READS[name](graph, id)
     assert counted.calls == 1
     if graph.node_ids.texts is not None:
@@ -106,8 +106,8 @@ def test_a_public_read_is_one_read_of_the_native_graph(name: str, text: bool) ->
 def test_a_prediction_is_one_read_of_the_native_graph() -> None:
     graph = Graph.from_edges([0, 1], [1, 0], x=np.ones((2, 4), np.float32), weight=[1.0, 1.0])
     engine = Engine(graph, make_model(), threads=1)
-    engine.native_engine = native = Counted(engine.native_engine)  # type: ignore[assignment]
-    graph.native = counted = Counted(graph.native)  # type: ignore[assignment]
+    engine.core.native = native = Counted(engine.core.native)  # type: ignore[assignment]
+    graph.native = graph.core.native = counted = Counted(graph.native)  # type: ignore[assignment]
     engine.predict([0, 1])
     assert (native.calls, counted.calls) == (1, 0)
     with pytest.raises(UnknownNodeError, match="7"):

@@ -71,7 +71,7 @@ def small_graph(auto_add: bool, text: bool) -> Graph:
         ids=named(range(count), text),
     )
     if auto_add:
-        livegnn.graph.auto_add_nodes(graph, ["node"])
+        livegnn.graph.auto_add_nodes(graph.core, ["node"])
     return graph
 
 

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import DiskFullError, InputError, LogError
 
 pytest.importorskip("rocksdict")

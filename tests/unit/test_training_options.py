@@ -406,7 +406,7 @@ def test_a_batch_that_is_refused_leaves_labels_as_they_are():
     graph.attach(view)
     with pytest.raises(InputError, match="no"):
         graph.apply(lg.Events().remove_nodes([3]))
-    graph.detach(view) if hasattr(graph, "detach") else graph.followers.detach(view)
+    graph.detach(view) if hasattr(graph, "detach") else graph.views.detach(view)
     assert store.get_tensor("node", "y", None).tolist() == list(range(10))
 
 

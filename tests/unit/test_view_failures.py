@@ -288,7 +288,7 @@ def test_who_has_the_native_engine_of_a_view_that_failed_gets_nothing_of_it() ->
     engine = lg.Engine(graph, MODEL)
     native, ids = engine.native_engine, graph.node_ids.given(np.arange(3))
     assert native.predict(ids, 0).shape[0] == 3
-    graph.followers.detach(engine)
+    graph.views.detach(engine)
     engine.retire()
     graph.apply(lg.Events().add_nodes(np.arange(1000, 90_000)))
     for rows in (native.predict(ids, 0), native.predict_at_once(ids, 0)):

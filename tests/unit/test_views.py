@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegnn as lg
+import livegnn._core as _core
 from histograms import DegreeHistogram as InDegrees
 from histograms import OutDegrees
-from livegnn import _core, checkpoint
+from livegnn import checkpoint
 from livegnn.errors import FileFormatError
 from livegnn.graph import EdgeSchema, GraphDelta, Schema, View
 from livegnn.log.sqlite import SqliteLog

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from livegnn import EdgeSchema, Events, Graph, Schema, _core
+import livegnn._core as _core
+from livegnn import EdgeSchema, Events, Graph, Schema
 from livegnn.presampling import Presampler
 from livegnn.query import Query
 from livegnn.sampling.query import native_one_hops
@@ -31,7 +32,7 @@ class Network:
     """Workers whose blocks are delivered at once."""
 
     def __init__(self, sampling: int, serving: int) -> None:
-        one_hops = native_one_hops(Graph(SCHEMA), QUERY)
+        one_hops = native_one_hops(SCHEMA, QUERY)
         self.shards = [
             _core.SamplingShard(0, 2, TYPES, one_hops, WIDTHS, worker, sampling, serving, SEED, True)
             for worker in range(sampling)

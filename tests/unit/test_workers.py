@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import livegnn as lg
+import livegnn._core as _core
 from gate import draws
-from livegnn import _core
 from livegnn.errors import (
     FileFormatError,
     InputError,

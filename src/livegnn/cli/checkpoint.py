@@ -35,7 +35,7 @@ def verify(
     ],
 ) -> None:
     """Read checkpoints from beginning to end, and say which are whole. The status is 1 if one is not."""
-    from livegnn import checkpoint
+    import livegnn.checkpoint as checkpoint
     from livegnn.runtime import list_checkpoints
 
     files = list_checkpoints(path) if path.is_dir() else [path]

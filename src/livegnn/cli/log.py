@@ -308,7 +308,7 @@ def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tupl
 
 
 def _write_checkpoint(path: Path, graph: "Graph", views: "dict[str, View]", reader: "SqliteReader") -> None:
-    from livegnn import checkpoint
+    import livegnn.checkpoint as checkpoint
     from livegnn.runtime import history_state
 
     states = {name: state for name, view in views.items() if (state := view.state()) is not None}

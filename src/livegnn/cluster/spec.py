@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from livegnn.arguments import as_path, switch, whole
 from livegnn.errors import InputError
-from livegnn.graph import Schema
 from livegnn.model import Model
 from livegnn.query import Query
+from livegnn.schema import Schema
 from livegnn.wording import kind_of
 from livegnn.workers import KafkaPlace, Place, SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
 

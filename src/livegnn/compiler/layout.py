@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.compiler.messages import Operation
 from livegnn.model import Function, Model, Step
 from livegnn.model.operators import Attribute, heads_of

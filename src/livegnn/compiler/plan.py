@@ -29,15 +29,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.compiler.layout import Layouts
 from livegnn.compiler.lowering import Context, by_output, lower
 from livegnn.compiler.messages import Operation, distances_to_seeds
 from livegnn.errors import InputError, ModelError
-from livegnn.graph import Graph
 from livegnn.model import Model
 from livegnn.model.operators import PRODUCTS
 from livegnn.model.outputs import Outputs
+from livegnn.schema import Schema
 from livegnn.types import EdgeType, NodeType
 
 Keep = Literal["all", "aggregates"]
@@ -83,13 +83,19 @@ class Plan:
     """A model laid out for a graph. Raises `ModelError` if the model does not fit the graph."""
 
     def __init__(
-        self, model: Model, graph: Graph, keep: Keep = "all", *, partial: bool = False, sampled: bool = False
+        self,
+        model: Model,
+        schema: Schema,
+        keep: Keep = "all",
+        *,
+        partial: bool = False,
+        sampled: bool = False,
     ) -> None:
         self._model = model
         self._keep_layers = keep == "all" and not partial
         self._partial = partial
         self._sampled = sampled
-        self._graph = graph
+        self._schema = schema
         self._operations, self._contexts = lower(model, sampled=sampled)
         self._producers = by_output(self._operations)
         self._check_fit()
@@ -104,8 +110,6 @@ class Plan:
         """The edge types that are also read from target to source, by number."""
         self._steps_to: list[int] = []
         self._build()
-        # Nested functions form reference cycles with this object, which must not keep the graph alive.
-        del self._graph
 
     def eager_steps(self, mode: str | Sequence[str]) -> int | None:
         """The number of steps of the program that a batch computes eagerly, contexts included; None if all.
@@ -154,7 +158,7 @@ class Plan:
         return self._model.node_type(name) if producer is None else producer.node_type
 
     def _check_fit(self) -> None:
-        schema = self._graph.schema
+        schema = self._schema
         for name, given in self._model.inputs.items():
             width = schema.node_types.get(given.node_type)
             if width != given.width:
@@ -269,8 +273,8 @@ class Plan:
 
     def _build(self) -> None:
         kept = self._choose_kept()
-        schema = self._graph.schema
-        node_type = self._graph.node_type_index
+        schema = self._schema
+        node_type = self._schema.node_type_index
         for name, given in self._model.inputs.items():
             index = self.program.add_value(node_type(given.node_type), given.width, True, 0)
             self.kept[name] = Kept(name, index, features=True)
@@ -279,7 +283,7 @@ class Plan:
             kind = self._context_kind(context)
             self.kept[name] = Kept(name, index, context=position, summed=kind == "sum", part="contexts")
             self.program.add_context(
-                self._graph.edge_type_index(context.edge_type),
+                self._schema.edge_type_index(context.edge_type),
                 index,
                 _CONTEXT_KINDS[kind],
                 context.fill,
@@ -326,7 +330,7 @@ class Plan:
                         self._add_messages(operation, weighted)
                         continue
                     self.program.add_propagation(
-                        self._graph.edge_type_index(_edge_type(operation)),
+                        self._schema.edge_type_index(_edge_type(operation)),
                         self.kept[operation.inputs[0]].index,
                         self.kept[operation.output].index,
                         operation.op == "max",
@@ -349,13 +353,13 @@ class Plan:
     def _is_reversed(self, along: Operation | Context) -> bool:
         """Whether the engine must read edges from target to source; never so for an undirected type."""
         assert along.edge_type is not None
-        if not along.reverse or self._graph.schema.edge_types[along.edge_type].undirected:
+        if not along.reverse or self._schema.edge_types[along.edge_type].undirected:
             return False
-        self.turned.add(self._graph.edge_type_index(along.edge_type))
+        self.turned.add(self._schema.edge_type_index(along.edge_type))
         return True
 
     def _keep(self, operation: Operation, propagation: int | None = None) -> None:
-        node_type = self._graph.node_type_index(operation.node_type)
+        node_type = self._schema.node_type_index(operation.node_type)
         index = self.program.add_value(node_type, operation.width, False, self._slab(operation.output))
         self.kept[operation.output] = Kept(
             operation.output,
@@ -422,7 +426,7 @@ class Plan:
     def _context_kind(self, context: Context) -> str:
         # Without weights the sum is the number of edges, and a count needs no sum stored beside it. A missing
         # loop counts as its fill, so the fill must be 1 for the two to be equal.
-        weighted = self._graph.schema.edge_types[context.edge_type].weighted
+        weighted = self._schema.edge_types[context.edge_type].weighted
         return (
             "count" if context.kind == "sum" and not weighted and context.fill in (None, 1) else context.kind
         )
@@ -435,7 +439,7 @@ class Plan:
             self._widths(sources), [o for o in self._operations if o.output in operations]
         )
         self.program.add_rows(
-            self._graph.node_type_index(node_type),
+            self._schema.node_type_index(node_type),
             [self.kept[name].index for name in sources],
             layout.buffers,
             layout.registers,
@@ -450,7 +454,7 @@ class Plan:
         layout = self._layouts.lay_out(widths, messages.operations)
         coefficient = messages.coefficient
         self.program.add_messages(
-            edge_type=self._graph.edge_type_index(_edge_type(operation)),
+            edge_type=self._schema.edge_type_index(_edge_type(operation)),
             sources=[
                 (_SIDES[source.side], self.kept[source.value].index if source.value else 0)
                 for source in messages.sources
@@ -474,7 +478,7 @@ class Plan:
         rows = self._rows(name, kept)
         layout = self._layouts.lay_out(self._widths(rows.sources), rows.operations)
         self.on_demand[name] = self.program.add_on_demand(
-            self._graph.node_type_index(self._producers[name].node_type),
+            self._schema.node_type_index(self._producers[name].node_type),
             [self.kept[source].index for source in rows.sources],
             layout.buffers,
             layout.registers,

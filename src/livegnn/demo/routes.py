@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from importlib.resources import files
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import orjson
@@ -14,12 +14,10 @@ from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel, Field
 
 from livegnn.demo.meter import WINDOW
+from livegnn.demo.session import Session
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.types import JSON
-
-if TYPE_CHECKING:
-    from livegnn.demo.session import Session
 
 RATERS_SHOWN = 14
 MOVERS_SHOWN = 16
@@ -33,7 +31,7 @@ class Control(BaseModel):
     speed: float | Literal["unlimited"] | None = Field(default=None, description="ratings a second")
 
 
-def add_routes(app: FastAPI, session: "Session") -> None:
+def add_routes(app: FastAPI, session: Session) -> None:
     """Add `/`, which redirects to the page, and everything below `/demo`."""
 
     @app.get("/", include_in_schema=False)
@@ -71,14 +69,14 @@ def to_json(value: dict[str, JSON]) -> Response:
     return Response(orjson.dumps(value), media_type="application/json")
 
 
-async def states(session: "Session") -> AsyncIterator[bytes]:
+async def states(session: Session) -> AsyncIterator[bytes]:
     """The state as server-sent events, until the session closes."""
     while not session.closed:
         yield b"data: " + orjson.dumps(await run_in_threadpool(describe, session)) + b"\n\n"
         await asyncio.sleep(_INTERVAL)
 
 
-def describe(session: "Session") -> dict[str, JSON]:
+def describe(session: Session) -> dict[str, JSON]:
     """Everything on the page except the chosen member; dates in unix seconds, latencies in milliseconds."""
     replay, figures = session.replay, session.meter.figures()
     verification = session.verification
@@ -121,7 +119,7 @@ def describe(session: "Session") -> dict[str, JSON]:
     }
 
 
-def describe_member(session: "Session", member: int) -> dict[str, JSON]:
+def describe_member(session: Session, member: int) -> dict[str, JSON]:
     """A member's risk, its history, and the members who rated it last.
 
     For each rater, the engine computes the effect of its rating: the current risk minus the risk if that

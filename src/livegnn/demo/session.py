@@ -1,28 +1,19 @@
-"""One run of the demo: the graph at the cut-off, the log, the runtime, the server, and the replay."""
+"""One run of the demo: the graph at the cut-off, the runtime, and the replay."""
 
-import errno
-import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.resources import as_file, files
-from pathlib import Path
-from threading import Thread
 
 import numpy as np
-import uvicorn
 
 from livegnn.demo.meter import Meter
-from livegnn.demo.ratings import Ratings, load
+from livegnn.demo.ratings import Ratings
 from livegnn.demo.replay import Replay
-from livegnn.demo.routes import add_routes
 from livegnn.demo.standing import Standings
 from livegnn.graph import Graph
 from livegnn.inference import Engine, Verification
-from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Model
 from livegnn.runtime import Change, Runtime
-from livegnn.server import create_app, listen
 
 
 def load_model() -> Model:
@@ -115,48 +106,3 @@ class Session:
         self.meter.updated(
             change.ids.astype(np.int64), risks, self.replay.date, change.affected, change.seconds
         )
-
-
-@contextmanager
-def open_session(
-    folder: Path, host: str, port: int, *, speed: float | None, ratings: Ratings | None = None
-) -> Iterator[Session]:
-    """Start the log in `folder` and the server at `host`:`port`, and stop them when the block ends.
-
-    The caller starts the replay. `ratings` are by default all ratings that the package ships.
-    """
-    ratings = load() if ratings is None else ratings
-    graph, standings = graph_at_cutoff(ratings)
-    engine = start_engine(graph)
-    with bind(host, port) as listener:
-        address = listener.getsockname()[:2]
-        log = SqliteLog(folder / "events.db")
-        runtime = Runtime(log, graph, engine)
-        session = Session(ratings, standings, runtime, address, speed=speed)
-        app = create_app(runtime)
-        add_routes(app, session)
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
-        )
-        thread = Thread(target=server.run, args=([listener],), name="server", daemon=True)
-        runtime.start()
-        thread.start()
-        try:
-            yield session
-        finally:
-            session.close()
-            app.state.feed.close()
-            server.should_exit = True
-            thread.join()
-            runtime.stop()
-            log.close()
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket at `host`:`port`, or at a free port if that is taken."""
-    try:
-        return listen(host, port)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-    return listen(host, 0)

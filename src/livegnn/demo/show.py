@@ -10,7 +10,8 @@ from threading import Event
 
 from rich.console import Console
 
-from livegnn.demo.session import Session, open_session
+from livegnn.demo.serving import open_session
+from livegnn.demo.session import Session
 from livegnn.demo.terminal import Screen, milliseconds
 from livegnn.errors import InputError
 

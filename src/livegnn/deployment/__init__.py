@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from livegnn import checkpoint
+import livegnn.checkpoint as checkpoint
 from livegnn.arguments import as_path
 from livegnn.deployment.arrays import read_arrays
 from livegnn.deployment.directories import Named, own_directories, refuse_missing, write_mark
@@ -35,7 +35,7 @@ from livegnn.deployment.sections import (
     ViewsSection,
 )
 from livegnn.deployment.snapshots import SnapshotsSection
-from livegnn.deployment.workers import ClusterSection, WorkersSection, hold_log
+from livegnn.deployment.worker_sections import ClusterSection, WorkersSection, hold_log
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
 from livegnn.model import Model
@@ -180,7 +180,7 @@ class Deployment:
         """
         self._check_settings(graph)
         if self.graph.auto_add_nodes is not None:
-            auto_add_nodes(graph, self.graph.auto_add_nodes)
+            auto_add_nodes(graph.core, self.graph.auto_add_nodes)
 
     def _check_settings(self, graph: Graph) -> None:
         try:
@@ -353,7 +353,8 @@ class Deployment:
         )
         self.complete_schema(graph)
         log.bind({**properties, **schema_properties(graph.schema)})
-        hold_log(self)
+        if self.workers is not None:
+            hold_log(self.workers, self.log)
         return Runtime(
             log,
             graph,

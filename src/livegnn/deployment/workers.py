@@ -1,19 +1,15 @@
-"""`[workers]`: sampling and serving workers of the deployment's log (see docs/workers.md)."""
+"""Sampling and serving workers of a deployment's log (see docs/workers.md)."""
 
 import threading
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import above_zero, not_negative
-from livegnn.errors import InputError, LogError
+from livegnn.deployment import Deployment
+from livegnn.errors import InputError
 from livegnn.model import Model
 from livegnn.sampling.model_query import fit_query
 
 if TYPE_CHECKING:
-    from livegnn.cluster import ClusterSpec, Pace, Patience
-    from livegnn.deployment import Deployment
+    from livegnn.cluster import ClusterSpec
     from livegnn.workers import (
         KafkaPlace,
         PlanState,
@@ -24,67 +20,7 @@ if TYPE_CHECKING:
     )
 
 
-@dataclass(frozen=True)
-class WorkersSection:
-    """`[workers]`: how many there are, and where each keeps its checkpoints. budget_bytes: of a serving
-    worker's cache, beyond which it goes to the disk; 0 for no limit. The other fields are of `WorkerPlan`.
-    Raises InputError.
-    """
-
-    directory: Path
-    sampling: int = 1
-    serving: int = 1
-    replicas: int = 1
-    seed: int | None = None
-    keep_edges: bool = True
-    budget_bytes: int = 0
-    moved: dict[str, int] | None = None
-    placement: str = "both"
-
-    def __post_init__(self) -> None:
-        for seed in self.moved or ():
-            if not seed.removeprefix("-").isdecimal():
-                raise InputError(f"moved must have ids as keys, got {seed!r}")
-
-
-@dataclass(frozen=True)
-class ClusterSection:
-    """`[cluster]`: Ray, which runs the workers, and how they are watched. ray: the address of its head node;
-    empty to start one on this machine. shared: whether `directory` of `[workers]` has the same files on all
-    machines. listen: as of `ClusterSpec`. The other fields are of `Patience` and `Pace`.
-    """
-
-    ray: str = ""
-    namespace: str = "livegnn"
-    shared: bool = True
-    listen: str = "loopback"
-    beat_seconds: float = 1.0
-    silent_seconds: float = 10.0
-    stuck_seconds: float = 60.0
-    start_seconds: float = 120.0
-    checkpoint_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("beat_seconds", "silent_seconds", "stuck_seconds", "start_seconds"):
-            above_zero(getattr(self, name), name)
-        not_negative(self.checkpoint_seconds, "checkpoint_seconds")
-        if self.listen not in ("loopback", "node"):
-            raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
-
-    def patience(self) -> "Patience":
-        """When a worker is given up."""
-        from livegnn.cluster import Patience
-
-        return Patience(self.silent_seconds, self.stuck_seconds, self.start_seconds)
-
-    def pace(self) -> "Pace":
-        """How often workers are asked, and write checkpoints."""
-        from livegnn.cluster import Pace
-
-        return Pace(self.beat_seconds, self.checkpoint_seconds)
-
-
-def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
+def plan_workers(deployment: Deployment) -> "tuple[WorkerPlan, Model]":
     """The plan of a deployment's workers, and its model. Raises InputError, ModelError, FileFormatError."""
     from livegnn.workers import WorkerPlan
 
@@ -117,7 +53,7 @@ def plan_workers(deployment: "Deployment") -> "tuple[WorkerPlan, Model]":
 
 
 def open_sampling(
-    deployment: "Deployment", worker: int, stopped: threading.Event | None = None
+    deployment: Deployment, worker: int, stopped: threading.Event | None = None
 ) -> "SamplingWorker":
     """A sampling worker, at the end of the steps that it has recorded; `stopped` ends its `run`.
 
@@ -130,7 +66,7 @@ def open_sampling(
     return SamplingWorker(_place_of(deployment), plan, worker, deployment.workers.directory, stopped=stopped)
 
 
-def resize_workers(deployment: "Deployment", finishing: bool, timeout: float) -> "PlanState":
+def resize_workers(deployment: Deployment, finishing: bool, timeout: float) -> "PlanState":
     """Changes the plan in effect to the deployment's numbers, or finishes that: see `resize`, `finish`."""
     from livegnn.workers import finish, resize
 
@@ -138,7 +74,7 @@ def resize_workers(deployment: "Deployment", finishing: bool, timeout: float) ->
     return (finish if finishing else resize)(_place_of(deployment), plan, timeout=timeout)
 
 
-def open_serving(deployment: "Deployment", worker: int, replica: int) -> "ServingWorker":
+def open_serving(deployment: Deployment, worker: int, replica: int) -> "ServingWorker":
     """A serving worker, not started yet. Raises LogError and as above."""
     from livegnn.workers import ServingWorker
 
@@ -157,7 +93,7 @@ def open_serving(deployment: "Deployment", worker: int, replica: int) -> "Servin
     )
 
 
-def cluster_spec(deployment: "Deployment") -> "tuple[ClusterSpec, WorkerPlan]":
+def cluster_spec(deployment: Deployment) -> "tuple[ClusterSpec, WorkerPlan]":
     """What the processes of a cluster must know, and the plan. Raises as `plan_workers`."""
     from livegnn.cluster import ClusterSpec
 
@@ -184,23 +120,7 @@ def cluster_spec(deployment: "Deployment") -> "tuple[ClusterSpec, WorkerPlan]":
     return spec, plan
 
 
-def hold_log(deployment: "Deployment") -> None:
-    """Has the log kept for sampling workers that were never started: they read it from its beginning. From
-    then on each of them holds what it needs. Raises LogError.
-    """
-    from livegnn.log.streams.sqlite import is_made, path_of
-    from livegnn.workers import SqlitePlace
-    from livegnn.workers.messages import CHANGES
-
-    section, log = deployment.workers, deployment.log
-    if section is None or log.path is None or log.keep == "all" or is_made(path_of(log.path, CHANGES, 0)):
-        return
-    for worker in range(section.sampling):
-        with suppress(LogError):  # it starts at this moment
-            SqlitePlace(log.path).tail(f"sampling-{worker}").close()
-
-
-def _place_of(deployment: "Deployment") -> "SqlitePlace | KafkaPlace":
+def _place_of(deployment: Deployment) -> "SqlitePlace | KafkaPlace":
     from livegnn.workers import KafkaPlace, SqlitePlace
 
     log = deployment.log

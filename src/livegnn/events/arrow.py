@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,14 +10,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from livegnn.errors import InputError
-from livegnn.events.chunk import EDGE_KINDS, to_edge_type, to_texts
+from livegnn.events.chunk import (
+    EDGE_KINDS,
+    Chunk,
+    to_edge_type,
+    to_ids,
+    to_key,
+    to_node_type,
+    to_rows,
+    to_texts,
+    to_time,
+    to_weight,
+)
 from livegnn.events.json_lines import FIELDS, NAMES
 from livegnn.texts import Texts
 from livegnn.types import EdgeType, Ids, NodeType
 from livegnn.wording import quoted
-
-if TYPE_CHECKING:
-    from livegnn.events.builder import Events
 
 COLUMNS: Final = (
     "event",
@@ -36,8 +44,8 @@ _SEPARATOR: Final = "\x1f"
 _AT_ONCE: Final = 65_536  # texts that are Python objects at a time
 
 
-def decode(table: pa.Table | pa.RecordBatch, events: "Events") -> None:
-    """Appends the rows of `table` to `events`. Raises an InputError that names the row, counted from 0."""
+def decode(table: pa.Table | pa.RecordBatch) -> Iterator[Chunk]:
+    """The rows of `table` as chunks of events. Raises an InputError that names the row, counted from 0."""
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table):
@@ -54,7 +62,7 @@ def decode(table: pa.Table | pa.RecordBatch, events: "Events") -> None:
     columns = {name: table.column(name).combine_chunks() for name in table.column_names}
     for start, stop in _runs(columns, table.num_rows):
         rows = {name: column.slice(start, stop - start) for name, column in columns.items()}
-        _append(events, rows, start)
+        yield _to_chunk(rows, start)
 
 
 def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
@@ -116,8 +124,8 @@ def _lists(column: pa.Array, name: str) -> pa.Array:
     return column
 
 
-def _append(events: "Events", rows: dict[str, pa.Array], start: int) -> None:
-    """Appends one run of rows that starts at row `start` of the table."""
+def _to_chunk(rows: dict[str, pa.Array], start: int) -> Chunk:
+    """One run of rows, which starts at row `start` of the table."""
     event = rows["event"][0].as_py()
     if event not in FIELDS:
         raise InputError(f"row {start}: 'event' must be one of {', '.join(FIELDS)}, got {quoted(event)}")
@@ -138,32 +146,38 @@ def _append(events: "Events", rows: dict[str, pa.Array], start: int) -> None:
             missing = 0 if name not in rows else int(np.flatnonzero(rows[name].is_null().to_numpy(False))[0])
             raise InputError(f"row {start + missing}: {event} needs a value for {name!r}, got none")
     try:
-        kind = NAMES[event]
-        if kind in EDGE_KINDS:
-            src, dst = _ids(rows["src"]), _ids(rows["dst"])
-            value = _first(rows, "edge_type")
-            edge_type = None if value is None else to_edge_type(cast("EdgeType", value))
-            key = _keys(rows.get("key"))
-            if kind == "add_edges":
-                weight, time = _numbers(rows.get("weight")), _numbers(rows.get("time"))
-                edge_attr = _rows(rows.get("edge_attr"), "edge_attr")
-                events.add_edges(
-                    src, dst, weight=weight, time=time, edge_attr=edge_attr, key=key, edge_type=edge_type
-                )
-            else:
-                events.remove_edges(src, dst, key=key, edge_type=edge_type)
-            return
-        ids, node_type = _ids(rows["id"]), cast("NodeType | None", _first(rows, "node_type"))
-        x = _rows(rows.get("x"), "x")
-        if kind == "remove_nodes":
-            events.remove_nodes(ids, node_type=node_type)
-        elif kind == "add_nodes":
-            events.add_nodes(ids, x, node_type=node_type)
-        else:
-            assert x is not None
-            events.set_features(ids, x, node_type=node_type)
+        return _edges(rows, event) if NAMES[event] in EDGE_KINDS else _nodes(rows, event)
     except (InputError, pa.ArrowInvalid) as error:
         raise InputError(f"rows {start} to {start + len(rows['event']) - 1}: {error}") from error
+
+
+def _edges(rows: dict[str, pa.Array], event: str) -> Chunk:
+    src, dst = _ids(rows["src"]), _ids(rows["dst"])
+    edge_type = to_edge_type(cast("EdgeType | None", _first(rows, "edge_type")))
+    key = _keys(rows.get("key"))
+    weight, time = _numbers(rows.get("weight")), _numbers(rows.get("time"))
+    edge_attr, n = _rows(rows.get("edge_attr"), "edge_attr"), len(src)
+    return Chunk(
+        NAMES[event],
+        edge_type,
+        to_ids(src, "src"),
+        to_ids(dst, "dst"),
+        None if weight is None else to_weight(weight, n),
+        None if time is None else to_time(time, n),
+        None if edge_attr is None else to_rows(edge_attr, n, "edge_attr", scalar=False),
+        None if key is None else to_key(key, n),
+    )
+
+
+def _nodes(rows: dict[str, pa.Array], event: str) -> Chunk:
+    ids, node_type = _ids(rows["id"]), cast("NodeType | None", _first(rows, "node_type"))
+    x = _rows(rows.get("x"), "x")
+    return Chunk(
+        NAMES[event],
+        to_node_type(node_type),
+        to_ids(ids, "ids"),
+        x=None if x is None else to_rows(x, len(ids), "x", scalar=False),
+    )
 
 
 def _first(rows: dict[str, pa.Array], name: str) -> object:

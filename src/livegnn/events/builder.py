@@ -252,9 +252,7 @@ class Events:
         """
         from livegnn.events import arrow
 
-        events = Events()
-        arrow.decode(table, events)
-        return events
+        return from_chunks(arrow.decode(table))
 
 
 def cut(events: Events, ends: Iterable[int]) -> Iterator[Events]:

@@ -1,16 +1,17 @@
 """The live graph: schema, ids, topology and features; and the changes that a batch of events makes."""
 
+from livegnn.graph.auto_add import AutoAdd, auto_add_nodes
 from livegnn.graph.columns import check_columns, without_strays
 from livegnn.graph.construction import Parallel
 from livegnn.graph.delta import EdgeAttrChanges, EdgeChanges, GraphDelta
 from livegnn.graph.graph import Graph
-from livegnn.graph.newcomers import AutoAdd, auto_add_nodes
-from livegnn.graph.schema import EdgeSchema, Schema
+from livegnn.graph.neighbors import Neighbors
 from livegnn.graph.snapshot import Snapshot
 from livegnn.graph.staging import find_refusal
 from livegnn.graph.transaction import Transaction
-from livegnn.graph.view import Neighbors, View
+from livegnn.graph.view import View
 from livegnn.graph.writer import Claim
+from livegnn.schema import EdgeSchema, Schema
 
 __all__ = [
     "AutoAdd",

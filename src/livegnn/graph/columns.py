@@ -6,7 +6,7 @@ from livegnn.errors import InputError
 from livegnn.events import Chunk, Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.chunk import Kind
-from livegnn.graph.schema import EdgeSchema, Schema
+from livegnn.schema import EdgeSchema, Schema
 from livegnn.types import EdgeType
 
 _TAKEN: Final[dict[Kind, tuple[str, ...]]] = {

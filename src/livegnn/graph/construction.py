@@ -10,7 +10,7 @@ from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_ids
 from livegnn.graph.pyg_fields import taken_fields
-from livegnn.graph.schema import Duplicates, EdgeSchema, Schema
+from livegnn.schema import Duplicates, EdgeSchema, Schema
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids, IntArray, NodeType
 from livegnn.wording import kind_of
 

@@ -1,12 +1,11 @@
 """Omitted types: events and models then carry the default names, which mean the schema's only types."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import cast
 
-from livegnn.errors import UnknownTypeError
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
-from livegnn.graph.schema import Schema
+from livegnn.schema import Schema
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 
@@ -27,20 +26,4 @@ def with_types(events: Events, stands_for: Mapping[NodeType | EdgeType, NodeType
     return from_chunks(
         chunk._replace(type=cast("EdgeType", stands_for.get(chunk.type, chunk.type)))
         for chunk in events.chunks
-    )
-
-
-def unknown_type(known: Iterable[NodeType] | Iterable[EdgeType], got: object, what: str) -> UnknownTypeError:
-    """The error for a type that is none of the `known` ones, or was left out where there are several.
-
-    what: "node" or "edge".
-    """
-    listed = list(known)
-    said = repr(got)
-    if said in map(repr, (None, DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE)):  # events without a type carry those
-        said = "none"
-        if listed:
-            said += f": a graph of several types needs it, as in {what}_type={listed[0]!r}"
-    return UnknownTypeError(
-        f"{what} type must be one of {', '.join(map(repr, listed)) or 'none'}, got {said}"
     )

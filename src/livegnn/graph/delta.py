@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from livegnn.events import Events
-from livegnn.graph.after import GraphAfter
+from livegnn.graph.graph_after import GraphAfter
+from livegnn.graph.native_graph import NativeGraph
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt32
 
-    from livegnn import _core
-    from livegnn.graph.graph import Graph
-    from livegnn.graph.view import View
+    import livegnn._core as _core
 
 _Said = TypeVar("_Said")
 
@@ -76,6 +75,7 @@ class GraphDelta:
     __slots__ = (
         "__weakref__",
         "_graph",
+        "_refuse_unless_prepared",
         "_told",
         "_updates",
         "events",
@@ -88,15 +88,17 @@ class GraphDelta:
 
     def __init__(
         self,
-        graph: "Graph",
+        graph: NativeGraph,
         native: "_core.Delta",
         seq: int,
         events: Events,
         pin: "_core.TextPin",
+        refuse_unless_prepared: "Callable[[GraphDelta], None]",
         *,
         trusted: bool = False,
     ) -> None:
         self._graph = graph
+        self._refuse_unless_prepared = refuse_unless_prepared
         self.native = native
         self.seq = seq
         self.events = events
@@ -106,14 +108,14 @@ class GraphDelta:
         """Whether it is applied in a thread to which nothing comes from outside, such as the loop's."""
         self.trusted = trusted
         """Whether the batch was accepted before, so that no view may refuse it because of its results."""
-        self._updates: dict[weakref.ref[View], object] = {}  # weak: a delta must not keep views alive
+        self._updates: dict[weakref.ref[object], object] = {}  # weak: a delta must not keep views alive
         self._told: dict[weakref.ref[object], tuple[Iterator[object], Iterator[object]]] | None = None
 
-    def update_of(self, view: "View") -> object:
+    def update_of(self, view: object) -> object:
         """The effect of the batch on a view, as its `commit` returned it; None before that."""
         return self._updates.get(weakref.ref(view))
 
-    def note_update(self, view: "View", update: object) -> None:
+    def note_update(self, view: object, update: object) -> None:
         """Stores what `view.commit` returned. Only the graph calls it."""
         self._updates[weakref.ref(view)] = update
 
@@ -150,7 +152,8 @@ class GraphDelta:
     @property
     def after(self) -> "GraphAfter":
         """The graph as it will be after the batch, for use while the batch is prepared."""
-        return GraphAfter(self._graph, self)
+        self._refuse_unless_prepared(self)
+        return GraphAfter(self._graph, self.native, lambda: self._refuse_unless_prepared(self))
 
     @property
     def num_events(self) -> int:
@@ -158,21 +161,23 @@ class GraphDelta:
 
     def added(self, node_type: NodeType | None = None) -> "Shaped[Ids, 'added']":
         """Ids of nodes that the batch added."""
-        ids = self.native.added(self._graph.node_type_index(node_type))
-        return self._graph.to_user_ids(ids[ids >= 0])
+        ids = self.native.added(self._graph.schema.node_type_index(node_type))
+        return self._graph.node_ids.to_user_ids(ids[ids >= 0])
 
     def removed(self, node_type: NodeType | None = None) -> "Shaped[Ids, 'removed']":
         """Ids of nodes that the batch removed."""
-        return self._graph.to_user_ids(self.native.removed(self._graph.node_type_index(node_type)))
+        return self._graph.node_ids.to_user_ids(
+            self.native.removed(self._graph.schema.node_type_index(node_type))
+        )
 
     def num_edge_changes(self, edge_type: EdgeType | None = None) -> int:
-        return self.native.num_edge_changes(self._graph.edge_type_index(edge_type))
+        return self.native.num_edge_changes(self._graph.schema.edge_type_index(edge_type))
 
     def edges(self, edge_type: EdgeType | None = None, *, both_directions: bool = False) -> EdgeChanges:
         """The edges that changed. Read them before the next batch, which may reuse the indices of removed
         nodes. both_directions: list each undirected edge except loops again in the opposite direction.
         """
-        index = self._graph.edge_type_index(edge_type)
+        index = self._graph.schema.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
         edges = list(self._graph.schema.edge_types.values())[index]
         source, target, had, has, old, new, key, time = self.native.edges(index)
@@ -192,7 +197,7 @@ class GraphDelta:
         """The new features of edges. Like `edges`, read them before the next batch. While the batch is
         staged, `Graph.edge_attr` still returns the old ones.
         """
-        index = self._graph.edge_type_index(edge_type)
+        index = self._graph.schema.edge_type_index(edge_type)
         width = list(self._graph.schema.edge_types.values())[index].edge_dim
         positions, features = self.native.edge_features(index, width)
         changes = self.edges(edge_type)
@@ -200,7 +205,7 @@ class GraphDelta:
         return EdgeAttrChanges(changes.source[positions], changes.target[positions], features, keys)
 
     def _ids(self, indices: "npt.NDArray[np.uint32]", node_type: NodeType) -> Ids:
-        return self._graph.to_user_ids(self.numbers_of(indices, node_type))
+        return self._graph.node_ids.to_user_ids(self.numbers_of(indices, node_type))
 
     def numbers_of(
         self, indices: "UInt32[npt.NDArray[np.uint32], 'nodes']", node_type: NodeType
@@ -208,18 +213,4 @@ class GraphDelta:
         """The internal numbers of nodes with these indices, whether a node exists now, was removed by the
         batch, or is added by it; also while the batch is staged.
         """
-        index = self._graph.node_type_index(node_type)
-        known = indices < self._graph.native.capacity(index)
-        numbers = np.full(len(indices), -1, dtype=np.int64)
-        numbers[known] = self._graph.native.ids_of(index, indices[known])
-        for named, names in (
-            (self.native.added_indices(index), self.native.added(index)),
-            (self.native.removed_indices(index), self.native.removed(index)),
-        ):
-            if not len(named):
-                continue
-            order = np.argsort(named)
-            at = np.searchsorted(named[order], indices)
-            hit = (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices)
-            numbers[hit] = names[order][at[hit]]
-        return numbers
+        return self._graph.numbers_of(indices, node_type, self.native)

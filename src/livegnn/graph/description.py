@@ -1,33 +1,29 @@
 """Describes a graph: how many nodes and edges of each type, which columns, and the memory of each part."""
 
-from typing import TYPE_CHECKING
-
-from livegnn.graph.schema import EdgeSchema
+from livegnn.graph.native_graph import NativeGraph
+from livegnn.schema import EdgeSchema
 from livegnn.wording import count, size
 
-if TYPE_CHECKING:
-    from livegnn.graph.graph import Graph
 
-
-def describe(graph: "Graph") -> str:
+def describe(graph: NativeGraph, taken: int) -> str:
     """One line for a graph of one node type and one edge type, else a line for each type.
 
-    It reads only counters and holds the graph's lock briefly for each, so it never waits while a batch is
-    prepared.
+    taken: bytes of all its parts. It reads only counters and holds the graph's lock briefly for each, so it
+    never waits while a batch is prepared.
     """
     schema = graph.schema
     nodes = {
-        name: [count(graph.num_nodes(name), "node"), *([f"x={width}"] if width else [])]
-        for name, width in schema.node_types.items()
+        name: [count(graph.native.num_nodes(index), "node"), *([f"x={width}"] if width else [])]
+        for index, (name, width) in enumerate(schema.node_types.items())
     }
     edges = {
-        edge_type: [count(graph.num_edges(edge_type), "edge"), *columns_of(carried)]
-        for edge_type, carried in schema.edge_types.items()
+        edge_type: [count(graph.native.num_edges(index), "edge"), *columns_of(carried)]
+        for index, (edge_type, carried) in enumerate(schema.edge_types.items())
     }
     whole = [
         *(["text ids"] if schema.text_ids else []),
         f"seq={graph.seq:,}",
-        size(sum(graph.memory().values())),
+        size(taken),
     ]
     if len(nodes) == 1 and len(edges) <= 1:
         parts = [part for found in (*nodes.values(), *edges.values()) for part in found]
@@ -49,7 +45,7 @@ def columns_of(edges: EdgeSchema) -> list[str]:
     return [words for words, holds in said.items() if holds]
 
 
-def measure_parts(graph: "Graph") -> dict[str, int]:
+def measure_parts(graph: NativeGraph) -> dict[str, int]:
     """Bytes of each part, for `Graph.memory`. The caller must hold `Graph.writer`."""
     nodes, edges, updates, samples = graph.native.memory()
     texts = graph.node_ids.texts

@@ -1,19 +1,16 @@
 """Which edges are older than their type's time to live."""
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from livegnn.arguments import one_time
 from livegnn.errors import InputError
 from livegnn.events import Events
-
-if TYPE_CHECKING:
-    from livegnn.graph.graph import Graph
+from livegnn.graph.native_graph import NativeGraph
 
 
-def find_expired(graph: "Graph", now: float) -> Events:
+def find_expired(graph: NativeGraph, now: float) -> Events:
     """As `Graph.expired` says. Whoever calls holds `Graph.writer`."""
     real = isinstance(now, (int, float, np.integer, np.floating))
     if not real or isinstance(now, (bool, np.timedelta64)) or not abs(now) < math.inf:
@@ -25,7 +22,9 @@ def find_expired(graph: "Graph", now: float) -> Events:
             continue
         *ends, key = graph.native.expired(index, now - edges.time_to_live)
         src, dst = (
-            graph.to_user_ids(graph.native.ids_of(graph.node_type_index(edge_type[end]), nodes))
+            graph.node_ids.to_user_ids(
+                graph.native.ids_of(graph.schema.node_type_index(edge_type[end]), nodes)
+            )
             for end, nodes in zip((0, 2), ends, strict=True)
         )
         keys = key if edges.duplicates == "keep" else None

@@ -1,6 +1,5 @@
 """The live graph: reads its content, and applies batches of events to it and to all its views at once."""
 
-import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
@@ -10,26 +9,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import function, incoming, listed_ids, one_id
 from livegnn.errors import FileFormatError, InputError, UnknownEdgeError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.events.chunk import to_key
 from livegnn.graph import construction, state
 from livegnn.graph.construction import Parallel
-from livegnn.graph.core import make_core
-from livegnn.graph.defaults import left_out, unknown_type, with_types
 from livegnn.graph.delta import GraphDelta
 from livegnn.graph.description import describe, measure_parts
 from livegnn.graph.expiry import find_expired
-from livegnn.graph.followers import Followers
-from livegnn.graph.node_ids import NodeIds
-from livegnn.graph.schema import Schema
+from livegnn.graph.native_graph import NativeGraph
+from livegnn.graph.neighbors import Neighbors
 from livegnn.graph.snapshot import Snapshot, take_snapshot
 from livegnn.graph.staging import check_seq, stage_batch
 from livegnn.graph.transaction import Transaction
-from livegnn.graph.view import Neighbors, View
-from livegnn.graph.writer import Claim, Measurement
+from livegnn.graph.view_registry import Follower, ViewRegistry
+from livegnn.schema import Schema
 from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, IntArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
 
@@ -69,22 +65,25 @@ class Graph:
                 f"expected a Schema, got {kind_of(schema)}: Graph.from_edges makes a graph of arrays, "
                 "Graph.from_pyg of PyG's data"
             )
-        self.schema = schema if schema is not None else Schema()
-        self.seq = 0
-        self._writer = RLock()
-        self._node_types = {name: i for i, name in enumerate(self.schema.node_types)}
-        self._edge_types = {name: i for i, name in enumerate(self.schema.edge_types)}
-        self._left_out = left_out(self.schema)
-        self.node_ids = NodeIds(text=self.schema.text_ids)
-        self.followers = Followers()
-        self.batch_began = 0.0  # when the current batch got the writer lock
-        self.claim: Claim | None = None  # held by a runtime, which alone may apply batches
-        self.measurement = Measurement(self._writer)
-        self.native = make_core(self.schema, threads, features_dir)
+        self.core = NativeGraph(Schema() if schema is None else schema, threads, features_dir)
+        """The graph without its views, for functions below this class."""
+        self.native, self.node_ids = self.core.native, self.core.node_ids
+        self.views = ViewRegistry()
         self.forkable = features_dir is None
         """Whether a forked process has a copy of everything: it shares mapped files."""
-        if self.node_ids.texts is not None:
-            self.native.use_texts(self.node_ids.texts)
+
+    @property
+    def schema(self) -> Schema:
+        return self.core.schema
+
+    @property
+    def seq(self) -> int:
+        """The sequence number of the last event that the graph reflects."""
+        return self.core.seq
+
+    @seq.setter
+    def seq(self, seq: int) -> None:
+        self.core.seq = seq
 
     @property
     def writer(self) -> RLock:
@@ -92,13 +91,11 @@ class Graph:
 
         Raises RuntimeError inside a function of a model: the batch that runs it would wait for itself.
         """
-        # Checked here and not in an `__enter__`, which an interrupt could leave after it took the lock.
-        _core.refuse_in_function()
-        return self._writer
+        return self.core.writer
 
     @never_raises
     def __repr__(self) -> str:
-        return describe(self)
+        return describe(self.core, sum(self.memory().values()))
 
     # -- making one
     # ---------------------------------------------------------------------------------------------
@@ -176,10 +173,12 @@ class Graph:
     def _fill(self, events: Events, refusing: "AbstractSet[EdgeType]") -> None:
         # A single batch would need buffers several times as large as the graph.
         for part in events.parts(_FILL_AT_ONCE):
-            delta = stage_batch(self, part, 0, refuse_parallel=part.chunks[0].type in refusing)
+            delta = stage_batch(
+                self.core, self.views, part, 0, refuse_parallel=part.chunks[0].type in refusing
+            )
             self.native.prepare(delta.native)
             self.native.commit(delta.native, [])
-        self.measurement.take(self._measure)
+        self.core.measurement.take(self._measure)
 
     # -- changing it
     # --------------------------------------------------------------------------------------------
@@ -189,10 +188,10 @@ class Graph:
         return _core.holding(self.writer, self._stage, events, seq)
 
     def _stage(self, events: Events, seq: int | None) -> GraphDelta:
-        self.followers.refuse_within_batch()
+        self.views.refuse_within_batch()
         if seq is not None:
-            check_seq(seq, self.seq)
-        return stage_batch(self, events, seq)
+            check_seq(seq, self.core.seq)
+        return stage_batch(self.core, self.views, events, seq)
 
     def apply(
         self,
@@ -223,7 +222,9 @@ class Graph:
         if on_committed is not None:
             function(on_committed, "on_committed", "a GraphDelta")
         tell = None if on_committed is None else lambda change: map(on_committed, iter((change,)))
-        batch = Transaction(self, events, seq=seq, on_staged=on_staged, tell=tell, trusted=trusted)
+        batch = Transaction(
+            self.core, self.views, events, seq=seq, on_staged=on_staged, tell=tell, trusted=trusted
+        )
         return batch.run()
 
     def expired(self, now: float) -> Events:
@@ -233,7 +234,7 @@ class Graph:
         makes exact. A call costs one comparison for each block, and a scan of the edges of those blocks that
         have had an expired edge since their last scan. The first call after `from_state` scans all edges.
         """
-        return _core.holding(self.writer, find_expired, self, now)
+        return _core.holding(self.writer, find_expired, self.core, now)
 
     def expire(self, now: float) -> GraphDelta:
         """Applies `expired(now)`, as a batch that every view sees.
@@ -243,14 +244,14 @@ class Graph:
         return _core.holding(self.writer, self._expire, now)
 
     def _expire(self, now: float) -> GraphDelta:
-        return self.apply(find_expired(self, now))
+        return self.apply(find_expired(self.core, now))
 
-    def attach(self, view: View) -> None:
+    def attach(self, view: Follower) -> None:
         """Makes `view` follow the graph, which holds it weakly. A view attached again becomes the last one.
 
         Raises `InputError` if it is not a `View` of this graph, and while a batch is prepared or committed.
         """
-        _core.holding(self.writer, self.followers.attach, self, view)
+        _core.holding(self.writer, self.views.attach, self, view)
 
     # -- reading it
     # ---------------------------------------------------------------------------------------------
@@ -258,26 +259,27 @@ class Graph:
     @property
     def latest_time(self) -> float | None:
         """The latest time of any event on an edge of a timed type; None before the first such event."""
-        time = self.native.latest_time
-        return time if math.isfinite(time) else None
+        return self.core.latest_time
 
     def num_nodes(self, node_type: NodeType | None = None) -> int:
-        return self.native.num_nodes(self.node_type_index(node_type))
+        return self.native.num_nodes(self.core.schema.node_type_index(node_type))
 
     def num_edges(self, edge_type: EdgeType | None = None) -> int:
         """Number of edges; an undirected edge counts once."""
-        return self.native.num_edges(self.edge_type_index(edge_type))
+        return self.native.num_edges(self.core.schema.edge_type_index(edge_type))
 
     def ids(self, node_type: NodeType | None = None) -> "Shaped[Ids, 'nodes']":
         """All ids, in the order in which `snapshot` and `Engine.embeddings` list nodes."""
-        return self.node_ids.named(self.native.ids(self.node_type_index(node_type)))
+        return self.node_ids.named(self.native.ids(self.core.schema.node_type_index(node_type)))
 
     def contains(
         self, ids: "ArrayLike", node_type: NodeType | None = None
     ) -> "Bool[NDArray[np.bool_], 'ids']":
         """Which of `ids` are in the graph."""
         asked = self.node_ids.given(listed_ids(ids))
-        found: NDArray[np.bool_] = self.native.indices_of(self.node_type_index(node_type), asked) != NO_INDEX
+        found: NDArray[np.bool_] = (
+            self.native.indices_of(self.core.schema.node_type_index(node_type), asked) != NO_INDEX
+        )
         return found
 
     def features(
@@ -285,7 +287,9 @@ class Graph:
     ) -> "Float32[FloatArray, 'ids channels']":
         """Features of nodes, float32 [ids, channels]. Raises `UnknownNodeError`."""
         asked = listed_ids(ids)
-        rows = self.native.features_of(self.node_type_index(node_type), self.node_ids.given(asked))
+        rows = self.native.features_of(
+            self.core.schema.node_type_index(node_type), self.node_ids.given(asked)
+        )
         if isinstance(rows, int):
             raise UnknownNodeError(self.unknown_node(asked[rows], node_type))
         return rows
@@ -304,8 +308,8 @@ class Graph:
 
         Raises `UnknownNodeError`, and `UnknownEdgeError` for the first edge that is not in the graph.
         """
-        index = self.edge_type_index(edge_type)
-        source, _, target = list(self.schema.edge_types)[index]
+        index = self.core.schema.edge_type_index(edge_type)
+        source, _, target = list(self.core.schema.edge_types)[index]
         sources, targets = listed_ids(src, "src"), listed_ids(dst, "dst")
         if len(sources) != len(targets):
             raise InputError(f"src and dst must be of the same length, got {len(sources)} and {len(targets)}")
@@ -332,14 +336,14 @@ class Graph:
 
         Raises `UnknownNodeError`.
         """
-        index = self.edge_type_index(edge_type)
-        source, relation, target = list(self.schema.edge_types)[index]
+        index = self.core.schema.edge_type_index(edge_type)
+        source, relation, target = list(self.core.schema.edge_types)[index]
         asked = one_id(id)
         found = self.native.neighbors(index, self.node_ids.given(asked), incoming(direction))
         if found is None:
             raise UnknownNodeError(self.unknown_node(asked[0], target if incoming(direction) else source))
         names, weight, time, edge_attr, key = found
-        edges = self.schema.edge_types[source, relation, target]
+        edges = self.core.schema.edge_types[source, relation, target]
         return Neighbors(
             self.node_ids.named(names),
             weight if edges.weighted else None,
@@ -352,8 +356,8 @@ class Graph:
         self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> "Int64[IntArray, 'ids']":
         """The number of in-edges (or out-edges) of each node, int64 [ids]. Raises `UnknownNodeError`."""
-        index = self.edge_type_index(edge_type)
-        source, _, target = list(self.schema.edge_types)[index]
+        index = self.core.schema.edge_type_index(edge_type)
+        source, _, target = list(self.core.schema.edge_types)[index]
         here = target if incoming(direction) else source
         asked = listed_ids(ids)
         degrees = self.native.degrees_of(index, self.node_ids.given(asked), incoming(direction))
@@ -363,7 +367,7 @@ class Graph:
 
     def snapshot(self) -> Snapshot:
         """The whole graph as plain arrays."""
-        return _core.holding(self.writer, take_snapshot, self)
+        return _core.holding(self.writer, take_snapshot, self.core)
 
     def memory(self) -> dict[str, int]:
         """Bytes of each part. `batches` and `samples` are working buffers, kept for the next batch or sample.
@@ -372,17 +376,17 @@ class Graph:
         It never waits for a batch. While a batch runs, it returns the sizes measured before; they are then
         measured again when the batch ends.
         """
-        return self.measurement.read(self._measure)
+        return self.core.measurement.read(self._measure)
 
     def _measure(self) -> dict[str, int]:
-        return measure_parts(self)
+        return measure_parts(self.core)
 
     # -- keeping it
     # ---------------------------------------------------------------------------------------------
 
     def state(self) -> State:
         """The complete state: a graph restored from it behaves exactly like this one, bit for bit."""
-        return _core.holding(self.writer, state.save, self)
+        return _core.holding(self.writer, state.save, self.core)
 
     @classmethod
     def from_state(cls, saved: State, *, features_dir: "str | os.PathLike[str] | None" = None) -> "Graph":
@@ -392,8 +396,8 @@ class Graph:
         if saved.meta.get("kind") != "graph":
             raise FileFormatError(f"expected the state of a graph, got {saved.meta.get('kind')!r}")
         graph = cls(Schema.from_json(saved.meta.get("schema")), features_dir=features_dir)
-        state.restore(graph, saved)
-        graph.measurement.take(graph._measure)
+        state.restore(graph.core, saved)
+        graph.core.measurement.take(graph._measure)
         return graph
 
     # -- types, ids and internal numbers
@@ -404,33 +408,15 @@ class Graph:
 
         Raises `InputError` if `events` is not an `Events`.
         """
-        if not isinstance(events, Events):
-            raise InputError(
-                f"expected Events, got {kind_of(events)}: write lg.Events().add_edges(src, dst), "
-                "with an array or a number for each, or Events.from_records for dicts"
-            )
-        return with_types(events, self._left_out) if self._left_out else events
+        return self.core.with_types(events)
 
     def node_type_index(self, node_type: NodeType | EdgeType | None) -> int:
         """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
-        index = self._node_types.get(node_type) if isinstance(node_type, str) else None
-        if index is not None:
-            return index
-        if node_type is None and len(self._node_types) == 1:
-            return 0
-        raise unknown_type(self._node_types, node_type, "node")
+        return self.core.schema.node_type_index(node_type)
 
     def edge_type_index(self, edge_type: EdgeType | NodeType | None) -> int:
         """The position of a type in the schema; None means the only type. Raises `UnknownTypeError`."""
-        try:
-            index = self._edge_types.get(edge_type) if isinstance(edge_type, tuple) else None
-        except TypeError:  # a tuple that cannot be hashed
-            index = None
-        if index is not None:
-            return index
-        if edge_type is None and len(self._edge_types) == 1:
-            return 0
-        raise unknown_type(self._edge_types, edge_type, "edge")
+        return self.core.schema.edge_type_index(edge_type)
 
     def indices_of(
         self, ids: "ArrayLike", node_type: NodeType | None = None
@@ -440,19 +426,16 @@ class Graph:
         Raises `UnknownNodeError` for the first id that names no node.
         """
         asked = listed_ids(ids)
-        indices = self.native.indices_of(self.node_type_index(node_type), self.node_ids.given(asked))
+        indices = self.native.indices_of(
+            self.core.schema.node_type_index(node_type), self.node_ids.given(asked)
+        )
         unknown = np.flatnonzero(indices == NO_INDEX)
         if len(unknown):
             raise UnknownNodeError(self.unknown_node(asked[unknown[0]], node_type))
         return indices
 
     def unknown_node(self, id: object, node_type: NodeType | None) -> str:
-        name = node_type if node_type is not None else next(iter(self._node_types))
-        shown = id.item() if isinstance(id, np.generic) else id
-        return (
-            f"expected the id of a node of type {name!r}, got {shown!r}, "
-            "which is not in the graph: add it first"
-        )
+        return self.core.unknown_node(id, node_type)
 
     def pin(self) -> _core.TextPin:
         """A pin that keeps the texts of all ids in use now, and of ids that come into use before it is

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.texts import Texts

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from livegnn.graph.native_graph import NativeGraph
 from livegnn.types import EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64, Shaped, UInt32
-
-    from livegnn.graph.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -48,13 +47,13 @@ def in_order_of_keys(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, edge_index=edge_index, weight=weight, edge_attr=edge_attr, key=key)
 
 
-def take_snapshot(graph: "Graph") -> Snapshot:
+def take_snapshot(graph: NativeGraph) -> Snapshot:
     """The snapshot of a graph. The caller must hold `Graph.writer`."""
     native = graph.native
     ids, x, edge_index, weight, edge_attr, position, keys = {}, {}, {}, {}, {}, {}, {}
     for index, name in enumerate(graph.schema.node_types):
         nodes = native.indices(index)
-        ids[name] = graph.to_user_ids(native.ids_of(index, nodes))
+        ids[name] = graph.node_ids.to_user_ids(native.ids_of(index, nodes))
         x[name] = native.features(index, nodes)
         position[name] = np.zeros(native.capacity(index), dtype=np.int64)
         position[name][nodes] = np.arange(len(nodes))

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events.chunk import EDGE_KINDS
+from livegnn.graph.auto_add import add_unknown_nodes
 from livegnn.graph.columns import check_columns
 from livegnn.graph.construction import parallel_edges
 from livegnn.graph.delta import GraphDelta
-from livegnn.graph.newcomers import add_newcomers
+from livegnn.graph.native_graph import NativeGraph
+from livegnn.graph.view_registry import ViewRegistry
 
 if TYPE_CHECKING:
     from livegnn.events import Events
-    from livegnn.graph.graph import Graph
 
 _UNKNOWN_NODE, _PARALLEL = 0, 6
 _NO_ID = -1
@@ -36,7 +37,13 @@ def check_seq(seq: int, at: int) -> None:
 
 
 def stage_batch(
-    graph: "Graph", events: "Events", seq: int | None, *, refuse_parallel: bool = False, trusted: bool = False
+    graph: NativeGraph,
+    views: ViewRegistry,
+    events: "Events",
+    seq: int | None,
+    *,
+    refuse_parallel: bool = False,
+    trusted: bool = False,
 ) -> GraphDelta:
     """The changes that `events` would make. seq: the sequence number after them, by default counted on.
 
@@ -46,11 +53,11 @@ def stage_batch(
     events = graph.with_types(events)
     native, pin = stage_events(graph, events, refuse_parallel=refuse_parallel, trusted=trusted)
     after = graph.seq + len(events) if seq is None else seq
-    return GraphDelta(graph, native, after, events, pin, trusted=trusted)
+    return GraphDelta(graph, native, after, events, pin, views.refuse_unless_prepared, trusted=trusted)
 
 
 def stage_events(
-    graph: "Graph", events: "Events", *, refuse_parallel: bool, trusted: bool = False
+    graph: NativeGraph, events: "Events", *, refuse_parallel: bool, trusted: bool = False
 ) -> tuple[_core.Delta, _core.TextPin]:
     """The changes that `events` would make, and a pin for the texts of their nodes; the caller closes it.
 
@@ -64,24 +71,24 @@ def stage_events(
         for chunk in events.chunks:
             kind, type_, ids, dst, weight, time, x, key = chunk
             if kind in EDGE_KINDS:
-                edge_type = graph.edge_type_index(type_)
+                edge_type = graph.schema.edge_type_index(type_)
                 check_columns(graph.schema, chunk)
                 assert dst is not None
                 sources, targets = intern(ids), intern(dst)
                 if kind == "add_edges":
                     if auto_add:
-                        add_newcomers(graph, stage, chunk, sources, targets)
+                        add_unknown_nodes(graph, stage, chunk, sources, targets)
                     stage.add_edges(edge_type, sources, targets, weight, time, x, key)
                 else:
                     stage.remove_edges(edge_type, sources, targets, key)
                 continue
-            node_type = graph.node_type_index(type_)
+            node_type = graph.schema.node_type_index(type_)
             check_columns(graph.schema, chunk)
             nodes = intern(ids)
             if kind == "set_features":
                 assert x is not None
                 if auto_add:
-                    add_newcomers(graph, stage, chunk, nodes)
+                    add_unknown_nodes(graph, stage, chunk, nodes)
                 stage.set_features(node_type, nodes, x)
             elif kind == "add_nodes":
                 stage.add_nodes(node_type, nodes, x)
@@ -96,12 +103,12 @@ def stage_events(
         raise
 
 
-def find_refusal(graph: "Graph", events: "Events") -> InputError | None:
+def find_refusal(graph: NativeGraph, events: "Events") -> InputError | None:
     """Why `Graph.apply` would refuse `events` now as it reads them, None if it would not; views may still."""
     return _core.holding(graph.writer, _find_refusal, graph, events)
 
 
-def _find_refusal(graph: "Graph", events: "Events") -> InputError | None:
+def _find_refusal(graph: NativeGraph, events: "Events") -> InputError | None:
     try:
         _, pin = stage_events(graph, graph.with_types(events), refuse_parallel=False)
     except InputError as error:
@@ -110,16 +117,18 @@ def _find_refusal(graph: "Graph", events: "Events") -> InputError | None:
     return None
 
 
-def _explain(graph: "Graph", error: _core.EventError) -> InputError:
+def _explain(graph: NativeGraph, error: _core.EventError) -> InputError:
     kind, what, number, type_, target = error.args
     if kind == _PARALLEL:
         edge_type = list(graph.schema.edge_types)[type_]
-        return parallel_edges(edge_type, *(graph.to_user_ids(np.array([n]))[0] for n in (number, target)))
+        return parallel_edges(
+            edge_type, *(graph.node_ids.to_user_ids(np.array([n]))[0] for n in (number, target))
+        )
     if number == _NO_ID and kind != _UNKNOWN_NODE:
         return InputError(what)
-    shown = graph.to_user_ids(np.array([number]))[0].item()
+    shown = graph.node_ids.to_user_ids(np.array([number]))[0].item()
     if target != _NO_ID:
-        aim = graph.to_user_ids(np.array([target]))[0].item()
+        aim = graph.node_ids.to_user_ids(np.array([target]))[0].item()
         edge_type = list(graph.schema.edge_types)[type_]
         return InputError(f"{what} for the edge {shown!r} -> {aim!r} of type {edge_type}")
     name = list(graph.schema.node_types)[type_]

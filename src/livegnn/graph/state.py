@@ -8,6 +8,7 @@ import numpy as np
 
 from livegnn.errors import FileFormatError
 from livegnn.events.chunk import to_ids
+from livegnn.graph.native_graph import NativeGraph
 from livegnn.types import Array, EdgeType, IntArray, State
 from livegnn.wording import count
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
-
-    from livegnn.graph.graph import Graph
 
 # The columns of an edge type's adjacency lists, in the order in which the native core saves them.
 _COLUMNS: Final = {
@@ -34,7 +33,7 @@ _ADDED: Final = {"sums", "orders"}
 _LARGEST: Final = 2**63 - 1
 
 
-def save(graph: "Graph") -> State:
+def save(graph: NativeGraph) -> State:
     """The state of a graph. The caller must hold `Graph.writer`."""
     native, arrays = graph.native, dict[str, Array]()
     for index, name in enumerate(graph.schema.node_types):
@@ -66,7 +65,7 @@ def save(graph: "Graph") -> State:
     )
 
 
-def restore(graph: "Graph", state: State) -> None:
+def restore(graph: NativeGraph, state: State) -> None:
     """Fills an empty graph of the state's schema. Raises `FileFormatError`, which names the array that does
     not fit, what was expected and what it holds; the graph is then unusable.
     """
@@ -145,7 +144,7 @@ def _named(prefix: str) -> "Iterator[None]":
         raise ValueError(f"{prefix}/{error}") from error
 
 
-def _numbers(graph: "Graph", state: State) -> tuple[int, list[int], float]:
+def _numbers(graph: NativeGraph, state: State) -> tuple[int, list[int], float]:
     """The sequence number, the number of edges of each type, and the latest time. Raises `ValueError`."""
     seq, num_edges = state.meta.get("seq"), state.meta.get("num_edges")
     latest_time = state.meta.get("latest_time")
@@ -174,7 +173,7 @@ def _column(arrays: _Arrays, prefix: str, column: str, dtype: "npt.DTypeLike") -
     return arrays.take(f"{prefix}/{column}", dtype)
 
 
-def _restored_ids(graph: "Graph", prefix: str, arrays: _Arrays) -> IntArray:
+def _restored_ids(graph: NativeGraph, prefix: str, arrays: _Arrays) -> IntArray:
     if graph.node_ids.texts is None:
         return arrays.take(f"{prefix}/ids", np.int64)
     lengths = arrays.take(f"{prefix}/text_lengths", np.int64)

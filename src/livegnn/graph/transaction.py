@@ -17,23 +17,23 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.graph.description import measure_parts
+from livegnn.graph.native_graph import NativeGraph
 from livegnn.graph.staging import check_seq, stage_batch
+from livegnn.graph.view_registry import Follower, ViewRegistry
 
 if TYPE_CHECKING:
     from livegnn.events import Events
     from livegnn.graph.delta import GraphDelta
-    from livegnn.graph.graph import Graph
-    from livegnn.graph.view import View
     from livegnn.graph.writer import Claim
 
 _logger = logging.getLogger(__name__)
 
 
 class Transaction:
-    """Applies `events` to `graph` and its views once, by `run`. The arguments are those of `Graph.apply`.
+    """Applies `events` to `graph` and `views` once, by `run`. The arguments are those of `Graph.apply`.
 
     after: the sequence number before the batch, by default the graph's. tell: makes an iterator whose next
     step tells the caller, by a call that nothing comes before, such as `map(on_committed, iter([change]))`.
@@ -45,7 +45,7 @@ class Transaction:
     committed = False
     """Whether the graph shows the batch."""
     delta: "GraphDelta | None" = None
-    _views: "Sequence[View]" = ()
+    _views: Sequence[Follower] = ()
     _caller: Iterator[object] | None = None
     _begun = _abandoned = _shown = _published = 0  # views
     _again = False  # the next view has been interrupted, and is called once more
@@ -55,7 +55,8 @@ class Transaction:
 
     def __init__(
         self,
-        graph: "Graph",
+        graph: NativeGraph,
+        views: ViewRegistry,
         events: "Events",
         *,
         seq: int | None = None,
@@ -67,7 +68,8 @@ class Transaction:
         rejects: bool = False,
         sheltered: bool = False,
     ) -> None:
-        self.graph, self._events, self.seq, self.after = graph, events, seq, after
+        self.graph, self.views = graph, views
+        self._events, self.seq, self.after = events, seq, after
         self._on_staged, self._tell = on_staged, tell
         self._trusted, self.claim = trusted, claim
         self._rejects, self._sheltered = rejects, sheltered
@@ -77,25 +79,25 @@ class Transaction:
         return _core.holding(self.graph.writer, _core.settled, self._run, self.settle)
 
     def _run(self) -> "GraphDelta":
-        graph, followers = self.graph, self.graph.followers
-        if followers.batches:  # otherwise there is none within which this one would begin
-            followers.refuse_within_batch()
+        graph, views = self.graph, self.views
+        if views.batches:  # otherwise there is none within which this one would begin
+            views.refuse_within_batch()
         if graph.claim is not None:
             graph.claim.refuse_others(self.claim)
-        if followers.batches:
-            followers.settle()
+        if views.batches:
+            views.settle()
         graph.batch_began = time.perf_counter()
         if self.after is not None:
             graph.seq = self.after
         if self.seq is not None:
             check_seq(self.seq, graph.seq)
-        self.delta = delta = stage_batch(graph, self._events, self.seq, trusted=self._trusted)
+        self.delta = delta = stage_batch(graph, views, self._events, self.seq, trusted=self._trusted)
         self.seq = delta.seq
         delta.sheltered = self._sheltered
-        self._views, natives = followers.begin(self)
+        self._views, natives = views.begin(self)
         readers = None if self.claim is None else self.claim.readers
         try:
-            _core.within(followers.within, graph.native.apply, delta.native, natives, graph, self, readers)
+            _core.within(views.within, graph.native.apply, delta.native, natives, graph, self, readers)
         except Exception as error:
             if self._interrupt is not None:
                 raise self._interrupt from error
@@ -109,25 +111,25 @@ class Transaction:
 
     def settle(self) -> None:
         """Abandons or finishes the batch, after an exception."""
-        followers = self.graph.followers
+        views = self.views
         if self.committed:
             self._finish()
-        elif followers.waits(self):
+        elif views.waits(self):
             self.abandon_views()
-            followers.forget(self)
+            views.forget(self)
 
     def _finish(self) -> BaseException | None:
         """Shows and tells what is left of that; the first interrupt or failure of a view that was told."""
-        followers = self.graph.followers
+        views = self.views
         if self._shown < len(self._views):
-            _core.within(followers.within, self.commit_views)
+            _core.within(views.within, self.commit_views)
         if self._tell is not None:
             assert self.delta is not None
             if self._caller is None:
                 self._caller = self._tell(self.delta)
             # The next step and the call are one: nobody is told twice, or not at all.
-            _core.within(followers.telling, next, self._caller, None)
-        return None if followers.telling.active else _core.within(followers.telling, followers.publish)
+            _core.within(views.telling, next, self._caller, None)
+        return None if views.telling.active else _core.within(views.telling, views.publish)
 
     # -- called by the native core
 
@@ -149,7 +151,7 @@ class Transaction:
             except BaseException as error:
                 if not self._is_failure(error):
                     raise
-                self.graph.followers.note_failure(view, error)
+                self.views.note_failure(view, error)
                 if isinstance(error, Exception):
                     raise
                 raise LiveGNNError(
@@ -158,7 +160,7 @@ class Transaction:
         if self._on_staged is not None:
             self._on_staged(delta)
 
-    def _pass_over(self, view: "View") -> None:
+    def _pass_over(self, view: Follower) -> None:
         """Goes on without a view for this batch, in which nothing changes."""
         assert self.delta is not None
         view.abandon(self.delta)
@@ -219,13 +221,13 @@ class Transaction:
             self._published += 1
         return self._deaf
 
-    def _explain(self, view: "View", error: BaseException, when: str) -> BaseException:
+    def _explain(self, view: Follower, error: BaseException, when: str) -> BaseException:
         """Interrupts unchanged; any other error wrapped in one that says that the batch was applied, so that
         no caller takes it for a refused batch.
         """
         if not self._is_failure(error):
             return error
-        self.graph.followers.note_failure(view, error)
+        self.views.note_failure(view, error)
         explained = LiveGNNError(
             f"a batch was applied, but the view {view.name!r} failed as it {when}: "
             + (str(error) if isinstance(error, Exception) else repr(error))

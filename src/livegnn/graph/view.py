@@ -1,21 +1,18 @@
-"""The base class of views that follow a graph, and the neighbours of a node."""
+"""The base class of views that follow a graph."""
 
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import FileFormatError
-from livegnn.types import DoubleArray, FloatArray, Ids, Keys, State
-
-if TYPE_CHECKING:
-    from jaxtyping import Float32, Float64, Shaped, UInt32
-
-    from livegnn.graph.delta import GraphDelta
-    from livegnn.graph.graph import Graph
+from livegnn.graph.delta import GraphDelta
+from livegnn.graph.graph import Graph
+from livegnn.graph.view_registry import Follower
+from livegnn.types import State
 
 
-class View:
+class View(Follower):
     """Data that is derived from a graph and kept up to date with every batch.
 
     A subclass overrides the methods it needs, and calls `graph.attach(self)` at the end of its constructor.
@@ -39,37 +36,22 @@ class View:
     a mapped file or the memory of another device; then the loop calls it, and batches wait.
     """
 
-    name: str = ""
     failure: str | None = None
     """Why what the view does beside batches fails, for metrics; None if it does not."""
     forkable: bool = True
-    native: "_core.View | None" = None
     reserved_names: ClassVar = frozenset({"graph", "log"})
 
-    def __init__(self, graph: "Graph") -> None:
+    def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
     @property
     def seq(self) -> int:
         """The sequence number of the last event that the view reflects."""
-        return self.graph.seq
+        return self.graph.core.seq
 
-    def prepare(self, change: "GraphDelta") -> None:
-        """Computes the state of the view after the batch. Raises `InputError` to refuse the batch."""
+    def prepare(self, change: GraphDelta) -> None:
         if self.native is not None:
             self.native.prepare(self.graph.native, change.native)
-
-    def commit(self, change: "GraphDelta") -> object:
-        """Switches to the prepared state; returns the effect of the batch on the view. The graph has already
-        committed `native`.
-        """
-        return None
-
-    def abandon(self, change: "GraphDelta") -> None:
-        """Discards the prepared state; called also if `prepare` raised. The graph abandons `native`."""
-
-    def publish(self, change: "GraphDelta") -> None:
-        """Notifies the subscribers of the view."""
 
     def settle(self) -> None:
         """Finishes what `state` would have to finish first. Called before a process is forked that saves the
@@ -118,14 +100,3 @@ class View:
         get an answer from it.
         """
         self.close()
-
-
-class Neighbors(NamedTuple):
-    """The neighbours of a node: their ids, and the weights, times and features (`edge_attr`, [ids, channels])
-    of the edges, if the edge type has them; `key` if it keeps parallel edges."""
-
-    ids: "Shaped[Ids, 'neighbors']"
-    weight: "Float32[FloatArray, 'neighbors'] | None"
-    time: "Float64[DoubleArray, 'neighbors'] | None"
-    edge_attr: "Float32[FloatArray, 'neighbors channels'] | None"
-    key: "UInt32[Keys, 'neighbors'] | None" = None

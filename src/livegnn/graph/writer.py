@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Callable
 from threading import RLock
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError
 
 

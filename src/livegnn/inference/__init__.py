@@ -6,7 +6,7 @@ is, `livegnn/__init__.py` registers (`livegnn.lazy_names`).
 
 from typing import TYPE_CHECKING
 
-from livegnn import lazy_names
+import livegnn.lazy_names as lazy_names
 
 if TYPE_CHECKING:
     from livegnn.compiler.plan import Keep as Keep
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from livegnn.inference.guard import NonFinite as NonFinite
     from livegnn.inference.options import EngineOptions as EngineOptions
     from livegnn.inference.options import Mode as Mode
-    from livegnn.inference.scrub import Scrub as Scrub
     from livegnn.inference.scrub import Scrubbed as Scrubbed
-    from livegnn.inference.scrub import ScrubPolicy as ScrubPolicy
+    from livegnn.inference.scrub_rounds import Scrub as Scrub
+    from livegnn.inference.scrub_rounds import ScrubPolicy as ScrubPolicy
     from livegnn.inference.update import QueryWork as QueryWork
     from livegnn.inference.update import Update as Update
     from livegnn.inference.update import Work as Work

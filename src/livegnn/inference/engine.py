@@ -4,36 +4,27 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import function, listed_ids, not_negative, switch, whole
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, Transaction, View
 from livegnn.graph.writer import Measurement
-from livegnn.inference.core import (
-    Retired,
-    check_pair,
-    lay_out,
-    make_core,
-    missing_engine,
-    warn_of_missing_weights,
-)
 from livegnn.inference.engine_memory import measure
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.guard import refuse_lost
 from livegnn.inference.history import History
+from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine
 from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
 from livegnn.inference.scrub import Scrubbed, scrub, scrub_all
 from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
 from livegnn.model import Model
-from livegnn.model.outputs import Outputs
 from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import Array, FloatArray, NodeType, State
 from livegnn.wording import count, kind_of, never_raises, size
@@ -84,14 +75,11 @@ class Engine(View):
         super().__init__(graph)
         self.name, self.options = name, options
         self.forkable = options.state_dir is None  # a fork does not copy mapped files
-        self.model, self.plan, eager_steps = lay_out(graph, model, options)
-        warn_of_missing_weights(graph, self.model)
-        self.native_engine = make_core(graph, self.plan, options)
+        self.core = core = NativeEngine(graph, model, options)
+        self.model, self.plan, self.outputs = core.model, core.plan, core.outputs
+        self.output_type_name: NodeType = core.output_type_name
+        self.native = core.view
         self.guard(options.non_finite == "refuse")
-        self.native = self.native_view = _core.EngineView(self.native_engine)
-        self.output_type_name: NodeType = self.model.node_type(self.model.output)
-        self.output_type = graph.node_type_index(self.output_type_name)
-        self.outputs = Outputs(self.model)
         self._lazy = False
         self.subscriber_failures = 0
         """How often a subscriber raised."""
@@ -99,27 +87,34 @@ class Engine(View):
         self._last_work = (0, 0, 0, 0)
         self._memory = Measurement(graph.writer)
         self._history: History | None = None
-        _core.holding(graph.writer, _core.settled, self._begin, self._leave, eager_steps, state)
+        _core.holding(graph.writer, _core.settled, self._begin, self._leave, state)
 
-    def _begin(self, eager_steps: int | None, state: "State | Engine | None") -> None:
-        if eager_steps is not None:
-            self._lazy = self.native_engine.be_lazy(eager_steps)
+    def _begin(self, state: "State | Engine | None") -> None:
+        core = self.core
+        if core.eager_steps is not None:
+            self._lazy = core.native.be_lazy(core.eager_steps)
         if state is None:
-            self.native_engine.initialize()
+            core.native.initialize()
         elif isinstance(state, Engine):
-            take(self, state)
+            self._take(state)
         else:
-            restore(self, state)
+            restore(core, state)
         self.graph.attach(self)
         if self.options.history:
             self._history = History(self.graph, self.options.history)
             self.graph.attach(self._history)
         self._memory.take(self._measure)
 
+    def _take(self, source: "Engine") -> None:
+        with source.graph.writer:
+            take(self.core, source.core, source.settle)
+            source.graph.views.detach(source)
+            source.retire()
+
     def _leave(self) -> None:
         """Follows the graph no more, after a constructor that raised: the exception may keep it alive."""
         for view in filter(None, (self, self._history)):
-            self.graph.followers.detach(view)
+            self.graph.views.detach(view)
 
     @classmethod
     def factory(
@@ -139,10 +134,14 @@ class Engine(View):
 
         return make
 
-    @cached_property
+    @property
+    def native_engine(self) -> _core.Engine:
+        return self.core.native
+
+    @property
     def digest(self) -> str:
         """That of the model, as `Model.digest`."""
-        return self.model.digest
+        return self.core.digest
 
     @never_raises
     def __repr__(self) -> str:
@@ -155,17 +154,17 @@ class Engine(View):
     @property
     def epoch(self) -> int:
         """How many batches were committed since the engine was made."""
-        return self.native_view.commits
+        return self.core.epoch
 
     @property
     def pending(self) -> int:
         """The number of nodes whose predictions events have reached and that have not been computed since."""
-        return self.native_engine.pending()
+        return self.core.native.pending()
 
     @property
     def work(self) -> QueryWork:
         """The work that the queries of a lazy engine have done so far; zeros for an eager engine."""
-        return QueryWork(*self.native_engine.work())
+        return QueryWork(*self.core.native.work())
 
     # -- changing
     # -----------------------------------------------------------------------------------------------
@@ -191,7 +190,9 @@ class Engine(View):
             if on_committed is None
             else lambda change: map(on_committed, iter((self.update_of(change),)))
         )
-        batch = Transaction(self.graph, events, seq=seq, on_staged=on_staged, tell=tell)
+        batch = Transaction(
+            self.graph.core, self.graph.views, events, seq=seq, on_staged=on_staged, tell=tell
+        )
         change = batch.run()
         update = change.update_of(self)
         return update if isinstance(update, Update) else self.update_of(change)
@@ -232,7 +233,7 @@ class Engine(View):
         return unsubscribe
 
     def prepare(self, change: GraphDelta) -> None:
-        native, view = self.native_engine, self.native_view
+        native, view = self.core.native, self.core.view
         # A lazy engine then computes the batch instead of recording it; only then it measures its scales.
         outgrown = self._lazy and native.outgrown_by(change.native) and self._show_if_possible()
         try:
@@ -241,13 +242,13 @@ class Engine(View):
             refuse_lost(self.graph, self.plan, change.native, *error.args)
 
     def commit(self, change: GraphDelta) -> Update:
-        changed, marked, self._last_work = self.native_view.outcome()
+        changed, marked, self._last_work = self.core.view.outcome()
         update = Update(
             self.graph,
             changed,
             seq=change.seq,
             affected=self._last_work[0],
-            seconds=time.perf_counter() - self.graph.batch_began,
+            seconds=time.perf_counter() - self.graph.core.batch_began,
             exact=not marked,
         )
         if self._memory.wanted:
@@ -256,19 +257,18 @@ class Engine(View):
 
     def guard(self, on: bool) -> None:
         """Whether to refuse a batch that would make a row infinite or NaN; `non_finite` says it at first."""
-        self.native_engine.set_guard(switch(on, "on"))
+        self.core.native.set_guard(switch(on, "on"))
 
     def retire(self) -> None:
         super().retire()
-        self.native_engine.retire()  # for those who have it already
-        self.native_engine = Retired()  # type: ignore[assignment]
+        self.core.retire()
 
     def _show_if_possible(self) -> bool:
         """Computes what is pending, and returns whether that succeeded. An exception of a function of the
         model must not stop the next batch; it is raised by a query that needs the result of the function.
         """
         try:
-            self.native_engine.show_current()
+            self.core.native.show_current()
         except Exception:
             _logger.exception("the engine could not settle at event %d, and will try again", self.graph.seq)
             return False
@@ -298,10 +298,10 @@ class Engine(View):
 
     def _settle(self) -> None:
         self._refuse_within_batch()
-        self.native_engine.settle()
+        self.core.native.settle()
 
     def prepare_fork(self) -> None:
-        self.native_engine.show_base()
+        self.core.native.show_base()
 
     def read_current(self, read: Callable[[], _Read]) -> _Read:
         """What `read` returns when no batch runs, and the tables of a lazy engine too have each row as it is
@@ -317,12 +317,12 @@ class Engine(View):
     def _show_current_rows(self) -> None:
         """Fills the tables of a lazy engine. The caller holds `Graph.writer` until it has read them."""
         self._refuse_within_batch()
-        self.native_engine.show_current()
+        self.core.native.show_current()
 
     def _refuse_within_batch(self) -> None:
         """Raises `InputError` if a lazy engine is called within a batch."""
         if self._lazy:
-            self.graph.followers.refuse_within_batch()
+            self.graph.views.refuse_within_batch()
 
     # -- reading
     # ------------------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ class Engine(View):
         """
         position = 0 if output is None else self.outputs.find(output).position
         asked = listed_ids(ids)
-        rows = self.native_engine.predict(self.graph.node_ids.given(asked), position)
+        rows = self.core.native.predict(self.graph.node_ids.given(asked), position)
         if rows is None:
             raise missing_engine()
         if type(rows) is int:
@@ -352,7 +352,7 @@ class Engine(View):
         there is no such node. For callers that must not block, such as an event loop.
         """
         position = self.outputs.find(output).position
-        return self.native_engine.predict_at_once(self.graph.node_ids.given(listed_ids(ids)), position)
+        return self.core.native.predict_at_once(self.graph.node_ids.given(listed_ids(ids)), position)
 
     def embeddings(self, layer: int) -> "Float32[FloatArray, 'nodes channels']":
         """The rows of one layer for all nodes, float32 [nodes, channels], in the order of ``graph.ids()``, or
@@ -371,9 +371,9 @@ class Engine(View):
 
         def read() -> FloatArray:
             rows = (
-                self.native_engine.evaluate(self.plan.on_demand[name])
+                self.core.native.evaluate(self.plan.on_demand[name])
                 if name in self.plan.on_demand
-                else self.native_engine.read(self.plan.kept[name].index)
+                else self.core.native.read(self.plan.kept[name].index)
             )
             return rows[self.graph.native.indices(self.graph.node_type_index(self.model.node_type(name)))]
 
@@ -381,7 +381,7 @@ class Engine(View):
 
     def what_if(self, events: Events) -> WhatIf:
         """Predictions as they would be after `events`, which are not applied. Raises what `apply` raises."""
-        return WhatIf(self, events)
+        return WhatIf(self.core, events, self)
 
     def explain(self, id: int | str, *, since: int, timeout: float | None = None) -> "Explanation":
         """The events and the neighbours that moved the prediction of a node between sequence number `since`
@@ -431,7 +431,7 @@ class Engine(View):
             sample = whole(sample, _SAMPLE, 1)
         seed = whole(seed, "seed", 0)
         snapshot, got = self.read_current(lambda: (self.graph.snapshot(), self._rows(value)))
-        kept = scrub_all(self) if sample is None else self.scrubbed(sample, seed=seed)
+        kept = scrub_all(self.core, self.read_current) if sample is None else self.scrubbed(sample, seed=seed)
         expected = reference.compute(self.model, snapshot)[value]
         rows = None
         if sample is not None and sample < len(expected):
@@ -463,7 +463,7 @@ class Engine(View):
 
     def _scrub(self, sample: int, seed: int) -> Scrubbed:
         self._show_current_rows()
-        return scrub(self.native_engine, self.graph, self.plan, sample, seed)
+        return scrub(self.core.native, self.graph, self.plan, sample, seed)
 
     def memory(self) -> dict[str, int]:
         """Bytes of the graph's parts and of the engine's. ``"mapped state"`` is the part of the engine's
@@ -475,7 +475,7 @@ class Engine(View):
         return {**self.graph.memory(), **self._memory.read(self._measure)}
 
     def _measure(self) -> dict[str, int]:
-        return measure(self, lazy=self._lazy, history=self._history)
+        return measure(self.core, lazy=self._lazy, history=self._history)
 
     # -- keeping
     # ------------------------------------------------------------------------------------------------
@@ -486,5 +486,5 @@ class Engine(View):
 
     def _save(self) -> State:
         self._refuse_within_batch()
-        self.native_engine.show_base()
-        return save(self)
+        self.core.native.show_base()
+        return save(self.core)

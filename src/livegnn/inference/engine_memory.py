@@ -3,17 +3,13 @@
 Thread safety: the caller holds `Graph.writer`.
 """
 
-from typing import TYPE_CHECKING
-
 from livegnn.inference.history import History
-
-if TYPE_CHECKING:
-    from livegnn.inference.engine import Engine
+from livegnn.inference.native_engine import NativeEngine
 
 
-def measure(engine: "Engine", *, lazy: bool, history: History | None) -> dict[str, int]:
+def measure(engine: NativeEngine, *, lazy: bool, history: History | None) -> dict[str, int]:
     """The bytes of each part, as `Engine.memory` names them, without those of the graph."""
-    native = engine.native_engine
+    native = engine.native
     parts = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0)
     for kept in engine.plan.kept.values():
         if kept.stored:
@@ -21,7 +17,7 @@ def measure(engine: "Engine", *, lazy: bool, history: History | None) -> dict[st
     parts["contexts"] += native.sums_bytes()
     parts["errors"] = native.errors_bytes()
     parts["weights"] = native.program_bytes()
-    if rows := engine.native_view.bytes():
+    if rows := engine.view.bytes():
         parts["rows of batches"] = rows
     if engine.options.partial:
         parts["residents"] = native.residents_bytes()

@@ -8,22 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn.errors import FileFormatError
+from livegnn.inference.native_engine import NativeEngine
 from livegnn.types import JSON, State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-    from livegnn.inference.engine import Engine
 
-
-def save(engine: "Engine") -> State:
+def save(engine: NativeEngine) -> State:
     """All kept values of an engine, exactly; of a lazy engine, which must show its base, the record too."""
-    arrays = engine.native_view.save()
-    batches, measured, touched = engine.native_engine.moments()
+    arrays = engine.view.save()
+    batches, measured, touched = engine.native.moments()
     meta: dict[str, JSON] = {
         "kind": "engine with a record" if "lazy/eager" in arrays else "engine",
         "model": engine.digest,
-        "seq": engine.seq,
+        "seq": engine.graph.seq,
         "batches": batches,
         "measured": measured,
         "touched": touched,
@@ -32,7 +33,7 @@ def save(engine: "Engine") -> State:
     return State(meta, arrays)
 
 
-def restore(engine: "Engine", saved: State) -> None:
+def restore(engine: NativeEngine, saved: State) -> None:
     """Fills an engine that has computed nothing. Raises `FileFormatError`."""
     meta = saved.meta
     # Versions that know no record must not read such a state as that of a settled engine.
@@ -51,7 +52,7 @@ def restore(engine: "Engine", saved: State) -> None:
             "the state has the record of a lazy engine, which is worked off from rows of every node, and "
             'this engine keeps some: compute it anew, or restore it with keep="all" and no keep_degree first'
         )
-    native = engine.native_engine
+    native = engine.native
     if "batches" not in meta or "scaled" not in meta:
         # Old formats: without units the rounding bounds cannot be read, and sums that are combined with
         # d^-1/2 were not yet stored scaled down.
@@ -65,11 +66,11 @@ def restore(engine: "Engine", saved: State) -> None:
         raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
 
 
-def _load(engine: "Engine", saved: State) -> None:
-    engine.native_view.load({name: np.ascontiguousarray(one) for name, one in saved.arrays.items()})
+def _load(engine: NativeEngine, saved: State) -> None:
+    engine.view.load({name: np.ascontiguousarray(one) for name, one in saved.arrays.items()})
 
 
-def _check_finite(engine: "Engine", saved: State) -> None:
+def _check_finite(engine: NativeEngine, saved: State) -> None:
     """Raises `ValueError` if a row is not finite though the model computes a finite one: a later batch would
     spread it, and be refused for what it did not do. Only then is anything computed: states hardly ever have
     such rows.
@@ -82,8 +83,8 @@ def _check_finite(engine: "Engine", saved: State) -> None:
     if all(rows.all() for rows in finite.values()):
         return
     _load(engine, saved)  # the arrays have the right shapes, and the engine the residents of the state
-    engine.native_engine.initialize()
-    for name, computed in engine.native_view.save().items():
+    engine.native.initialize()
+    for name, computed in engine.view.save().items():
         if name not in finite or len(computed) != len(finite[name]):
             continue
         wrong = np.flatnonzero(np.isfinite(computed).min(axis=1, initial=True) & ~finite[name])
@@ -93,8 +94,9 @@ def _check_finite(engine: "Engine", saved: State) -> None:
             )
 
 
-def take(engine: "Engine", source: "Engine") -> None:
-    """Fills an engine that has computed nothing with the rows of one on an equal graph, and retires that.
+def take(engine: NativeEngine, source: NativeEngine, settle: "Callable[[], None]") -> None:
+    """Fills an engine that has computed nothing with the rows of one on an equal graph, which has to be
+    retired then. settle: settles `source`.
 
     Nothing is copied. Raises `FileFormatError`, with `source` as it was.
     """
@@ -104,11 +106,9 @@ def take(engine: "Engine", source: "Engine") -> None:
                 f"expected an engine of the same model at event {engine.graph.seq}, got one at event "
                 f"{source.graph.seq}, or of another model"
             )
-        source.settle()
-        if not engine.native_engine.take(source.native_engine):
+        settle()
+        if not engine.native.take(source.native):
             raise FileFormatError(
                 "expected an engine with the same options on an equal graph, got one that is laid out "
                 "differently"
             )
-        source.graph.followers.detach(source)
-        source.retire()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import one_id
 from livegnn.errors import TimeoutExpired
 from livegnn.events import Chunk

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import switch
 from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ModelError
-from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.inference.degrees import DegreeColumns, Degrees
 from livegnn.inference.sample_arrays import TypedSample, integers, places_of, read_edges, read_nodes, typed
 from livegnn.model import Model
 from livegnn.model.outputs import Outputs
 from livegnn.sampling import Direction, HeteroSubgraph, Subgraph
+from livegnn.schema import EdgeSchema, Schema
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import kind_of, never_raises
 
@@ -266,9 +266,9 @@ def _compile(model: Model, schema: Schema) -> tuple[_core.Program, bool]:
     """The program, and whether it is for parallel edges. A maximum of weighted messages with self-loops
     cannot tell parallel loops apart; its program is for samples without them."""
     try:
-        return Plan(model, Graph(schema), sampled=True).program, True
+        return Plan(model, schema, sampled=True).program, True
     except ModelError:
         alone = {
             name: EdgeSchema(weighted=True, edge_dim=it.edge_dim) for name, it in schema.edge_types.items()
         }
-        return Plan(model, Graph(Schema(schema.node_types, alone)), sampled=True).program, False
+        return Plan(model, Schema(schema.node_types, alone), sampled=True).program, False

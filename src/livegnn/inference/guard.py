@@ -8,7 +8,7 @@ from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
-    from livegnn import _core
+    import livegnn._core as _core
     from livegnn.graph import Graph
 
 NonFinite = Literal["refuse", "allow"]

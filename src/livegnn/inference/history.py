@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from jaxtyping import Bool, Float32, Float64, Int64, UInt32
 
-    from livegnn import _core
+    import livegnn._core as _core
 
 _BATCH_BYTES, _ARRAY_BYTES = 750, 112
 """Bytes of Python overhead of a batch and of an array, beside their numbers."""

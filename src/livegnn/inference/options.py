@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypedDict, cast, get_args
 
-from livegnn.arguments import whole
+from livegnn.arguments import chosen_threads, whole
 from livegnn.compiler.plan import Keep
 from livegnn.errors import InputError
-from livegnn.graph.core import chosen_threads
 from livegnn.inference.guard import NonFinite
 from livegnn.wording import kind_of
 

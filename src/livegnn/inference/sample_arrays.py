@@ -8,8 +8,8 @@ import numpy as np
 
 from livegnn.arguments import as_array
 from livegnn.errors import InputError
-from livegnn.graph import Schema
 from livegnn.sampling import HeteroSubgraph, Subgraph
+from livegnn.schema import Schema
 from livegnn.types import (
     DEFAULT_EDGE_TYPE,
     DEFAULT_NODE_TYPE,

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn import _core
-from livegnn.arguments import above_zero, whole
+import livegnn._core as _core
 from livegnn.compiler.plan import Plan
 from livegnn.graph import Graph
+from livegnn.inference.native_engine import NativeEngine
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from livegnn.inference.engine import Engine
-
     _Indices = npt.NDArray[np.uint32]
+    _Part = tuple["Scrubbed", int]
+    _ReadCurrent = Callable[[Callable[[], _Part]], _Part]
 
 _PART = 1 << 14
 """Of how many nodes `scrub_all` compares the rows at a time."""
@@ -49,24 +49,24 @@ def scrub(native: _core.Engine, graph: Graph, plan: Plan, sample: int, seed: int
     )
 
 
-def scrub_all(engine: "Engine") -> Scrubbed:
+def scrub_all(engine: NativeEngine, read_current: "_ReadCurrent") -> Scrubbed:
     """Compares all rows, some nodes at a time: a batch waits for one part at most. What is compared of a node
-    belongs to one moment, whichever that is.
+    belongs to one moment, whichever that is. read_current: as `Engine.read_current`.
     """
     difference, not_finite, rows, first = 0.0, 0, 0, 0
     while True:
-        part, end = engine.read_current(partial(_compare_part, engine, first))
+        part, end = read_current(partial(_compare_part, engine, first))
         difference = max(difference, part.difference)
         not_finite, rows, first = not_finite + part.not_finite, rows + part.rows, first + _PART
         if first >= end:
             return Scrubbed(difference, not_finite, rows)
 
 
-def _compare_part(engine: "Engine", first: int) -> tuple[Scrubbed, int]:
+def _compare_part(engine: NativeEngine, first: int) -> "_Part":
     """The rows of nodes from index `first` on, and how many indices there are."""
     graph = engine.graph
     end = max(graph.native.capacity(index) for index in range(len(graph.schema.node_types)))
-    return _compare(engine.native_engine, graph, engine.plan, _between(first, first + _PART)), end
+    return _compare(engine.native, graph, engine.plan, _between(first, first + _PART)), end
 
 
 def _between(first: int, end: int) -> "Callable[[_Indices], _Indices]":
@@ -89,56 +89,3 @@ def _compare(
             largest, lost = native.scrub_rows(kept.index, nodes)
         difference, not_finite, rows = max(difference, largest), not_finite + lost, rows + len(nodes)
     return Scrubbed(difference, not_finite, rows)
-
-
-@dataclass(frozen=True)
-class ScrubPolicy:
-    """How often to scrub, in seconds of the runtime's clock, and how many nodes for each aggregate.
-
-    The cost of a round is that of `sample` nodes and their in-neighbours, and batches wait for it.
-    """
-
-    every_seconds: float = 10.0
-    sample: int = 16
-
-    def __post_init__(self) -> None:
-        above_zero(self.every_seconds, "every_seconds")
-        whole(self.sample, "sample", 1)
-
-
-class Scrub:
-    """Applies a policy to one engine. Not thread-safe: the runtime's loop owns it.
-
-    rounds: number of rounds so far. last, largest: the largest difference in the last round, and in any
-    round, as fractions of a channel's magnitude (`Scrubbed`). not_finite: rows of the last round that are not
-    finite.
-    """
-
-    def __init__(self, engine: "Engine", policy: ScrubPolicy | None, clock: Callable[[], float]) -> None:
-        self._engine: Engine | None = engine
-        self._policy = policy
-        self._clock = clock
-        self._time, self._seq = clock(), engine.seq
-        self.rounds = 0
-        self.last = self.largest = 0.0
-        self.not_finite = 0
-
-    def follow(self, engine: "Engine | None") -> None:
-        """Scrubs another engine from now on, or none."""
-        self._engine = engine
-
-    def until(self) -> float | None:
-        """Seconds until a round is due, 0 if one is due, None if none is due before the next event."""
-        if self._policy is None or self._engine is None or self._engine.seq == self._seq:
-            return None
-        return max(0.0, self._time + self._policy.every_seconds - self._clock())
-
-    def run(self) -> None:
-        """Runs one round, with a new random sample of nodes."""
-        assert self._policy is not None
-        assert self._engine is not None
-        self._time, self._seq = self._clock(), self._engine.seq
-        seen = self._engine.scrubbed(self._policy.sample, seed=self.rounds)
-        self.last, self.not_finite = seen.difference, seen.not_finite
-        self.largest = max(self.largest, self.last)
-        self.rounds += 1

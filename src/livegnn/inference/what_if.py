@@ -4,19 +4,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import listed_ids
 from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
+from livegnn.graph import View
 from livegnn.inference.guard import refuse_lost
+from livegnn.inference.native_engine import NativeEngine
 from livegnn.texts import Texts
 from livegnn.types import NO_INDEX, FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Shaped
     from numpy.typing import ArrayLike, NDArray
-
-    from livegnn.inference.engine import Engine
 
 
 class _Lookup:
@@ -42,11 +42,12 @@ class WhatIf:
     again.
     """
 
-    def __init__(self, engine: "Engine", events: Events) -> None:
+    def __init__(self, engine: NativeEngine, events: Events, view: View) -> None:
         self._engine = engine
+        self._view = view  # the graph holds it weakly, and would leave it out of batches
         self._events = events
         self._epoch = -1
-        self._prepared = self._engine.native_engine.new_prepared()
+        self._prepared = self._engine.native.new_prepared()
         _core.holding(engine.graph.writer, self._refresh)
 
     @property
@@ -97,18 +98,18 @@ class WhatIf:
         gone = (indices == NO_INDEX) | np.isin(indices, delta.removed_indices(node_type))
         if gone.any():
             raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
-        return self._engine.native_engine.predict_prepared(self._prepared, indices, position)
+        return self._engine.native.predict_prepared(self._prepared, indices, position)
 
     def _refresh(self) -> None:
         """Prepares the events if that was not done at this state of the graph. Needs `Graph.writer`."""
         engine = self._engine
         # A batch that was refused may have put the rows of a lazy engine away meanwhile.
-        engine.native_engine.show_current()
+        engine.native.show_current()
         if self._epoch == engine.epoch:
             return
         staged = engine.graph.stage(self._events)
         delta = staged.native
-        if not engine.native_engine.prepare(delta, self._prepared):
+        if not engine.native.prepare(delta, self._prepared):
             refuse_lost(engine.graph, engine.plan, delta, *self._prepared.lost())
         self._delta = staged  # the prepared batch points into it: new features are not copied
         added = delta.added(engine.output_type)

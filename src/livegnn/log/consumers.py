@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import at_once
 from livegnn.log.held import is_at

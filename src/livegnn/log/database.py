@@ -12,7 +12,7 @@ from typing import Final
 
 import apsw
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import DiskFullError, LogBusyError, LogError, is_disk_full
 from livegnn.log.checksums import checksum_of
 from livegnn.log.location import beside

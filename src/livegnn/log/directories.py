@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError
 from livegnn.log.owner import Owner

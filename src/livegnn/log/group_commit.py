@@ -8,7 +8,7 @@ the end of a write, not by the turn, so threads whose entry was written do not q
 import threading
 from collections.abc import Callable, Sequence
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended

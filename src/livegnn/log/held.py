@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import LogError, LogMovedError
 
 _OPEN = Path("/proc/self/fd")  # on Linux: links to the files that this process has open

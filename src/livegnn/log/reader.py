@@ -11,7 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events

@@ -22,7 +22,7 @@ from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 import apsw
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events

@@ -16,7 +16,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import not_negative, whole
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import Flag

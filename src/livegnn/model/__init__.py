@@ -6,7 +6,7 @@ are in higher layers of the library; `livegnn/__init__.py` registers the place o
 
 from typing import TYPE_CHECKING
 
-from livegnn import lazy_names
+import livegnn.lazy_names as lazy_names
 from livegnn.model.inputs import EdgeInput, Input
 from livegnn.model.model import Model
 from livegnn.model.propagation import Degree, Propagate

@@ -7,7 +7,7 @@ are, and each is loaded when it is first used (`livegnn.lazy_names`). Only type 
 
 from typing import TYPE_CHECKING
 
-from livegnn import lazy_names
+import livegnn.lazy_names as lazy_names
 
 if TYPE_CHECKING:
     from livegnn.importers.exported import import_exported as import_exported

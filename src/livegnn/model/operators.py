@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import ModelError
 from livegnn.types import FloatArray
 

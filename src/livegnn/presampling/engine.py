@@ -15,7 +15,7 @@ import numpy as np
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
 from livegnn.inference import EngineOptions, SampledForward
-from livegnn.inference.core import check_pair
+from livegnn.inference.native_engine import check_pair
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
 from livegnn.model.outputs import Output, Outputs

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from livegnn.graph import Graph
 from livegnn.inference import Engine, EngineOptions
-from livegnn.inference.core import lay_out
+from livegnn.inference.native_engine import lay_out
 from livegnn.model import Model
 from livegnn.presampling.engine import SampledEngine, check_sampled
 from livegnn.types import State

@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from livegnn import _core
-from livegnn.arguments import switch
+import livegnn._core as _core
+from livegnn.arguments import chosen_threads, switch
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, View
-from livegnn.graph.core import chosen_threads
 from livegnn.query import Query
 from livegnn.sampling.query import check_query, edge_types_of, native_one_hops
 from livegnn.sampling.request import check_graph, chosen_seed, explanation, given_ids, native_ids
@@ -50,15 +49,16 @@ class SamplesView(View):
                     f"ahead, got {one.num_neighbors:,}: sample it with sample_query"
                 )
         self.query = query
+        self._schema = graph.schema
         given = None if seed is None else chosen_seed(seed)
         with graph.writer:
             self.seed = chosen_seed(given) if state is None else self._seed_of(state, given)
             self._seed_type = graph.node_type_index(query.seed_type)
-            self._edge_types = edge_types_of(graph, query)
+            self._edge_types = edge_types_of(graph.schema, query)
             self.native = _core.Presampling(
                 graph.native,
                 self._seed_type,
-                native_one_hops(graph, query),
+                native_one_hops(graph.schema, query),
                 self.seed,
                 chosen_threads(threads),
             )
@@ -91,7 +91,14 @@ class SamplesView(View):
         self, nodes: "list[_core.NodesOfType]", edges: "list[_core.EdgesOfType]", inverse: list[IntArray]
     ) -> HeteroSubgraph:
         drawn = dict(zip(self._edge_types, edges, strict=True))
-        return hetero_subgraph(self.graph, nodes, drawn, {self.query.seed_type: inverse[0]}, self.seed)
+        return hetero_subgraph(
+            self._schema,
+            self.graph.node_ids,
+            nodes,
+            drawn,
+            {self.query.seed_type: inverse[0]},
+            self.seed,
+        )
 
     def state(self) -> State:
         """The query and the seed. The samples are a function of them and of the graph, and a start draws

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn.graph.schema import Schema
 from livegnn.model.hops import Reads
 from livegnn.remote.feature_cache import CachedFeatures
 from livegnn.remote.subgraph import Known, Lists, Neighborhood, receiver_of
+from livegnn.schema import Schema
 from livegnn.snapshots.records import index_type
 from livegnn.types import IntArray, NodeType
 

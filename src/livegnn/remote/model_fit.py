@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 from livegnn.errors import ModelError
 from livegnn.graph.defaults import left_out
-from livegnn.graph.schema import Schema
 from livegnn.inference.forward import SampledForward
 from livegnn.model.hops import reads_of
 from livegnn.model.model import Model
@@ -21,6 +20,7 @@ from livegnn.remote.subgraph import (
     whole_neighborhood,
 )
 from livegnn.sampling.model_query import fit_query
+from livegnn.schema import Schema
 from livegnn.snapshots.snapshot import Snapshot
 from livegnn.types import EdgeType, IntArray, NodeType
 

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from livegnn.graph import Schema
+from livegnn.schema import Schema
 
 _OF_EDGES: Final = ("undirected", "weighted", "timed", "duplicates", "edge_dim", "time_to_live")
 

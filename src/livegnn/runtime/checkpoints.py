@@ -22,7 +22,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from livegnn import _core, checkpoint
+import livegnn._core as _core
+import livegnn.checkpoint as checkpoint
 from livegnn.arguments import above_zero, switch, whole
 from livegnn.atomic_file import name_partial, put_in_place, write_partial
 from livegnn.errors import InputError, LogError

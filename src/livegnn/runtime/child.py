@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import LiveGNNError
 from livegnn.graph import Graph
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, LiveGNNError
 
 _Answer = TypeVar("_Answer")

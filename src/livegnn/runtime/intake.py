@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import not_negative, switch, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Events

@@ -14,7 +14,7 @@ import time
 from functools import partial
 from typing import Final
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import LogError
 from livegnn.interrupts import Background, Flag
 from livegnn.log import Log

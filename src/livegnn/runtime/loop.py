@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
 from typing import Protocol, TypeVar
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import function
 from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
@@ -109,7 +109,7 @@ class Loop(Intake):
         self.views.build(graph, build)
         self._seq = graph.seq
         self._claim = Claim(self, self._becoming_visible)
-        _core.holding(graph.writer, setattr, graph, "claim", self._claim)
+        _core.holding(graph.writer, setattr, graph.core, "claim", self._claim)
         self._checkpoints = Checkpoints(
             checkpoints,
             log,
@@ -234,8 +234,8 @@ class Loop(Intake):
         _core.holding(self.graph.writer, self._give_up_claim)
 
     def _give_up_claim(self) -> None:
-        if self.graph.claim is self._claim:
-            self.graph.claim = None
+        if self.graph.core.claim is self._claim:
+            self.graph.core.claim = None
 
     @property
     def side_failures(self) -> Mapping[str, str]:
@@ -388,7 +388,8 @@ class Loop(Intake):
         if not turn.recorded:
             self._ahead.check(turn.events, self.graph.latest_time)
         turn.transaction = Transaction(
-            self.graph,
+            self.graph.core,
+            self.graph.views,
             turn.events,
             seq=turn.batch.seq,
             after=turn.batch.after,  # its numbers are those of the log, whatever somebody has applied before

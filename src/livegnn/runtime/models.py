@@ -21,10 +21,10 @@ from functools import partial
 from types import NoneType
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from livegnn import _core
+import livegnn._core as _core
+from livegnn.arguments import chosen_threads
 from livegnn.errors import InputError, LiveGNNError, ViewMissingError
 from livegnn.graph import Graph, View
-from livegnn.graph.core import chosen_threads
 from livegnn.inference import Engine, EngineOptions
 from livegnn.interrupts import Background
 from livegnn.log import Log
@@ -376,7 +376,7 @@ class Models:
 
     def _detach(self, name: str) -> None:
         view = self._views[name]
-        _core.holding(self._graph.writer, self._graph.followers.detach, view)
+        _core.holding(self._graph.writer, self._graph.views.detach, view)
         self._views.remove(name)
         self._factories.pop(name, None)
         view.retire()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import function
 from livegnn.errors import InputError
 from livegnn.events import Events
@@ -137,7 +137,7 @@ class Runtime(Loop):
         if not isinstance(scrub, (ScrubPolicy, NoneType)):
             raise InputError(f"scrub must be None or of the type ScrubPolicy, got {scrub!r}")
         if auto_add is not None:
-            auto_add_nodes(graph, auto_add)
+            auto_add_nodes(graph.core, auto_add)
         pace = Pace(max_batch_events, freshness_ms)
         super().__init__(
             log,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from livegnn import checkpoint
+import livegnn.checkpoint as checkpoint
 from livegnn.arguments import as_path, function
 from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.graph import Graph, View

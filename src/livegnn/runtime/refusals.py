@@ -115,7 +115,7 @@ def find_cause(events: Events, graph: Graph, ahead: Ahead) -> InputError | None:
         ahead.check(events, graph.latest_time)
     except InputError as error:
         return error
-    return find_refusal(graph, events)
+    return find_refusal(graph.core, events)
 
 
 def _ids_of(events: Events, *, all_kinds: bool = True) -> set[int | str]:

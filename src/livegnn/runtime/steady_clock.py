@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from livegnn import _core
+import livegnn._core as _core
 
 
 class SteadyClock:

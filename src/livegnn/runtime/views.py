@@ -179,11 +179,12 @@ class Rebuilding:
         `LiveGNNError` that names the view.
         """
         failed = [
-            (view, reason)
-            for view, reason in self._graph.followers.failed
-            if any(view is ours for ours in self._views.values())
+            (ours, reason)
+            for view, reason in self._graph.views.failed
+            for ours in self._views.values()
+            if ours is view
         ]
-        self._graph.followers.failed = []
+        self._graph.views.failed = []
         if not failed or is_disk_full(error):
             raise error
         for view, reason in failed:
@@ -195,7 +196,7 @@ class Rebuilding:
                 raise LiveGNNError(f"the view {view.name!r} failed: {reason}") from error
             then = "the loop goes on without it" if dropped else "it is built again"
             _logger.error("the view %r failed %s; %s", view.name, said, then, exc_info=reason)
-            self._graph.followers.detach(view)
+            self._graph.views.detach(view)
             if dropped:
                 self._views.remove(view.name)
             else:

@@ -10,11 +10,11 @@ from typing import Final, TypeAlias
 
 from livegnn.errors import ModelError
 from livegnn.graph.defaults import left_out
-from livegnn.graph.schema import Schema
 from livegnn.model.model import Model
 from livegnn.model.propagation import Propagate
 from livegnn.model.renaming import renamed
 from livegnn.query import SEEDS, Direction, OneHop, Query
+from livegnn.schema import Schema
 from livegnn.types import EdgeType
 
 _Lists: TypeAlias = tuple[EdgeType, Direction]

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from livegnn.arguments import switch
+from livegnn.arguments import chosen_threads, switch
 from livegnn.graph import Graph
-from livegnn.graph.core import chosen_threads
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
     Direction,

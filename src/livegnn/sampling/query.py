@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import as_array, switch
+from livegnn.arguments import as_array, chosen_threads, switch
 from livegnn.errors import InputError
-from livegnn.graph import Graph
-from livegnn.graph.core import chosen_threads
+from livegnn.graph import Graph, Schema
 from livegnn.query import NEIGHBORS_BY, Query
 from livegnn.sampling.request import (
     bounds,
@@ -56,15 +55,15 @@ def sample_query(
         nodes, edges, (inverse,) = sampler_of(graph).query(
             graph.native,
             (type_, native_ids(graph, asked)),
-            native_one_hops(graph, query),
+            native_one_hops(graph.schema, query),
             switch(attributes, "attributes"),
             times,
             used,
             chosen_threads(threads),
             True,
         )
-    drawn = dict(zip(edge_types_of(graph, query), edges, strict=True))
-    return hetero_subgraph(graph, nodes, drawn, {query.seed_type: inverse}, used)
+    drawn = dict(zip(edge_types_of(graph.schema, query), edges, strict=True))
+    return hetero_subgraph(graph.schema, graph.node_ids, nodes, drawn, {query.seed_type: inverse}, used)
 
 
 def check_query(graph: Graph, query: object) -> None:
@@ -74,11 +73,11 @@ def check_query(graph: Graph, query: object) -> None:
     query.check(graph.schema)
 
 
-def native_one_hops(graph: Graph, query: Query) -> list[tuple[int, bool, int, int, tuple[int, ...]]]:
+def native_one_hops(schema: Schema, query: Query) -> list[tuple[int, bool, int, int, tuple[int, ...]]]:
     """The one-hop queries in the form that the native core takes."""
     return [
         (
-            graph.edge_type_index(one.edge_type),
+            schema.edge_type_index(one.edge_type),
             one.direction == "in",
             one.num_neighbors,
             NEIGHBORS_BY.index(one.by),
@@ -88,7 +87,7 @@ def native_one_hops(graph: Graph, query: Query) -> list[tuple[int, bool, int, in
     ]
 
 
-def edge_types_of(graph: Graph, query: Query) -> list[EdgeType]:
+def edge_types_of(schema: Schema, query: Query) -> list[EdgeType]:
     """The edge types that a query draws along, in the order of the schema."""
     drawn = {one.edge_type for one in query.one_hop}
-    return [name for name in graph.schema.edge_types if name in drawn]
+    return [name for name in schema.edge_types if name in drawn]

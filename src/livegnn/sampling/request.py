@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import as_times, listed_ids, whole
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph

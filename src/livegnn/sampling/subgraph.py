@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
-from livegnn.arguments import as_array, switch
+from livegnn.arguments import as_array, chosen_threads, switch
 from livegnn.errors import InputError
-from livegnn.graph import Graph
-from livegnn.graph.core import chosen_threads
+from livegnn.graph import Graph, Schema
+from livegnn.graph.node_ids import NodeIds
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
     Direction,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
-    from livegnn import _core
+    import livegnn._core as _core
 
 
 @dataclass(frozen=True)
@@ -380,7 +380,8 @@ def sample_native(
     )
     drawn = [edge_types[type_] for type_, _ in ordered]
     return hetero_subgraph(
-        graph,
+        graph.schema,
+        graph.node_ids,
         nodes,
         dict(zip(drawn, edges, strict=True)),
         dict(zip(seeds, inverse, strict=True)),
@@ -390,7 +391,8 @@ def sample_native(
 
 
 def hetero_subgraph(
-    graph: Graph,
+    schema: Schema,
+    node_ids: NodeIds,
     nodes: "Sequence[_core.NodesOfType]",
     by_edge_type: "Mapping[EdgeType, _core.EdgesOfType]",
     inverse: "dict[NodeType, Int64[IntArray, '_']]",
@@ -399,7 +401,7 @@ def hetero_subgraph(
     disjoint: bool = False,
 ) -> HeteroSubgraph:
     """A sample as the native core gives it. nodes: for every node type of the graph."""
-    named = graph.node_ids.named
+    named = node_ids.named
     sample = HeteroSubgraph(
         node={},
         row={},
@@ -416,7 +418,7 @@ def hetero_subgraph(
         edge_attr={},
     )
     # One pass: a small sample takes a few microseconds, of which each dictionary is a part.
-    for name, (ids, batch, sampled, x) in zip(graph.schema.node_types, nodes, strict=True):
+    for name, (ids, batch, sampled, x) in zip(schema.node_types, nodes, strict=True):
         sample.node[name] = named(ids)
         sample.num_sampled_nodes[name] = sampled
         if sample.batch is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import ObjectDamagedError
 from livegnn.snapshots import records
 from livegnn.snapshots.manifest import Manifest, Section, Table, TableKey

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.snapshots import records
 from livegnn.snapshots.layered_tables import Checked, LayeredTables, summed

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from livegnn import _core
-from livegnn.graph.schema import EdgeSchema
+import livegnn._core as _core
 from livegnn.inference.degrees import Degrees
+from livegnn.schema import EdgeSchema
 from livegnn.types import DoubleArray, FloatArray, IntArray, Keys
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.graph.construction import column, count_nodes, read_pyg

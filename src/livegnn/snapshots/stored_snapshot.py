@@ -18,7 +18,6 @@ from livegnn.errors import (
     SnapshotReplacedError,
 )
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.graph.defaults import unknown_type
 from livegnn.inference import Degrees
 from livegnn.snapshots import records
 from livegnn.snapshots.layered_tables import Checked, LayeredTables, Place, in_order
@@ -122,21 +121,21 @@ class StoredSnapshot:
         self, ids: "Shaped[Ids, 'ids']", node_type: NodeType | None = None
     ) -> "Int64[IntArray, 'ids']":
         """The rows of nodes; -1 where there is no such node."""
-        return self._nodes[self._node_type(node_type)].rows_of(np.asarray(ids))
+        return self._nodes[self.schema.node_type_index(node_type)].rows_of(np.asarray(ids))
 
     @_or_replaced
     def ids_of(
         self, rows: "Int64[IntArray, 'rows']", node_type: NodeType | None = None
     ) -> "Shaped[Ids, 'rows']":
         """The ids of nodes; -1, or an empty text, where a row has no node."""
-        return self._nodes[self._node_type(node_type)].ids_of(_rows(rows))
+        return self._nodes[self.schema.node_type_index(node_type)].ids_of(_rows(rows))
 
     @_or_replaced
     def features(
         self, node_type: NodeType | None, rows: "Int64[IntArray, 'rows']"
     ) -> "Float32[FloatArray, 'rows channels']":
         """The features of nodes."""
-        index = self._node_type(node_type)
+        index = self.schema.node_type_index(node_type)
         rows = _rows(rows)
         width = self.schema.node_types[self._node_types[index]]
         if not width:
@@ -225,21 +224,12 @@ class StoredSnapshot:
     # -- types
     # --------------------------------------------------------------------------------------------------
 
-    def _node_type(self, node_type: NodeType | None) -> int:
-        if node_type is None and len(self._node_types) == 1:
-            return 0
-        if node_type in self._node_types:
-            return self._node_types.index(node_type)
-        raise unknown_type(self._node_types, node_type, "node")
-
     def _lists(self, edge_type: EdgeType | None, direction: str) -> tuple[TableKey, EdgeSchema]:
-        if edge_type is None and len(self._edge_types) == 1:
-            edge_type = self._edge_types[0]
-        if edge_type not in self._edge_types:
-            raise unknown_type(self._edge_types, edge_type, "edge")
+        index = self.schema.edge_type_index(edge_type)
+        edge_type = self._edge_types[index]
         edges = self.schema.edge_types[edge_type]
         kind: Kind = "in" if incoming(direction) else "out"
-        key = TableKey("both" if edges.undirected else kind, self._edge_types.index(edge_type))
+        key = TableKey("both" if edges.undirected else kind, index)
         if key not in self._layers:
             raise InputError(
                 f"the snapshot in {self.objects.url} has no lists of {edge_type!r} in direction {kind!r}: "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import above_zero
 from livegnn.errors import FileFormatError, InputError, ObjectMissingError, SnapshotError
 from livegnn.graph import Graph, GraphDelta, View

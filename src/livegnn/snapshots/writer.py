@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import whole
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.types import NO_INDEX, IntArray, NodeType
@@ -77,7 +77,7 @@ class NodeColumns(View):
 
     def put(self, name: Name, numbers: IntArray, rows: Tensor, *, whole: bool) -> None:
         """Sets the rows of nodes; with `whole`, others have none from now on. Raises `InputError`."""
-        self.graph.followers.refuse_within_batch()
+        self.graph.views.refuse_within_batch()
         indices = self.graph.native.indices_of(self.graph.node_type_index(name[0]), numbers)
         unknown = np.flatnonzero(indices == NO_INDEX)
         if len(unknown):

@@ -18,11 +18,10 @@ from torch_geometric.sampler import (
 )
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
-from livegnn import _core
-from livegnn.arguments import as_times, switch
+import livegnn._core as _core
+from livegnn.arguments import as_times, chosen_threads, switch
 from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError
 from livegnn.graph import Graph
-from livegnn.graph.core import chosen_threads
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
     NeighborsBy,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import as_array
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from livegnn import checkpoint
+import livegnn.checkpoint as checkpoint
 from livegnn.errors import FileFormatError
 from livegnn.log import Tail
 from livegnn.log.directories import identity_of, share

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from livegnn import checkpoint
+import livegnn.checkpoint as checkpoint
 from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, LogError
 from livegnn.types import Array, IntArray, State

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import switch, whole
 from livegnn.errors import InputError
 from livegnn.events.chunk import to_ids
-from livegnn.graph import Graph, Schema
 from livegnn.query import Query
 from livegnn.sampling.query import edge_types_of, native_one_hops
+from livegnn.schema import Schema
 from livegnn.types import JSON, EdgeType, IntArray
 from livegnn.wording import kind_of
 
@@ -79,7 +79,7 @@ class WorkerPlan:
         self.query.check(self.schema)
         _check_types(self.schema, self.query)
         _check_placement(self.schema, self.query, self.placement)
-        object.__setattr__(self, "edge_types", tuple(edge_types_of(Graph(self.schema), self.query)))
+        object.__setattr__(self, "edge_types", tuple(edge_types_of(self.schema, self.query)))
 
     def _checked(self, moved: Mapping[int, int]) -> dict[int, int]:
         if not isinstance(moved, Mapping) or len(moved) > _MOST_MOVED:
@@ -152,11 +152,11 @@ class WorkerPlan:
         list[tuple[int, bool, int, int, tuple[int, ...]]],
         list[int],
     ]:
-        graph = Graph(self.schema)
+        index = self.schema.node_type_index
         types = [
             (
-                graph.node_type_index(name[0]),
-                graph.node_type_index(name[2]),
+                index(name[0]),
+                index(name[2]),
                 it.undirected,
                 it.weighted,
                 it.timed,
@@ -164,8 +164,8 @@ class WorkerPlan:
             for name, it in self.schema.edge_types.items()
         ]
         widths = list(self.schema.node_types.values())
-        seed_type = graph.node_type_index(self.query.seed_type)
-        return seed_type, len(widths), types, native_one_hops(graph, self.query), widths
+        seed_type = index(self.query.seed_type)
+        return seed_type, len(widths), types, native_one_hops(self.schema, self.query), widths
 
 
 def integer_ids(ids: "ArrayLike") -> "Int64[IntArray, 'ids']":

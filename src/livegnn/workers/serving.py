@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import above_zero, not_negative, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
-from livegnn.graph import Graph
+from livegnn.graph.node_ids import NodeIds
 from livegnn.inference import SampledForward
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.model import Model
@@ -99,8 +99,8 @@ class ServingWorker:
             raise InputError("a budget needs a directory for what does not fit, and a directory a budget")
         nodes, edges = plan.schema.node_types, dict.fromkeys(plan.edge_types, 0)
         self._places = None if self._forward is None else self._forward.places_of(nodes, edges)
-        self._graph = Graph(plan.schema)  # for the names of types; it stays empty
-        self._place = self._graph.node_type_index(plan.query.seed_type)
+        self._node_ids = NodeIds(text=False)
+        self._place = plan.schema.node_type_index(plan.query.seed_type)
         self._knows_nodes = plan.schema.node_types[plan.query.seed_type] > 0
         self._changed = threading.Condition()
         self._stopped = threading.Event()
@@ -196,7 +196,9 @@ class ServingWorker:
         asked = self._check(seeds)
         nodes, edges, (inverse,) = self._cache.sample(asked, attributes)
         drawn = dict(zip(self.plan.edge_types, edges, strict=True))
-        return hetero_subgraph(self._graph, nodes, drawn, {self.plan.query.seed_type: inverse}, self._seed)
+        return hetero_subgraph(
+            self.plan.schema, self._node_ids, nodes, drawn, {self.plan.query.seed_type: inverse}, self._seed
+        )
 
     def predict(
         self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None

@@ -8,11 +8,11 @@ from typing import cast
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import LogError
 from livegnn.events import Events
 from livegnn.events.chunk import Chunk
-from livegnn.graph import Graph, Schema
+from livegnn.schema import Schema
 from livegnn.types import IntArray, NodeType
 from livegnn.workers.messages import ANEW
 
@@ -22,9 +22,7 @@ class ShardEvents:
 
     def __init__(self, shard: _core.SamplingShard, schema: Schema) -> None:
         self._shard = shard
-        self._node_types = {name: place for place, name in enumerate(schema.node_types)}
-        graph = Graph(schema)
-        self._edge_types = {name: graph.edge_type_index(name) for name in schema.edge_types}
+        self._schema = schema
         self._rows = {
             name: np.array(schema.auto_add.get(name, (0.0,) * width), np.float32)
             for name, width in schema.node_types.items()
@@ -48,7 +46,7 @@ class ShardEvents:
 
     def _change_nodes(self, chunk: Chunk) -> None:
         assert isinstance(chunk.type, str)
-        place, ids = self._node_types[chunk.type], cast("IntArray", chunk.ids)
+        place, ids = self._schema.node_type_index(chunk.type), cast("IntArray", chunk.ids)
         if chunk.kind == "remove_nodes":
             self._shard.remove_nodes(place, ids)
         elif chunk.x is not None and chunk.x.shape[1] > 0:
@@ -58,7 +56,7 @@ class ShardEvents:
 
     def _change_edges(self, chunk: Chunk) -> None:
         assert isinstance(chunk.type, tuple)
-        place = self._edge_types[chunk.type]
+        place = self._schema.edge_type_index(chunk.type)
         sources, targets = cast("IntArray", chunk.ids), cast("IntArray", chunk.dst)
         if chunk.kind == "remove_edges":
             self._shard.remove_edges(place, sources, targets)
@@ -71,4 +69,4 @@ class ShardEvents:
 
     def _add_ends(self, name: NodeType, ids: IntArray) -> None:
         if name in self._auto_add and len(self._rows[name]):
-            self._shard.add_missing(self._node_types[name], ids, self._rows[name])
+            self._shard.add_missing(self._schema.node_type_index(name), ids, self._rows[name])

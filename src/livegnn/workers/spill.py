@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict, WriteBatch, WriteOptions
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import DiskFullError, InputError, LogError
 from livegnn.types import IntArray
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, TopicPartition
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events

@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as KafkaMessage
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import LogError
 from livegnn.interrupts import at_once
 from livegnn.log.kafka.connection import Connection

@@ -7,7 +7,7 @@ until these were read back. Thread safety: every method may be called from any t
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import whole
 from livegnn.errors import LogError
 from livegnn.log import BadMessage, Batch, Rejection

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import LogError
 from livegnn.log.kafka.connection import Connection
 from livegnn.log.kafka.follower import Follower

@@ -25,7 +25,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from confluent_kafka import Consumer
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import as_path, not_negative, whole
 from livegnn.errors import InputError, LogError
 from livegnn.log import AppliedBatch, Entry, Tail, Write

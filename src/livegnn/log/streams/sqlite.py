@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import apsw
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.arguments import not_negative, whole
 from livegnn.errors import LogError
 from livegnn.log import Origin

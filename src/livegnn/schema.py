@@ -1,7 +1,7 @@
 """The node and edge types of a graph, and the columns that they have."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -92,6 +92,8 @@ class Schema:
     )
     text_ids: bool = False
     auto_add: Mapping[NodeType, tuple[float, ...]] = field(default_factory=dict)
+    _node_indices: dict[NodeType, int] = field(init=False, repr=False, compare=False)
+    _edge_indices: dict[EdgeType, int] = field(init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         text = ", text_ids=True" if self.text_ids else ""
@@ -132,6 +134,29 @@ class Schema:
                 raise InputError(
                     f"edge type {edge_type!r} cannot be undirected: its ends are of different types"
                 )
+        object.__setattr__(self, "_node_indices", {name: i for i, name in enumerate(widths)})
+        object.__setattr__(self, "_edge_indices", {name: i for i, name in enumerate(edge_types)})
+
+    def node_type_index(self, node_type: NodeType | EdgeType | None) -> int:
+        """The position of a type in `node_types`; None means the only type. Raises `UnknownTypeError`."""
+        index = self._node_indices.get(node_type) if isinstance(node_type, str) else None
+        if index is not None:
+            return index
+        if node_type is None and len(self._node_indices) == 1:
+            return 0
+        raise unknown_type(self._node_indices, node_type, "node")
+
+    def edge_type_index(self, edge_type: EdgeType | NodeType | None) -> int:
+        """The position of a type in `edge_types`; None means the only type. Raises `UnknownTypeError`."""
+        try:
+            index = self._edge_indices.get(edge_type) if isinstance(edge_type, tuple) else None
+        except TypeError:  # a tuple that cannot be hashed
+            index = None
+        if index is not None:
+            return index
+        if edge_type is None and len(self._edge_indices) == 1:
+            return 0
+        raise unknown_type(self._edge_indices, edge_type, "edge")
 
     def to_json(self) -> JSON:
         added: dict[str, JSON] = {name: list(features) for name, features in self.auto_add.items()}
@@ -195,6 +220,22 @@ class Schema:
             raise FileFormatError(
                 f"a graph's schema must be what Schema.to_json makes, got {data!r}"
             ) from error
+
+
+def unknown_type(known: Iterable[NodeType] | Iterable[EdgeType], got: object, what: str) -> UnknownTypeError:
+    """The error for a type that is none of the `known` ones, or was left out where there are several.
+
+    what: "node" or "edge".
+    """
+    listed = list(known)
+    said = repr(got)
+    if said in map(repr, (None, DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE)):  # events without a type carry those
+        said = "none"
+        if listed:
+            said += f": a graph of several types needs it, as in {what}_type={listed[0]!r}"
+    return UnknownTypeError(
+        f"{what} type must be one of {', '.join(map(repr, listed)) or 'none'}, got {said}"
+    )
 
 
 def _to_edge_type(name: object, edges: object) -> EdgeType:

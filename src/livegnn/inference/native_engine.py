@@ -1,24 +1,62 @@
-"""Creates the native engine of a plan, and checks the graph and the model first."""
+"""The native engine of a model on a graph, with the plan that it runs, and the checks of both.
+
+Functions that save, measure or check an engine take a `NativeEngine`. `Engine` has one, and calls them.
+"""
 
 import logging
+from functools import cached_property
 from typing import NoReturn
 
-from livegnn import _core
-from livegnn.arguments import as_path
+import livegnn._core as _core
+from livegnn.arguments import as_path, chosen_threads
 from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ViewMissingError
 from livegnn.graph import Graph
-from livegnn.graph.core import chosen_threads
 from livegnn.graph.defaults import left_out
 from livegnn.inference.options import EngineOptions
 from livegnn.model import Model, Propagate
+from livegnn.model.outputs import Outputs
 from livegnn.model.renaming import renamed
+from livegnn.types import NodeType
 from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)
 
 
-class Retired:
+class NativeEngine:
+    """Raises what `Engine` raises. `native` computes nothing until it is initialized or filled.
+
+    model: in the graph's names. eager_steps: how many steps a lazy engine computes at once; None if it is not
+    lazy. output_type, output_type_name: the type of the nodes of the first output.
+    """
+
+    def __init__(self, graph: Graph, model: Model, options: EngineOptions) -> None:
+        self.graph, self.options = graph, options
+        self.model, self.plan, self.eager_steps = lay_out(graph, model, options)
+        _warn_of_missing_weights(graph, self.model)
+        self.native = _make_native(graph, self.plan, options)
+        self.view = _core.EngineView(self.native)
+        self.outputs = Outputs(self.model)
+        self.output_type_name: NodeType = self.model.node_type(self.model.output)
+        self.output_type = graph.node_type_index(self.output_type_name)
+
+    @cached_property
+    def digest(self) -> str:
+        """As `Engine.digest`."""
+        return self.model.digest
+
+    @property
+    def epoch(self) -> int:
+        """As `Engine.epoch`."""
+        return self.view.commits
+
+    def retire(self) -> None:
+        """Refuses all calls from now on: the graph goes on without this engine."""
+        self.native.retire()  # for those who have it already
+        self.native = _Retired()  # type: ignore[assignment]
+
+
+class _Retired:
     """In the place of a native engine whose graph goes on without it: its rows belong to other nodes now."""
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -56,7 +94,7 @@ def lay_out(graph: Graph, model: Model, options: EngineOptions) -> tuple[Model, 
     check_pair(graph, model)
     if len(graph.schema.node_types) == 1:
         model = renamed(model, left_out(graph.schema))
-    plan = Plan(model, graph, options.keep, partial=options.partial)
+    plan = Plan(model, graph.schema, options.keep, partial=options.partial)
     eager_steps = plan.eager_steps(options.mode)
     if eager_steps is not None and (options.keep != "all" or options.partial):
         raise InputError(
@@ -66,7 +104,7 @@ def lay_out(graph: Graph, model: Model, options: EngineOptions) -> tuple[Model, 
     return model, plan, eager_steps
 
 
-def warn_of_missing_weights(graph: Graph, model: Model) -> None:
+def _warn_of_missing_weights(graph: Graph, model: Model) -> None:
     """Says in the log which edges count 1 each because the graph has no weights that the model reads."""
     read = {given.edge_type for given in model.edge_inputs.values() if given.column == "weight"}
     for step in model.steps:
@@ -82,7 +120,7 @@ def warn_of_missing_weights(graph: Graph, model: Model) -> None:
         )
 
 
-def make_core(graph: Graph, plan: Plan, options: EngineOptions) -> _core.Engine:
+def _make_native(graph: Graph, plan: Plan, options: EngineOptions) -> _core.Engine:
     threads = chosen_threads(options.threads)
     if options.state_dir is None:
         return _core.Engine(graph.native, plan.program, threads, "", options.keep_degree)

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError
+from livegnn.graph.native_graph import NativeGraph
 from livegnn.types import NodeType
 
 if TYPE_CHECKING:
     from livegnn.events import Chunk
-    from livegnn.graph.graph import Graph
     from livegnn.types import IntArray
 
 AutoAdd: TypeAlias = Mapping[NodeType, Sequence[float] | None] | Sequence[NodeType]
 """Node types that nobody has to announce, with the features of new nodes; None, or a list, for zeros."""
 
 
-def add_newcomers(graph: "Graph", stage: "_core.Stage", chunk: "Chunk", *nodes: "IntArray") -> None:
+def add_unknown_nodes(graph: NativeGraph, stage: "_core.Stage", chunk: "Chunk", *nodes: "IntArray") -> None:
     """Adds the nodes that a chunk names and that are not there, if their type is one of which that is wanted.
 
     nodes: the numbers of the chunk's nodes, for edges of their sources and of their targets.
@@ -35,10 +35,10 @@ def add_newcomers(graph: "Graph", stage: "_core.Stage", chunk: "Chunk", *nodes: 
         features = graph.schema.auto_add.get(node_type)
         if features is not None:
             row = np.array(features, np.float32) if features else None
-            stage.add_unknown(graph.node_type_index(node_type), numbers, row)
+            stage.add_unknown(graph.schema.node_type_index(node_type), numbers, row)
 
 
-def auto_add_nodes(graph: "Graph", auto_add: AutoAdd) -> None:
+def auto_add_nodes(graph: NativeGraph, auto_add: AutoAdd) -> None:
     """From now on, events that name unknown nodes of these types add them, as if `Schema.auto_add` said so.
 
     Types can be added to those of the graph's schema, and none changed or taken away: a replay of the graph's
@@ -47,7 +47,7 @@ def auto_add_nodes(graph: "Graph", auto_add: AutoAdd) -> None:
     _core.holding(graph.writer, _auto_add, graph, auto_add)
 
 
-def _auto_add(graph: "Graph", auto_add: AutoAdd) -> None:
+def _auto_add(graph: NativeGraph, auto_add: AutoAdd) -> None:
     schema = replace(graph.schema, auto_add=auto_add)  # type: ignore[arg-type]
     if any(schema.auto_add.get(name) != row for name, row in graph.schema.auto_add.items()):
         raise InputError(

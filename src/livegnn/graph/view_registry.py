@@ -6,32 +6,60 @@ Thread safety: the caller must hold `Graph.writer`.
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from livegnn import _core
+import livegnn._core as _core
 from livegnn.errors import InputError
-from livegnn.graph.view import View
+from livegnn.graph.delta import GraphDelta
 from livegnn.wording import kind_of
 
-if TYPE_CHECKING:
-    from livegnn.graph.delta import GraphDelta
-    from livegnn.graph.graph import Graph
-    from livegnn.graph.transaction import Transaction
+
+class Follower:
+    """The part of a `View` that a graph calls for each batch; `View` documents the calls."""
+
+    name: str = ""
+    native: _core.View | None = None
+
+    def prepare(self, change: GraphDelta) -> None:
+        """Computes the state of the view after the batch. Raises `InputError` to refuse the batch."""
+
+    def commit(self, change: GraphDelta) -> object:
+        """Switches to the prepared state; returns the effect of the batch on the view. The graph has already
+        committed `native`.
+        """
+        return None
+
+    def abandon(self, change: GraphDelta) -> None:
+        """Discards the prepared state; called also if `prepare` raised. The graph abandons `native`."""
+
+    def publish(self, change: GraphDelta) -> None:
+        """Notifies the subscribers of the view."""
 
 
-class Followers:
+class Batch(Protocol):
+    """A batch of which some views have not been told: a `Transaction`."""
+
+    committed: bool
+    delta: GraphDelta | None
+
+    def settle(self) -> None: ...
+
+    def publish_views(self) -> BaseException | None: ...
+
+
+class ViewRegistry:
     """Views in the order in which they were attached, each held weakly."""
 
     def __init__(self) -> None:
-        self._views: list[weakref.ref[View]] = []
-        self.batches: deque[Transaction] = deque()  # those that are not told of yet, in order
+        self._views: list[weakref.ref[Follower]] = []
+        self.batches: deque[Batch] = deque()  # those that are not told of yet, in order
         self.within = _core.Section()  # in which a batch is prepared and not yet committed in all views
         self.telling = _core.Section()  # in which callers and subscribers are told
-        self.failed: list[tuple[View, BaseException]] = []  # views that made the last batch fail, and how
+        self.failed: list[tuple[Follower, BaseException]] = []  # views that made the last batch fail, and how
 
-    def attach(self, graph: "Graph", view: View) -> None:
+    def attach(self, graph: object, view: Follower) -> None:
         """Adds a view at the end; a view that is attached already moves there."""
-        if not isinstance(view, View):
+        if not isinstance(view, Follower):
             raise InputError(f"expected a View, got {kind_of(view)}: derive it from livegnn.graph.View")
         if getattr(view, "graph", None) is not graph:
             raise InputError(
@@ -46,7 +74,7 @@ class Followers:
         others = [ref for ref in self._views if ref() is not None and ref() is not view]
         self._views = [*others, weakref.ref(view)]  # at once: no interrupt leaves it off
 
-    def detach(self, view: View) -> None:
+    def detach(self, view: Follower) -> None:
         """Takes a view off; does nothing if it is not attached."""
         self.refuse_within_batch()
         self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
@@ -62,7 +90,7 @@ class Followers:
                 "on_committed"
             )
 
-    def refuse_unless_prepared(self, change: "GraphDelta") -> None:
+    def refuse_unless_prepared(self, change: GraphDelta) -> None:
         """Raises `InputError` unless `change` is being prepared: only then does the store know its result."""
         last = self.batches[-1] if self.within.active else None
         if last is None or last.delta is not change or last.committed:
@@ -71,12 +99,12 @@ class Followers:
                 "on_staged; now ask the graph itself, or GraphDelta for what the batch changed"
             )
 
-    def begin(self, batch: "Transaction") -> tuple[Sequence[View], list[_core.View]]:
+    def begin(self, batch: Batch) -> tuple[Sequence[Follower], list[_core.View]]:
         """Notes that a batch begins. Returns the views, which are as they are now until it is told of, and
         their native parts.
         """
         self.failed = []
-        views: list[View] = []
+        views: list[Follower] = []
         natives: list[_core.View] = []
         for ref in self._views:
             view = ref()
@@ -87,11 +115,11 @@ class Followers:
         self.batches.append(batch)
         return views, natives
 
-    def waits(self, batch: "Transaction") -> bool:
+    def waits(self, batch: Batch) -> bool:
         """Whether this batch has begun, and is neither told of nor abandoned."""
         return batch in self.batches
 
-    def forget(self, batch: "Transaction") -> None:
+    def forget(self, batch: Batch) -> None:
         """Takes off a batch that was abandoned."""
         self.batches.remove(batch)
 
@@ -101,7 +129,7 @@ class Followers:
             for batch in tuple(self.batches):
                 batch.settle()
 
-    def note_failure(self, view: View, error: BaseException) -> None:
+    def note_failure(self, view: Follower, error: BaseException) -> None:
         """Notes a view that made the last batch fail."""
         self.failed.append((view, error))
 

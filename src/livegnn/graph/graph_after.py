@@ -1,20 +1,21 @@
 """The graph as it will be after a batch that is being prepared."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from livegnn.arguments import incoming, listed_ids, one_id
 from livegnn.errors import UnknownNodeError
-from livegnn.graph.view import Neighbors
+from livegnn.graph.native_graph import NativeGraph
+from livegnn.graph.neighbors import Neighbors
 from livegnn.types import NO_INDEX, EdgeType, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int64
     from numpy.typing import ArrayLike, NDArray
 
-    from livegnn.graph.delta import GraphDelta
-    from livegnn.graph.graph import Graph
+    import livegnn._core as _core
 
 
 class GraphAfter:
@@ -24,9 +25,9 @@ class GraphAfter:
     Everything else, such as features of nodes, is in the batch itself (`GraphDelta`) or does not change.
     """
 
-    def __init__(self, graph: "Graph", change: "GraphDelta") -> None:
-        graph.followers.refuse_unless_prepared(change)
-        self._graph, self._change = graph, change
+    def __init__(self, graph: NativeGraph, delta: "_core.Delta", refuse: Callable[[], None]) -> None:
+        """refuse: raises `InputError` unless the batch is being prepared."""
+        self._graph, self._delta, self._refuse = graph, delta, refuse
 
     def contains(
         self, ids: "ArrayLike", node_type: NodeType | None = None
@@ -56,9 +57,9 @@ class GraphAfter:
         others, weight, time, key = graph.native.edges_after(index, node, incoming(direction))
         source_type, _, target_type = list(graph.schema.edge_types)[index]
         edges = list(graph.schema.edge_types.values())[index]
-        numbers = self._change.numbers_of(others, source_type if incoming(direction) else target_type)
+        numbers = graph.numbers_of(others, source_type if incoming(direction) else target_type, self._delta)
         return Neighbors(
-            graph.to_user_ids(numbers),
+            graph.node_ids.to_user_ids(numbers),
             weight if edges.weighted else None,
             time if edges.timed else None,
             None,
@@ -66,8 +67,8 @@ class GraphAfter:
         )
 
     def _end(self, edge_type: EdgeType | None, direction: str) -> tuple[int, NodeType]:
-        self._graph.followers.refuse_unless_prepared(self._change)
-        index = self._graph.edge_type_index(edge_type)
+        self._refuse()
+        index = self._graph.schema.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
         return index, target_type if incoming(direction) else source_type
 
@@ -79,10 +80,10 @@ class GraphAfter:
         return indices
 
     def _indices(self, ids: "NDArray[np.generic]", node_type: NodeType | None) -> "NDArray[np.uint32]":
-        graph, delta = self._graph, self._change.native
-        self._graph.followers.refuse_unless_prepared(self._change)
-        index = graph.node_type_index(node_type)
-        numbers = graph.to_numbers(ids)
+        graph, delta = self._graph, self._delta
+        self._refuse()
+        index = graph.schema.node_type_index(node_type)
+        numbers = graph.node_ids.to_numbers(ids)
         indices = graph.native.indices_of(index, numbers)
         indices[np.isin(indices, delta.removed_indices(index))] = NO_INDEX
         added, there = delta.added(index), delta.added(index) >= 0

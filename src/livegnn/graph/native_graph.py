@@ -1,0 +1,138 @@
+"""The native graph, with the schema, the ids and the sequence number that belong to it.
+
+Functions that change, save or describe a graph take a `NativeGraph`. `Graph` has one, and calls them.
+"""
+
+import math
+import os
+from threading import RLock
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import livegnn._core as _core
+from livegnn.arguments import as_path, chosen_threads
+from livegnn.errors import InputError
+from livegnn.events import Events
+from livegnn.graph.defaults import left_out, with_types
+from livegnn.graph.node_ids import NodeIds
+from livegnn.graph.writer import Claim, Measurement
+from livegnn.schema import Schema
+from livegnn.types import IntArray, NodeType
+from livegnn.wording import kind_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Int64, UInt32
+    from numpy.typing import NDArray
+
+
+class NativeGraph:
+    """An empty native graph of a schema; `Graph` documents the arguments and the errors.
+
+    seq: the sequence number of the last event. batch_began: when the current batch got the writer lock.
+    claim: held by a runtime, which alone may apply batches. measurement: the bytes of each part.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        threads: int | None = None,
+        features_dir: "str | os.PathLike[str] | None" = None,
+    ) -> None:
+        self.schema = schema
+        self.seq = 0
+        self.batch_began = 0.0
+        self.claim: Claim | None = None
+        self._writer = RLock()
+        self.measurement = Measurement(self._writer)
+        self._left_out = left_out(schema)
+        self.node_ids = NodeIds(text=schema.text_ids)
+        self.native = _make_native(schema, threads, features_dir)
+        if self.node_ids.texts is not None:
+            self.native.use_texts(self.node_ids.texts)
+
+    @property
+    def writer(self) -> RLock:
+        """As `Graph.writer`."""
+        # Checked here and not in an `__enter__`, which an interrupt could leave after it took the lock.
+        _core.refuse_in_function()
+        return self._writer
+
+    @property
+    def latest_time(self) -> float | None:
+        """As `Graph.latest_time`."""
+        time = self.native.latest_time
+        return time if math.isfinite(time) else None
+
+    def with_types(self, events: Events) -> Events:
+        """As `Graph.with_types`."""
+        if not isinstance(events, Events):
+            raise InputError(
+                f"expected Events, got {kind_of(events)}: write lg.Events().add_edges(src, dst), "
+                "with an array or a number for each, or Events.from_records for dicts"
+            )
+        return with_types(events, self._left_out) if self._left_out else events
+
+    def numbers_of(
+        self, indices: "UInt32[NDArray[np.uint32], 'nodes']", node_type: NodeType, delta: _core.Delta
+    ) -> "Int64[IntArray, 'nodes']":
+        """As `GraphDelta.numbers_of`."""
+        index = self.schema.node_type_index(node_type)
+        known = indices < self.native.capacity(index)
+        numbers = np.full(len(indices), -1, dtype=np.int64)
+        numbers[known] = self.native.ids_of(index, indices[known])
+        for named, names in (
+            (delta.added_indices(index), delta.added(index)),
+            (delta.removed_indices(index), delta.removed(index)),
+        ):
+            if not len(named):
+                continue
+            order = np.argsort(named)
+            at = np.searchsorted(named[order], indices)
+            hit = (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices)
+            numbers[hit] = names[order][at[hit]]
+        return numbers
+
+    def unknown_node(self, id: object, node_type: NodeType | None) -> str:
+        """Why an id names no node, for errors."""
+        name = node_type if node_type is not None else next(iter(self.schema.node_types))
+        shown = id.item() if isinstance(id, np.generic) else id
+        return (
+            f"expected the id of a node of type {name!r}, got {shown!r}, "
+            "which is not in the graph: add it first"
+        )
+
+
+def _make_native(
+    schema: Schema, threads: int | None, features_dir: "str | os.PathLike[str] | None"
+) -> _core.Graph:
+    workers = chosen_threads(threads)
+    edge_types = [
+        (
+            schema.node_type_index(source),
+            schema.node_type_index(target),
+            edges.weighted,
+            edges.timed,
+            edges.undirected,
+            edges.duplicates == "add",
+            edges.in_neighbors,
+            edges.capacity,
+            edges.slack if edges.slack is not None else edges.capacity // 8,
+            edges.edge_dim,
+            edges.time_to_live is not None,
+            edges.duplicates == "keep",
+        )
+        for (source, _, target), edges in schema.edge_types.items()
+    ]
+    if features_dir is None:
+        return _core.Graph(list(schema.node_types.values()), edge_types, workers, "")
+    directory = as_path(features_dir, "features_dir")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _core.Graph(list(schema.node_types.values()), edge_types, workers, str(directory))
+    except _core.ThreadError:
+        raise
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"features_dir must be a directory in which files can be made, got {features_dir!r}: {error}"
+        ) from error
