@@ -126,12 +126,15 @@ GRAPH: dict[str, Call] = {
     "num_edges": lambda world: world.graph.num_edges(),
     "num_nodes": lambda world: world.graph.num_nodes(),
     "pin": lambda world: ignore(world.graph.pin()),
+    "schema": lambda world: world.graph.schema.text_ids,
+    "seq": lambda world: world.graph.seq >= 0,
     "snapshot": lambda world: sorted(world.graph.snapshot().ids["node"].tolist()),
     "stage": lambda world: attempt(lambda: world.graph.stage(Events().remove_nodes(world.ids([100])))),
     "state": lambda world: len(Graph.from_state(world.graph.state()).ids()),
 }
 ENGINE: dict[str, Call] = {
     "apply": lambda world: attempt(lambda: world.engine.apply(world.to(True))),
+    "digest": lambda world: world.engine.digest,
     "embeddings": lambda world: sorted(world.engine.embeddings(-1).tolist()),
     "epoch": lambda world: world.engine.epoch >= 0,
     "explain": lambda world: attempt(
@@ -140,6 +143,7 @@ ENGINE: dict[str, Call] = {
     "guard": lambda world: world.engine.guard(True),
     "last_work": lambda world: ignore(world.engine.last_work),
     "memory": lambda world: max(world.engine.memory().values()) < 1 << 40,
+    "native_engine": lambda world: ignore(world.engine.native_engine),
     "pending": lambda world: world.engine.pending >= 0,
     "predict": lambda world: world.engine.predict(world.ids(STAY)).tolist(),
     "predict_at_once": lambda world: (
@@ -238,7 +242,7 @@ CALLS = {
 # What makes a world, or belongs to the loop, to a graph's views or to another class that it is read from.
 NOT_CALLED = {
     Graph: {
-        "from_edges", "from_pyg", "from_state", "edge_type_index", "schema", "seq", "writer",
+        "from_edges", "from_pyg", "from_state", "edge_type_index", "writer",
 
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
