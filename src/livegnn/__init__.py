@@ -82,15 +82,15 @@ lazy_names.register(
     {
         "Condition": "livegnn.verification",
         "Convolution": "livegnn.model.own_convolution",
-        "ConvolutionRequest": "livegnn.importers.proposal",
+        "ConvolutionRequest": "livegnn.importers.proposals.proposer",
         "ImportExplanation": "livegnn.importers.explanation",
-        "OpenAIProposer": "livegnn.importers.proposal",
-        "Proposer": "livegnn.importers.proposal",
+        "OpenAIProposer": "livegnn.importers.proposals.proposer",
+        "Proposer": "livegnn.importers.proposals.proposer",
         "VerificationReport": "livegnn.verification",
         "exactness": "livegnn.oracle.exactness",
         "explain_exported": "livegnn.importers.exported",
         "explain_import": "livegnn.importers.explanation",
-        "propose": "livegnn.importers.proposal",
+        "propose": "livegnn.importers.proposals.proposer",
         "reference": "livegnn.oracle.reference",
         "verify": "livegnn.verification",
     },
@@ -118,7 +118,7 @@ lazy_names.register(
 lazy_names.register(
     "livegnn.model.entrances",
     {
-        "Told": "livegnn.importers.settings",
+        "CallSettings": "livegnn.importers.settings",
         "check_torch": "livegnn.importers.settings",
         "import_exported": "livegnn.importers.exported",
         "import_module": "livegnn.importers.importing",

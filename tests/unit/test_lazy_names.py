@@ -56,7 +56,7 @@ def test_the_model_shows_what_lies_above_it() -> None:
     assert livegnn.model.reference is oracle.reference
     assert livegnn.model.exactness is oracle.exactness
     assert livegnn.model.explain_import is importers.explanation.explain_import
-    assert livegnn.model.propose is importers.proposal.propose
+    assert livegnn.model.propose is importers.proposals.proposer.propose
 
 
 def test_a_model_alone_loads_no_room_above_it() -> None:

@@ -47,7 +47,7 @@ def check_torch(installed: str | None = None) -> None:
 
 
 @dataclass(frozen=True)
-class Told:
+class CallSettings:
     """The caller's settings for calling a module; see `Model.from_pyg` for each.
 
     by_name: whether it is called with arguments by their names alone, as its own hooks may want it.
@@ -70,7 +70,7 @@ class Told:
         """The schema or data with types and widths, if given."""
         return to_schema(self.data, "data")
 
-    def checked(self) -> "Told":
+    def checked(self) -> "CallSettings":
         """The same with edge types as tuples. Raises `ModelError` for settings that are not valid."""
         check_name(self.method, "method", "the method that predicts")
         check_inputs(self.inputs)
@@ -81,15 +81,15 @@ class Told:
         edge_weight = to_edge_weight(self.edge_weight)
         check_channels(self.in_channels, "in_channels", 1)
         check_channels(self.edge_channels, "edge_channels", 0)
-        told = replace(
+        settings = replace(
             self, metadata=metadata, edge_type=edge_type, relations=relations, edge_weight=edge_weight
         )
         if schema is not None:
-            told._check_beside_data()
-        return told
+            settings._check_beside_data()
+        return settings
 
     def _check_beside_data(self) -> None:
-        default = Told()
+        default = CallSettings()
         names = ("node_type", "edge_type", "metadata", "edge_weight", "in_channels", "edge_channels")
         given = [name for name in names if getattr(self, name) != getattr(default, name)]
         if given:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from livegnn.importers.explanation import ImportExplanation as ImportExplanation
     from livegnn.importers.explanation import explain_import as explain_import
     from livegnn.importers.exported import explain_exported as explain_exported
-    from livegnn.importers.proposal import ConvolutionRequest as ConvolutionRequest
-    from livegnn.importers.proposal import OpenAIProposer as OpenAIProposer
-    from livegnn.importers.proposal import Proposer as Proposer
-    from livegnn.importers.proposal import propose as propose
+    from livegnn.importers.proposals.proposer import ConvolutionRequest as ConvolutionRequest
+    from livegnn.importers.proposals.proposer import OpenAIProposer as OpenAIProposer
+    from livegnn.importers.proposals.proposer import Proposer as Proposer
+    from livegnn.importers.proposals.proposer import propose as propose
     from livegnn.model.own_convolution import Convolution as Convolution
     from livegnn.oracle import exactness as exactness
     from livegnn.oracle import reference as reference

@@ -12,7 +12,7 @@ from livegnn import lazy_names
 if TYPE_CHECKING:
     from livegnn.importers.exported import import_exported as import_exported
     from livegnn.importers.importing import import_module as import_module
-    from livegnn.importers.settings import Told as Told
+    from livegnn.importers.settings import CallSettings as CallSettings
     from livegnn.importers.settings import check_torch as check_torch
     from livegnn.verification import verify as verify
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
     from livegnn.graph import Graph, Schema
-    from livegnn.importers.proposal import Proposer
+    from livegnn.importers.proposals.proposer import Proposer
     from livegnn.model.own_convolution import Convolution
 
 
@@ -266,7 +266,7 @@ class Model:
                 raise
             needed = f"importing a PyG module needs {error.name}, which is not installed"
             raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        told = entrances.Told(
+        settings = entrances.CallSettings(
             data=data,
             inputs=inputs,
             method=method,
@@ -280,7 +280,7 @@ class Model:
         )
         return import_module(
             module,
-            told,
+            settings,
             output=output,
             output_type=output_type,
             proposer=proposer,
