@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from livegnn.model.model import Model
+from livegnn.network.model import Model
 from livegnn.serverless.function import Function
 from livegnn.serverless.memory import MemoryModel
 from livegnn.serverless.objects import Objects, Ranges, open_objects

@@ -16,7 +16,7 @@ from livegnn.importers.expressions.interpreter import Rows
 from livegnn.importers.expressions.properties import is_of_edges
 from livegnn.importers.reading.reader import Program
 from livegnn.model import Model
-from livegnn.model.propagation import Propagate
+from livegnn.network.propagation import Propagate
 from livegnn.oracle.exactness import judge
 
 KINDS = ("add_nodes", "set_features", "add_edges", "remove_edges", "remove_nodes")

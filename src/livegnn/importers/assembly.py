@@ -18,10 +18,10 @@ from livegnn.importers.rules.softmaxes import find_softmaxes
 from livegnn.importers.writing.fusion import fuse, needed
 from livegnn.importers.writing.joining import join_aggregates
 from livegnn.importers.writing.lowering import Columns, Lowering
-from livegnn.model.inputs import Input
-from livegnn.model.model import Model
-from livegnn.model.propagation import Degree, Propagate
-from livegnn.model.steps import Step
+from livegnn.network.inputs import Input
+from livegnn.network.model import Model
+from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.steps import Step
 from livegnn.types import EdgeType, NodeType
 
 

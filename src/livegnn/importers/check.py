@@ -21,7 +21,7 @@ from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.expressions.properties import is_of_edges
 from livegnn.importers.program.export import Given
 from livegnn.importers.writing.lowering import Columns
-from livegnn.model.model import Model
+from livegnn.network.model import Model
 from livegnn.oracle import reference
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import count

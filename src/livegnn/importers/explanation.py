@@ -12,7 +12,7 @@ from livegnn.importers.program.export import Given
 from livegnn.importers.reading.reader import Program
 from livegnn.importers.rules.normal_form import normalize
 from livegnn.importers.rules.propagation_kinds import Propagation, classify
-from livegnn.importers.settings import CallSettings, Metadata
+from livegnn.network.call_settings import CallSettings, Metadata
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 if TYPE_CHECKING:

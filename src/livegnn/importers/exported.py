@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.arguments import RELATION
-from livegnn.importers.arguments.exported_inputs import Argument, InputSpec, Naming, Types
+from livegnn.importers.arguments.exported_inputs import Argument, Naming, Types
 from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.explanation import ImportExplanation, explain_program
@@ -35,8 +35,9 @@ from livegnn.importers.settings import (
     to_relations,
     to_schema,
 )
-from livegnn.model.checks import to_edge_type
-from livegnn.model.model import Model
+from livegnn.network.call_settings import InputSpec
+from livegnn.network.checks import to_edge_type
+from livegnn.network.model import Model
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 from livegnn.wording import kind_of as wording_of
 

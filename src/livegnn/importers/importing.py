@@ -35,12 +35,13 @@ from livegnn.importers.program.export import (
 from livegnn.importers.program.failures import CallFails, fixed_by, line_of
 from livegnn.importers.program.tracing import ordinary
 from livegnn.importers.proposals.layer_replacement import Cuts, Proposals, import_proposed
-from livegnn.importers.proposals.proposer import Proposer
 from livegnn.importers.reading.reader import Program, name_results, read
 from livegnn.importers.reading.row_operators import OF_NO_NODES
-from livegnn.importers.settings import CallSettings, check_output, check_output_type, check_proposer
+from livegnn.importers.settings import check_output, check_output_type, check_proposer, checked, schema_of
 from livegnn.importers.writing.lowering import REDUCED
-from livegnn.model.model import Model
+from livegnn.network.call_settings import CallSettings
+from livegnn.network.model import Model
+from livegnn.network.proposer import Proposer
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of
 
@@ -61,7 +62,7 @@ def import_module(
 
     Raises only `ModelError`, also for exceptions of the module, with the line of the module if it is known.
     """
-    known, settings = _check_module(module), settings.checked()
+    known, settings = _check_module(module), checked(settings)
     check_output(output)
     check_output_type(output_type)
     check_proposer(proposer)
@@ -80,7 +81,7 @@ def import_module(
 
 def read_module(module: object, settings: CallSettings) -> Program:
     """Reads what a module computes. Raises the errors of `import_module`."""
-    known, settings = _check_module(module), settings.checked()
+    known, settings = _check_module(module), checked(settings)
     with _refusals(known, settings):
         inner = unwrap(known, settings.method)
         return _read(inner, _find_call(inner, settings)[0], settings.method)
@@ -204,7 +205,7 @@ def _failure(module: nn.Module, found: Found, settings: CallSettings) -> Excepti
 
 def _find_told(module: nn.Module, settings: CallSettings) -> tuple[Found, ModuleInputs | None]:
     """The arguments of a module by these settings, and its declared types and widths."""
-    schema = settings.schema
+    schema = schema_of(settings)
     if schema is None:
         declared = ModuleInputs(module, settings)
         return declared.find(settings.inputs), declared

@@ -11,8 +11,8 @@ from livegnn.graph import Graph
 from livegnn.graph.core import chosen_threads
 from livegnn.graph.defaults import left_out
 from livegnn.inference.options import EngineOptions
-from livegnn.model import Model, Propagate
-from livegnn.model.renaming import renamed
+from livegnn.network import Model, Propagate
+from livegnn.network.renaming import renamed
 from livegnn.wording import kind_of
 
 _logger = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from livegnn.errors import InputError, ModelError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.inference.degrees import DegreeColumns, Degrees
 from livegnn.inference.sample_arrays import TypedSample, integers, places_of, read_edges, read_nodes, typed
-from livegnn.model import Model
-from livegnn.model.outputs import Outputs
+from livegnn.network import Model
+from livegnn.network.outputs import Outputs
 from livegnn.sampling import Direction, HeteroSubgraph, Subgraph
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import kind_of, never_raises

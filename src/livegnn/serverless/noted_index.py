@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn.graph.schema import Schema
-from livegnn.model.hops import Reads
+from livegnn.network.hops import Reads
 from livegnn.serverless.feature_cache import CachedFeatures
 from livegnn.serverless.records import index_type
 from livegnn.serverless.subgraph import Known, Lists, Neighborhood, receiver_of

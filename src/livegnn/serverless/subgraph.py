@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from livegnn.inference.degrees import Degrees
-from livegnn.model.hops import Reads
+from livegnn.network.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.sampling.subgraph import HeteroSubgraph
 from livegnn.serverless.beside import run_beside

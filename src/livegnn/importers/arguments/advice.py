@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 from livegnn.importers.arguments.arguments import NAMES, Found, lone_argument
 from livegnn.importers.arguments.module_inputs import called_with
 from livegnn.importers.program.export import Given, leaves, signature_of
-from livegnn.importers.settings import CallSettings
+from livegnn.network.call_settings import CallSettings
 
 _WHOLE = (1, 2, 4, 9, 16)
 """The numbers of columns of whole numbers that are tried."""

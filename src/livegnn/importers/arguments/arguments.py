@@ -12,7 +12,7 @@ from torch import nn
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Atom, find_rounded
 from livegnn.importers.program.export import Called, Given, Record, leaves, signature_of
-from livegnn.model.checks import check_width
+from livegnn.network.checks import check_width
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
 
 import sympy
 import torch
@@ -18,11 +17,10 @@ from livegnn.errors import ModelError
 from livegnn.importers.arguments.arguments import NAMES, RELATION
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.program.export import Given, symbolic
-from livegnn.model.checks import to_edge_type
+from livegnn.network.call_settings import InputSpec
+from livegnn.network.checks import to_edge_type
 from livegnn.types import EdgeType, NodeType
 
-InputSpec: TypeAlias = "NodeType | EdgeType | tuple[NodeType | EdgeType, str]"
-"""A value of `inputs`: the type of an argument's rows, their column, or both."""
 _COLUMNS = ("x", "edge_index", "edge_weight", "edge_attr", RELATION)
 _INPUTS = (
     "say whose rows they are, as in inputs={{{0!r}: 'paper'}} or inputs={{{0!r}: ('user', 'buys', 'item')}}"

@@ -22,7 +22,7 @@ from livegnn.importers.arguments.arguments import NAMES, Found
 from livegnn.importers.arguments.module_inputs import called_with
 from livegnn.importers.arguments.watching import call_watched
 from livegnn.importers.program.export import Given, alternating, leaves, signature_of
-from livegnn.importers.settings import CallSettings
+from livegnn.network.call_settings import CallSettings
 
 _KEYWORDS = ("edge_weight", "edge_attr", "edge_type")
 _WIDTHS = 5

@@ -21,7 +21,8 @@ from livegnn.errors import ModelError
 from livegnn.importers.arguments.arguments import NAMES, Found
 from livegnn.importers.arguments.left_out import LEFT_OUT, Calls, Trial, rows_like, said_of
 from livegnn.importers.program.export import Given, Record, keyed, leaves
-from livegnn.importers.settings import CallSettings
+from livegnn.importers.settings import schema_of
+from livegnn.network.call_settings import CallSettings
 
 Column: TypeAlias = tuple[object, str]
 """The type of nodes or edges, None if there is one of each, and a name."""
@@ -41,7 +42,7 @@ def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: Fou
     Data from the caller have the columns that they have.
     """
     held = next(((name, one) for name, one in found.arguments.items() if isinstance(one, Record)), None)
-    if held is None or hasattr(settings.schema, "stores"):
+    if held is None or hasattr(schema_of(settings), "stores"):
         return
     said, calls = said_of(settings, found), Calls(module, settings.method, found)
     named = calls.named_in_code()

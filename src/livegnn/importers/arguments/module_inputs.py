@@ -18,7 +18,8 @@ from livegnn.importers.arguments.arguments import NAMES, RELATION, Found, find_a
 from livegnn.importers.arguments.widths import Undiscovered, discover
 from livegnn.importers.program.export import call_with, leaves, signature_of
 from livegnn.importers.program.failures import CallFails, ordered_layer
-from livegnn.importers.settings import CallSettings, Metadata, check_joined
+from livegnn.importers.settings import check_joined
+from livegnn.network.call_settings import CallSettings, Metadata
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 if TYPE_CHECKING:

@@ -21,12 +21,13 @@ from livegnn.importers.expressions.expressions import Atom, Expression, edge_typ
 from livegnn.importers.expressions.properties import is_of_edges, strip
 from livegnn.importers.program.copying import copy_module
 from livegnn.importers.program.failures import line_of
-from livegnn.importers.proposals.proposer import ConvolutionRequest, Proposer, propose
+from livegnn.importers.proposals.proposer import propose
 from livegnn.importers.reading.operators import OPERATORS, Call
 from livegnn.importers.reading.values import ROWS, Piece, Value
 from livegnn.importers.rules.self_loops import is_weight
 from livegnn.importers.writing.lowering import Lowering
-from livegnn.model.model import Model
+from livegnn.network.model import Model
+from livegnn.network.proposer import ConvolutionRequest, Proposer
 from livegnn.types import FloatArray, IntArray
 
 _METHODS = ("forward", "edge_update", "message", "aggregate", "update")

@@ -13,61 +13,16 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
 from livegnn.arguments import switch
 from livegnn.errors import ModelError
-from livegnn.model.own_convolution import Convolution
-from livegnn.model.steps import Function
-from livegnn.types import FloatArray
+from livegnn.network.own_convolution import Convolution
+from livegnn.network.proposer import ConvolutionRequest, Proposer, variable_of
+from livegnn.network.steps import Function
 from livegnn.verification.verification import verify
 from livegnn.wording import kind_of
-
-
-@dataclass(frozen=True)
-class ConvolutionRequest:
-    """A request for the six operators of a layer.
-
-    name: of the layer, for error messages. source: the Python text of its forward, message, aggregate and
-    update. in_channels, out_channels: of its rows. parameters: name -> float32 array; for code, ``.`` in a
-    name becomes ``_``. edge_dim: channels of the edges' features.
-    """
-
-    name: str
-    source: str
-    in_channels: int
-    out_channels: int
-    parameters: Mapping[str, FloatArray] = field(default_factory=dict)
-    edge_dim: int = 0
-
-    def describe(self) -> str:
-        """The request in words, without the parameters' values."""
-        shapes = [f"- `{_variable(name)}`: {list(p.shape)}" for name, p in self.parameters.items()]
-        return "\n".join(
-            (
-                (
-                    f"The layer `{self.name}` reads {self.in_channels} channels a node and writes "
-                    f"{self.out_channels}. Edges have {self.edge_dim} channels of features."
-                ),
-                "Its parameters, as float32 arrays of these names:",
-                *(shapes or ["- none"]),
-                "Its source:",
-                f"```python\n{self.source.strip()}\n```",
-            )
-        )
-
-
-class Proposer(Protocol):
-    """A callable that proposes a decomposition."""
-
-    def __call__(self, request: ConvolutionRequest, feedback: str | None) -> Convolution | str | None:
-        """Returns a convolution, the Python source of one (it assigns ``convolution``), or None to give up.
-
-        feedback: None at first; later the last proposal, and why it was rejected.
-        """
-        ...
 
 
 def propose(
@@ -194,7 +149,7 @@ def _run(source: str, request: ConvolutionRequest) -> Convolution:
     names: dict[str, object] = {
         "np": np,
         "Convolution": Convolution,
-        **{_variable(name): array for name, array in request.parameters.items()},
+        **{variable_of(name): array for name, array in request.parameters.items()},
     }
     try:
         exec(compile(source, f"<proposal for {request.name}>", "exec"), names)
@@ -204,10 +159,6 @@ def _run(source: str, request: ConvolutionRequest) -> Convolution:
     if not isinstance(convolution, Convolution):
         raise ModelError(f"the code must assign a Convolution to `convolution`, got {convolution!r}")
     return convolution
-
-
-def _variable(name: str) -> str:
-    return re.sub(r"\W", "_", name)
 
 
 def _feedback(proposal: Convolution | str, error: str) -> str:

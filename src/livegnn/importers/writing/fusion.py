@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from livegnn.errors import ModelError
-from livegnn.model.propagation import Propagate
-from livegnn.model.steps import Step
+from livegnn.network.propagation import Propagate
+from livegnn.network.steps import Step
 from livegnn.types import FloatArray
 
 

@@ -9,7 +9,7 @@ joined: they are computed already, and wider rows would only make the gather slo
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 
-from livegnn.model.steps import Step
+from livegnn.network.steps import Step
 
 _EXTREMA = ("max", "min")
 

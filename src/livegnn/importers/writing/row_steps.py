@@ -14,8 +14,8 @@ import torch
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Expression, Expressions, Shape, find_rounded
 from livegnn.importers.expressions.properties import is_of_edges, strip
-from livegnn.model.operators import Attribute
-from livegnn.model.steps import Step
+from livegnn.network.operators import Attribute
+from livegnn.network.steps import Step
 from livegnn.types import FloatArray
 
 _NAMES = {

@@ -1,10 +1,10 @@
 """A step of a model: one operator, the values it reads, the value it writes, its weights and settings.
 
-A value has a row for every node of a type, or a row for every edge of a type. `livegnn.model.operators` lists
-all operators. Most are row-wise: row i of the output depends only on row i of the inputs, for nodes and for
-edges. ``source`` and ``target`` give each edge the row of one of its ends. ``propagate``
-(`livegnn.model.propagation`) aggregates rows along the edges into the target nodes. ``degree`` reads no value
-and counts the edges of each node, or sums their weights.
+A value has a row for every node of a type, or a row for every edge of a type. `livegnn.network.operators`
+lists all operators. Most are row-wise: row i of the output depends only on row i of the inputs, for nodes and
+for edges. ``source`` and ``target`` give each edge the row of one of its ends. ``propagate``
+(`livegnn.network.propagation`) aggregates rows along the edges into the target nodes. ``degree`` reads no
+value and counts the edges of each node, or sums their weights.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from livegnn.errors import ModelError
-from livegnn.model.operators import OPERATORS, Attribute, Shape
+from livegnn.network.operators import OPERATORS, Attribute, Shape
 from livegnn.types import EdgeType, FloatArray
 
 Function: TypeAlias = Callable[..., FloatArray]
@@ -82,7 +82,7 @@ def check_step(step: Step, widths: Sequence[int], shapes: Mapping[str, Shape]) -
         expected = str(operator.least) if operator.least == operator.most else f"{operator.least} {most}"
         raise ModelError(f"{describe(step)}: must have {expected} input(s), got {count}")
     _check_names(step, "tensor", step.tensors, operator.required, operator.optional)
-    if step.op not in ("propagate", "degree"):  # whose settings have classes: livegnn.model.propagation
+    if step.op not in ("propagate", "degree"):  # whose settings have classes: livegnn.network.propagation
         required = tuple(name for name in operator.attrs if name not in operator.may_lack)
         optional = tuple(name for name in operator.attrs if name in operator.may_lack)
         _check_names(step, "attribute", step.attrs, required, optional)

@@ -7,9 +7,9 @@ by zeros. Reading therefore gives either the model that was written or a `FileFo
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, TypeVar, cast
 
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
@@ -18,20 +18,27 @@ from safetensors.numpy import save as save_tensors
 from livegnn.arguments import as_path
 from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, ModelError
-from livegnn.model.inputs import EdgeInput, Input
-from livegnn.model.steps import Step
+from livegnn.network.inputs import EdgeInput, Input
+from livegnn.network.steps import Step
 from livegnn.query import Query
-from livegnn.types import JSON
+from livegnn.types import JSON, FloatArray
 
-if TYPE_CHECKING:
-    from livegnn.model.model import Model
-
+Made = TypeVar("Made")
 VERSION = 1
 _KEY = "livegnn.model"
 _NO_CHECKSUM = "0" * 64
 
 
-def encode(model: "Model") -> bytes:
+class Saved(Protocol):
+    """What a file holds of a `Model`, which this module does not import."""
+
+    @property
+    def tensors(self) -> Mapping[str, FloatArray]: ...
+
+    def to_json(self) -> dict[str, object]: ...
+
+
+def encode(model: Saved) -> bytes:
     """The bytes of a model's file."""
     description = {"version": VERSION, "sha256": _NO_CHECKSUM, **model.to_json()}
     blank: bytes = save_tensors(dict(model.tensors), metadata={_KEY: json.dumps(description)})
@@ -39,10 +46,10 @@ def encode(model: "Model") -> bytes:
     return blank.replace(_NO_CHECKSUM.encode(), checksum.encode(), 1)
 
 
-def decode(data: bytes, make: "type[Model]") -> "Model":
+def decode(data: bytes, make: Callable[..., Made]) -> Made:
     """The model in the bytes of a file. Raises `FileFormatError` if they are damaged or not a model file.
 
-    make: `Model`, which this module does not import.
+    make: makes the model, with the arguments of `Model`.
     """
     description = _read_description(data)
     version = description.get("version")
@@ -55,7 +62,7 @@ def decode(data: bytes, make: "type[Model]") -> "Model":
         raise FileFormatError(f"the file holds no valid model: {error}") from error
 
 
-def write(model: "Model", path: str | PathLike[str], *, private: bool = False) -> None:
+def write(model: Saved, path: str | PathLike[str], *, private: bool = False) -> None:
     """Writes a model's file; a reader sees the whole old file or the whole new one.
 
     private: whether a new file is for its owner alone.
@@ -66,7 +73,7 @@ def write(model: "Model", path: str | PathLike[str], *, private: bool = False) -
         stream.write(encode(model))
 
 
-def read(path: str | PathLike[str], make: "type[Model]") -> "Model":
+def read(path: str | PathLike[str], make: Callable[..., Made]) -> Made:
     """Reads a model's file. make: as for `decode`.
 
     Raises `FileFormatError` if it is damaged, or of another kind or version.
@@ -130,7 +137,7 @@ def _check_sum(data: bytes, checksum: object) -> None:
         )
 
 
-def _build(description: Mapping[str, object], data: bytes, make: "type[Model]") -> "Model":
+def _build(description: Mapping[str, object], data: bytes, make: Callable[..., Made]) -> Made:
     inputs, steps, layers = description["inputs"], description["steps"], description["layers"]
     edge_inputs = description.get("edge_inputs", {})
     outputs, query = description.get("outputs", {}), description.get("query")

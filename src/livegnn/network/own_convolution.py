@@ -7,7 +7,7 @@ For a target node v and its in-edges (u, v)::
     a_v    = combine(c_v, aggregate of all mlc_uv * transform(h_u))
     h'_v   = update(h_v, a_v)
 
-`livegnn.model.assembly` makes its steps.
+`livegnn.network.assembly` makes its steps.
 """
 
 import inspect
@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from livegnn.errors import ModelError
-from livegnn.model.propagation import Aggregate
-from livegnn.model.steps import Function
+from livegnn.network.propagation import Aggregate
+from livegnn.network.steps import Function
 from livegnn.types import Array, FloatArray, IntArray
 
 if TYPE_CHECKING:

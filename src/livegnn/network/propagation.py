@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from livegnn.errors import ModelError
-from livegnn.model.operators import Attribute
-from livegnn.model.steps import Step, describe
+from livegnn.network.operators import Attribute
+from livegnn.network.steps import Step, describe
 from livegnn.types import EdgeType, NodeType
 
 MessageFactor: TypeAlias = Literal["weight", "source_rsqrt", "coefficient"]

@@ -10,8 +10,8 @@ that.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from livegnn.model.propagation import Propagate
-from livegnn.model.steps import Step
+from livegnn.network.propagation import Propagate
+from livegnn.network.steps import Step
 
 
 def exponentiate_on_edges(steps: Sequence[Step], kept: Sequence[str]) -> tuple[Step, ...]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-from livegnn.model.model import Model
-from livegnn.model.operators import Attribute
+from livegnn.network.model import Model
+from livegnn.network.operators import Attribute
 from livegnn.query import Query
 from livegnn.types import EdgeType, NodeType
 

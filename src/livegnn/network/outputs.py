@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from livegnn.errors import InputError
-from livegnn.model import Model
+from livegnn.network.model import Model
 from livegnn.types import NodeType
 
 

@@ -5,35 +5,37 @@ them. ``combine_inverse`` is therefore never computed in floating point; it is p
 `livegnn.model.verify` checks it.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from livegnn.errors import ModelError
-from livegnn.model import entrances
-from livegnn.model.checks import check_width, to_edge_type
-from livegnn.model.inputs import EdgeInput, Input
-from livegnn.model.own_convolution import AGGREGATES, CONTEXTS, Combine, Convolution, MessageArray, Widths
-from livegnn.model.propagation import Aggregate, Propagate
-from livegnn.model.steps import Function, Step
+from livegnn.network.checks import check_width, to_edge_type
+from livegnn.network.inputs import EdgeInput, Input
+from livegnn.network.own_convolution import AGGREGATES, CONTEXTS, Combine, Convolution, MessageArray, Widths
+from livegnn.network.propagation import Aggregate, Propagate
+from livegnn.network.steps import Function, Step
 from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType, FloatArray
 from livegnn.wording import kind_of
 
-if TYPE_CHECKING:
-    from livegnn.model.model import Model
+Made = TypeVar("Made")
+"""`Model`, which this module does not import."""
 
 
 def build(
-    make: "type[Model]",
+    make: Callable[..., Made],
     convolutions: Sequence[Convolution],
     in_channels: int,
     *,
     edge_type: EdgeType = DEFAULT_EDGE_TYPE,
     edge_dim: int = 0,
-    verify: bool = True,
-) -> "Model":
-    """Implements `Model.from_convolutions`. make: `Model`, which this module does not import."""
+    check: Callable[[Convolution, int, int], None] | None = None,
+) -> Made:
+    """Implements `Model.from_convolutions`. make: makes the model, with the arguments of `Model`.
+
+    check: (convolution, in_channels, edge_dim) -> raises `ModelError` if the convolution is not accepted.
+    """
     if not isinstance(convolutions, Sequence) or not all(isinstance(c, Convolution) for c in convolutions):
         raise ModelError(f"convolutions must be a list of Convolution, got {_kinds(convolutions)}")
     if not convolutions:
@@ -50,9 +52,8 @@ def build(
     layers = ["x"]
     width = in_channels
     for number, convolution in enumerate(convolutions):
-        if verify:
-            report = entrances.verify(convolution, in_channels=width, edge_dim=edge_dim)
-            report.raise_for_failure()
+        if check is not None:
+            check(convolution, width, edge_dim)
         widths = convolution.widths(width, edge_dim)
         layers.append(assembly.add(convolution, widths, layers[-1], f"h{number + 1}"))
         width = widths.output

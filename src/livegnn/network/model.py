@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 from livegnn.arguments import switch
 from livegnn.errors import ModelError
-from livegnn.model import entrances
-from livegnn.model.checks import frozen_tensor
-from livegnn.model.digest import digest_of
-from livegnn.model.hops import check_query, num_hops
-from livegnn.model.inputs import EdgeInput, Input
-from livegnn.model.operators import check_values
-from livegnn.model.propagation import Degree, Propagate
-from livegnn.model.softmax import exponentiate_on_edges
-from livegnn.model.steps import Function, Step, check_step, describe
+from livegnn.network.call_settings import CallSettings
+from livegnn.network.checks import frozen_tensor
+from livegnn.network.digest import digest_of
+from livegnn.network.entry_points import Registered
+from livegnn.network.hops import check_query, num_hops
+from livegnn.network.inputs import EdgeInput, Input
+from livegnn.network.operators import check_values
+from livegnn.network.own_convolution import Convolution
+from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.proposer import Proposer
+from livegnn.network.softmax import exponentiate_on_edges
+from livegnn.network.steps import Function, Step, check_step, describe
 from livegnn.query import Query
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
 from livegnn.wording import count, never_raises
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
     from livegnn.graph import Graph, Schema
-    from livegnn.importers.proposals.proposer import Proposer
-    from livegnn.model.own_convolution import Convolution
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class Model:
     """A graph neural network as data.
 
     inputs: name of a value -> the node features that it holds. steps: in topological order; each writes one
-    new value; the exponentials of a softmax over in-edges are moved to the edges (`livegnn.model.softmax`).
+    new value; the exponentials of a softmax over in-edges are moved to the edges (`livegnn.network.softmax`).
     tensors: name -> float32 array; copied and made read-only. output: the value that is the prediction.
     layers: the values that ``embeddings(layer)`` returns: ``layers[0]`` is an input, ``layers[l]`` the output
     of the l-th convolution block as the next convolution reads it, and ``layers[-1]`` the output.
@@ -180,7 +181,7 @@ class Model:
         Raises `ModelError` if the model has functions of the user, since a file holds no code, `InputError`
         if `path` is a device, a directory or the like, and `OSError` if writing fails.
         """
-        from livegnn.model import file
+        from livegnn.network import file
 
         if self.functions:
             raise ModelError(
@@ -194,7 +195,7 @@ class Model:
     def load(path: str | PathLike[str]) -> "Model":
         """Reads a model from a file that `save` wrote. Raises `FileFormatError` if it is damaged or not such
         a file."""
-        from livegnn.model import file
+        from livegnn.network import file
 
         return file.read(path, Model)
 
@@ -214,7 +215,7 @@ class Model:
         edge_weight: bool | Collection[EdgeType] | None = None,
         in_channels: int | Mapping[NodeType, int] | None = None,
         edge_channels: int | Mapping[EdgeType, int] | None = None,
-        proposer: "Proposer | None" = None,
+        proposer: Proposer | None = None,
         allow_code: bool = False,
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode, without changing the module. Needs torch.
@@ -258,15 +259,7 @@ class Model:
         Raises only `ModelError`, with the line of the module that cannot be imported, if known, and what to
         do. An exception that the module raises is the error's ``__cause__``.
         """
-        entrances.check_torch()
-        try:
-            import_module = entrances.import_module
-        except ModuleNotFoundError as error:
-            if error.name not in ("torch", "torch_geometric"):
-                raise
-            needed = f"importing a PyG module needs {error.name}, which is not installed"
-            raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        settings = entrances.CallSettings(
+        settings = CallSettings(
             data=data,
             inputs=inputs,
             method=method,
@@ -278,13 +271,13 @@ class Model:
             in_channels=in_channels,
             edge_channels=edge_channels,
         )
-        return import_module(
+        return ENTRY_POINTS.get().import_module(
             module,
             settings,
             output=output,
             output_type=output_type,
             proposer=proposer,
-            allow_code=switch(allow_code, "allow_code"),
+            allow_code=allow_code,
         )
 
     @staticmethod
@@ -318,15 +311,7 @@ class Model:
         Raises `ModelError` with the reason and what to do, `FileFormatError` if the file holds no program, is
         damaged, or would run code, `OSError` if it cannot be read.
         """
-        entrances.check_torch()
-        try:
-            import_exported = entrances.import_exported
-        except ModuleNotFoundError as error:
-            if error.name not in ("torch", "torch_geometric"):
-                raise
-            needed = f"importing an exported program needs {error.name}, which is not installed"
-            raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error
-        return import_exported(
+        return ENTRY_POINTS.get().import_exported(
             program,
             schema=schema,
             inputs=inputs,
@@ -339,7 +324,7 @@ class Model:
 
     @staticmethod
     def from_convolutions(
-        convolutions: "Sequence[Convolution]",
+        convolutions: Sequence[Convolution],
         in_channels: int,
         *,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
@@ -354,15 +339,16 @@ class Model:
 
         Raises `ModelError` if the operators do not fit together, or a condition fails, with a counterexample.
         """
-        from livegnn.model.assembly import build
+        from livegnn.network.assembly import build
 
+        check = ENTRY_POINTS.get().check_convolution if switch(verify, "verify") else None
         return build(
             Model,
             convolutions,
             in_channels,
             edge_type=edge_type,
             edge_dim=edge_dim,
-            verify=switch(verify, "verify"),
+            check=check,
         )
 
     def _value(self, name: str) -> Input | EdgeInput:
@@ -493,3 +479,7 @@ def _place(value: Input | EdgeInput) -> NodeType | EdgeType:
 def _check_place(step: Step, value: Input | EdgeInput, expected: NodeType | EdgeType) -> None:
     if _place(value) != expected:
         raise ModelError(f"{describe(step)}: must read {expected!r} rows, got {_place(value)!r}")
+
+
+ENTRY_POINTS: Registered[Model] = Registered()
+"""What imports and verifies models; `livegnn.model` registers it."""

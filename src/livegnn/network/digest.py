@@ -7,7 +7,7 @@ from types import CodeType, FunctionType
 
 import numpy as np
 
-from livegnn.model.steps import Function
+from livegnn.network.steps import Function
 from livegnn.types import FloatArray
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from livegnn.errors import ModelError
-from livegnn.model.inputs import EdgeInput, Input
-from livegnn.model.propagation import Degree, Propagate
-from livegnn.model.steps import Step
+from livegnn.network.inputs import EdgeInput, Input
+from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.steps import Step
 from livegnn.query import Direction, Query
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import count, kind_of

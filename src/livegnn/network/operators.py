@@ -191,7 +191,7 @@ def _call(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes)
 
 
 def _propagate(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return widths[0]  # livegnn.model.propagation.Propagate.check_widths checks the rest
+    return widths[0]  # livegnn.network.propagation.Propagate.check_widths checks the rest
 
 
 def _by_degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
@@ -201,7 +201,7 @@ def _by_degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attrib
 
 
 def _degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return 1  # livegnn.model.propagation.Degree checks the rest
+    return 1  # livegnn.network.propagation.Degree checks the rest
 
 
 def _by_head(width: int, attrs: Attributes) -> int:
