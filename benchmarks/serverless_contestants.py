@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from livegnn.functions.function import Function
 from livegnn.functions.worker import FRAME, pack_request, unpack_answer
-from livegnn.model.model import Model
+from livegnn.network.model import Model
 from livegnn.remote.memory_model import MemoryModel
 from livegnn.remote.predictor import SnapshotPredictor, open_predictor
 from livegnn.remote.shared_memory import MemoryFile

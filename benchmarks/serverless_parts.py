@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livegnn import EdgeSchema
-from livegnn.model.hops import reads_of
-from livegnn.model.model import Model
+from livegnn.network.hops import reads_of
+from livegnn.network.model import Model
 from livegnn.remote.feature_cache import FeatureCache
 from livegnn.remote.feature_table import FeatureTable
 from livegnn.remote.memory_model import MemoryModel

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from livegnn.model.model import Model
+from livegnn.network.model import Model
 from serverless_contestants import BANDWIDTH, LATENCY
 from serverless_parts import Costs, Parts, measure, memoised, read_lists
 from serverless_replay import (

@@ -25,12 +25,13 @@ import imported_modules
 from imported_modules import Case, call, called, double
 from livegnn import Engine, Model
 from livegnn.errors import ModelError
-from livegnn.importers import importing, interpreter
-from livegnn.importers.classes import classify, words
-from livegnn.importers.export import Given, Record, leaves
-from livegnn.importers.expressions import Atom
-from livegnn.importers.normal_form import normalize
-from livegnn.importers.reader import Program
+from livegnn.importers import importing
+from livegnn.importers.expressions import interpreter
+from livegnn.importers.expressions.expressions import Atom
+from livegnn.importers.program.export import Given, Record, leaves
+from livegnn.importers.reading.reader import Program
+from livegnn.importers.rules.normal_form import normalize
+from livegnn.importers.rules.propagation_kinds import classify, words
 from livegnn.oracle import reference
 from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import EdgeType, NodeType

@@ -11,12 +11,12 @@ from torch import nn
 import livegnn as lg
 from imported_modules import Case, call, called, draw, flat
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.importers.facts import is_of_edges
-from livegnn.importers.interpreter import Rows
-from livegnn.importers.lowering import edge_type_of
-from livegnn.importers.reader import Program
+from livegnn.importers.expressions.expressions import edge_type_of
+from livegnn.importers.expressions.interpreter import Rows
+from livegnn.importers.expressions.properties import is_of_edges
+from livegnn.importers.reading.reader import Program
 from livegnn.model import Model
-from livegnn.model.propagation import Propagate
+from livegnn.network.propagation import Propagate
 from livegnn.oracle.exactness import judge
 
 KINDS = ("add_nodes", "set_features", "add_edges", "remove_edges", "remove_nodes")

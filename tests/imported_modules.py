@@ -46,11 +46,11 @@ from layered_modules import (
     pna,
     polynormer,
 )
-from livegnn.importers import interpreter
-from livegnn.importers.export import Given, export_module, fill, leaves
-from livegnn.importers.expressions import Atom, Expression
-from livegnn.importers.normal_form import normalize
-from livegnn.importers.reader import Program, read
+from livegnn.importers.expressions import interpreter
+from livegnn.importers.expressions.expressions import Atom, Expression
+from livegnn.importers.program.export import Given, export_module, fill, leaves
+from livegnn.importers.reading.reader import Program, read
+from livegnn.importers.rules.normal_form import normalize
 
 NODE = Atom("node")
 EDGE = Atom("node-to-node", NODE, NODE)

@@ -45,10 +45,10 @@ from imported_modules import NODE, Case, answer, called, double, flat
 from layered_modules import RELATIONS
 from livegnn import EdgeSchema, Engine, Events, Graph, Model, ModelError, Schema
 from livegnn.errors import InputError
-from livegnn.importers import interpreter
-from livegnn.importers.export import Given, Record, leaves
-from livegnn.importers.expressions import Atom
-from livegnn.importers.reader import Program
+from livegnn.importers.expressions import interpreter
+from livegnn.importers.expressions.expressions import Atom
+from livegnn.importers.program.export import Given, Record, leaves
+from livegnn.importers.reading.reader import Program
 from livegnn.oracle.exactness import Verification, judge
 from practitioners_modules import COMMITS, ROWS, Row
 from separate import separately

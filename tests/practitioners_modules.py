@@ -19,8 +19,8 @@ from torch_geometric.nn.models.tgn import TimeEncoder
 
 from checkouts import Checkout, made_of
 from imported_modules import EDGES, WEIGHT, Case
-from livegnn.importers.export import Given, Record
-from livegnn.importers.expressions import Atom
+from livegnn.importers.expressions.expressions import Atom
+from livegnn.importers.program.export import Given, Record
 from pyg_examples import hetero, of_edges, of_nodes, row_each, x
 
 IBM, DGRAPH = "IBM/Multi-GNN", "DGraphXinye/DGraphFin_baseline"

@@ -27,8 +27,8 @@ from imported_modules import (
     X,
 )
 from layered_modules import EDGE_WIDTH, METADATA, RELATIONS, WIDTH, network, pna
-from livegnn.importers.export import Given
-from livegnn.importers.expressions import Atom
+from livegnn.importers.expressions.expressions import Atom
+from livegnn.importers.program.export import Given
 
 OUT = 4
 FIRST = Given("x_0", NODE, (WIDTH,), torch.float64)

@@ -23,8 +23,8 @@ from torch_geometric.nn import models
 from torch_geometric.nn.models.tgn import TimeEncoder
 
 from imported_modules import EDGE, EDGES, NODE, WEIGHT, Case
-from livegnn.importers.export import Given
-from livegnn.importers.expressions import Atom
+from livegnn.importers.expressions.expressions import Atom
+from livegnn.importers.program.export import Given
 
 NODES = 30
 """How many nodes a module is made for that has a row for each."""

@@ -11,9 +11,9 @@ import torch
 from layered_modules import RELATIONS
 from livegnn import Events, Graph
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.importers import interpreter
-from livegnn.importers.export import Given
-from livegnn.importers.expressions import Atom
+from livegnn.importers.expressions import interpreter
+from livegnn.importers.expressions.expressions import Atom
+from livegnn.importers.program.export import Given
 from livegnn.types import EdgeType
 
 Row = dict[str, np.ndarray]

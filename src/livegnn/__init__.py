@@ -1,8 +1,6 @@
 """Keeps the predictions of a trained graph neural network exact while its graph changes.
 
-Names are loaded on first use: `import livegnn` imports neither the native core nor the server. This module
-runs before all others and may know all packages, so it also registers the names that `livegnn.model` exports
-from packages above it.
+Names are loaded on first use: `import livegnn` imports neither the native core nor the server.
 """
 
 from typing import TYPE_CHECKING
@@ -77,54 +75,6 @@ __all__ = [
 ]
 
 lazy_names.register(__name__, _HOMES)
-lazy_names.register(
-    "livegnn.model",
-    {
-        "Condition": "livegnn.verification",
-        "Convolution": "livegnn.model.own_convolution",
-        "ConvolutionRequest": "livegnn.importers.proposal",
-        "ImportExplanation": "livegnn.importers.explanation",
-        "OpenAIProposer": "livegnn.importers.proposal",
-        "Proposer": "livegnn.importers.proposal",
-        "VerificationReport": "livegnn.verification",
-        "exactness": "livegnn.oracle.exactness",
-        "explain_exported": "livegnn.importers.exported",
-        "explain_import": "livegnn.importers.explanation",
-        "propose": "livegnn.importers.proposal",
-        "reference": "livegnn.oracle.reference",
-        "verify": "livegnn.verification",
-    },
-)
-lazy_names.register(
-    "livegnn.inference",
-    {
-        "Degrees": "livegnn.inference.degrees",
-        "Engine": "livegnn.inference.engine",
-        "EngineOptions": "livegnn.inference.options",
-        "Keep": "livegnn.compiler.plan",
-        "Mode": "livegnn.inference.options",
-        "NonFinite": "livegnn.inference.guard",
-        "QueryWork": "livegnn.inference.update",
-        "SampledForward": "livegnn.inference.forward",
-        "Scrub": "livegnn.inference.scrub_rounds",
-        "ScrubPolicy": "livegnn.inference.scrub_rounds",
-        "Scrubbed": "livegnn.inference.scrub",
-        "Update": "livegnn.inference.update",
-        "Verification": "livegnn.oracle.exactness",
-        "WhatIf": "livegnn.inference.what_if",
-        "Work": "livegnn.inference.update",
-    },
-)
-lazy_names.register(
-    "livegnn.model.entrances",
-    {
-        "Told": "livegnn.importers.settings",
-        "check_torch": "livegnn.importers.settings",
-        "import_exported": "livegnn.importers.exported",
-        "import_module": "livegnn.importers.importing",
-        "verify": "livegnn.verification",
-    },
-)
 
 
 def __getattr__(name: str) -> object:

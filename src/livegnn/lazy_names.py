@@ -1,10 +1,9 @@
 """Names that a package exports and loads on first use.
 
-`livegnn/__init__.py`, which runs before every other module and may know all packages, registers the modules
-that define them (`register`). The package loads them in its ``__getattr__`` (`load`). So a package can export
-a name from a package above it, such as `livegnn.model.verify`, without importing that package.
+The package registers the modules that define them (`register`) and loads them in its ``__getattr__``
+(`load`). So ``from livegnn.model import Model`` loads neither the importers nor torch.
 
-Thread safety: all names are registered before any other module runs, and only read afterwards.
+Thread safety: a package registers its names once, while it is imported; later they are only read.
 """
 
 from collections.abc import Collection, Mapping

@@ -15,10 +15,10 @@ from gate import draws
 from imported_mirror import Mirror, held
 from imported_modules import EDGES, GRAPHS, WEIGHT, Case, X, call, compute, double, draw
 from livegnn.importers.assembly import assemble
-from livegnn.importers.classes import classify
-from livegnn.importers.export import export_module
-from livegnn.importers.normal_form import normalize
-from livegnn.importers.reader import read
+from livegnn.importers.program.export import export_module
+from livegnn.importers.reading.reader import read
+from livegnn.importers.rules.normal_form import normalize
+from livegnn.importers.rules.propagation_kinds import classify
 from livegnn.oracle import reference
 
 WIDTH = 8

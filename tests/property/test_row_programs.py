@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from livegnn import Engine, Events, Graph
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import EdgeInput, Input, Model, Propagate, Step
-from livegnn.model.operators import ROW_OPERATORS
+from livegnn.network.operators import ROW_OPERATORS
 from mirror import assert_exact
 
 E = ("node", "to", "node")

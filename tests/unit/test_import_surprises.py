@@ -18,8 +18,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import degree, scatter
 
 from livegnn import Engine, Graph, Model, ModelError
-from livegnn.importers.asked import _NotingRecord
-from livegnn.importers.export import Record
+from livegnn.importers.arguments.missing_columns import _NotingRecord
+from livegnn.importers.program.export import Record
 
 WIDTH = 5
 SOURCE, TARGET = [0, 1, 2, 3, 0], [2, 2, 3, 0, 1]

@@ -10,10 +10,10 @@ from imported_modules import EDGES, GRAPHS, LABELS, TYPE, Case, X, call, compute
 from layered_modules import MATRIX, Written, add, largest
 from livegnn import Engine, Graph, Model
 from livegnn.errors import ModelError
-from livegnn.importers.classes import classify, words
-from livegnn.importers.export import export_module
-from livegnn.importers.normal_form import normalize
-from livegnn.importers.reader import read
+from livegnn.importers.program.export import export_module
+from livegnn.importers.reading.reader import read
+from livegnn.importers.rules.normal_form import normalize
+from livegnn.importers.rules.propagation_kinds import classify, words
 
 TABLE = torch.linspace(-1, 1, 72, dtype=torch.float64).view(3, 3, 8)
 

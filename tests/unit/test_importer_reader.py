@@ -34,12 +34,12 @@ from imported_modules import (
 )
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.importers import interpreter
-from livegnn.importers.classes import classify, words
-from livegnn.importers.export import Given, export_module
-from livegnn.importers.expressions import walk
-from livegnn.importers.reader import read
-from livegnn.importers.tracing import ordinary
+from livegnn.importers.expressions import interpreter
+from livegnn.importers.expressions.expressions import walk
+from livegnn.importers.program.export import Given, export_module
+from livegnn.importers.program.tracing import ordinary
+from livegnn.importers.reading.reader import read
+from livegnn.importers.rules.propagation_kinds import classify, words
 from livegnn.model import explain_import
 
 

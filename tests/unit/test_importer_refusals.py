@@ -10,8 +10,8 @@ from torch_geometric import nn as pyg
 from imported_modules import EDGE, EDGES, NODE, X, double
 from layered_modules import Written, add
 from livegnn.errors import ModelError
-from livegnn.importers.export import Given, export_module
-from livegnn.importers.reader import read
+from livegnn.importers.program.export import Given, export_module
+from livegnn.importers.reading.reader import read
 
 OTHER = torch.tensor([[0, 1, 2], [1, 2, 0]])
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers import interpreter
-from livegnn.importers.classes import shift_is_free
-from livegnn.importers.expressions import Atom, Expression, Expressions, walk
-from livegnn.importers.facts import is_finite, is_positive
-from livegnn.importers.marks import mark_shifts, mark_variances
-from livegnn.importers.normal_form import normalize
+from livegnn.importers.expressions import interpreter
+from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, walk
+from livegnn.importers.expressions.properties import is_finite, is_positive
+from livegnn.importers.rules.marks import mark_shifts, mark_variances
+from livegnn.importers.rules.normal_form import normalize
+from livegnn.importers.rules.propagation_kinds import shift_is_free
 
 NODE = Atom("node")
 EDGE = Atom("edge", NODE, NODE)

@@ -5,9 +5,9 @@ import torch
 from torch import fx, nn
 from torch.export import Dim, export
 
-from livegnn.importers import decompositions
-from livegnn.importers.decompositions import decompose
-from livegnn.importers.in_place import without_changes
+from livegnn.importers.program import decompositions
+from livegnn.importers.program.decompositions import decompose
+from livegnn.importers.program.in_place import without_changes
 
 
 def summed(x, index):

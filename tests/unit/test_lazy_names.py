@@ -1,4 +1,4 @@
-"""Names that are loaded when they are first used, and what `livegnn.model` shows of the rooms above it."""
+"""Names that are loaded when they are first used, and what `livegnn.model` shows of other rooms."""
 
 import importlib
 import json
@@ -9,9 +9,8 @@ import pytest
 
 import livegnn
 from livegnn import importers, lazy_names, oracle, verification
-from livegnn.model import entrances
 
-ROOMS_ABOVE = (
+OTHER_ROOMS = (
     "livegnn.importers",
     "livegnn.oracle",
     "livegnn.verification",
@@ -43,7 +42,7 @@ def test_a_module_that_is_missing_is_named() -> None:
         lazy_names.load("somewhere", "name")
 
 
-@pytest.mark.parametrize("package", ["livegnn", "livegnn.model", "livegnn.model.entrances"])
+@pytest.mark.parametrize("package", ["livegnn", "livegnn.model", "livegnn.inference"])
 def test_every_registered_name_is_shown(package: str) -> None:
     names = lazy_names.names(package)
     assert names
@@ -51,21 +50,21 @@ def test_every_registered_name_is_shown(package: str) -> None:
         assert getattr(importlib.import_module(package), name) is lazy_names.load(package, name)
 
 
-def test_the_model_shows_what_lies_above_it() -> None:
-    assert livegnn.model.verify is verification.verify is entrances.verify
+def test_the_model_shows_names_of_other_rooms() -> None:
+    assert livegnn.model.verify is verification.verify
     assert livegnn.model.reference is oracle.reference
     assert livegnn.model.exactness is oracle.exactness
     assert livegnn.model.explain_import is importers.explanation.explain_import
-    assert livegnn.model.propose is importers.proposal.propose
+    assert livegnn.model.propose is importers.proposals.proposer.propose
 
 
-def test_a_model_alone_loads_no_room_above_it() -> None:
+def test_a_model_alone_loads_no_other_room() -> None:
     code = f"""
 import json, sys
 from livegnn.model import Convolution, Input, Model, Propagate, Step
 Model({{"x": Input("node", 2)}}, (Step("relu", ("x",), "y"),), {{}}, "y", ("x", "y"))
 Model.from_convolutions([Convolution()], in_channels=2, verify=False)
-print(json.dumps([room for room in {ROOMS_ABOVE} if room in sys.modules]))
+print(json.dumps([room for room in {OTHER_ROOMS} if room in sys.modules]))
 """
     assert run(code) == []
 

@@ -442,7 +442,7 @@ def test_widths_that_the_layer_does_not_tell_are_asked_for():
         read(pyg.LGConv())
 
 
-class Told(MessagePassing):
+class CallSettings(MessagePassing):
     """Its message does one thing."""
 
     def __init__(self, message, **settings):
@@ -473,8 +473,8 @@ def looped(self, x, edge_index):
 
 
 READ = {
-    "softplus": Told(lambda i, j, to, of: F.softplus(j)),
-    "quotient": Told(lambda i, j, to, of: j / (i.abs() + 1)),
+    "softplus": CallSettings(lambda i, j, to, of: F.softplus(j)),
+    "quotient": CallSettings(lambda i, j, to, of: j / (i.abs() + 1)),
     "loops and maximum": Forward(looped, aggr="max"),
     "loops and reversed": Forward(looped, flow="target_to_source"),
     "flipped": Forward(lambda self, x, e: self.send(e.flip(0), x)),
@@ -522,8 +522,8 @@ def test_what_was_once_refused_equals_its_module(name):
     ],
 )
 def test_messages_that_cannot_be_imported_are_refused(message, error):
-    with pytest.raises(ModelError, match=rf"(?s)Told\.forward.*{error}"):
-        read(Told(message, aggr="add"))
+    with pytest.raises(ModelError, match=rf"(?s)CallSettings\.forward.*{error}"):
+        read(CallSettings(message, aggr="add"))
 
 
 @pytest.mark.parametrize(

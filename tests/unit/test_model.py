@@ -8,7 +8,7 @@ from model_examples import EDGES, make_sage, propagate
 
 from livegnn.errors import ModelError
 from livegnn.model import EdgeInput, Input, Model, Propagate, Step
-from livegnn.model.operators import OPERATORS
+from livegnn.network.operators import OPERATORS
 
 W = np.ones((2, 3), dtype=np.float32)
 
@@ -393,6 +393,6 @@ def test_every_operator_says_what_it_computes():
 
 
 def test_importing_models_needs_neither_torch_nor_the_test_tools():
-    code = "import sys, livegnn.model, livegnn.model.file; print({'torch', 'jaxtyping'} & set(sys.modules))"
+    code = "import sys, livegnn.model, livegnn.network.file; print({'torch', 'jaxtyping'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"

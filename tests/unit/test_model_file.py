@@ -11,7 +11,8 @@ from model_examples import EDGES, make_sage
 from safetensors.numpy import save as save_tensors
 
 from livegnn.errors import FileFormatError, InputError, ModelError
-from livegnn.model import EdgeInput, Input, Model, Propagate, Step, file
+from livegnn.model import EdgeInput, Input, Model, Propagate, Step
+from livegnn.network import file
 from livegnn.query import Query
 
 MODEL = make_sage()

@@ -18,7 +18,7 @@ from import_findings import Found, data_of, draw, import_model, in_order, judge_
 from imported_modules import ATTR, EDGES, HETERO, WEIGHT, Case, X
 from layered_modules import WIDTH
 from livegnn import Model
-from livegnn.importers.export import leaves
+from livegnn.importers.program.export import leaves
 from typed_mirror import TypedMirror, edge_type
 
 

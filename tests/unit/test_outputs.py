@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Model, ModelError, Schema, UnknownNodeError
 from livegnn.log.sqlite import SqliteLog
-from livegnn.model import Degree, Input, Propagate, Step, file
+from livegnn.model import Degree, Input, Propagate, Step
+from livegnn.network import file
 from livegnn.oracle import reference
 from livegnn.runtime import Runtime
 from mirror import frozen

@@ -15,7 +15,7 @@ import practitioners
 from checkouts import Checkout, made_of
 from imported_modules import ATTR, EDGES, WEIGHT, Case, X
 from livegnn import Model
-from livegnn.importers.export import leaves
+from livegnn.importers.program.export import leaves
 from practitioners import Found, Multigraph
 from practitioners_modules import COMMITS, ROWS, Row
 from pyg_examples import of_edges, x

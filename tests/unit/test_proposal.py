@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from livegnn.errors import InputError, ModelError
-from livegnn.importers.proposal import ATTENTION_EXAMPLE, MEAN_EXAMPLE, PROMPT
+from livegnn.importers.proposals.proposer import ATTENTION_EXAMPLE, MEAN_EXAMPLE, PROMPT
 from livegnn.model import Convolution, ConvolutionRequest, Model, OpenAIProposer, propose
 from ports import closed_port
 

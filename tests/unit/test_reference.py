@@ -7,7 +7,7 @@ from model_examples import EDGES, make_snapshot, propagate
 from livegnn.errors import ModelError
 from livegnn.graph.snapshot import Snapshot
 from livegnn.model import EdgeInput, Input, Model, Propagate, Step
-from livegnn.model.operators import OPERATORS, ROW_OPERATORS
+from livegnn.network.operators import OPERATORS, ROW_OPERATORS
 from livegnn.oracle import reference
 
 X = [[1.0, -2.0], [3.0, 4.0], [-5.0, 6.0], [0.0, 8.0]]

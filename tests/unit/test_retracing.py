@@ -8,7 +8,7 @@ from torch import fx, nn
 from torch.export import Dim, export
 from torch_geometric import nn as pyg
 
-from livegnn.importers.decompositions import decompose
+from livegnn.importers.program.decompositions import decompose
 
 
 def masked(x, index):

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from livegnn import Engine, Events, Graph, InputError, ModelError
 from livegnn.graph import Schema
 from livegnn.model import Input, Model, Propagate, Step
-from livegnn.model.operators import OPERATORS, ROW_OPERATORS
+from livegnn.network.operators import OPERATORS, ROW_OPERATORS
 from livegnn.oracle import row_reference
 
 SPECIAL = [

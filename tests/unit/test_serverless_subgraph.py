@@ -16,7 +16,7 @@ from test_sampled_forward import GCN, MODELS, steps_of, typed_graph, typed_model
 from livegnn import EdgeSchema, Engine, Events, Graph, Model, Query, Schema
 from livegnn.inference import SampledForward
 from livegnn.model import Propagate
-from livegnn.model.hops import reads_of
+from livegnn.network.hops import reads_of
 from livegnn.oracle.exactness import judge, scales_of
 from livegnn.remote.subgraph import Neighborhood, drawn_neighborhood, whole_neighborhood
 from livegnn.sampling import sample_query

@@ -14,7 +14,7 @@ from torch_geometric.utils import softmax
 from gate import EXPLORING
 from livegnn import Engine, Events, Graph, Model
 from livegnn.model import EdgeInput, Input, Step
-from livegnn.model.propagation import Propagate
+from livegnn.network.propagation import Propagate
 from livegnn.oracle import reference
 from livegnn.oracle.exactness import judge
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE

@@ -6,8 +6,8 @@ import numpy as np
 
 import livegnn._core as _core
 from livegnn.compiler.messages import Operation
-from livegnn.model import Function, Model, Step
-from livegnn.model.operators import Attribute, heads_of
+from livegnn.network import Function, Model, Step
+from livegnn.network.operators import Attribute, heads_of
 from livegnn.types import FloatArray
 
 _PANEL = 32

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from livegnn.compiler.layout import is_whole
 from livegnn.compiler.messages import Operation, gather_late, read_messages
 from livegnn.errors import ModelError
-from livegnn.model import Model, Step
-from livegnn.model.propagation import Degree, Propagate
-from livegnn.model.steps import check_step
+from livegnn.network import Model, Step
+from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.steps import check_step
 from livegnn.types import EdgeType, NodeType
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from livegnn.model import EdgeInput, Model, Step
+from livegnn.network import EdgeInput, Model, Step
 from livegnn.types import EdgeType, NodeType
 
 Side: TypeAlias = Literal["source", "target", "edge_attr", "weight"]

@@ -34,9 +34,9 @@ from livegnn.compiler.layout import Layouts
 from livegnn.compiler.lowering import Context, by_output, lower
 from livegnn.compiler.messages import Operation, distances_to_seeds
 from livegnn.errors import InputError, ModelError
-from livegnn.model import Model
-from livegnn.model.operators import PRODUCTS
-from livegnn.model.outputs import Outputs
+from livegnn.network import Model
+from livegnn.network.operators import PRODUCTS
+from livegnn.network.outputs import Outputs
 from livegnn.schema import Schema
 from livegnn.types import EdgeType, NodeType
 

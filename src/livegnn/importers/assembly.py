@@ -6,25 +6,23 @@ from functools import cache, partial
 from math import prod
 
 from livegnn.errors import ModelError
-from livegnn.importers.export import Given
-from livegnn.importers.expressions import Atom, Expression
-from livegnn.importers.facts import is_of_edges
-from livegnn.importers.fusion import fuse, needed
-from livegnn.importers.joining import join_aggregates
-from livegnn.importers.lowering import Columns, Lowering, edge_type_of
-from livegnn.importers.normal_form import normalize
-from livegnn.importers.own_loops import find_own_loops
-from livegnn.importers.reader import Program
-from livegnn.importers.relations import split_relations
-from livegnn.importers.softmaxes import find_softmaxes
-from livegnn.model.inputs import Input
-from livegnn.model.model import Model
-from livegnn.model.propagation import Degree, Propagate
-from livegnn.model.steps import Step
+from livegnn.importers.arguments.arguments import RELATION
+from livegnn.importers.expressions.expressions import Atom, Expression, edge_type_of
+from livegnn.importers.expressions.properties import is_of_edges
+from livegnn.importers.program.export import Given
+from livegnn.importers.reading.reader import Program
+from livegnn.importers.rules.normal_form import normalize
+from livegnn.importers.rules.relations import split_relations
+from livegnn.importers.rules.self_loops import find_self_loops
+from livegnn.importers.rules.softmaxes import find_softmaxes
+from livegnn.importers.writing.fusion import fuse, needed
+from livegnn.importers.writing.joining import join_aggregates
+from livegnn.importers.writing.lowering import Columns, Lowering
+from livegnn.network.inputs import Input
+from livegnn.network.model import Model
+from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.steps import Step
 from livegnn.types import EdgeType, NodeType
-
-RELATION = "edge_type"
-"""The input that numbers the relations of edges."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def assemble(
             for atom in atoms
         ]
     columns = _columns(given)
-    outputs = find_softmaxes(make, find_own_loops(make, normalize(make, outputs)))
+    outputs = find_softmaxes(make, find_self_loops(make, normalize(make, outputs)))
     lowering = Lowering(make, columns)
     outputs, inner = outputs[: len(rows)], outputs[len(rows) :]
     for part, x in zip(parts, inner, strict=False):

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.assembly import RELATION
-from livegnn.importers.export import Given
-from livegnn.importers.expressions import Atom
-from livegnn.importers.facts import is_of_edges
-from livegnn.importers.lowering import Columns, edge_type_of
-from livegnn.model.model import Model
+from livegnn.importers.arguments.arguments import RELATION
+from livegnn.importers.expressions.expressions import Atom, edge_type_of
+from livegnn.importers.expressions.properties import is_of_edges
+from livegnn.importers.program.export import Given
+from livegnn.importers.writing.lowering import Columns
+from livegnn.network.model import Model
 from livegnn.oracle import reference
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 from livegnn.wording import count

@@ -6,13 +6,13 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from livegnn.errors import ModelError
-from livegnn.importers.classes import Propagation, classify
-from livegnn.importers.export import Given
-from livegnn.importers.expressions import Expression, Expressions
+from livegnn.importers.expressions.expressions import Expression, Expressions
 from livegnn.importers.importing import read_module
-from livegnn.importers.normal_form import normalize
-from livegnn.importers.reader import Program
-from livegnn.importers.settings import Metadata, Told
+from livegnn.importers.program.export import Given
+from livegnn.importers.reading.reader import Program
+from livegnn.importers.rules.normal_form import normalize
+from livegnn.importers.rules.propagation_kinds import Propagation, classify
+from livegnn.network.call_settings import CallSettings, Metadata
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def explain_import(
     The arguments are those of `Model.from_pyg`. Raises `ModelError` with the line of the module that cannot
     be imported, and what to do.
     """
-    told = Told(
+    settings = CallSettings(
         data=data,
         inputs=inputs,
         method=method,
@@ -84,7 +84,7 @@ def explain_import(
         in_channels=in_channels,
         edge_channels=edge_channels,
     )
-    return explain_program(read_module(module, told))
+    return explain_program(read_module(module, settings))
 
 
 def explain_program(program: Program) -> ImportExplanation:

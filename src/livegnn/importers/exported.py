@@ -16,15 +16,16 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
-from livegnn.importers.assembly import RELATION, assemble
+from livegnn.importers.arguments.arguments import RELATION
+from livegnn.importers.arguments.exported_inputs import Argument, Naming, Types
+from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.explanation import ImportExplanation, explain_program
-from livegnn.importers.export import Given, decompose_program, inputs_of
-from livegnn.importers.expressions import kind_of
-from livegnn.importers.failures import refuse_assertions, where
-from livegnn.importers.naming import Argument, Naming, Said, Types
-from livegnn.importers.program_file import load_program
-from livegnn.importers.reader import Program, name_results, read
+from livegnn.importers.expressions.expressions import kind_of
+from livegnn.importers.program.export import Given, decompose_program, inputs_of
+from livegnn.importers.program.failures import refuse_assertions, where
+from livegnn.importers.program.program_file import load_program
+from livegnn.importers.reading.reader import Program, name_results, read
 from livegnn.importers.settings import (
     check_inputs,
     check_joined,
@@ -34,8 +35,9 @@ from livegnn.importers.settings import (
     to_relations,
     to_schema,
 )
-from livegnn.model.checks import to_edge_type
-from livegnn.model.model import Model
+from livegnn.network.call_settings import InputSpec
+from livegnn.network.checks import to_edge_type
+from livegnn.network.model import Model
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 from livegnn.wording import kind_of as wording_of
 
@@ -51,7 +53,7 @@ def import_exported(
     program: ExportedProgram | str | PathLike[str],
     *,
     schema: "Schema | Graph | Data | HeteroData | None",
-    inputs: Mapping[str, Said] | None,
+    inputs: Mapping[str, InputSpec] | None,
     output: str | Sequence[str] | None,
     output_type: NodeType | None,
     relations: Sequence[EdgeType] | None,
@@ -89,7 +91,7 @@ def explain_exported(
     program: ExportedProgram | str | PathLike[str],
     *,
     schema: "Schema | Graph | Data | HeteroData | None" = None,
-    inputs: Mapping[str, Said] | None = None,
+    inputs: Mapping[str, InputSpec] | None = None,
     node_type: NodeType = DEFAULT_NODE_TYPE,
     edge_type: EdgeType = DEFAULT_EDGE_TYPE,
 ) -> ImportExplanation:
@@ -105,7 +107,7 @@ def explain_exported(
 def read_exported(
     program: ExportedProgram | str | PathLike[str],
     schema: object,
-    inputs: Mapping[str, Said] | None,
+    inputs: Mapping[str, InputSpec] | None,
     *,
     relations: Sequence[EdgeType] | None,
     node_type: NodeType,

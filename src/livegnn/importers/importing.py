@@ -3,25 +3,28 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
-from livegnn.importers.advice import find_own_edges, find_way
-from livegnn.importers.arguments import Found, find_arguments, lone_argument
-from livegnn.importers.asked import refuse_unasked_columns
-from livegnn.importers.assembly import Assembled, assemble
-from livegnn.importers.check import check_import
-from livegnn.importers.copying import copy_module, keeping_random
-from livegnn.importers.declared import (
+from livegnn.importers.arguments.advice import find_own_edges, find_way
+from livegnn.importers.arguments.arguments import Found, find_arguments, lone_argument
+from livegnn.importers.arguments.left_out import refuse_left_out
+from livegnn.importers.arguments.missing_columns import refuse_unasked_columns
+from livegnn.importers.arguments.module_inputs import (
     WIDTHS,
-    Declared,
+    ModuleInputs,
     check_takes_relations,
     with_relations,
 )
-from livegnn.importers.export import (
+from livegnn.importers.arguments.watching import call_watched
+from livegnn.importers.assembly import Assembled, assemble
+from livegnn.importers.check import check_import
+from livegnn.importers.program.copying import copy_module, keeping_random
+from livegnn.importers.program.export import (
     call_with,
     export_module,
     has_own_call,
@@ -29,24 +32,26 @@ from livegnn.importers.export import (
     signature_of,
     unwrap,
 )
-from livegnn.importers.failures import CallFails, fixed_by, line_of
-from livegnn.importers.left_out import refuse_left_out
-from livegnn.importers.lowering import REDUCED
-from livegnn.importers.proposal import Proposer
-from livegnn.importers.proposed import Cuts, Proposals, import_proposed
-from livegnn.importers.reader import Program, name_results, read
-from livegnn.importers.row_operators import OF_NO_NODES
-from livegnn.importers.settings import Told, check_output, check_output_type, check_proposer
-from livegnn.importers.tracing import ordinary
-from livegnn.importers.watching import call_watched
-from livegnn.model.model import Model
+from livegnn.importers.program.failures import CallFails, fixed_by, line_of
+from livegnn.importers.program.tracing import ordinary
+from livegnn.importers.proposals.layer_replacement import Cuts, Proposals, import_proposed
+from livegnn.importers.reading.reader import Program, name_results, read
+from livegnn.importers.reading.row_operators import OF_NO_NODES
+from livegnn.importers.settings import check_output, check_output_type, check_proposer, checked, schema_of
+from livegnn.importers.writing.lowering import REDUCED
+from livegnn.network.call_settings import CallSettings
+from livegnn.network.model import Model
+from livegnn.network.proposer import Proposer
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of
+
+_Call: TypeAlias = tuple[Found, ModuleInputs | None, CallSettings]
+"""The arguments of a module; its declared types and widths, if there are no data; and the settings."""
 
 
 def import_module(
     module: object,
-    told: Told,
+    settings: CallSettings,
     *,
     output: str | Sequence[str] | None,
     output_type: NodeType | None,
@@ -57,29 +62,29 @@ def import_module(
 
     Raises only `ModelError`, also for exceptions of the module, with the line of the module if it is known.
     """
-    known, told = _check_module(module), told.checked()
+    known, settings = _check_module(module), checked(settings)
     check_output(output)
     check_output_type(output_type)
     check_proposer(proposer)
-    with _refusals(known, told):
-        inner = unwrap(known, told.method)
-        found, declared, told = _find_call(inner, told)
-        relations = None if told.relations is None else tuple(told.relations)
-        reading = Reading(inner, found, told.method, relations, output, output_type)
+    with _refusals(known, settings):
+        inner = unwrap(known, settings.method)
+        found, declared, settings = _find_call(inner, settings)
+        relations = None if settings.relations is None else tuple(settings.relations)
+        reading = Reading(inner, found, settings.method, relations, output, output_type)
         model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
-        refuse_left_out(inner, told, found)
-        refuse_unasked_columns(inner, told, found)
+        refuse_left_out(inner, settings, found)
+        refuse_unasked_columns(inner, settings, found)
         if declared is not None:
             declared.check_widths({*model.inputs, *model.edge_inputs})
         return model
 
 
-def read_module(module: object, told: Told) -> Program:
+def read_module(module: object, settings: CallSettings) -> Program:
     """Reads what a module computes. Raises the errors of `import_module`."""
-    known, told = _check_module(module), told.checked()
-    with _refusals(known, told):
-        inner = unwrap(known, told.method)
-        return _read(inner, _find_call(inner, told)[0], told.method)
+    known, settings = _check_module(module), checked(settings)
+    with _refusals(known, settings):
+        inner = unwrap(known, settings.method)
+        return _read(inner, _find_call(inner, settings)[0], settings.method)
 
 
 def _check_module(given: object) -> nn.Module:
@@ -88,16 +93,16 @@ def _check_module(given: object) -> nn.Module:
     return given
 
 
-def _find_call(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
+def _find_call(module: nn.Module, settings: CallSettings) -> _Call:
     """How a module is called: by places, as callers do, or by names where its own hooks take nothing else.
 
     Raises ModelError if it can be called both ways, and says something else each time.
     """
-    if told.method != "forward" or not has_own_call(module):
-        return _find(module, told)
-    named = replace(told, by_name=True)
+    if settings.method != "forward" or not has_own_call(module):
+        return _find(module, settings)
+    named = replace(settings, by_name=True)
     try:
-        by_place = _find(module, told)
+        by_place = _find(module, settings)
     except ModelError as error:
         try:
             return _find(module, named)
@@ -106,7 +111,8 @@ def _find_call(module: nn.Module, told: Told) -> tuple[Found, Declared | None, T
     try:
         by_name = _find(module, named)
         said = [
-            call_with(module, *one.called, told.method, one.parameters) for one in (by_place[0], by_name[0])
+            call_with(module, *one.called, settings.method, one.parameters)
+            for one in (by_place[0], by_name[0])
         ]
     except Exception:
         return by_place
@@ -131,40 +137,40 @@ def _is_same(one: object, other: object) -> bool:
     )
 
 
-def _find(module: nn.Module, told: Told) -> tuple[Found, Declared | None, Told]:
-    """The arguments of a module; its declared types and widths, if there are no data; and what is told.
+def _find(module: nn.Module, settings: CallSettings) -> _Call:
+    """The arguments of a module; its declared types and widths, if there are no data; and the settings.
 
     The only argument of a method, of a name that tells nothing, is PyG data if rows of nodes do not do.
     """
     error: Exception | None
     try:
-        found = _find_told(module, told)
-        tried = found[0].guessed or told.data is None
-        error = _failure(module, found[0], told) if tried else None
+        found = _find_told(module, settings)
+        tried = found[0].guessed or settings.data is None
+        error = _failure(module, found[0], settings) if tried else None
     except ModelError as failed:
         found, error = None, failed
     if error is not None:
-        lone = lone_argument(module, told.method)
-        as_data = None if lone in (told.inputs or {}) else _find_data(module, told, lone)
+        lone = lone_argument(module, settings.method)
+        as_data = None if lone in (settings.inputs or {}) else _find_data(module, settings, lone)
         if as_data is not None:
             return as_data
-    way = find_way(module, told) if _is_of_call(error) and told.data is None else ""
+    way = find_way(module, settings) if _is_of_call(error) and settings.data is None else ""
     if isinstance(error, CallFails):
-        way = way or _lacks_data(module, told, error.__cause__)
+        way = way or _lacks_data(module, settings, error.__cause__)
         text = str(error).removesuffix(WIDTHS) if way else str(error)
         raise ModelError(f"{text}{way}") from error.__cause__
     if way and not isinstance(error, ModelError):
         what = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise ModelError(f"{type(module).__name__}.{told.method} fails: {what}{way}") from error
+        raise ModelError(f"{type(module).__name__}.{settings.method} fails: {what}{way}") from error
     if found is None:
         assert error is not None
         raise error
-    return *found, told
+    return *found, settings
 
 
-def _lacks_data(module: nn.Module, told: Told, error: BaseException | None) -> str:
+def _lacks_data(module: nn.Module, settings: CallSettings, error: BaseException | None) -> str:
     """The end of an error about an attribute that rows of nodes have not, as PyG data have; else empty."""
-    lone = lone_argument(module, told.method)
+    lone = lone_argument(module, settings.method)
     of_rows = isinstance(error, AttributeError) and isinstance(error.obj, torch.Tensor)
     if lone is None or not of_rows:
         return ""
@@ -176,45 +182,45 @@ def _is_of_call(error: Exception | None) -> bool:
     return error is not None and (isinstance(error, CallFails) or not isinstance(error, ModelError))
 
 
-def _find_data(module: nn.Module, told: Told, name: str | None) -> tuple[Found, Declared | None, Told] | None:
+def _find_data(module: nn.Module, settings: CallSettings, name: str | None) -> _Call | None:
     """What `_find` returns where this argument is PyG data; None if the module cannot be called so."""
     if name is None:
         return None
-    told = replace(told, inputs={**(told.inputs or {}), name: "data"})
+    settings = replace(settings, inputs={**(settings.inputs or {}), name: "data"})
     try:
-        found = _find_told(module, told)
+        found = _find_told(module, settings)
     except ModelError:
         return None
-    return (*found, told) if _failure(module, found[0], told) is None else None
+    return (*found, settings) if _failure(module, found[0], settings) is None else None
 
 
-def _failure(module: nn.Module, found: Found, told: Told) -> Exception | None:
+def _failure(module: nn.Module, found: Found, settings: CallSettings) -> Exception | None:
     """The exception of a call on a small graph, if there is one."""
     try:
-        call_with(module, *found.called, told.method, found.parameters)
+        call_with(module, *found.called, settings.method, found.parameters)
     except Exception as error:
         return error
     return None
 
 
-def _find_told(module: nn.Module, told: Told) -> tuple[Found, Declared | None]:
-    """The arguments of a module as they are told, and its declared types and widths."""
-    schema = told.schema
+def _find_told(module: nn.Module, settings: CallSettings) -> tuple[Found, ModuleInputs | None]:
+    """The arguments of a module by these settings, and its declared types and widths."""
+    schema = schema_of(settings)
     if schema is None:
-        declared = Declared(module, told)
-        return declared.find(told.inputs), declared
-    check_takes_relations(module, told.method, told.relations)
-    inputs = with_relations(told.inputs, told.relations)
-    found = find_arguments(module, schema, told.method, inputs, by_name=told.by_name)
-    return _keep_tables(module, told, found), None
+        declared = ModuleInputs(module, settings)
+        return declared.find(settings.inputs), declared
+    check_takes_relations(module, settings.method, settings.relations)
+    inputs = with_relations(settings.inputs, settings.relations)
+    found = find_arguments(module, schema, settings.method, inputs, by_name=settings.by_name)
+    return _keep_tables(module, settings, found), None
 
 
-def _keep_tables(module: nn.Module, told: Told, found: Found) -> Found:
+def _keep_tables(module: nn.Module, settings: CallSettings, found: Found) -> Found:
     """The arguments, without the embeddings of as many rows as there are nodes that a column looks up."""
-    said = [one for one in found.parameters if one.name in (told.inputs or {})]
+    said = [one for one in found.parameters if one.name in (settings.inputs or {})]
     if len(said) == len(found.parameters):
         return found
-    watched = call_watched(module, *found.called, told.method, said)
+    watched = call_watched(module, *found.called, settings.method, said)
     kept = tuple(one for one in found.parameters if one in said or one.name not in watched.tables)
     return replace(found, parameters=kept)
 
@@ -237,23 +243,23 @@ def _read(module: nn.Module, found: Found, method: str, output: str | Sequence[s
 
 
 @contextmanager
-def _refusals(module: nn.Module, told: Told) -> Iterator[None]:
+def _refusals(module: nn.Module, settings: CallSettings) -> Iterator[None]:
     """Turns every exception into a `ModelError` with the method's name and the line of the module."""
-    name = f"{type(module).__name__}.{told.method}"
+    name = f"{type(module).__name__}.{settings.method}"
     try:
         with ordinary(), keeping_random():
             yield
     except ModelError as error:
-        text = _with_place(error, module, name, told.relations)
-        fixed = _fixed(module, told, text)
+        text = _with_place(error, module, name, settings.relations)
+        fixed = _fixed(module, settings, text)
         if fixed:
             text = f"{text.partition(REDUCED)[0]}{REDUCED}: {fixed}"
-        raise ModelError(f"{text}{_embedded(module, told, text)}") from error.__cause__
+        raise ModelError(f"{text}{_embedded(module, settings, text)}") from error.__cause__
     except Exception as error:
         place = line_of(error)
         what = f"{type(error).__name__}: {error}".rstrip(": ")
-        if told.relations is not None:
-            what += _other_numbers(module, len(told.relations))
+        if settings.relations is not None:
+            what += _other_numbers(module, len(settings.relations))
         raise ModelError(f"{name} cannot be imported: {place and place + ': '}{what}") from error
 
 
@@ -341,13 +347,13 @@ def _with_place(error: ModelError, module: nn.Module, name: str, relations: Sequ
     return text
 
 
-def _fixed(module: nn.Module, told: Told, text: str) -> str:
+def _fixed(module: nn.Module, settings: CallSettings, text: str) -> str:
     """How to give a number that a layer takes from the whole graph; empty if there is none."""
     layer = fixed_by(module, text) if REDUCED in text else None
     if layer is None:
         return ""
     kind, keyword, value = layer
-    takes = keyword in signature_of(unwrap(module, told.method), told.method).parameters
+    takes = keyword in signature_of(unwrap(module, settings.method), settings.method).parameters
     how = f"say inputs={{{keyword!r}: {value}}}" if takes else f"call the layer with {keyword}={value}"
     return (
         f"{kind} takes {keyword} from all edges where it is not given: {how}, which is what it takes from "
@@ -355,12 +361,12 @@ def _fixed(module: nn.Module, told: Told, text: str) -> str:
     )
 
 
-def _embedded(module: nn.Module, told: Told, text: str) -> str:
+def _embedded(module: nn.Module, settings: CallSettings, text: str) -> str:
     """The end of an error about rows that belong to no node: embeddings that may have a row for each."""
     if OF_NO_NODES not in text:
         return ""
     named = [f"{name}.weight".removeprefix(".") for name, part in module.named_modules() if _is_table(part)]
-    named = [one for one in named if one not in (told.inputs or {})]
+    named = [one for one in named if one not in (settings.inputs or {})]
     said = ", ".join(f"{one!r}: 'node'" for one in named)
     of = " and ".join(named)
     return f"; if {of} has a row for each node, say inputs={{{said}}}" if named else ""

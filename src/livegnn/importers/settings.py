@@ -8,22 +8,21 @@ import inspect
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, cast
 
 from livegnn.errors import ModelError
-from livegnn.model.checks import check_width, to_edge_type
+from livegnn.network.call_settings import CallSettings
+from livegnn.network.checks import check_width, to_edge_type
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
 from livegnn.wording import kind_of, shown
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-    from livegnn.graph import Graph, Schema
+    from livegnn.graph import Schema
 
-Metadata = tuple[Sequence[NodeType], Sequence[EdgeType]]
-"""Node types and edge types, as in ``HeteroData.metadata()``."""
 _ROWS = ("node", "edge")
 
 
@@ -46,54 +45,36 @@ def check_torch(installed: str | None = None) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Told:
-    """The caller's settings for calling a module; see `Model.from_pyg` for each.
+def schema_of(settings: CallSettings) -> "Data | HeteroData | Schema | None":
+    """The schema or data with types and widths, if given."""
+    return to_schema(settings.data, "data")
 
-    by_name: whether it is called with arguments by their names alone, as its own hooks may want it.
-    """
 
-    data: "Data | HeteroData | Schema | Graph | None" = None
-    inputs: Mapping[str, object] | None = None
-    method: str = "forward"
-    node_type: NodeType = DEFAULT_NODE_TYPE
-    edge_type: EdgeType = DEFAULT_EDGE_TYPE
-    relations: Sequence[EdgeType] | None = None
-    metadata: Metadata | None = None
-    edge_weight: Collection[EdgeType] | bool | None = None
-    in_channels: int | Mapping[NodeType, int] | None = None
-    edge_channels: int | Mapping[EdgeType, int] | None = None
-    by_name: bool = False
+def checked(settings: CallSettings) -> CallSettings:
+    """The settings with edge types as tuples. Raises `ModelError` for settings that are not valid."""
+    check_name(settings.method, "method", "the method that predicts")
+    check_inputs(settings.inputs)
+    schema, metadata = schema_of(settings), to_metadata(settings.metadata)
+    edge_type, relations = to_edge_type(settings.edge_type, "edge_type"), to_relations(settings.relations)
+    alone = relations is None and metadata is None and schema is None
+    check_node_type(settings.node_type, edge_type, alone=alone)
+    edge_weight = to_edge_weight(settings.edge_weight)
+    check_channels(settings.in_channels, "in_channels", 1)
+    check_channels(settings.edge_channels, "edge_channels", 0)
+    settings = replace(
+        settings, metadata=metadata, edge_type=edge_type, relations=relations, edge_weight=edge_weight
+    )
+    if schema is not None:
+        _check_beside_data(settings)
+    return settings
 
-    @property
-    def schema(self) -> "Data | HeteroData | Schema | None":
-        """The schema or data with types and widths, if given."""
-        return to_schema(self.data, "data")
 
-    def checked(self) -> "Told":
-        """The same with edge types as tuples. Raises `ModelError` for settings that are not valid."""
-        check_name(self.method, "method", "the method that predicts")
-        check_inputs(self.inputs)
-        schema, metadata = self.schema, to_metadata(self.metadata)
-        edge_type, relations = to_edge_type(self.edge_type, "edge_type"), to_relations(self.relations)
-        alone = relations is None and metadata is None and schema is None
-        check_node_type(self.node_type, edge_type, alone=alone)
-        edge_weight = to_edge_weight(self.edge_weight)
-        check_channels(self.in_channels, "in_channels", 1)
-        check_channels(self.edge_channels, "edge_channels", 0)
-        told = replace(
-            self, metadata=metadata, edge_type=edge_type, relations=relations, edge_weight=edge_weight
-        )
-        if schema is not None:
-            told._check_beside_data()
-        return told
-
-    def _check_beside_data(self) -> None:
-        default = Told()
-        names = ("node_type", "edge_type", "metadata", "edge_weight", "in_channels", "edge_channels")
-        given = [name for name in names if getattr(self, name) != getattr(default, name)]
-        if given:
-            raise ModelError(f"data tells the types and widths: leave out {', '.join(given)}, or data")
+def _check_beside_data(settings: CallSettings) -> None:
+    default = CallSettings()
+    names = ("node_type", "edge_type", "metadata", "edge_weight", "in_channels", "edge_channels")
+    given = [name for name in names if getattr(settings, name) != getattr(default, name)]
+    if given:
+        raise ModelError(f"data tells the types and widths: leave out {', '.join(given)}, or data")
 
 
 def check_name(value: object, name: str, of: str) -> None:

@@ -1,7 +1,6 @@
 """The engine: keeps embeddings exact while the graph changes.
 
-Names are loaded on first use, so that who needs a forward pass alone waits for no engine; where each of them
-is, `livegnn/__init__.py` registers (`livegnn.lazy_names`).
+Names are loaded on first use (`livegnn.lazy_names`), so that a forward pass alone loads no engine.
 """
 
 from typing import TYPE_CHECKING
@@ -42,6 +41,27 @@ __all__ = [
     "WhatIf",
     "Work",
 ]
+
+lazy_names.register(
+    __name__,
+    {
+        "Degrees": "livegnn.inference.degrees",
+        "Engine": "livegnn.inference.engine",
+        "EngineOptions": "livegnn.inference.options",
+        "Keep": "livegnn.compiler.plan",
+        "Mode": "livegnn.inference.options",
+        "NonFinite": "livegnn.inference.guard",
+        "QueryWork": "livegnn.inference.update",
+        "SampledForward": "livegnn.inference.forward",
+        "Scrub": "livegnn.inference.scrub_rounds",
+        "ScrubPolicy": "livegnn.inference.scrub_rounds",
+        "Scrubbed": "livegnn.inference.scrub",
+        "Update": "livegnn.inference.update",
+        "Verification": "livegnn.oracle.exactness",
+        "WhatIf": "livegnn.inference.what_if",
+        "Work": "livegnn.inference.update",
+    },
+)
 
 
 def __getattr__(name: str) -> object:

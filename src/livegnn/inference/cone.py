@@ -9,7 +9,7 @@ import numpy as np
 from livegnn.events import Chunk, Events
 from livegnn.graph import Graph, Schema
 from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, edges_of
-from livegnn.model import Degree, Model, Propagate, Step
+from livegnn.network import Degree, Model, Propagate, Step
 from livegnn.types import NO_INDEX, EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:

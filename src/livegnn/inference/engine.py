@@ -24,7 +24,7 @@ from livegnn.inference.options import EngineOptions, EngineSettings, choose_opti
 from livegnn.inference.scrub import Scrubbed, scrub, scrub_all
 from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
-from livegnn.model import Model
+from livegnn.network import Model
 from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import Array, FloatArray, NodeType, State
 from livegnn.wording import count, kind_of, never_raises, size

@@ -15,7 +15,7 @@ from livegnn.graph import Graph
 from livegnn.inference.cone import Cone, Frame
 from livegnn.inference.history import History
 from livegnn.inference.last_layer import Way, share_among_neighbors
-from livegnn.model import Model
+from livegnn.network import Model
 from livegnn.types import DoubleArray, EdgeType, IntArray, NodeType
 
 if TYPE_CHECKING:

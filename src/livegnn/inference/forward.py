@@ -11,8 +11,8 @@ from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ModelError
 from livegnn.inference.degrees import DegreeColumns, Degrees
 from livegnn.inference.sample_arrays import TypedSample, integers, places_of, read_edges, read_nodes, typed
-from livegnn.model import Model
-from livegnn.model.outputs import Outputs
+from livegnn.network import Model
+from livegnn.network.outputs import Outputs
 from livegnn.sampling import Direction, HeteroSubgraph, Subgraph
 from livegnn.schema import EdgeSchema, Schema
 from livegnn.types import EdgeType, FloatArray, IntArray, NodeType

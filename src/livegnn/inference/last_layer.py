@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 import numpy as np
 
 from livegnn.inference.cone import Frame
-from livegnn.model import Degree, Model, Propagate
+from livegnn.network import Degree, Model, Propagate
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from livegnn.errors import InputError, ViewMissingError
 from livegnn.graph import Graph
 from livegnn.graph.defaults import left_out
 from livegnn.inference.options import EngineOptions
-from livegnn.model import Model, Propagate
-from livegnn.model.outputs import Outputs
-from livegnn.model.renaming import renamed
+from livegnn.network import Model, Propagate
+from livegnn.network.outputs import Outputs
+from livegnn.network.renaming import renamed
 from livegnn.types import NodeType
 from livegnn.wording import kind_of
 

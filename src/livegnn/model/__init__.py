@@ -1,26 +1,24 @@
-"""A graph neural network as data: steps in topological order, with their weights. Needs no torch.
+"""Models: writes, imports, explains and verifies them. Only importing needs torch.
 
-Names for writing and verifying operators and for importing modules are loaded when they are first used. Most
-are in higher layers of the library; `livegnn/__init__.py` registers the place of each (`livegnn.lazy_names`).
+The names of other packages are loaded when they are first used (`livegnn.lazy_names`).
 """
 
 from typing import TYPE_CHECKING
 
 import livegnn.lazy_names as lazy_names
-from livegnn.model.inputs import EdgeInput, Input
-from livegnn.model.model import Model
-from livegnn.model.propagation import Degree, Propagate
-from livegnn.model.steps import Function, Step
+import livegnn.model.entry_points as entry_points
+from livegnn.network import Degree, EdgeInput, Function, Input, Model, Propagate, Step
+from livegnn.network.model import ENTRY_POINTS
 
 if TYPE_CHECKING:
     from livegnn.importers.explanation import ImportExplanation as ImportExplanation
     from livegnn.importers.explanation import explain_import as explain_import
     from livegnn.importers.exported import explain_exported as explain_exported
-    from livegnn.importers.proposal import ConvolutionRequest as ConvolutionRequest
-    from livegnn.importers.proposal import OpenAIProposer as OpenAIProposer
-    from livegnn.importers.proposal import Proposer as Proposer
-    from livegnn.importers.proposal import propose as propose
-    from livegnn.model.own_convolution import Convolution as Convolution
+    from livegnn.importers.proposals.proposer import OpenAIProposer as OpenAIProposer
+    from livegnn.importers.proposals.proposer import propose as propose
+    from livegnn.network.own_convolution import Convolution as Convolution
+    from livegnn.network.proposer import ConvolutionRequest as ConvolutionRequest
+    from livegnn.network.proposer import Proposer as Proposer
     from livegnn.oracle import exactness as exactness
     from livegnn.oracle import reference as reference
     from livegnn.verification import Condition as Condition
@@ -47,6 +45,26 @@ __all__ = [
     "propose",
     "verify",
 ]
+
+ENTRY_POINTS.register(entry_points)
+lazy_names.register(
+    __name__,
+    {
+        "Condition": "livegnn.verification",
+        "Convolution": "livegnn.network.own_convolution",
+        "ConvolutionRequest": "livegnn.network.proposer",
+        "ImportExplanation": "livegnn.importers.explanation",
+        "OpenAIProposer": "livegnn.importers.proposals.proposer",
+        "Proposer": "livegnn.network.proposer",
+        "VerificationReport": "livegnn.verification",
+        "exactness": "livegnn.oracle.exactness",
+        "explain_exported": "livegnn.importers.exported",
+        "explain_import": "livegnn.importers.explanation",
+        "propose": "livegnn.importers.proposals.proposer",
+        "reference": "livegnn.oracle.reference",
+        "verify": "livegnn.verification",
+    },
+)
 
 
 def __getattr__(name: str) -> object:

@@ -10,8 +10,8 @@ from typing import Literal
 
 from livegnn.arguments import switch
 from livegnn.errors import ModelError
-from livegnn.model.propagation import Propagate
-from livegnn.model.steps import Step
+from livegnn.network.propagation import Propagate
+from livegnn.network.steps import Step
 from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType, FloatArray
 
 

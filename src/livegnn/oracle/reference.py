@@ -16,9 +16,9 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
-from livegnn.model.inputs import EdgeInput, Input
-from livegnn.model.model import Model
-from livegnn.model.propagation import Degree, Propagate
+from livegnn.network.inputs import EdgeInput, Input
+from livegnn.network.model import Model
+from livegnn.network.propagation import Degree, Propagate
 from livegnn.oracle import row_reference
 from livegnn.oracle.row_reference import Inputs, Tensors, inverse_root, whole
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from livegnn.model.operators import heads_of
-from livegnn.model.steps import Step
+from livegnn.network.operators import heads_of
+from livegnn.network.steps import Step
 from livegnn.types import DoubleArray
 
 Inputs: TypeAlias = Sequence[DoubleArray]

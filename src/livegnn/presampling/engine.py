@@ -18,7 +18,7 @@ from livegnn.inference import EngineOptions, SampledForward
 from livegnn.inference.native_engine import check_pair
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
-from livegnn.model.outputs import Output, Outputs
+from livegnn.network.outputs import Output, Outputs
 from livegnn.presampling.presampler import SamplesView
 from livegnn.query import Query
 from livegnn.sampling import HeteroSubgraph

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn.model.hops import Reads
+from livegnn.network.hops import Reads
 from livegnn.remote.feature_cache import CachedFeatures
 from livegnn.remote.subgraph import Known, Lists, Neighborhood, receiver_of
 from livegnn.schema import Schema

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from livegnn.errors import ModelError
 from livegnn.graph.defaults import left_out
 from livegnn.inference.forward import SampledForward
-from livegnn.model.hops import reads_of
-from livegnn.model.model import Model
-from livegnn.model.outputs import Outputs
-from livegnn.model.renaming import renamed
+from livegnn.network.hops import reads_of
+from livegnn.network.model import Model
+from livegnn.network.outputs import Outputs
+from livegnn.network.renaming import renamed
 from livegnn.query import Query
 from livegnn.remote.cached_index import NotedIndex
 from livegnn.remote.subgraph import (

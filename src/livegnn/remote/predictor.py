@@ -22,8 +22,8 @@ import numpy as np
 
 from livegnn.arguments import above_zero, listed_ids, switch, whole
 from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
-from livegnn.model.model import Model
-from livegnn.model.outputs import Outputs
+from livegnn.network.model import Model
+from livegnn.network.outputs import Outputs
 from livegnn.remote.feature_cache import CachedFeatures, FeatureCache
 from livegnn.remote.memory_limit import memory_of_machine
 from livegnn.remote.memory_model import MemoryModel, PeakMeter

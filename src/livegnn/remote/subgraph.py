@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from livegnn.inference.degrees import Degrees
-from livegnn.model.hops import Reads
+from livegnn.network.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.remote.draws import drawn
 from livegnn.remote.parallel import run_parallel

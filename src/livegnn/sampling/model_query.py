@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 
 from livegnn.errors import ModelError
 from livegnn.graph.defaults import left_out
-from livegnn.model.model import Model
-from livegnn.model.propagation import Propagate
-from livegnn.model.renaming import renamed
+from livegnn.network.model import Model
+from livegnn.network.propagation import Propagate
+from livegnn.network.renaming import renamed
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.schema import Schema
 from livegnn.types import EdgeType

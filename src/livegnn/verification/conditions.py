@@ -18,8 +18,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from livegnn.model.own_convolution import apply_to_messages, is_known
-from livegnn.model.propagation import Propagate
+from livegnn.network.own_convolution import apply_to_messages, is_known
+from livegnn.network.propagation import Propagate
 from livegnn.verification.claims import (
     Answer,
     Claim,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from livegnn.model.own_convolution import Convolution
+from livegnn.network.own_convolution import Convolution
 from livegnn.types import Array, DoubleArray, FloatArray, IntArray
 from livegnn.verification.claims import TOLERANCE, Answer, format_row
 

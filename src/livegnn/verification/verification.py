@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from livegnn.errors import ModelError
-from livegnn.model.model import Model
-from livegnn.model.own_convolution import Convolution
-from livegnn.model.propagation import Degree, Propagate
+from livegnn.network.model import Model
+from livegnn.network.own_convolution import Convolution
+from livegnn.network.propagation import Degree, Propagate
 from livegnn.types import Array
 from livegnn.verification.claims import has_solver
 from livegnn.verification.conditions import (

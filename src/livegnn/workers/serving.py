@@ -26,7 +26,7 @@ from livegnn.graph.node_ids import NodeIds
 from livegnn.inference import SampledForward
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.model import Model
-from livegnn.model.outputs import Output
+from livegnn.network.outputs import Output
 from livegnn.query import Query
 from livegnn.readiness import Readiness
 from livegnn.sampling import HeteroSubgraph

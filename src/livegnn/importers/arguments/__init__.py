@@ -1,0 +1,1 @@
+"""Which arguments a module or a program takes: their types, columns and widths."""

@@ -1,0 +1,157 @@
+"""Finds what a caller may say of the arguments of a module whose call fails.
+
+Whatever it names was tried: the module can be called so. Arguments have names that tell nothing, and may be
+several rows at once, PyG data, whole numbers, rows with several axes, or what was left out and is needed.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, islice, product
+
+from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.nn import MessagePassing
+
+from livegnn.importers.arguments.arguments import NAMES, Found, lone_argument
+from livegnn.importers.arguments.module_inputs import called_with
+from livegnn.importers.program.export import Given, leaves, signature_of
+from livegnn.network.call_settings import CallSettings
+
+_WHOLE = (1, 2, 4, 9, 16)
+"""The numbers of columns of whole numbers that are tried."""
+_LAYERS = (nn.Linear, nn.Embedding, nn.LayerNorm, nn.BatchNorm1d, pyg.Linear, MessagePassing)
+"""Layers whose parameters are for channels."""
+_TYPES = 64
+"""The largest number of choices of types that are tried."""
+_LONGEST = 64
+"""The largest size of a second axis that is tried."""
+
+
+def find_way(module: nn.Module, settings: CallSettings) -> str:
+    """What to say of the arguments, as the end of an error: the first that helps; empty if nothing does."""
+    for more, why in _ways(module, settings):
+        found = called_with(module, settings, more)
+        if found is not None:
+            said = ", ".join(f"{name!r}: {_shown(rows, found, name)}" for name, rows in more.items())
+            return f"; if {why}, say inputs={{{said}}}"
+    return find_own_edges(module, lambda edges: called_with(module, settings, {}, edges) is not None)
+
+
+def find_own_edges(module: nn.Module, works: Callable[[int], bool]) -> str:
+    """The end of an error about a parameter that has a row for each edge of one graph; empty if none has.
+
+    works: whether the module can be called on a graph of so many edges.
+    """
+    held = (*module.named_parameters(), *module.named_buffers())
+    for name, tensor in held:
+        owner = module.get_submodule(name.rpartition(".")[0])
+        if tensor.dim() and len(tensor) > 1 and not isinstance(owner, _LAYERS) and works(len(tensor)):
+            return (
+                f"; {name} has a row for each edge of a graph of {len(tensor)} edges, and events add and "
+                "remove edges: take such rows as an argument instead, edge_weight or edge_attr"
+            )
+    return ""
+
+
+def optional_rows(module: nn.Module, method: str) -> dict[str, inspect.Parameter]:
+    """The arguments that may be left out and may hold rows."""
+    parameters = signature_of(module, method).parameters
+    return {
+        name: one
+        for name, one in parameters.items()
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+        or (_is_nothing(one.default) and (one.annotation is one.empty or "Tensor" in str(one.annotation)))
+    }
+
+
+def _is_nothing(default: object) -> bool:
+    return default is None or (isinstance(default, (tuple, list, dict)) and not default)
+
+
+def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[str, object], str]]:
+    """What may be said, the likeliest first, and why."""
+    said = settings.inputs or {}
+    parameters = signature_of(module, settings.method).parameters
+    needed = [name for name, one in parameters.items() if one.default is one.empty and name not in said]
+    lone = lone_argument(module, settings.method)
+    if lone in needed:
+        yield {lone: ["x", "edge_index"]}, f"{lone!r} is rows of nodes and the ends of edges in one"
+    for rows in _of_types(settings, needed):
+        yield rows, "its arguments are of one type each"
+    for path, part in module.named_modules():
+        name = f"{path}.weight".removeprefix(".")
+        if isinstance(part, nn.Embedding) and name not in said:
+            yield {name: "node"}, f"{name} has a row for each node"
+    left_out = [name for name in optional_rows(module, settings.method) if name not in said]
+    left_out = [
+        name
+        for name in left_out
+        if parameters[name].default is None
+        and (settings.edge_channels is None or _meaning(name) != "edge_attr")
+    ]
+    for number in (1, 2):
+        for names in combinations(left_out, number):
+            for kinds in product(*(_kinds(name) for name in names)):
+                rows = {name: (kind, None) for name, kind in zip(names, kinds, strict=True)}
+                yield rows, f"it needs {' and '.join(map(repr, names))}, which it is called without"
+    of_nodes = [name for name in needed if _meaning(name) in ("x", None)]
+    for name in of_nodes:
+        yield {name: ["x", "x"]}, f"{name!r} is rows of the sources and of the targets of edges"
+    known = {"edge_index"} | ({"x"} if settings.in_channels is not None else set())  # whose form is known
+    for name in needed:
+        for kind in _kinds(name) if _meaning(name) not in known else ():
+            for columns in ((), *((number,) for number in _WHOLE)):
+                yield (
+                    {name: (kind, *columns, int)},
+                    f"{name!r} is whole numbers, in any number of columns",
+                )
+    for name in of_nodes:
+        for length in _lengths(module):
+            yield {name: ("node", None, length)}, f"the rows of {name!r} have several axes"
+
+
+def _meaning(name: str) -> str | None:
+    return NAMES.get(name.removesuffix("_dict"))
+
+
+def _kinds(name: str) -> tuple[str, ...]:
+    """Whose rows an argument may have."""
+    of = _meaning(name)
+    if of == "x":
+        return ("node",)
+    return ("edge",) if name.startswith("edge_") or of in ("edge_attr", "edge_weight") else ("node", "edge")
+
+
+def _of_types(settings: CallSettings, names: Sequence[str]) -> Iterator[Mapping[str, object]]:
+    """Arguments as rows of one type each, or of both ends of edges, where there are several types."""
+    if settings.metadata is None or any(name.endswith("_dict") for name in names):
+        return
+    nodes, edges = settings.metadata
+    choices: list[list[object]] = []
+    for name in names:
+        if _meaning(name) == "edge_index":
+            choices.append([*edges])
+        elif name.startswith("edge_"):
+            choices.append([(kind, None) for kind in edges])
+        else:
+            ends = [[(source, "x"), (target, "x")] for source, _, target in edges]
+            choices.append([*((kind, None) for kind in nodes), *ends])
+    for chosen in islice(product(*choices), _TYPES):
+        yield dict(zip(names, chosen, strict=True))
+
+
+def _lengths(module: nn.Module) -> list[int]:
+    """Sizes that the module knows, the smallest first."""
+    held = {size for part in module.modules() for size in vars(part).values() if type(size) is int}
+    held |= {size for one in module.parameters() for size in one.shape}
+    return sorted(size for size in held if 1 < size <= _LONGEST)
+
+
+def _shown(rows: object, found: Found, name: str) -> str:
+    """What is said, as it is written, with the widths that were found."""
+    if isinstance(rows, tuple) and any(part is None or part is int for part in rows):
+        given = leaves(found.arguments.get(name))
+        channels = given[0].channels if given and isinstance(given[0], Given) else ()
+        parts = [repr(rows[0]), *map(str, channels), *(["int"] if int in rows else [])]
+        return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
+    return repr(rows)

@@ -1,0 +1,249 @@
+"""Refuses PyG data without a column that a module asks for, and that would make another prediction.
+
+A module whose argument is PyG data may do without a column, as in ``data.get("w")`` or ``if "t" in data``.
+Without data from the caller nobody says whether there is one. A call on a small graph tells what is asked
+for, and further calls what rows there would do.
+"""
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+from torch_geometric.data import Data, HeteroData
+
+from livegnn.errors import ModelError
+from livegnn.importers.arguments.arguments import NAMES, Found
+from livegnn.importers.arguments.left_out import LEFT_OUT, Calls, Trial, rows_like, said_of
+from livegnn.importers.program.export import Given, Record, keyed, leaves
+from livegnn.importers.settings import schema_of
+from livegnn.network.call_settings import CallSettings
+
+Column: TypeAlias = tuple[object, str]
+"""The type of nodes or edges, None if there is one of each, and a name."""
+Fields: TypeAlias = Mapping[Column, object]
+Channels: TypeAlias = tuple[int, ...] | None
+"""Those of rows, None if they are those of other rows."""
+Shape: TypeAlias = tuple[Channels, torch.dtype]
+_OF_PYG = frozenset(("adj", "adj_t", "face", "num_edges"))
+"""What PyG itself asks its data for, such as for the number of nodes."""
+_ROUNDS = 3
+"""How often a module is asked again with what it has asked for: some ask for one name after the other."""
+
+
+def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: Found) -> None:
+    """Raises `ModelError` if rows in a column that the data lack, and that is asked for, would tell.
+
+    Data from the caller have the columns that they have.
+    """
+    held = next(((name, one) for name, one in found.arguments.items() if isinstance(one, Record)), None)
+    if held is None or hasattr(schema_of(settings), "stores"):
+        return
+    said, calls = said_of(settings, found), Calls(module, settings.method, found)
+    named = calls.named_in_code()
+
+    def ask(fields: Fields) -> list[Column]:
+        asked: dict[Column, None] = {}
+        noting = _NotingRecord(fields, asked, named)
+        calls.call(_trial_with(calls, held[0], noting, ()))
+        return [
+            (key, name)
+            for key, name in asked
+            if (key, name) not in fields
+            and NAMES.get(name) not in said
+            and not (name in LEFT_OUT or name in _OF_PYG or name.startswith("_"))
+        ]
+
+    asked = ask(held[1].fields)
+    for column in asked:
+        _refuse_if_they_tell(calls, held, [column], calls.shapes())
+        _refuse_if_edges_tell(calls, held, column)
+    _refuse_if_more_tell(calls, held, asked, ask)
+
+
+def _refuse_if_they_tell(
+    calls: Calls, held: tuple[str, Record], columns: Sequence[Column], shapes: Iterable[Shape]
+) -> None:
+    argument, record = held
+    for (what, of_edges), (channels, dtype) in product((("nodes", False), ("edges", True)), shapes):
+        fields = _with_rows(record.fields, columns, channels, dtype, of_edges=of_edges)
+        if fields is not None:
+            trial = _trial_with(calls, argument, Record(fields), [name for _, name in columns])
+            if calls.predicts_otherwise(calls.call(trial)[0]):
+                raise ModelError(_refusal(calls, argument, columns, f"rows of {what}"))
+
+
+def _refuse_if_edges_tell(calls: Calls, held: tuple[str, Record], column: Column) -> None:
+    """A second list of edges beside the first."""
+    argument, record = held
+    key, name = column
+    first = _rows_beside(record, key, of_edges=True)
+    if first is not None:
+        edges = replace(first, name=name if key is None else f"{name}:{key}", ends=True)
+        trial = _trial_with(calls, argument, Record({**record.fields, column: edges}), ())
+        if calls.differs(calls.call(trial)[0]):
+            raise ModelError(_refusal(calls, argument, [column], "edges"))
+
+
+def _refuse_if_more_tell(
+    calls: Calls, held: tuple[str, Record], asked: Sequence[Column], ask: Callable[[Fields], list[Column]]
+) -> None:
+    """Columns that a module reads only together: those of nodes, and those that it asks for beside them."""
+    columns, floats = list(asked), [one for one in calls.shapes() if one[1] is torch.float32]
+    for _ in range(_ROUNDS):
+        if len(columns) > 1:
+            _refuse_if_they_tell(calls, held, columns, floats)
+        fields = _with_rows(held[1].fields, columns, (), torch.float32, of_edges=False)
+        more = [] if fields is None else ask(fields)
+        if not more:
+            return
+        columns += more
+
+
+def _with_rows(
+    fields: Fields, columns: Iterable[Column], channels: Channels, dtype: torch.dtype, *, of_edges: bool
+) -> Fields | None:
+    """The fields, with rows in these columns too; None where a type has none of nodes, or of edges."""
+    more: dict[Column, object] = {}
+    for key, name in columns:
+        like = _rows_beside(Record(fields), key, of_edges=of_edges)
+        if like is None:
+            return None
+        more[key, name] = rows_like(like, name if key is None else f"{name}:{key}", channels, dtype)
+    return {**fields, **more}
+
+
+def _trial_with(calls: Calls, argument: str, record: Record, drawn: Sequence[str]) -> Trial:
+    found = replace(calls.found, arguments={**calls.found.arguments, argument: record})
+    return Trial(found, argument, of_edges=False, drawn=drawn)
+
+
+def _rows_beside(record: Record, key: object, *, of_edges: bool) -> Given | None:
+    """Rows of the same type as a column may have, of nodes or of edges; None if there are none."""
+    for (kind, _), rows in record.fields.items():
+        for one in leaves(rows) if kind == key else ():
+            if (one.atom.source is not None) == of_edges and not one.count:
+                return replace(one, ends=False)
+    return None
+
+
+def _refusal(calls: Calls, argument: str, columns: Sequence[Column], what: str) -> str:
+    key, _ = columns[0]
+    place = argument if key is None else f"{argument}[{key!r}]"
+    names = " and ".join(dict.fromkeys(repr(name) for _, name in columns))
+    return (
+        f"{calls.name} asks {place} for {names}, which nobody says that it has, where {what} make "
+        f"another prediction: give data, as in Model.from_pyg(module, data), with {names} if the module is "
+        "called so, and without to leave out what they lack"
+    )
+
+
+# -- data that note what they are asked for
+
+
+class _Names(list[str]):
+    """The names of columns; notes those that are asked for and are not there.
+
+    compared: those that the module's code names. Whoever looks through all names asks for each of these.
+    """
+
+    def __init__(self, held: Iterable[str], note: Callable[[str], None], compared: Sequence[str]) -> None:
+        super().__init__(held)
+        self.note, self.compared = note, compared
+
+    def __iter__(self) -> Iterator[str]:
+        for name in self.compared:
+            if not super().__contains__(name):
+                self.note(name)
+        return super().__iter__()
+
+    def __contains__(self, name: object) -> bool:
+        there = super().__contains__(name)
+        if not there and isinstance(name, str):
+            self.note(name)
+        return there
+
+
+class _Columns(dict[str, object]):
+    """The columns of one type; notes those that are asked for and are not there."""
+
+    def __init__(
+        self, held: Mapping[str, object], note: Callable[[str], None], compared: Sequence[str]
+    ) -> None:
+        super().__init__(held)
+        self.note, self.compared = note, compared
+
+    def __missing__(self, name: str) -> object:
+        self.note(name)
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        there = super().__contains__(name)
+        if not there and isinstance(name, str):
+            self.note(name)
+        return there
+
+    def get(self, name: str, default: Any = None) -> Any:
+        there = name in self
+        return self[name] if there else default
+
+    def __deepcopy__(self, memo: dict[int, object]) -> "_Columns":
+        return _Columns(copy.deepcopy(dict(self), memo), self.note, self.compared)
+
+
+class _NotingData(Data):
+    def keys(self) -> list[str]:
+        columns = self._store._mapping
+        return _Names(super().keys(), columns.note, columns.compared)
+
+    def __iter__(self) -> Iterator[tuple[str, object]]:
+        iter(self.keys())
+        yield from super().__iter__()
+
+
+class _NotingHeteroData(HeteroData):
+    def keys(self) -> list[str]:
+        """Names of columns of any type, so that one that is asked for may be of each."""
+        noting = [store._mapping for store in (*self.node_stores, *self.edge_stores)]
+
+        def note(name: str) -> None:
+            for one in noting:
+                one.note(name)
+
+        return _Names(super().keys(), note, noting[0].compared if noting else ())
+
+
+@dataclass(frozen=True)
+class _NotingRecord(Record):
+    """PyG data that note which columns they are asked for, and have not.
+
+    compared: names that the module's code has, of which it may look for one among all.
+    """
+
+    asked: dict[Column, None]
+    compared: Sequence[str]
+
+    def to_data(self) -> object:
+        data: Any = super().to_data()
+        plain = type(data) is Data
+        object.__setattr__(data, "__class__", _NotingData if plain else _NotingHeteroData)
+        for store in (data._store,) if plain else (*data.node_stores, *data.edge_stores):
+            note = partial(self._note, None if plain else store._key)
+            vars(store)["_mapping"] = _Columns(store._mapping, note, self.compared)
+        return data
+
+    def _note(self, key: object, name: str) -> None:
+        self.asked[key, name] = None
+
+
+pytree.register_pytree_node(
+    _NotingRecord,
+    lambda one: (list(one.fields.values()), (tuple(one.fields), one.asked, one.compared)),
+    lambda values, held: _NotingRecord(dict(zip(held[0], values, strict=True)), *held[1:]),
+    flatten_with_keys_fn=lambda one: (keyed(one.fields), (tuple(one.fields), one.asked, one.compared)),
+)

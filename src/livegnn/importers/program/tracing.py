@@ -1,0 +1,188 @@
+"""What is other in torch, PyG and Python while a module is traced, and is put back afterwards.
+
+Not thread-safe but for `ordinary`: who traces holds a lock, since functions of torch and PyG are replaced for
+all threads.
+"""
+
+import builtins
+import logging
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch_geometric
+from torch import nn
+from torch.export import _trace
+from torch.fx.experimental import symbolic_shapes
+from torch_geometric.nn.dense import HeteroLinear
+from torch_geometric.utils import num_nodes
+
+from livegnn.importers.program.copying import keeping_random
+from livegnn.importers.program.failures import code_lines
+
+
+@contextmanager
+def tracing() -> Iterator[None]:
+    """Makes PyG traceable: replaces kernels that cannot be traced by equivalent operations."""
+    backend, length = torch_geometric.backend, builtins.len
+    segments, linear = backend.use_segment_matmul, HeteroLinear.forward
+    backend.use_segment_matmul = False
+    HeteroLinear.forward = _hetero_linear
+
+    def symbolic_length(of: Any) -> int:
+        """The first size of a tensor as a symbol; the original `len` would turn it into a number."""
+        return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
+
+    builtins.len = symbolic_length  # gives the same results in other threads
+    try:
+        with warnings.catch_warnings(), torch.no_grad(), keeping_random(), _silent():
+            warnings.simplefilter("ignore")
+            # mkldnn's kernels compute whole layers. A cache by symbols, which each trace has anew, grows.
+            cacheless = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
+            with torch.backends.mkldnn.flags(enabled=False), cacheless:
+                yield
+    finally:
+        backend.use_segment_matmul, HeteroLinear.forward = segments, linear
+        builtins.len = length
+
+
+class _Defaults:
+    """What torch has once for all threads: the first import sets it, the last one that runs puts it back."""
+
+    def __init__(self) -> None:
+        self._lock, self._imports = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._imports == 0:
+                self._dtype = torch.get_default_dtype()
+                torch.set_default_dtype(torch.float32)
+                self._stance = torch.compiler.set_stance("force_eager")
+            self._imports += 1
+
+    def __exit__(self, *failure: object) -> None:
+        with self._lock:
+            self._imports -= 1
+            if self._imports == 0:
+                self._stance.__exit__(None, None, None)
+                torch.set_default_dtype(self._dtype)
+
+
+_defaults = _Defaults()
+
+
+@contextmanager
+def ordinary() -> Iterator[None]:
+    """Runs with torch's defaults, whatever the caller has set: dtype, device, precision, inference mode. Any
+    thread may call.
+
+    What is compiled runs as it was written: to compile it would take seconds for each of our small graphs.
+    """
+    # A device costs a tenth of a trace, since torch asks it at each call.
+    on_cpu = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
+    with _defaults, torch.inference_mode(False), torch.autocast("cpu", enabled=False), on_cpu:
+        yield
+
+
+_STRUCTURED = "torch.__trace"
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Suppresses what torch logs in this thread and prints; the error has the same information.
+
+    Not the logger of structured traces: its handler removes itself at the first record, unless the user asks
+    for such a trace, and to gather what is never written takes a tenth of an export.
+    """
+    own = threading.get_ident()
+    loggers = dict(logging.Logger.manager.loggerDict)
+    quiet = [one for name, one in loggers.items() if name.startswith("torch") and name != _STRUCTURED]
+    handlers = [handler for one in quiet for handler in getattr(one, "handlers", ())]
+
+    def of_others(record: logging.LogRecord) -> bool:
+        return record.thread != own
+
+    for handler in handlers:
+        handler.addFilter(of_others)
+    vars(_trace)["print"] = lambda *args, **kwargs: None
+    try:
+        yield
+    finally:
+        del vars(_trace)["print"]
+        for handler in handlers:
+            handler.removeFilter(of_others)
+
+
+@contextmanager
+def catching_tests() -> Iterator[list[str]]:
+    """Collects the tests of values that tracing refuses, since some modules catch that error and go on."""
+    found: list[str] = []
+    kind = symbolic_shapes.GuardOnDataDependentSymNode
+    before = kind.__init__
+
+    def note(self: Exception, *args: object, **kwargs: object) -> None:
+        before(self, *args, **kwargs)
+        found.append(" by way of ".join(code_lines("".join(traceback.format_stack()))))
+
+    kind.__init__ = note
+    try:
+        yield found
+    finally:
+        kind.__init__ = before
+
+
+@contextmanager
+def running_hooks(module: nn.Module) -> Iterator[None]:
+    """Makes PyG's layers run their hooks, which they skip while they are compiled."""
+    kinds = ("_propagate", "_message", "_aggregate", "_edge_update")
+    changed: list[tuple[dict[str, object], object]] = []
+    for part in module.modules():
+        if not any(
+            held for name, held in vars(part).items() if name.endswith("_hooks") and name.startswith(kinds)
+        ):
+            continue
+        for name in ("propagate", "edge_updater"):
+            names = getattr(getattr(part, name, None), "__globals__", {})
+            if "is_compiling" in names:
+                changed.append((names, names["is_compiling"]))
+                names["is_compiling"] = lambda: False
+    try:
+        yield
+    finally:
+        for names, before in reversed(changed):
+            names["is_compiling"] = before
+
+
+NODES: list[object] = []
+"""The number of nodes in the call that is traced; empty if there are several types of nodes."""
+
+
+@contextmanager
+def counting_nodes() -> Iterator[None]:
+    """Makes PyG's functions use the number of all nodes by default, instead of one more than the last node
+    with an edge. If that makes a difference, the import's final check finds it."""
+    counted = num_nodes.maybe_num_nodes
+    named = [one for name, one in sys.modules.items() if name.startswith("torch_geometric")]
+    users = [one for one in named if getattr(one, "maybe_num_nodes", None) is counted]
+
+    def count(edge_index: object, num_nodes: object = None) -> object:
+        return NODES[0] if num_nodes is None and len(NODES) == 1 else counted(edge_index, num_nodes)
+
+    try:
+        for user in users:
+            user.maybe_num_nodes = count  # type: ignore[attr-defined]
+        yield
+    finally:
+        NODES.clear()
+        for user in users:
+            user.maybe_num_nodes = counted  # type: ignore[attr-defined]
+
+
+def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:
+    result = torch.einsum("ni,nio->no", x, self.weight[type_vec])
+    return result if self.bias is None else result + self.bias[type_vec]

@@ -1,0 +1,1 @@
+"""Reads an exported program as expressions: a small function for each operator, checked against torch."""

@@ -1,0 +1,265 @@
+"""Holds each traced step against what a model, which computes in float32, makes of it.
+
+Whole numbers and float64 have digits that float32 has not. `bounds` says of which numbers a row may differ,
+`nearness` what an operator makes of them. Here both are carried from node to node, and rows are made that a
+step is to read instead of others.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+from typing import TypeGuard
+
+import torch
+from torch import fx
+
+from livegnn.errors import ModelError
+from livegnn.importers.expressions.expressions import Expression
+from livegnn.importers.reading.bounds import UNKNOWN, Bound, bound_of_constant, union, whole_bound
+from livegnn.importers.reading.nearness import SHAPING, TELLING, Step, refuse_lost, weigh
+from livegnn.importers.reading.values import Value, Values
+
+Read = Mapping[fx.Node, object]
+"""What was read of nodes."""
+
+Instead = Mapping[fx.Node, Value]
+"""Rows in place of those that were read."""
+
+_TAKING = frozenset({"index", "index_select", "gather"})
+_OPERANDS = ("self", "other", "exponent")
+_NO_NUMBERS = ("index", "indices", "condition")
+
+
+class Precision:
+    """The bounds of all nodes that were read.
+
+    wide: whether the module is in float64 as a whole, which says that its numbers need not be. lost: node of
+    tests -> numbers that are 0, or NaN where a test reads NaN of a guarded number; a test has no NaN of its
+    own, so these are added to what is made of it.
+    """
+
+    def __init__(self, values: Values, *, wide: bool) -> None:
+        self.values, self.make, self.wide = values, values.make, wide
+        self.known: dict[fx.Node, Bound] = {}
+        self.lost: dict[fx.Node, Value] = {}
+
+    def plan(self, node: fx.Node, name: str, read: Read) -> Step:
+        """How a node is to be read. A `refusal` is raised by `note`: what is unknown has better reasons."""
+        arguments = _arguments(node)
+        inputs = [one for one in node.all_input_nodes if _dtype(one) is not None]
+        with_rows = [one for one in inputs if _has_rows(read.get(one))]
+        dtype = _dtype(node)
+        double = not self.wide and torch.float64 in {dtype, *map(_dtype, with_rows)}
+        numbers = [arguments[role] for role in _OPERANDS if role in arguments]
+        floats = [_dtype(one) for one in inputs] + [dtype if dtype != torch.bool else None]
+        single = any(one is not None and one.is_floating_point for one in floats)
+        single = single or any(isinstance(one, float) for one in numbers)
+        step = Step(node, name, arguments, double, single and not double)
+        if not with_rows or dtype is None:
+            return step
+        try:
+            if not isinstance(node.meta["val"], torch.Tensor):
+                if double:
+                    step.refuse_double()
+                return step
+            for one in numbers:
+                if isinstance(one, fx.Node | int | float):
+                    step.operands.append(self._seen(one, step, read))
+                    step.sources.append(one if isinstance(one, fx.Node) and one in with_rows else None)
+            step.bound = self._weigh(step, read)
+        except ModelError as error:
+            step.refusal = str(error)
+        return step
+
+    def note(self, step: Step, value: object, read: Read, again: Callable[[Instead], object]) -> object:
+        """Records what was read; returns it, guarded if its step says so. Raises `ModelError`.
+
+        again: reads the node once more, with other rows in place of those of some nodes.
+        """
+        if not _has_rows(value):
+            return value
+        if step.refusal:
+            raise ModelError(step.refusal)
+        self.known[step.node] = _of_kind(value.kind) if value.kind == "id" else step.bound
+        value = self._guarded(value, step.limit) if step.limit < inf and value.kind == "int" else value
+        if not step.bound.guarded or value.kind == "id":
+            return value
+        lost = [self.lost[one] for one in step.node.all_input_nodes if one in self.lost]
+        if lost and step.name in SHAPING:
+            self.lost[step.node] = _value(again(self.lost))
+            return value
+        if value.kind != "bool":
+            return self._joined(value, lost)
+        instead = self.instead(step, read)
+        for node in step.node.all_input_nodes:
+            number = instead.get(node, read[node])
+            guarded = node in instead or self.bound_of(node, read).guarded
+            if guarded and _has_rows(number) and number.kind != "bool":
+                lost.append(self._lost_of(self._cast(number)))
+        nothing = self.values.elementwise("mul", self._cast(value), self.values.constant(0.0))
+        self.lost[step.node] = self._joined(nothing, lost)
+        return value
+
+    def _lost_of(self, number: Value) -> Value:
+        """0, or NaN where the number is."""
+        zero = self.values.constant(0.0)
+        return self.values.elementwise("where", self.values.elementwise("isnan", number), number, zero)
+
+    def _joined(self, value: Value, lost: Sequence[Value]) -> Value:
+        """The numbers, NaN where one of several is."""
+        kind = value.kind
+        for one in lost:
+            value = self.values.elementwise("add", self._cast(value), one)
+        return self._cast(value, kind)
+
+    def _cast(self, value: Value, kind: str = "float") -> Value:
+        return self.values.each(value, lambda row: self.make.cast(row, kind), value.axes)
+
+    def instead(self, step: Step, read: Read) -> dict[fx.Node, Value]:
+        """What a step is to read of some nodes instead of their own values."""
+        found: dict[fx.Node, Value] = {}
+        for node in {**step.guards, **dict.fromkeys(step.zeros)}:
+            value = read[node]
+            if _has_rows(value):
+                value = self._guarded(value, step.guards[node]) if node in step.guards else value
+                found[node] = self._unsigned(value) if node in step.zeros else value
+        return found
+
+    # Rows that say more
+
+    def _guarded(self, value: Value, limit: float) -> Value:
+        """Rows of whole numbers that are NaN from a limit on."""
+        make = self.make
+
+        def guard(row: Expression) -> Expression:
+            number = make.cast(row, "float")
+            size = make.elementwise("neg", make.elementwise("abs", number))
+            room = make.elementwise("add", size, make.constant(limit - 1))
+            nothing = make.elementwise("sqrt", make.elementwise("clamp", room, attrs=(None, 0.0)))  # or NaN
+            return make.cast(make.elementwise("add", number, nothing), row.kind)
+
+        return _with_rows(value, guard)
+
+    def _unsigned(self, value: Value) -> Value:
+        """Rows in which 0 has no sign."""
+        make = self.make
+
+        def plain(row: Expression) -> Expression:
+            zero = make.cast(make.constant(0.0), row.kind)
+            return make.elementwise("where", make.elementwise("eq", row, zero), zero, row)
+
+        return _with_rows(value, plain)
+
+    # What is known before
+
+    def bound_of(self, node: fx.Node, read: Read) -> Bound:
+        """What is known of the numbers of a node."""
+        found = self.known.get(node)
+        if found is None:
+            found = self.known[node] = self._find(node, read)
+        return found
+
+    def _find(self, node: fx.Node, read: Read) -> Bound:
+        value, dtype = read.get(node), _dtype(node)
+        if isinstance(value, Value):
+            rows = [one.row.value for one in value.pieces]
+            constants = [one for one in rows if one is not None]
+            if len(constants) == len(rows):
+                return union([bound_of_constant(one) for one in constants])
+            if node.op == "placeholder":
+                return _of_kind(value.kind, dtype)
+        elif dtype is None:
+            return _of_kind("id")  # a size
+        inputs = [self.bound_of(one, read) for one in node.all_input_nodes if _dtype(one) is not None]
+        # One of several results, as of a norm
+        return replace(UNKNOWN, guarded=any(one.guarded for one in inputs))
+
+    def _seen(self, source: fx.Node | float, step: Step, read: Read) -> Bound:
+        """Numbers as an operator sees them, which makes float32 of them first if it computes in it."""
+        if not isinstance(source, fx.Node):
+            found = bound_of_constant(torch.tensor(source, dtype=torch.float64))
+            return replace(found, same_below=inf) if step.single else found
+        found = self.bound_of(source, read)
+        if not step.single or not found.once or step.name == "_to_copy":
+            return found
+        kept = _dtype(source) == torch.float32 and _has_rows(read.get(source))
+        return found if kept else replace(found, same_below=inf)
+
+    # What an operator makes of it
+
+    def _weigh(self, step: Step, read: Read) -> Bound:
+        lost = [one for one in step.node.all_input_nodes if one in self.lost]
+        if lost and (step.name not in TELLING or (step.name == "_to_copy" and step.dtype == torch.bool)):
+            refuse_lost(step, [self.known[one] for one in lost])
+        if step.name in _TAKING:
+            return self._take(step, read)
+        source = step.arguments.get("src", step.arguments.get("source"))
+        scattered = self.bound_of(source, read) if isinstance(source, fx.Node) else None
+        skipped = [one for role in _NO_NUMBERS for one in _listed(step.arguments.get(role))]
+        nodes = [one for one in step.node.all_input_nodes if one not in skipped and _dtype(one) is not None]
+        given = [self._seen(one, step, read) for one in nodes]
+        numbers = [step.arguments.get(role) for role in _OPERANDS]
+        given += [self._seen(one, step, read) for one in numbers if isinstance(one, int | float)]
+        found = weigh(step, given, scattered)
+        return replace(found, guarded=True) if lost else found
+
+    def _take(self, step: Step, read: Read) -> Bound:
+        """Rows at the ends of edges, or of a table at whole numbers, which are to be the module's own."""
+        table = step.argument("self")
+        found = self.bound_of(table, read)
+        if _has_rows(read[table]):
+            return found
+        for index in _listed(step.arguments.get("index", step.arguments.get("indices"))):
+            if not isinstance(index, fx.Node) or _dtype(index) == torch.bool:
+                continue
+            number = self.bound_of(index, read)
+            if number.same_below < table.meta["val"].shape[0]:
+                step.operands, step.sources = [number], [index]
+                number = step.exact(0)
+            found = replace(found, guarded=found.guarded or number.guarded, why=found.why or number.why)
+        return found
+
+
+def _arguments(node: fx.Node) -> dict[str, object]:
+    """The arguments by the names of the operator's schema."""
+    assert isinstance(node.target, torch._ops.OpOverload), node.target
+    names = [one.name for one in node.target._schema.arguments]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
+def _listed(given: object) -> Sequence[object]:
+    return given if isinstance(given, list | tuple) else [given]
+
+
+def _dtype(node: fx.Node) -> torch.dtype | None:
+    """The dtype of a tensor, or of the first of several; None of a size."""
+    held = node.meta.get("val")
+    held = held[0] if isinstance(held, list | tuple) else held
+    return held.dtype if isinstance(held, torch.Tensor) else None
+
+
+def _value(given: object) -> Value:
+    assert isinstance(given, Value)
+    return given
+
+
+def _has_rows(value: object) -> TypeGuard[Value]:
+    return isinstance(value, Value) and any(piece.row.value is None for piece in value.pieces)
+
+
+def _of_kind(kind: str, dtype: torch.dtype | None = None) -> Bound:
+    """What is known of a column of the graph: its rows are what the module is called with."""
+    if kind == "float":
+        return UNKNOWN
+    if kind == "int":
+        info = torch.iinfo(dtype or torch.int64)
+        return whole_bound(info.min, info.max)
+    return whole_bound(0, 1 if kind == "bool" else 2.0**32)
+
+
+def _with_rows(value: Value, function: Callable[[Expression], Expression]) -> Value:
+    """The value with other rows; what is the same for all stays."""
+    pieces = (
+        one if one.row.value is not None else replace(one, row=function(one.row)) for one in value.pieces
+    )
+    return Value(tuple(pieces), value.axes)

@@ -1,0 +1,414 @@
+"""The normal form, in which messages read as little as possible.
+
+The rules are applied from the inputs to the outputs; each preserves the value of every row except for
+rounding.
+
+Shifts
+    1. ``exp(l - max l)``, with the maximum of the same logits over a target's edges, is ``exp_shifted``: the
+       maximum is the shift of a softmax and not part of a message. This rule comes first, since later rules
+       move terms out of maxima.
+Edges to nodes
+    2. An operation on edges that reads only one end is computed on nodes: ``f(x[end]) = f(x)[end]``.
+    3. Axes of size one move below element-wise operations and concatenations; slices below element-wise
+       operations, concatenations and linear maps; concatenations above element-wise operations. Arguments
+       that element-wise operations broadcast are not expanded before.
+    4. A linear map of a concatenation is the sum of linear maps of its parts; likewise for a sum whose terms
+       read different rows. Comparisons of finite values with infinity are removed.
+    5. The terms of a sum, and the factors of a product, are grouped by their reads.
+Sums
+    6. A sum over several pieces is the sum over each; a node's own rows are added.
+    7. A message is a sum of products T(target) * R: sum(T R) = T sum(R). Equal T are merged; R = 1 is a
+       count. For a target without edges the sum is 0, for any T. Where T is infinite and R has both signs,
+       the sum is NaN. Products of sums are not multiplied out, and a row is not parted from one that is made
+       of it (``x[source] - x[target]``): the terms may be much larger than what is left of them. Then R reads
+       the target.
+    8. Linear maps, constant factors and changes of shape move out of a sum, for any argument; so does a term
+       with fewer reads. Sums over channels stay, since they make rows narrower.
+    9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
+    14. ``mean(m^2) - mean(m)^2`` over a target's edges is computed as ``mean((m - mean(m))^2)``, from m
+        without the terms that read only the target: they do not change it. The difference of two large sums
+        would magnify their rounding. The weights of a mean may be a softmax. It is marked before other rules.
+    15. ``x - mean(x[source])`` over a target's edges is computed as a mean of ``x[target] - x[source]``, for
+        the same reason. On edges, the mean that is subtracted is x without that. It is marked before other
+        rules, too.
+Extrema
+    10. Terms that read only the target, and increasing functions, move out of a maximum, for targets with
+        edges. The value for targets without edges does not change.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import torch
+
+from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, rewrite, walk
+from livegnn.importers.expressions.properties import (
+    SHAPES,
+    is_difference,
+    is_finite,
+    is_increasing,
+    is_of_structure,
+    is_positive,
+    strip,
+)
+from livegnn.importers.rules.edge_rules import EdgeRules
+from livegnn.importers.rules.marks import mark_distances, mark_shifts, mark_variances
+
+_MOST_TERMS = 24
+
+
+def normalize(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
+    """The normal forms of expressions, made with `make`."""
+    marked = mark_distances(make, mark_variances(make, mark_shifts(make, outputs)))
+    form = _Form(make)
+    form.shifts = {strip(_shift_of(one)) for one in walk(marked) if one.op == "exp_shifted"}
+    return form.rewrite(marked)
+
+
+def _shift_of(one: Expression) -> Expression:
+    shift = one.args[1]
+    return shift.args[0] if shift.op == "gather" else shift
+
+
+@dataclass(frozen=True)
+class Term:
+    """A product ``target / under * rest``: target and under are rows of the target, rest reads the target
+    only where it cannot be parted from it. None means 1."""
+
+    target: Expression | None
+    under: Expression | None
+    rest: Expression | None
+
+
+Terms: TypeAlias = list[Term]
+
+
+@dataclass
+class _Form(EdgeRules):
+    """All rules. shifts: the maxima that softmaxes read, before rewriting."""
+
+    shifts: set[Expression] = field(default_factory=set)
+
+    def rewrite(self, outputs: Sequence[Expression]) -> list[Expression]:
+        def rule(one: Expression, args: Sequence[Expression]) -> Expression:
+            return self.make.with_args(one, args) if one in self.shifts else self.build(one, args)
+
+        return rewrite(self.make, outputs, rule)
+
+    def build(self, one: Expression, args: Sequence[Expression]) -> Expression:
+        if one.op == "variance":
+            return self._variance(args, one.atom)
+        if one.op == "distance":
+            return self._distance(args, one.atom)
+        return self._scatter(one, args) if one.op == "scatter" else super().build(one, args)
+
+    def _distance(self, args: Sequence[Expression], atom: Atom | None) -> Expression:
+        """Rule 15."""
+        assert atom is not None
+        message, index, mask, count, row = args
+        taken = self.elementwise("neg", row)
+        away = self.elementwise("add", message, self.make.gather(taken, index))
+        mean = self.elementwise("div", self._sum(away, index, mask, atom), count)
+        return self.make.elementwise("where", self._any(index, mask, atom, len(row.shape)), mean, taken)
+
+    def _variance(self, args: Sequence[Expression], atom: Atom | None) -> Expression:
+        """Rule 14."""
+        assert atom is not None
+        message, index, mask, weight, total = args
+        shape = message.shape
+        terms = self.split(message, index) or []
+        if any(term.rest is None for term in terms) and all(
+            term.rest is None or (term.target is None and term.under is None) for term in terms
+        ):
+            left = [term.rest for term in terms if term.rest is not None]
+            message = self.make.constant(torch.zeros(shape, dtype=torch.float64))
+            for i, rest in enumerate(left):
+                message = self.expand(rest if i == 0 else self.elementwise("add", message, rest), shape)
+        if message.value is not None and weight.is_number(1):
+            return self.make.constant(torch.zeros(shape, dtype=torch.float64))
+
+        def weighted(one: Expression) -> Expression:
+            return one if weight.is_number(1) else self.elementwise("mul", weight, one)
+
+        mean = self.elementwise("div", self._sum(weighted(message), index, mask, atom), total)
+        away = self.elementwise("add", message, self.elementwise("neg", self.make.gather(mean, index)))
+        # Not by rule 7, which would take the factors apart.
+        squares = weighted(self.elementwise("mul", away, away))
+        return self.elementwise("div", self.make.scatter("sum", [(squares, index, mask)], atom), total)
+
+    def _scatter(self, one: Expression, args: Sequence[Expression]) -> Expression:
+        made = self.make.with_args(one, args)
+        if made.op != "scatter" or one.attrs == ("last",) or one.atom is None:
+            return made
+        if one.attrs == ("sum",):
+            result: Expression | None = None
+            for message, index, mask in made.pieces:
+                part = self._sum(message, index, mask, one.atom)
+                result = part if result is None else self.make.elementwise("add", result, part)
+            assert result is not None
+            return self.make.cast(result, one.kind)
+        if len(made.pieces) == 1 and one.attrs[0] in ("amax", "amin"):
+            return self._extremum(made, *made.pieces[0])
+        return made
+
+    def _sum(self, message: Expression, index: Expression, mask: Expression, atom: Atom) -> Expression:
+        """Rules 6 and 7."""
+        make, shape = self.make, message.shape
+        if index.op == "rows":
+            zero = make.constant(0.0)
+            unit = make.reshape(mask, (1,) * len(shape))
+            own = message if mask.is_number(1) else make.elementwise("where", unit, message, zero)
+            return make.expand(own, shape)
+        terms = self.split(message, index)
+        if terms is None:
+            if message.op in ("linear", "neg", "sum") or message.op in SHAPES:
+                inner = make.expand(self._sum(message.args[0], index, mask, atom), message.args[0].shape)
+                return make.with_args(message, [inner, *message.args[1:]])
+            if message.op == "concat":
+                axis = int(str(message.attrs[0]))
+                return make.concat([self._sum(part, index, mask, atom) for part in message.args], axis)
+            return make.scatter("sum", [(message, index, mask)], atom)
+        merged: dict[tuple[Expression | None, Expression | None], Expression | None] = {}
+        for term in terms:
+            key = (term.target, term.under)
+            if key not in merged:
+                merged[key] = term.rest
+            else:
+                one = make.constant(1.0)
+                merged[key] = self.elementwise("add", merged[key] or one, term.rest or one)
+        result = None
+        for (target, under), rest in merged.items():
+            part = self._leave(rest, index, mask, atom, len(shape))
+            infinite = self._infinite(target, under, index, mask, atom)
+            if infinite is not None:
+                part = self._where_of_one_sign(part, rest, infinite, index, mask, atom)
+            part = part if target is None else make.elementwise("mul", target, part)
+            part = part if under is None else make.elementwise("div", part, under)
+            if not ((target is None or is_finite(target)) and (under is None or is_positive(under))):
+                part = self._where_any(part, index, mask, atom)
+            result = part if result is None else make.elementwise("add", result, part)
+        assert result is not None
+        return make.expand(result, shape)
+
+    def _infinite(
+        self,
+        target: Expression | None,
+        under: Expression | None,
+        index: Expression,
+        mask: Expression,
+        atom: Atom,
+    ) -> Expression | None:
+        """Whether ``target / under`` is infinite, row by row; None if it never is for targets with edges.
+
+        Only factors that follow from the edges are looked at. Those of weights are parts of forms that a
+        `Convolution` knows as a whole.
+        """
+        make = self.make
+        arrived = make.scatter("sum", [(make.constant(1.0), index, mask)], atom)
+        found = None
+        if target is not None and is_of_structure(target) and not is_finite(target, {arrived}):
+            found = make.elementwise("eq", make.elementwise("abs", target), make.constant(float("inf")))
+        if under is not None and is_of_structure(under) and not is_positive(under, above={arrived}):
+            none = make.elementwise("eq", under, make.constant(0.0))
+            found = none if found is None else make.elementwise("or", found, none)
+        return found
+
+    def _where_of_one_sign(
+        self,
+        part: Expression,
+        rest: Expression | None,
+        infinite: Expression,
+        index: Expression,
+        mask: Expression,
+        atom: Atom,
+    ) -> Expression:
+        """The sum of R, but 0 where it is multiplied by infinity and R has both signs, or zeros.
+
+        T sum(R) is then NaN, as sum(T R) is.
+        """
+        make, rank = self.make, len(part.shape)
+        if rest is None or (rest.value is not None and bool((rest.value != 0).all())):
+            return part
+        signs = self._leave(self.elementwise("sign", rest), index, mask, atom, rank)
+        arrived = self._leave(None, index, mask, atom, rank)
+        mixed = make.elementwise("ne", make.elementwise("abs", signs), arrived)
+        both = make.elementwise("and", self.unit(infinite, rank), mixed)
+        return make.elementwise("where", both, make.constant(0.0), part)
+
+    def _leave(
+        self, rest: Expression | None, index: Expression, mask: Expression, atom: Atom, rank: int
+    ) -> Expression:
+        """Rule 8: the sum of a message that is not parted from the target, or a count."""
+        make = self.make
+        if rest is None or rest.value is not None:
+            number = make.scatter("sum", [(make.constant(1.0), index, mask)], atom)
+            number = make.reshape(number, (1,) * rank)
+            return number if rest is None else make.elementwise("mul", number, self.unit(rest, rank))
+
+        def inner(x: Expression) -> Expression:
+            return self._leave(x, index, mask, atom, len(x.shape))
+
+        if rest.op == "linear" or rest.op in SHAPES:
+            x = inner(rest.args[0])
+            return make.with_args(rest, [make.expand(x, rest.args[0].shape), *rest.args[1:]])
+        if rest.op == "neg":
+            return make.elementwise("neg", inner(rest.args[0]))
+        if rest.op in ("mul", "div"):
+            for one, other in (rest.args, rest.args[::-1]) if rest.op == "mul" else (rest.args,):
+                if other.value is not None:
+                    return make.elementwise(rest.op, inner(one), other)
+        if (
+            rest.op == "add"
+            and len({self.reads(arg) for arg in rest.args}) > 1
+            and not is_difference(make, rest)
+        ):
+            return make.elementwise("add", *(inner(arg) for arg in rest.args))
+        return make.scatter("sum", [(rest, index, mask)], atom)
+
+    def split(self, message: Expression, index: Expression) -> Terms | None:
+        """Rule 7: a message as a sum of products; None if a part of it needs both ends together."""
+        if f"end {index.attrs[0]}" not in self.reads(message):
+            return [Term(None, None, message)]
+        args = message.args
+        if message.op == "gather":
+            return [Term(args[0], None, None)]
+        if message.op == "pow" and args[1].is_number(2):
+            return self._product(message, args[0], args[0], index)
+        if message.op == "mul":
+            return self._product(message, args[0], args[1], index)
+        if message.op == "div":
+            under = self.split(args[1], index)
+            if under is None or len(under) > 1 or under[0].under is not None:
+                return None
+            one = self.make.constant(1.0)
+            rest = (
+                None
+                if under[0].rest is None
+                else self._div(self.unit(one, len(message.shape)), under[0].rest)
+            )
+            return self._cross(
+                self.split(args[0], index), [Term(None, under[0].target, rest)], len(message.shape)
+            )
+        if message.op == "add":
+            if is_difference(self.make, message):
+                return [Term(None, None, message)]
+            both = [self.split(arg, index) for arg in args]
+            if any(terms is None for terms in both):
+                return None
+            return [term for terms in both for term in terms or ()]
+        if message.op in ("neg", "linear", "sum") or message.op in SHAPES:
+            terms = self.split(args[0], index)
+            if terms is None:
+                return None
+            mapped = [self._map(message, term) for term in terms]
+            return None if any(term is None for term in mapped) else [term for term in mapped if term]
+        return None
+
+    def _div(self, a: Expression, b: Expression) -> Expression:
+        return self.hoist([a, b], lambda inner: self.make.elementwise("div", *inner))
+
+    def _product(self, message: Expression, a: Expression, b: Expression, index: Expression) -> Terms | None:
+        """The terms of a product; it is one term if both factors are sums."""
+        left, right = self.split(a, index), self.split(b, index)
+        if self._is_sum(left, index) and self._is_sum(right, index):
+            return [Term(None, None, message)]
+        return self._cross(left, right, len(message.shape))
+
+    def _is_sum(self, terms: Terms | None, index: Expression) -> bool:
+        """Whether terms are several, or one that reads the target beside others."""
+        target = f"end {index.attrs[0]}"
+        terms = terms or []
+        return len(terms) > 1 or any(
+            term.rest is not None and target in self.reads(term.rest) for term in terms
+        )
+
+    def _cross(self, left: Terms | None, right: Terms | None, rank: int) -> Terms | None:
+        if left is None or right is None or len(left) * len(right) > _MOST_TERMS:
+            return None
+
+        def product(a: Expression | None, b: Expression | None) -> Expression | None:
+            if a is None or b is None:
+                return a or b
+            return self.elementwise("mul", self.unit(a, rank), self.unit(b, rank))
+
+        return [
+            Term(product(a.target, b.target), product(a.under, b.under), product(a.rest, b.rest))
+            for a in left
+            for b in right
+        ]
+
+    def _map(self, one: Expression, term: Term) -> Term | None:
+        """Applies a linear operation to a product: to the only factor that varies along its axes; None if
+        several do."""
+        shape = one.args[0].shape
+        factors = [term.target, term.under, term.rest]
+        given = [factor for factor in factors if factor is not None]
+        if one.op == "neg":
+            place = 2 if term.rest is not None else 0
+            if factors[place] is None:
+                return None
+            factors[place] = self.build(one, [factors[place]])  # type: ignore[list-item]
+            return Term(*factors)
+        if one.op in SHAPES:
+            return Term(*(f and self.build(one, [self.expand(f, shape)]) for f in factors))
+        axes = [len(shape) - 1] if one.op == "linear" else list(one.attrs[0])  # type: ignore[call-overload]
+        vary = [f for f in given if any(self.unit(f, len(shape)).shape[axis] != 1 for axis in axes)]
+        if len(vary) > 1 or (len(vary) == 1 and vary[0] is term.under):
+            return None
+        place = 2 if term.rest is not None else 0
+        if vary:
+            place = factors.index(vary[0])
+        if factors[place] is None:
+            return None
+        mapped: list[Expression | None] = []
+        for i, factor in enumerate(factors):
+            if factor is None or i != place:
+                mapped.append(factor)
+            else:
+                full = self.expand(factor, shape)
+                mapped.append(self.build(one, [full, *one.args[1:]]))
+        return Term(*mapped)
+
+    def _extremum(
+        self, one: Expression, message: Expression, index: Expression, mask: Expression
+    ) -> Expression:
+        """Rule 10."""
+        make, reduce, atom = self.make, str(one.attrs[0]), one.atom
+        assert atom is not None
+        if index.op != "end":
+            return one
+        if message.op == "concat":
+            scatters = [make.scatter(reduce, [(part, index, mask)], atom) for part in message.args]
+            parts = [self._scatter(part, part.args) for part in scatters]
+            return make.concat(parts, int(str(message.attrs[0])))
+        target = f"end {index.attrs[0]}"
+        out: Callable[[Expression], Expression] | None = None
+        if message.op == "add" and message.args[0].shape == message.args[1].shape:
+            for term, other in (message.args, message.args[::-1]):
+                if term.value is not None or (self.reads(term) == {target} and term.op == "gather"):
+                    row = term if term.value is not None else term.args[0]
+                    out, inside = (lambda x, row=row: make.elementwise("add", x, row)), other
+                    break
+        elif is_increasing(message):
+            inside = message.args[0]
+            out = lambda x: make.elementwise(message.op, x, *message.args[1:], attrs=message.attrs)  # noqa: E731
+        elif message.op in ("reshape", "permute"):
+            inside = message.args[0]
+            moved = self._scatter(make.scatter(reduce, [(inside, index, mask)], atom), [inside, index, mask])
+            return make.with_args(message, [moved])
+        if out is None:
+            return one
+        found = make.scatter(reduce, [(inside, index, mask)], atom)
+        found = self._scatter(found, found.args)
+        return self._where_any(out(found), index, mask, atom)
+
+    def _where_any(self, row: Expression, index: Expression, mask: Expression, atom: Atom) -> Expression:
+        """The row for targets with edges, 0 for targets without."""
+        some = self._any(index, mask, atom, len(row.shape))
+        return self.make.elementwise("where", some, row, self.make.constant(0.0))
+
+    def _any(self, index: Expression, mask: Expression, atom: Atom, rank: int) -> Expression:
+        """Whether a target has edges."""
+        number = self._leave(None, index, mask, atom, rank)
+        return self.make.elementwise("gt", number, self.make.constant(0.0))

@@ -1,0 +1,1 @@
+"""Writes expressions as steps of a model, equal expressions once."""

@@ -1,0 +1,92 @@
+"""What `Model.from_pyg`, `Model.from_exported` and `Model.from_convolutions` call.
+
+Each function loads the package that it needs when it is called, so a model alone loads no torch.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from livegnn.arguments import switch
+from livegnn.errors import ModelError
+from livegnn.network.call_settings import CallSettings, InputSpec
+from livegnn.network.model import Model
+from livegnn.network.own_convolution import Convolution
+from livegnn.network.proposer import Proposer
+from livegnn.types import EdgeType, NodeType
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch_geometric.data import Data, HeteroData
+
+    from livegnn.graph import Graph, Schema
+
+
+def import_module(
+    module: object,
+    settings: CallSettings,
+    *,
+    output: str | Sequence[str] | None,
+    output_type: NodeType | None,
+    proposer: Proposer | None,
+    allow_code: bool,
+) -> Model:
+    with _loading("a PyG module"):
+        from livegnn.importers import importing
+
+    return importing.import_module(
+        module,
+        settings,
+        output=output,
+        output_type=output_type,
+        proposer=proposer,
+        allow_code=switch(allow_code, "allow_code"),
+    )
+
+
+def import_exported(
+    program: "ExportedProgram | str | PathLike[str]",
+    *,
+    schema: "Schema | Graph | Data | HeteroData | None",
+    inputs: Mapping[str, InputSpec] | None,
+    output: str | Sequence[str] | None,
+    output_type: NodeType | None,
+    relations: Sequence[EdgeType] | None,
+    node_type: NodeType,
+    edge_type: EdgeType,
+) -> Model:
+    with _loading("an exported program"):
+        from livegnn.importers import exported
+
+    return exported.import_exported(
+        program,
+        schema=schema,
+        inputs=inputs,
+        output=output,
+        output_type=output_type,
+        relations=relations,
+        node_type=node_type,
+        edge_type=edge_type,
+    )
+
+
+def check_convolution(convolution: Convolution, in_channels: int, edge_dim: int) -> None:
+    from livegnn.verification import verify
+
+    verify(convolution, in_channels=in_channels, edge_dim=edge_dim).raise_for_failure()
+
+
+@contextmanager
+def _loading(what: str) -> Iterator[None]:
+    """Raises `ModelError` if torch or PyG is missing or too old for loading an importer."""
+    from livegnn.importers.settings import check_torch
+
+    check_torch()
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "torch_geometric"):
+            raise
+        needed = f"importing {what} needs {error.name}, which is not installed"
+        raise ModelError(f"{needed}: pip install 'livegnn[torch]'") from error

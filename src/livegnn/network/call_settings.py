@@ -1,0 +1,38 @@
+"""The settings with which a module is called while it is imported."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
+    from livegnn.graph import Graph, Schema
+
+Metadata: TypeAlias = tuple[Sequence[NodeType], Sequence[EdgeType]]
+"""Node types and edge types, as in ``HeteroData.metadata()``."""
+
+InputSpec: TypeAlias = NodeType | EdgeType | tuple[NodeType | EdgeType, str]
+"""A value of `inputs` of an exported program: the type of an argument's rows, their column, or both."""
+
+
+@dataclass(frozen=True)
+class CallSettings:
+    """The caller's settings for calling a module; see `Model.from_pyg` for each.
+
+    by_name: whether it is called with arguments by their names alone, as its own hooks may want it.
+    """
+
+    data: "Data | HeteroData | Schema | Graph | None" = None
+    inputs: Mapping[str, object] | None = None
+    method: str = "forward"
+    node_type: NodeType = DEFAULT_NODE_TYPE
+    edge_type: EdgeType = DEFAULT_EDGE_TYPE
+    relations: Sequence[EdgeType] | None = None
+    metadata: Metadata | None = None
+    edge_weight: Collection[EdgeType] | bool | None = None
+    in_channels: int | Mapping[NodeType, int] | None = None
+    edge_channels: int | Mapping[EdgeType, int] | None = None
+    by_name: bool = False
