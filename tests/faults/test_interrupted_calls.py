@@ -22,7 +22,7 @@ from interrupted_loop import Served as InterruptedLoop
 from livegnn.graph import find_refusal
 from livegnn.log import Batch, Rejection
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
 from livegnn.types import State
 from opcodes import Lock, count_opcodes, interrupt, is_free, opcodes_of, places, watched

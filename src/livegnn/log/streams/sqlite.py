@@ -21,14 +21,14 @@ from livegnn.arguments import not_negative, whole
 from livegnn.errors import LogError
 from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
-from livegnn.log.checksums import add_checksum, check_row
 from livegnn.log.consumers import read_positions
-from livegnn.log.database import check_sqlite, errors_as_log_errors, make_private, one
-from livegnn.log.held import HeldFiles
 from livegnn.log.location import beside, locate
-from livegnn.log.mark import Mark
 from livegnn.log.origins import Partition
 from livegnn.log.owner import Owner
+from livegnn.log.sqlite.checksums import add_checksum, check_row
+from livegnn.log.sqlite.database import check_sqlite, errors_as_log_errors, make_private, one
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.open_files import OpenFiles
 from livegnn.log.streams import (
     Record,
     StoredRecord,
@@ -88,7 +88,7 @@ class SqliteStreamReader:
         self.path = path_of(log, name, partition)
         self._read = threading.Lock()
         self._closed = threading.Event()
-        self._mark = Mark(beside(self.path, "-mark"))
+        self._mark = LastAcknowledged(beside(self.path, "-mark"))
         if not self.path.is_file():
             raise LogError(f"there must be a stream at {self.path}, got none: nothing was appended to it yet")
         with errors("read", self.path):
@@ -204,7 +204,7 @@ class SqliteStream(SqliteStreamReader):
             opened.callback(self._reads.close)
             self._last = self._find_end()
             files = [path, *(beside(path, ending) for ending in ("-wal", "-shm", "-lock"))]
-            self._files = HeldFiles(f"the stream {path}", files)
+            self._files = OpenFiles(f"the stream {path}", files)
             opened.pop_all()
 
     def append_all(self, records: Sequence[Record]) -> int:

@@ -1,9 +1,9 @@
 """Following a log from another process: what is appended to it, in order, as soon as it is acknowledged.
 
 The owner of the log does nothing for those who follow it, and does not know them. After each flush it writes
-the mark (`log/mark.py`); a tail looks at the mark and reads no further. So it sees an entry only when that
-survives a loss of power. It looks 500 times a second at most, so that a stream of entries is read some at a
-time, and while there is nothing new less and less often, down to 200 times.
+the mark (`last_acknowledged.py`); a tail looks at the mark and reads no further. So it sees an entry only
+when that survives a loss of power. It looks 500 times a second at most, so that a stream of entries is read
+some at a time, and while there is nothing new less and less often, down to 200 times.
 
 Locks: none of its own; one thread reads, and any may close.
 """
@@ -22,11 +22,10 @@ from livegnn.errors import InputError, LogError
 from livegnn.interrupts import Flag
 from livegnn.log import AppliedBatch, Batch, Entry, Tail
 from livegnn.log.arguments import LARGEST_SEQ
-from livegnn.log.batches import events_of
 from livegnn.log.consumers import Position
 from livegnn.log.location import beside
-from livegnn.log.mark import Mark
-from livegnn.log.reader import SqliteReader
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.reader import SqliteReader
 
 _SHORTEST_PAUSE: Final = 0.002
 _LONGEST_PAUSE: Final = 0.005
@@ -49,7 +48,7 @@ class SqliteTail:
             self._reader = SqliteReader(path)
             opened.callback(self._reader.close)
             self.path = self._reader.path
-            self._mark = Mark(beside(self.path, "-mark"))
+            self._mark = LastAcknowledged(beside(self.path, "-mark"))
             try:
                 self._position = opened.enter_context(Position(self.path, name))
                 begin = self._position.seq if after is None else after
@@ -102,7 +101,7 @@ class SqliteTail:
     def _applied(self, batch: Batch) -> AppliedBatch:
         rejected = {one.seq for one in self._reader.rejections(batch.after, up_to=batch.seq)}
         writes = self._reader.writes(batch.after, up_to=batch.seq)
-        return AppliedBatch(batch, events_of(batch, writes, rejected))
+        return AppliedBatch.from_writes(batch, writes, rejected)
 
     def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:
         """Blocks until `entries`, or `batches` if asked, has something; False after `timeout` seconds, or if

@@ -14,8 +14,8 @@ import apsw
 
 from livegnn import _core
 from livegnn.errors import DiskFullError, LogBusyError, LogError, is_disk_full
-from livegnn.log.checksums import checksum_of
 from livegnn.log.location import beside
+from livegnn.log.sqlite.checksums import checksum_of
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
 VERSION: Final = 5
@@ -135,7 +135,7 @@ def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connec
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}")
         # Pages that become free are cleared. Remains of payloads in them, used again for boundaries, would
-        # look like appends where log/wal.py searches for them.
+        # look like appends where wal_check.py searches for them.
         connection.execute("PRAGMA secure_delete = ON")
         _create(connection, path)
     except BaseException:

@@ -17,15 +17,13 @@ from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import BadMessage, Batch, Entry, Rejection, Write
 from livegnn.log.arguments import LARGEST_SEQ, check_range, check_text
-from livegnn.log.bad_messages import find_bad
-from livegnn.log.binding import bound_properties, check_properties
-from livegnn.log.checksums import check_row
-from livegnn.log.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
-from livegnn.log.forgetting import forgotten_up_to
 from livegnn.log.location import beside, locate
-from livegnn.log.mark import Mark
-from livegnn.log.origins import find_reached
-from livegnn.log.rows import Row, begin_of, chain_before, chain_of
+from livegnn.log.sqlite.checksums import check_row
+from livegnn.log.sqlite.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
+from livegnn.log.sqlite.entry_rows import Row, begin_of, chain_before, chain_of
+from livegnn.log.sqlite.forgetting import forgotten_up_to
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.tables import bound_properties, check_properties, find_bad, find_reached
 
 _BEFORE: Final = "SELECT coalesce(max(seq), ?) FROM entries WHERE seq < ?"
 
@@ -190,7 +188,7 @@ class SqliteReader:
 
     def _known_end(self) -> int:
         """The last event that must be there: one in the log, or one that was acknowledged."""
-        return max(Mark(beside(self.path, "-mark")).read(), one(self._reads, LAST_EVENT))
+        return max(LastAcknowledged(beside(self.path, "-mark")).read(), one(self._reads, LAST_EVENT))
 
     def _missing(self, last: int, reached: int) -> LogError:
         return LogError(
