@@ -320,3 +320,9 @@ def test_a_second_process_of_the_same_name_is_refused(log: SqliteLog) -> None:
     process.wait()
     process.stdout.close()
     SqliteTail(log.path, "follower").close()
+
+
+def test_users_import_tail_and_reader_beside_the_log() -> None:
+    from livegnn.log import reader, sqlite, tail
+
+    assert (tail.SqliteTail, reader.SqliteReader) == (SqliteTail, sqlite.SqliteReader)

@@ -1,0 +1,5 @@
+"""`SqliteReader`, by the name that users import it under."""
+
+from livegnn.log.sqlite.reader import SqliteReader
+
+__all__ = ["SqliteReader"]
