@@ -22,7 +22,7 @@ from livegnn.log import Batch, Rejection, Write
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.sqlite.entry_rows import Row
 from livegnn.runtime import AheadPolicy, Runtime, refusals, replay
-from livegnn.runtime.ahead import Ahead
+from livegnn.runtime.future_events import Ahead
 from livegnn.runtime.refusals import find_cause
 from livegnn.runtime.sifting import MOST_REFUSED
 from livegnn.server import create_app

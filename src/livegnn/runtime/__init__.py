@@ -1,13 +1,13 @@
 """The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
 
 from livegnn.runtime.admission import Admission
-from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.binding import schema_properties
-from livegnn.runtime.chains import list_checkpoints
+from livegnn.runtime.checkpoint_files import list_checkpoints
 from livegnn.runtime.checkpoints import CheckpointPolicy, oldest_kept
 from livegnn.runtime.comparison import Comparison, DegreeClass
+from livegnn.runtime.future_events import AheadPolicy
 from livegnn.runtime.history import history_state
-from livegnn.runtime.loop import Chore, Loop
+from livegnn.runtime.loop import Loop
 from livegnn.runtime.model_register import ModelRegister, Nothing
 from livegnn.runtime.models import Models, ModelState, Switch
 from livegnn.runtime.pace import Pace
@@ -23,7 +23,6 @@ __all__ = [
     "AheadPolicy",
     "Change",
     "CheckpointPolicy",
-    "Chore",
     "Comparison",
     "DegreeClass",
     "Loop",

@@ -8,7 +8,7 @@ from livegnn.checkpoint import read_contents
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log import ReadableLog
 from livegnn.log.directories import identity_of
-from livegnn.runtime.chains import list_checkpoints
+from livegnn.runtime.checkpoint_files import list_checkpoints
 from livegnn.types import JSON, State
 
 _WAY_OUT: Final = "Put back the log that the checkpoints belong to, or move the checkpoints away"

@@ -17,8 +17,8 @@ from livegnn.log import Appended, Log, Origin, Rejection
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import retry_key
 from livegnn.runtime.admission import Admission
-from livegnn.runtime.ahead import Ahead, AheadPolicy
 from livegnn.runtime.checks import check_schema
+from livegnn.runtime.future_events import Ahead, AheadPolicy
 from livegnn.runtime.log_watch import LogWatch
 from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
