@@ -27,9 +27,9 @@ from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.between_batches import BetweenBatches, Task
-from livegnn.runtime.binding import schema_properties
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.future_events import AheadPolicy
+from livegnn.runtime.history import check_reaches, schema_properties
 from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
@@ -92,7 +92,7 @@ class Loop(Intake):
         check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
         self._retry = Flag()  # set by `stop`, so that nobody waits for space
-        _check_reaches(log, graph)
+        check_reaches(log, graph)
         log.bind(schema_properties(graph.schema))
         since = graph.seq
         replay(log, graph)
@@ -469,13 +469,3 @@ class Loop(Intake):
             count += len(part)
         if count:
             self.statistics.expired_edges.record(count)
-
-
-def _check_reaches(log: Log, graph: Graph) -> None:
-    """Raises `LogError` if the graph has events that the log lacks."""
-    if log.last_seq() < graph.seq:
-        raise LogError(
-            f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
-            f"{log.last_seq()}: it is not the log of this graph. If there was no log when events filled the "
-            "graph, these must not count: fill it with graph.apply(events, seq=0)"
-        )
