@@ -7,11 +7,13 @@ that follow the log look at it to see that there is more.
 """
 
 import os
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from livegnn.interrupts import at_once
+from livegnn.interrupts import Flag, at_once
 from livegnn.log.consumers import from_line, to_line
 from livegnn.log.location import is_at
 
@@ -46,3 +48,18 @@ class LastAcknowledged:
         """Closes the file; again does nothing."""
         if self._file >= 0:
             at_once(partial(os.close, self._file), partial(setattr, self, "_file", -1))
+
+
+def wait_for(found: Callable[[], bool], closed: Flag, ends: float, pauses: Iterator[float]) -> bool:
+    """Looks again and again, after each of `pauses`, until something is `found`.
+
+    ends: when to give up, on the monotonic clock. False then, or when `closed` is set.
+    """
+    while not closed.is_set():
+        if found():
+            return True
+        left = min(next(pauses), ends - time.monotonic())
+        if left <= 0:
+            return False
+        closed.wait(left)
+    return False

@@ -18,18 +18,17 @@ from typing import Final
 
 from livegnn import _core
 from livegnn.arguments import not_negative, whole
+from livegnn.backoff import Backoff
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import Flag
 from livegnn.log import AppliedBatch, Batch, Entry, Tail
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.consumers import Position
 from livegnn.log.location import beside
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged, wait_for
 from livegnn.log.sqlite.reader import SqliteReader
 
-_SHORTEST_PAUSE: Final = 0.002
-_LONGEST_PAUSE: Final = 0.005
-_LONGER: Final = 1.3
+_PAUSES: Final = Backoff(0.002, 0.005, 1.3)
 
 
 class SqliteTail:
@@ -109,18 +108,11 @@ class SqliteTail:
         """
         began = time.monotonic()
         ends = math.inf if timeout is None else began + not_negative(timeout, "timeout, in seconds,")
-        self._closed.wait(max(0.0, min(self._found + _SHORTEST_PAUSE, ends) - began))
-        pause = _SHORTEST_PAUSE
-        while not self._closed.is_set():
-            if self._has_more(batches):
-                self._found = time.monotonic()
-                return True
-            left = min(pause, ends - time.monotonic())
-            if left <= 0:
-                return False
-            self._closed.wait(left)
-            pause = min(_LONGEST_PAUSE, pause * _LONGER)
-        return False
+        self._closed.wait(max(0.0, min(self._found + _PAUSES.first, ends) - began))
+        found = wait_for(lambda: self._has_more(batches), self._closed, ends, _PAUSES.pauses())
+        if found:
+            self._found = time.monotonic()
+        return found
 
     def _has_more(self, batches: bool) -> bool:
         end = self._mark.read()

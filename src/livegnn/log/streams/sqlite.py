@@ -6,6 +6,7 @@ written by another process. See docs/streams.md for its tables.
 Locks: `_write`, then `_read`; a connection each. Readers never wait for a flush.
 """
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,9 @@ import apsw
 
 from livegnn import _core
 from livegnn.arguments import not_negative, whole
+from livegnn.backoff import Backoff
 from livegnn.errors import LogError
+from livegnn.interrupts import Flag
 from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.consumers import read_positions
@@ -27,7 +30,7 @@ from livegnn.log.origins import Partition
 from livegnn.log.owner import Owner
 from livegnn.log.sqlite.checksums import add_checksum, check_row
 from livegnn.log.sqlite.database import check_sqlite, errors_as_log_errors, make_private, one
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged, wait_for
 from livegnn.log.sqlite.open_files import OpenFiles
 from livegnn.log.streams import (
     Record,
@@ -64,8 +67,7 @@ _SELECT: Final = (
     "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 )
 _BUSY_MILLISECONDS: Final = 10_000
-_SHORTEST_PAUSE: Final = 0.0005
-_LONGEST_PAUSE: Final = 0.005
+_PAUSES: Final = Backoff(0.0005, 0.005, 1.3)
 _ROWS_AT_ONCE: Final = 1000
 _TRIMMED_AT_ONCE: Final = 10_000
 errors: Final = partial(errors_as_log_errors, what="the stream")
@@ -87,7 +89,7 @@ class SqliteStreamReader:
         check_sqlite()
         self.path = path_of(log, name, partition)
         self._read = threading.Lock()
-        self._closed = threading.Event()
+        self._closed = Flag()
         self._mark = LastAcknowledged(beside(self.path, "-mark"))
         if not self.path.is_file():
             raise LogError(f"there must be a stream at {self.path}, got none: nothing was appended to it yet")
@@ -138,17 +140,9 @@ class SqliteStreamReader:
     def wait(self, after: int, timeout: float | None = None) -> bool:
         """Blocks until there is a record after `after`; False after `timeout` seconds, or when closed."""
         after = check_after(after, None)
-        ends = None if timeout is None else time.monotonic() + not_negative(timeout, "timeout, in seconds,")
-        pause = _SHORTEST_PAUSE
-        while not self._closed.is_set():
-            if self.last_position() > after:
-                return True
-            left = pause if ends is None else min(pause, ends - time.monotonic())
-            if left <= 0:
-                return False
-            self._closed.wait(left)
-            pause = min(_LONGEST_PAUSE, pause * 1.3)
-        return False
+        seconds = math.inf if timeout is None else not_negative(timeout, "timeout, in seconds,")
+        ends = time.monotonic() + seconds
+        return wait_for(lambda: self.last_position() > after, self._closed, ends, _PAUSES.pauses())
 
     def close(self) -> None:
         """Ends a `wait` that is going on; again does nothing."""
