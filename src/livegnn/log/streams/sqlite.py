@@ -29,7 +29,7 @@ from livegnn.log.location import beside, locate
 from livegnn.log.origins import Partition
 from livegnn.log.owner import Owner
 from livegnn.log.sqlite.checksums import add_checksum, check_row
-from livegnn.log.sqlite.database import check_sqlite, errors_as_log_errors, make_private, one
+from livegnn.log.sqlite.database import check_sqlite, errors_as_log_errors, make_private, one, preparing
 from livegnn.log.sqlite.last_acknowledged import LastAcknowledged, wait_for
 from livegnn.log.sqlite.open_files import OpenFiles
 from livegnn.log.streams import (
@@ -66,7 +66,6 @@ _SELECT: Final = (
     "SELECT position, type, source, partition, offset, crc32, payload FROM records "
     "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 )
-_BUSY_MILLISECONDS: Final = 10_000
 _PAUSES: Final = Backoff(0.0005, 0.005, 1.3)
 _ROWS_AT_ONCE: Final = 1000
 _TRIMMED_AT_ONCE: Final = 10_000
@@ -95,12 +94,8 @@ class SqliteStreamReader:
             raise LogError(f"there must be a stream at {self.path}, got none: nothing was appended to it yet")
         with errors("read", self.path):
             self._reads = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
-            try:
-                self._reads.set_busy_timeout(_BUSY_MILLISECONDS)
+            with preparing(self._reads):
                 _check_version(self._reads, self.path)
-            except BaseException:
-                self._reads.close()
-                raise
 
     def last_position(self) -> int:
         """The position of the last record that survives a loss of power, 0 if there was none yet."""
@@ -290,8 +285,8 @@ def is_made(path: Path) -> bool:
     """Whether a partition's file has all that a reader needs. Raises LogError if it is no database."""
     if not path.is_file():
         return False
-    with errors("read", path), closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as found:
-        found.set_busy_timeout(_BUSY_MILLISECONDS)
+    flags = apsw.SQLITE_OPEN_READONLY
+    with errors("read", path), closing(apsw.Connection(str(path), flags=flags)) as found, preparing(found):
         return bool(one(found, "PRAGMA application_id"))
 
 
@@ -306,15 +301,11 @@ def partitions_of(log: Path | str, name: str) -> list[int]:
 
 def _connect(path: Path, vfs: str | None) -> apsw.Connection:
     connection = apsw.Connection(str(path), vfs=vfs)
-    try:
-        connection.set_busy_timeout(_BUSY_MILLISECONDS)
+    with preparing(connection):
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         _core.transact(connection, _create, connection, path)
         _check_version(connection, path)
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 
