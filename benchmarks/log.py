@@ -91,7 +91,7 @@ uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listener])
 
 FOLLOW = """
 import sys
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.tail import SqliteTail
 
 tail = SqliteTail(sys.argv[1], "follower", after=int(sys.argv[2]))
 print("ready", flush=True)

@@ -18,9 +18,9 @@ from livegnn import Events, checkpoint
 from livegnn.cli import main
 from livegnn.deployment import Deployment
 from livegnn.graph import Graph
-from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.runtime import Runtime, list_checkpoints
 from serving import Server, write_deployment
 from streams import make_stream

@@ -35,14 +35,14 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant(
         "appends are flushed before they are acknowledged",
-        "log/sqlite.py",
+        "log/sqlite/__init__.py",
         'connect(self.path, "FULL", vfs)',
         'connect(self.path, "NORMAL", vfs)',
         "test_power_loss.py::test_no_loss_of_power_takes_what_was_acknowledged",
     ),
     Mutant(
         "the mark is written after the flush",
-        "log/sqlite.py",
+        "log/sqlite/__init__.py",
         "        outcomes = _add_all(writer, given)\n        self._appends",
         "        outcomes = _add_all(writer, given)\n        self._mark.write(writer.tail.seq)\n"
         "        self._appends",
@@ -50,21 +50,21 @@ MUTANTS = [
     ),
     Mutant(
         "a key that is known stores nothing",
-        "log/rows.py",
+        "log/sqlite/entry_rows.py",
         "known = self.known.get(key) or self._keys.find(key)",
         "known = self.known.get(key)",
         "test_deliveries.py::test_keys_in_any_order_from_several_producers",
     ),
     Mutant(
         "a key is stored together with its entry",
-        "log/sqlite.py",
+        "log/sqlite/__init__.py",
         "            self._keys.add(writer.known.values())",
         "            pass",
         "test_kills.py",
     ),
     Mutant(
         "an offset that is known stores nothing",
-        "log/rows.py",
+        "log/sqlite/entry_rows.py",
         "if reached is not None and origin.offset <= reached.offset:",
         "if reached is not None and origin.offset == reached.offset:",
         "test_deliveries.py::test_messages_of_a_broker_that_are_delivered_again",

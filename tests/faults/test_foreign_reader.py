@@ -11,8 +11,8 @@ import pytest
 
 from faulty_world import FIRST_SEED, History, check_bits, replay, seed_shown
 from livegnn import Engine
-from livegnn.log.examination import examine
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.examination import examine
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from streams import make_graph, make_model, make_stream
 from waiting import PATIENCE

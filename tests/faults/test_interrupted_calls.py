@@ -22,7 +22,7 @@ from interrupted_loop import Served as InterruptedLoop
 from livegnn.graph import find_refusal
 from livegnn.log import Batch, Rejection
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.runtime import CheckpointPolicy, Runtime, restore
 from livegnn.types import State
 from opcodes import Lock, count_opcodes, interrupt, is_free, opcodes_of, places, watched
@@ -184,7 +184,7 @@ class Served:
     def assert_goes_on(self, number: int, where: str) -> None:
         runtime, models = self.runtime, self.runtime.models
         locks: list[Lock] = [runtime.graph.writer, runtime._becoming_visible, runtime._appending]
-        locks += [runtime._visible, models._lock, models._changing, runtime._errands._changed]
+        locks += [runtime._visible, models._lock, models._changing, runtime._between_batches._changed]
         assert all(is_free(lock, PATIENCE) for lock in locks), where
         assert elsewhere(lambda: runtime.wait(runtime.append(batch(number)))) == self.log.last_seq(), where
 

@@ -23,8 +23,8 @@ from gate import draws, some
 from histograms import DegreeHistogram
 from interrupted_loop import LIVES, Served, batch, flat, make_timed, refused, small, stored
 from livegnn.errors import InputError
-from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.reader import SqliteReader
 from opcodes import count_opcodes, interrupt, is_free, opcodes_of, places, watched
 from streams import WIDTH, make_model
 

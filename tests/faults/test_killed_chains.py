@@ -19,7 +19,7 @@ from gate import draws
 from livegnn import atomic_file
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import CheckpointPolicy, list_checkpoints, restore
-from livegnn.runtime.chains import list_chains
+from livegnn.runtime.checkpoint_files import list_chains
 
 EVENTS = 5
 SURVIVED = 3

@@ -22,12 +22,12 @@ import livegnn.log.sqlite
 from crashing_disk import CrashingDisk, losses_ignored
 from gate import draws
 from livegnn import Events, InputError, LogError
-from livegnn.log import Appended, Batch, Entry, Origin, Rejection, trimming
-from livegnn.log.examination import examine
-from livegnn.log.keys import Keys, Known
-from livegnn.log.origins import store_reached
-from livegnn.log.rows import RowWriter
-from livegnn.log.sqlite import SqliteLog
+from livegnn.log import Appended, Batch, Entry, Origin, Rejection
+from livegnn.log.keys import Known
+from livegnn.log.sqlite import SqliteLog, trimming
+from livegnn.log.sqlite.entry_rows import RowWriter
+from livegnn.log.sqlite.examination import examine
+from livegnn.log.sqlite.tables import Keys, store_reached
 
 SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", draws(60, 150)))
 LOSSES = 4  # in each history

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import livegnn.deployment.sections
-import livegnn.log.database
+import livegnn.log.sqlite.database
 import loopback
 from faulty_disk import FaultyDisk
 from faulty_world import check_bits, plain, replay
@@ -26,8 +26,8 @@ from livegnn import DiskFullError, Engine, Events, LogError
 from livegnn.deployment import Deployment
 from livegnn.errors import LogBusyError
 from livegnn.log import Batch
-from livegnn.log.examination import examine
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.examination import examine
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
 from serving import Server, write_deployment
@@ -54,7 +54,7 @@ def held_lock(path: Path) -> Iterator[Callable[[], None]]:
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite waits for a lock for a moment, not for ten seconds."""
-    monkeypatch.setattr(livegnn.log.database, "_BUSY_MILLISECONDS", 5)
+    monkeypatch.setattr(livegnn.log.sqlite.database, "_BUSY_MILLISECONDS", 5)
 
 
 def leave_killed(directory: Path, *, marked: bool) -> Path:

@@ -19,7 +19,7 @@ import livegnn.log.streams.sqlite
 from crashing_disk import CrashingDisk, losses_ignored
 from livegnn import LogError
 from livegnn.log import Origin
-from livegnn.log.mark import Mark
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
 from livegnn.log.streams import Record
 from livegnn.log.streams.sqlite import SqliteStream
 
@@ -191,4 +191,4 @@ def test_a_writer_that_is_killed_is_replaced(tmp_path: Path) -> None:
         end = stream.last_position()
         assert end >= acknowledged
         assert [one.payload for one in stream.records(0)] == [b"%d" % n for n in range(end)]
-        assert Mark(stream.path.with_name("0.db-mark")).read() == end
+        assert LastAcknowledged(stream.path.with_name("0.db-mark")).read() == end

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from gate import draws
 from livegnn import Events, LogError
 from livegnn.log import Batch, Entry, Rejection
-from livegnn.log.mark import Mark
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.wal import find_damage
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.wal_check import find_damage
 
 ENTRIES = 61
 REJECTED = 7  # every so many entries
@@ -157,7 +157,7 @@ def hold_wal(wal: bytes, written: Written, directory: Path) -> None:
     for name, missing in (("log.db-mark", 0), ("no mark", 2)):
         path.write_bytes(written.killed[0])
         path.with_name("log.db-wal").write_bytes(wal)
-        Mark(path.with_name(name)).write(written.entries[-1].seq)
+        LastAcknowledged(path.with_name(name)).write(written.entries[-1].seq)
         try:
             entries = read(path)
         except LogError:
@@ -201,7 +201,7 @@ def test_a_write_ahead_file_that_was_cut_or_lost_is_told(
         if size is not None:
             path.with_name("log.db-wal").write_bytes(wal[:size])
         mark = path.with_name("log.db-mark")
-        Mark(mark).write(written.entries[-1].seq)
+        LastAcknowledged(mark).write(written.entries[-1].seq)
         lost = size is None or size < written.flushed
         if lost:
             with pytest.raises(LogError, match=f"event {written.entries[-1].seq}, which was acknowledged"):
@@ -218,9 +218,9 @@ def test_a_mark_that_cannot_be_read_says_nothing(written: Written, tmp_path: Pat
     (tmp_path / "log.db-mark").write_bytes(content)
     assert read(tmp_path / "log.db") == written.entries
     log = SqliteLog(tmp_path / "log.db")
-    assert Mark(tmp_path / "log.db-mark").read() == written.entries[-1].seq  # written anew
+    assert LastAcknowledged(tmp_path / "log.db-mark").read() == written.entries[-1].seq  # written anew
     seq = log.append(Events().add_nodes(1))
-    assert Mark(tmp_path / "log.db-mark").read() == seq
+    assert LastAcknowledged(tmp_path / "log.db-mark").read() == seq
     log.close()
 
 

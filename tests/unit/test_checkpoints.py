@@ -412,7 +412,7 @@ def test_where_no_process_can_be_forked_the_loop_writes_it(
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
-    monkeypatch.setattr(checkpoints, "Child", refuse)
+    monkeypatch.setattr(checkpoints, "ForkedProcess", refuse)
     ours = Setting(log, tmp_path)
     ours.runtime.start()
     for _ in range(2):  # what is visible after a checkpoint

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from faulty_disk import FaultyDisk
 from livegnn import DiskFullError, Events, InputError, LogError
 from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection
-from livegnn.log.database import SCHEMA, connect
-from livegnn.log.examination import examine
-from livegnn.log.keys import Keys
-from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.database import SCHEMA, connect
+from livegnn.log.sqlite.examination import examine
+from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.tables import Keys
 
 DOCS = Path(__file__).parents[2] / "docs" / "log.md"
 EVENTS = [

@@ -10,9 +10,9 @@ import pytest
 from livegnn import Events, InputError
 from livegnn.errors import LiveGNNError
 from livegnn.log import Batch, Origin
-from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.tail import SqliteTail
 
 NONSENSE: list[Any] = [
     None, "x", "\ud800", "a\0b", "", b"x", 3, -1, 1.5, float("nan"), True, 2**31, 2**63, 2**64, -(2**63),

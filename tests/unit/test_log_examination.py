@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from livegnn import Events, InputError, LogError
 from livegnn.log import Batch, Origin, Rejection
-from livegnn.log.examination import Examination, examine
-from livegnn.log.mark import Mark
-from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.examination import Examination, examine
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.reader import SqliteReader
 
 PAGE = 4096
 
@@ -155,9 +155,9 @@ def test_a_damaged_schema_is_named(tmp_path: Path, table: str) -> None:
 
 def test_a_lost_end_and_a_damaged_write_ahead_file_are_named(tmp_path: Path) -> None:
     log = fill(tmp_path / "log.db")
-    Mark(tmp_path / "log.db-mark").write(95)
+    LastAcknowledged(tmp_path / "log.db-mark").write(95)
     assert examine(log.path).problems == ["event 95 was acknowledged, the log ends at 80"]
-    Mark(tmp_path / "log.db-mark").write(80)
+    LastAcknowledged(tmp_path / "log.db-mark").write(80)
     wal = tmp_path / "log.db-wal"
     main, content = log.path.read_bytes(), bytearray(wal.read_bytes())
     log.close()

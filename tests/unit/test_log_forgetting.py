@@ -8,8 +8,8 @@ import httpx
 
 from livegnn import Events, InputError
 from livegnn.log import Batch, Origin, Rejection
-from livegnn.log.examination import examine
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.examination import examine
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
 from streams import make_graph

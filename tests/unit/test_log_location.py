@@ -11,11 +11,11 @@ import pytest
 from livegnn import Events, InputError, LogError
 from livegnn.log import Batch
 from livegnn.log.consumers import read_positions
-from livegnn.log.examination import examine
 from livegnn.log.owner import Owner
-from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.examination import examine
+from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.tail import SqliteTail
 
 NOBODY = 65534
 READERS: dict[str, Callable[[Path], object]] = {

@@ -13,9 +13,9 @@ import pytest
 from gate import EXPLORING
 from livegnn import Events, LogError
 from livegnn.log import Batch
-from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.tail import SqliteTail
 
 ENTRIES = 40
 PAGE = 4096

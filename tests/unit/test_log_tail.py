@@ -14,16 +14,16 @@ import pytest
 from livegnn import Events, InputError, LogError
 from livegnn.log import Batch, Entry, Rejection
 from livegnn.log.consumers import Position, forget, read_positions
-from livegnn.log.mark import Mark
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.runtime import Runtime
 from livegnn.runtime.replay import replay
 from streams import make_graph, make_stream
 
 FOLLOWER = """
 import sys
-from livegnn.log.tail import SqliteTail
+from livegnn.log.sqlite.tail import SqliteTail
 
 tail = SqliteTail(sys.argv[1], "follower")
 print("from", tail.position, flush=True)
@@ -164,7 +164,7 @@ def test_a_tail_sees_no_entry_before_it_is_acknowledged(
     tail = SqliteTail(log.path, "mirror")
     log.append(EVENTS[0])
     with monkeypatch.context() as patch:
-        patch.setattr(Mark, "write", lambda self, seq: None)
+        patch.setattr(LastAcknowledged, "write", lambda self, seq: None)
         log.append(EVENTS[1])
         log.record_batch(Batch(0, 4))
         assert [entry.seq for entry in tail.entries()] == [3]
@@ -320,3 +320,9 @@ def test_a_second_process_of_the_same_name_is_refused(log: SqliteLog) -> None:
     process.wait()
     process.stdout.close()
     SqliteTail(log.path, "follower").close()
+
+
+def test_users_import_tail_and_reader_beside_the_log() -> None:
+    from livegnn.log import reader, sqlite, tail
+
+    assert (tail.SqliteTail, reader.SqliteReader) == (SqliteTail, sqlite.SqliteReader)

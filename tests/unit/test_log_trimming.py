@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from livegnn import Events, Graph, InputError, LogError
 from livegnn.deployment import Deployment
-from livegnn.log import Batch, Entry, Rejection, trimming
+from livegnn.log import Batch, Entry, Rejection
 from livegnn.log.consumers import forget
 from livegnn.log.keys import retry_key
-from livegnn.log.sqlite import SqliteLog
-from livegnn.log.tail import SqliteTail
-from livegnn.log.wal import find_damage
+from livegnn.log.sqlite import SqliteLog, trimming
+from livegnn.log.sqlite.tail import SqliteTail
+from livegnn.log.sqlite.wal_check import find_damage
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from streams import make_graph, make_stream
 

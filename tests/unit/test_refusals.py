@@ -13,16 +13,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import livegnn.log.reader
+import livegnn.log.sqlite.reader
 from gate import draws
 from livegnn import Engine, Events, Graph, InputError
 from livegnn.events.builder import cut
 from livegnn.graph import GraphDelta, View
 from livegnn.log import Batch, Rejection, Write
-from livegnn.log.rows import Row
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.entry_rows import Row
 from livegnn.runtime import AheadPolicy, Runtime, refusals, replay
-from livegnn.runtime.ahead import Ahead
+from livegnn.runtime.future_events import Ahead
 from livegnn.runtime.refusals import find_cause
 from livegnn.runtime.sifting import MOST_REFUSED
 from livegnn.server import create_app
@@ -231,7 +231,7 @@ def test_a_page_of_rejections_reads_each_row_once(log: CountingLog, monkeypatch:
             decoded.append(self.seq)
             return super().decode()
 
-    monkeypatch.setattr(livegnn.log.reader, "Row", Noting)
+    monkeypatch.setattr(livegnn.log.sqlite.reader, "Row", Noting)
 
     async def ask() -> httpx.Response:
         transport = httpx.ASGITransport(app=create_app(runtime))

@@ -9,12 +9,12 @@ import apsw
 import pytest
 
 from livegnn import Events, LogError
-from livegnn.log.database import check_sqlite
-from livegnn.log.examination import examine
-from livegnn.log.reader import SqliteReader
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.database import check_sqlite
+from livegnn.log.sqlite.examination import examine
+from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader
-from livegnn.log.tail import SqliteTail
 from owned import content_of
 
 OLDER = ("3.51.2", "3.51.2.1", "3.50.7", "3.46.1", "3.9.100")

@@ -163,7 +163,7 @@ def test_whatever_a_subscriber_raises_in_the_loop_is_counted_and_the_loop_goes_o
         runtime.wait(runtime.append(some_change(rng)), PATIENCE)
     runtime.wait(runtime.append(some_change(rng)), PATIENCE)
     assert runtime.failure is None
-    runtime._errands.ask(lambda: None)  # all were told of the last batch
+    runtime._between_batches.call(lambda: None)  # all were told of the last batch
     assert told == [1, 1, 2, 2, 3, 3]
     assert runtime.subscriber_failures == 6
     with suppress(error):  # who stops it is another thread, and the end is told there

@@ -397,7 +397,7 @@ def test_a_view_that_exits_in_the_loop_has_failed_as_with_any_other_exception(
     if policy == "rebuild":
         assert runtime.wait(runtime.append(lg.Events().add_nodes(50)), PATIENCE) == 1
         assert runtime.wait(runtime.append(lg.Events().add_nodes(51)), PATIENCE) == 2
-        runtime._errands.ask(lambda: None)
+        runtime._between_batches.call(lambda: None)
         assert runtime.failure is None
         assert runtime.views["exiting"] is not exiting
     else:

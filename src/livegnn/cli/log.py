@@ -16,8 +16,8 @@ from livegnn.errors import InputError, LogError, SourceError
 if TYPE_CHECKING:
     from livegnn.deployment import Deployment
     from livegnn.graph import Graph, View
-    from livegnn.log.reader import SqliteReader
     from livegnn.log.sqlite import SqliteLog
+    from livegnn.log.sqlite.reader import SqliteReader
 
 app = typer.Typer(help="Look at an event log, check it, and take care of it.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ _EVENTS_AT_ONCE = 8192
 @app.command()
 def verify(file: LogFile) -> None:
     """Read a whole log, beside whoever runs on it, and say what is wrong."""
-    from livegnn.log.examination import examine
+    from livegnn.log.sqlite.examination import examine
 
     path = _log_of(file)
     found = examine(path)
@@ -336,7 +336,7 @@ def _check_output(output: Path | None, file: Path) -> None:
 
 @contextmanager
 def _reading(file: Path) -> "Iterator[SqliteReader]":
-    from livegnn.log.reader import SqliteReader
+    from livegnn.log.sqlite.reader import SqliteReader
 
     with closing(SqliteReader(_log_of(file))) as reader:
         yield reader

@@ -150,7 +150,7 @@ def _read_graph(source: Path, parallel: str | None) -> "Graph":
             f"--parallel is for arrays, got {parallel!r} with the deployment {source}: write it into "
             "its [graph]"
         )
-    from livegnn.log.reader import SqliteReader
+    from livegnn.log.sqlite.reader import SqliteReader
     from livegnn.runtime import replay, restore
 
     settings = Deployment.read(source)

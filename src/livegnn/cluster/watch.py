@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from livegnn.backoff import Backoff
+
 Kind: TypeAlias = Literal["sampling", "serving"]
 KINDS: Final[tuple[Kind, ...]] = ("sampling", "serving")
 
-_LONGEST_PAUSE: Final = 30.0
+_PAUSES: Final = Backoff(1.0, 30.0)
 _WELL_SECONDS: Final = 60.0  # after which a failure before is forgotten
 _AVOIDED: Final = 6.0  # times `silent_seconds`, during which other nodes are preferred
 
@@ -176,7 +178,7 @@ class Watch:
 
 def pause_after(failures: int) -> float:
     """Seconds until a worker that has failed so often in a row is started again; at once the first time."""
-    return 0.0 if failures <= 1 else min(_LONGEST_PAUSE, 2.0 ** min(failures - 2, 10))
+    return _PAUSES.after(failures - 1)
 
 
 def choose_node(

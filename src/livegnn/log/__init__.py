@@ -1,11 +1,12 @@
 """The event log: what happened, in order, and the batches in which it was made visible."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from livegnn.errors import InputError
+from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.builder import cut
 from livegnn.types import IntArray
@@ -136,6 +137,19 @@ class AppliedBatch(NamedTuple):
 
     batch: Batch
     events: Events
+
+    @classmethod
+    def from_writes(cls, batch: Batch, writes: Sequence[Write], rejected: AbstractSet[int]) -> "AppliedBatch":
+        """`batch` with its events. writes: all of its entries; rejected: numbers of entries.
+
+        Raises LogError if entries are missing.
+        """
+        if not writes or writes[0].after != batch.after or writes[-1].seq != batch.seq:
+            raise LogError(f"the log must hold the entries of its batch {batch}, got {len(writes)} writes")
+        if not rejected or all(rejected.isdisjoint(write.ends.tolist()) for write in writes):
+            return cls(batch, Events.concatenate([write.events for write in writes]))
+        entries = (entry for write in writes for entry in write.entries())
+        return cls(batch, Events.concatenate([one.events for one in entries if one.seq not in rejected]))
 
 
 class Rejection(NamedTuple):

@@ -9,6 +9,7 @@ Whoever trims the log flushes it first, so that no position falls behind what wa
 import fcntl
 import os
 import re
+import zlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,24 @@ from typing import Final, Self
 import livegnn._core as _core
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import at_once
-from livegnn.log.held import is_at
-from livegnn.log.location import beside
-from livegnn.log.mark import from_line, to_line
+from livegnn.log.location import beside, is_at
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_LINE_BYTES: Final = len(to_line(0))
+# A sequence number, and the CRC-32 of its digits.
+_LINE: Final = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
 _TRIES: Final = 5  # to read a line that may be written meanwhile
+
+
+def to_line(seq: int) -> bytes:
+    """A sequence number as a line that shows whether it was read as it was written; always of one length."""
+    digits = b"%020d" % seq
+    return b"%b %08x\n" % (digits, zlib.crc32(digits))
+
+
+def from_line(line: bytes) -> int | None:
+    """The number that `to_line` made a line of, None if it was not."""
+    found = _LINE.fullmatch(line)
+    return int(found[1]) if found is not None and zlib.crc32(found[1]) == int(found[2], 16) else None
 
 
 def folder_of(log: Path) -> Path:
@@ -175,7 +187,7 @@ def _lock(file: int, path: Path) -> None:
 def _read(file: int, path: Path) -> int | None:
     """The number in a file, None if it has none yet."""
     for _ in range(_TRIES):
-        line = os.pread(file, _LINE_BYTES + 1, 0)
+        line = os.pread(file, len(to_line(0)) + 1, 0)
         if not line:
             return None
         if (seq := from_line(line)) is not None:

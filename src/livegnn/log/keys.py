@@ -2,30 +2,22 @@
 
 A key is stored with its entry in one transaction, with a checksum of the events, so that a key that comes
 with other events is found. Keys expire after a time. Keys of our own begin with a character that no key of a
-client may have, so neither takes the place of the other. Thread safety: none, the caller has the connection
-to itself.
+client may have, so neither takes the place of the other.
 """
 
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import apsw
-
-from livegnn.arguments import not_negative
 from livegnn.errors import InputError
 from livegnn.events import Events
-from livegnn.log.checksums import add_checksum, check_row
 from livegnn.wording import quoted
 
 _OWN: Final = "\x01"  # not printable
 RETRY: Final = f"{_OWN}retry of "
 """Before the number of a refused entry: the key under which it is appended again."""
 _LONGEST: Final = 255
-_EXPIRED_AT_ONCE: Final = 5000
-_SELECT: Final = "SELECT key, seq, crc32, time, row_crc32 FROM keys"
 
 
 class Known(NamedTuple):
@@ -91,53 +83,6 @@ class KeyClock:
 
     def __call__(self) -> float:
         return self._began + time.monotonic()
-
-
-class Keys:
-    """The table `keys`.
-
-    keep_seconds: for how long at least a key is known, by `clock`, in seconds since 1970; None: a `KeyClock`.
-    """
-
-    def __init__(
-        self, connection: apsw.Connection, keep_seconds: float, clock: Callable[[], float] | None = None
-    ) -> None:
-        self._connection = connection
-        self._keep_seconds = not_negative(keep_seconds, "keep_keys_seconds")
-        latest: Any = connection.execute(f"{_SELECT} ORDER BY number DESC LIMIT 1").fetchone()
-        begin = 0 if latest is None else self._known(latest).time
-        self._clock = KeyClock(begin) if clock is None else clock
-
-    def find(self, key: str) -> Known | None:
-        """What is known of `key`, None if it is new. Raises LogError for a damaged row."""
-        row: Any = self._connection.execute(f"{_SELECT} WHERE key = ?", (key,)).fetchone()
-        return None if row is None else self._known(row)
-
-    def make(self, key: str, events: Events, seq: int) -> Known:
-        """That entry `seq` of `events` came with `key` now."""
-        return Known(key, seq, checksum(events), int(self._clock()))
-
-    def add(self, known: Iterable[Known]) -> None:
-        """Stores keys, and forgets some that are too old: more of them than one write adds."""
-        self._connection.executemany(
-            "INSERT INTO keys (key, seq, crc32, time, row_crc32) VALUES (?, ?, ?, ?, ?)",
-            map(add_checksum, known),
-        )
-        self.forget_old()
-
-    def forget_old(self) -> None:
-        """Deletes some keys that are too old."""
-        oldest: Any = self._connection.execute(
-            "SELECT number, time FROM keys ORDER BY number LIMIT 1"
-        ).fetchone()
-        last = int(self._clock() - self._keep_seconds)
-        if oldest is not None and oldest[1] < last:
-            self._connection.execute(
-                "DELETE FROM keys WHERE number < ? AND time < ?", (oldest[0] + _EXPIRED_AT_ONCE, last)
-            )
-
-    def _known(self, row: Sequence[Any]) -> Known:
-        return Known(*check_row(row, "keys", self._connection.filename))
 
 
 def checksum(events: Events) -> int:

@@ -40,3 +40,11 @@ def locate(path: Path | str, *, new: bool = False) -> Path:
 def beside(log: Path, ending: str) -> Path:
     """The file beside a log whose name has this ending."""
     return log.with_name(log.name + ending)
+
+
+def is_at(file: int, path: Path) -> bool:
+    """Whether an open file is the one at `path`."""
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except (FileNotFoundError, NotADirectoryError):
+        return False

@@ -2,23 +2,20 @@
 
 Of each partition of each source the log keeps the last offset that it has stored, and the entry that came
 with it, in one transaction with the entry. What is delivered again has no later offset, and is not stored
-again. Thread safety: none, the caller has the connection to itself.
+again. A message that could not be stored as events is kept with the reason: nothing is lost unseen.
 """
 
-from collections.abc import Mapping
 from types import NoneType
-from typing import Any, Final, NamedTuple
-
-import apsw
+from typing import Final, NamedTuple
 
 from livegnn.errors import InputError
 from livegnn.log import Origin
-from livegnn.log.checksums import add_checksum, check_row
 from livegnn.wording import quoted
 
 LONGEST_SOURCE: Final = 255
 _LARGEST: Final = 2**63 - 1
-_SELECT: Final = "SELECT source, partition, offset, seq, row_crc32 FROM origins"
+KEPT_BYTES: Final = 1024
+"""So many bytes of a bad message are kept: it is still where it came from."""
 
 Partition = tuple[str, int]
 """A source, and a partition of it."""
@@ -29,6 +26,21 @@ class Reached(NamedTuple):
 
     offset: int
     seq: int
+
+
+class Unread(NamedTuple):
+    """Why a message is a bad one, its first bytes, and how many it has."""
+
+    reason: str
+    payload: bytes
+    size: int
+
+    @classmethod
+    def make(cls, reason: object, payload: bytes) -> "Unread":
+        """What is kept of `payload`."""
+        # Half of a surrogate pair, which an error may quote, can be stored by nobody.
+        said = str(reason).encode(errors="backslashreplace").decode()
+        return cls(said, payload[:KEPT_BYTES], len(payload))
 
 
 def check_origin(origin: object) -> Origin:
@@ -42,22 +54,4 @@ def check_origin(origin: object) -> Origin:
     raise InputError(
         f"an origin must be (source, partition, offset): text of 1 to {LONGEST_SOURCE} printable characters, "
         f"and two integers from 0 to 2^63 - 1, perhaps with a payload of bytes, got {quoted(origin)}"
-    )
-
-
-def find_reached(connection: apsw.Connection, partition: Partition) -> Reached | None:
-    """How far a partition was stored, None if nothing of it was. Raises LogError for a damaged row."""
-    row: Any = connection.execute(f"{_SELECT} WHERE source = ? AND partition = ?", partition).fetchone()
-    if row is None:
-        for other in connection.execute(_SELECT):  # one of them may be this one, with its name damaged
-            check_row(other, "origins", connection.filename)
-        return None
-    return Reached(*check_row(row, "origins", connection.filename)[2:])
-
-
-def store_reached(connection: apsw.Connection, reached: Mapping[Partition, Reached]) -> None:
-    """Notes how far partitions were stored."""
-    connection.executemany(
-        "REPLACE INTO origins (source, partition, offset, seq, row_crc32) VALUES (?, ?, ?, ?, ?)",
-        [add_checksum((*partition, *one)) for partition, one in reached.items()],
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from livegnn.errors import LogError
 from livegnn.interrupts import at_once
-from livegnn.log.held import is_at
+from livegnn.log.location import is_at
 
 
 class Owner:

@@ -1,20 +1,19 @@
 """The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
 
 from livegnn.runtime.admission import Admission
-from livegnn.runtime.ahead import AheadPolicy
-from livegnn.runtime.binding import schema_properties
-from livegnn.runtime.chains import list_checkpoints
+from livegnn.runtime.checkpoint_files import list_checkpoints
 from livegnn.runtime.checkpoints import CheckpointPolicy, oldest_kept
 from livegnn.runtime.comparison import Comparison, DegreeClass
-from livegnn.runtime.history import history_state
-from livegnn.runtime.loop import Chore, Loop
+from livegnn.runtime.future_events import AheadPolicy
+from livegnn.runtime.history import history_state, schema_properties
+from livegnn.runtime.intake import Source
+from livegnn.runtime.loop import Loop
 from livegnn.runtime.model_register import ModelRegister, Nothing
 from livegnn.runtime.models import Models, ModelState, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Prediction, Runtime, SampledPrediction, SupposedPrediction
 from livegnn.runtime.recovery import ViewFactory, count_recorded, restore
 from livegnn.runtime.replay import replay
-from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
 from livegnn.runtime.views import Views, WhenViewFails
 
@@ -23,7 +22,6 @@ __all__ = [
     "AheadPolicy",
     "Change",
     "CheckpointPolicy",
-    "Chore",
     "Comparison",
     "DegreeClass",
     "Loop",

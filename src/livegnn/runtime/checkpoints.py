@@ -31,9 +31,9 @@ from livegnn.graph import Graph, View
 from livegnn.interrupts import Background
 from livegnn.log import Log, ReadableLog
 from livegnn.log.directories import OwnedDirectory
-from livegnn.runtime import child
-from livegnn.runtime.chains import list_chains, list_checkpoints, may_follow, remove_old, seq_of
-from livegnn.runtime.child import Child, explain
+from livegnn.runtime import forked
+from livegnn.runtime.checkpoint_files import list_chains, list_checkpoints, may_follow, remove_old, seq_of
+from livegnn.runtime.forked import ForkedProcess, explain
 from livegnn.runtime.history import find_foreign, history_state, is_foreign
 from livegnn.runtime.statistics import Statistics
 from livegnn.types import State
@@ -154,12 +154,12 @@ class Checkpoints:
         there = [] if policy is None else list_checkpoints(policy.directory)
         self._passed_over = {path for path in there if path.name > _name_of(since)}
         self._time = clock()
-        self._beside = policy is not None and policy.beside and child.SUPPORTED
+        self._beside = policy is not None and policy.beside and forked.SUPPORTED
         self._last: Path | None = None
         self._newest = next((path for path in there if path.name == _name_of(since)), None)
         self._unhashed = 0
         self.failure: str | None = None  # why the last attempt wrote none; None if it did
-        self._child: Child | None = None
+        self._child: ForkedProcess | None = None
         self._waiting: Background | None = None
 
     def until(self, seq: int) -> float | None:
@@ -246,7 +246,7 @@ class Checkpoints:
 
             try:
                 with self._readers:
-                    begun = Child(self._graph, work)
+                    begun = ForkedProcess(self._graph, work)
             except OSError as error:
                 _logger.warning("the loop writes the checkpoint at event %d itself: %s", writing.seq, error)
                 return False
@@ -275,7 +275,7 @@ class Checkpoints:
             return False
         return self._graph.forkable if part == "graph" else self._views[part].forkable
 
-    def _wait(self, begun: Child, writing: _Writing) -> None:
+    def _wait(self, begun: ForkedProcess, writing: _Writing) -> None:
         """Names what the child has written; in a thread of its own."""
         try:
             reason = begun.wait(PATIENCE)

@@ -4,29 +4,59 @@ Thread safety: every method may be called from any thread. `_appending` is taken
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeAlias
 
 import livegnn._core as _core
 from livegnn.arguments import not_negative, switch, whole
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
-from livegnn.events import Events
-from livegnn.graph import Graph
+from livegnn.events import Chunk, Events
+from livegnn.graph import Graph, check_columns
 from livegnn.interrupts import Background
 from livegnn.log import Appended, Log, Origin, Rejection
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.keys import retry_key
 from livegnn.runtime.admission import Admission
-from livegnn.runtime.ahead import Ahead, AheadPolicy
-from livegnn.runtime.checks import check_schema
+from livegnn.runtime.future_events import Ahead, AheadPolicy
 from livegnn.runtime.log_watch import LogWatch
-from livegnn.runtime.sources import Source
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
 _Given: TypeAlias = Events | InputError
 _Outcomes: TypeAlias = Sequence[Appended | InputError]
 _LARGEST_SEQ = 2**63 - 1
+
+
+class Source(Protocol):
+    """Something that reads a stream into the log of a runtime. Every method may be called from any thread."""
+
+    @property
+    def name(self) -> str:
+        """Under which the log keeps how far it was read."""
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended it, None while all is well."""
+
+    @property
+    def waits(self) -> str | None:
+        """What it waits for, None while it reads."""
+
+    @property
+    def stored(self) -> int:
+        """Messages that it has brought into the log, bad ones among them."""
+
+    @property
+    def bad(self) -> int:
+        """Those of them that could not be stored as events."""
+
+    @property
+    def tombstones(self) -> int:
+        """Those of them without a value, which a compacted topic has where a key was deleted: no events."""
+
+    @property
+    def lag(self) -> Mapping[int, int]:
+        """How many messages stand unread, by partition, as far as is known."""
 
 
 class Intake:
@@ -265,3 +295,16 @@ class Intake:
 
 def _has_payload(origin: Origin | None) -> bool:
     return isinstance(origin, Origin) and origin.payload is not None
+
+
+def check_schema(graph: Graph, chunk: Chunk) -> None:
+    """Raises InputError for a type that the graph does not have, ids of the other kind, or columns."""
+    if isinstance(chunk.type, str):
+        graph.node_type_index(chunk.type)
+    else:
+        graph.edge_type_index(chunk.type)
+    check_columns(graph.schema, chunk)
+    expected = "text" if graph.schema.text_ids else "integers"
+    for ids in (chunk.ids, chunk.dst):
+        if ids is not None and (ids.dtype.kind == "U") != graph.schema.text_ids:
+            raise InputError(f"ids must be {expected} in this graph, got {ids[0].item()!r}")

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import livegnn._core as _core
 from livegnn.arguments import function
@@ -26,10 +26,10 @@ from livegnn.interrupts import Background, Flag
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
-from livegnn.runtime.ahead import AheadPolicy
-from livegnn.runtime.binding import schema_properties
+from livegnn.runtime.between_batches import BetweenBatches, Task
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
-from livegnn.runtime.errands import Errands
+from livegnn.runtime.future_events import AheadPolicy
+from livegnn.runtime.history import check_reaches, schema_properties
 from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
@@ -43,16 +43,6 @@ _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 _LONGEST_ROUND = 60.0  # seconds of the loop, after which it does not count as turning
 _RETRY_SECONDS = 0.5  # on a full disk, or while another program holds the log's lock
-
-
-class Chore(Protocol):
-    """Something that the loop does between batches, from time to time."""
-
-    def until(self) -> float | None:
-        """Seconds until it is due, 0 if it is, None if only an event can make it so."""
-
-    def run(self) -> None:
-        """One round."""
 
 
 class Loop(Intake):
@@ -102,7 +92,7 @@ class Loop(Intake):
         check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
         self._retry = Flag()  # set by `stop`, so that nobody waits for space
-        _check_reaches(log, graph)
+        check_reaches(log, graph)
         log.bind(schema_properties(graph.schema))
         since = graph.seq
         replay(log, graph)
@@ -125,8 +115,8 @@ class Loop(Intake):
         self._rebuilding = Rebuilding(
             graph, self.views, when_view_fails, factories, self._view_changed, self._drop
         )
-        self._errands = Errands(log.wake)
-        self._chores: list[Chore] = [self._rebuilding, self._errands]
+        self._between_batches = BetweenBatches(log.wake)
+        self._tasks: list[Task] = [self._rebuilding, self._between_batches]
 
     # -- what a subclass adds
 
@@ -270,9 +260,9 @@ class Loop(Intake):
         worked = self._apply_waiting()
         if self._expiry.until() == 0:
             self._expire()
-        for chore in self._chores:
-            if chore.until() == 0:
-                chore.run()
+        for task in self._tasks:
+            if task.until() == 0:
+                task.run()
         if self._checkpoints.until(self._seq) == 0:
             # Who calls this without `start` finds the checkpoint written.
             self._checkpoints.write(self._seq, beside=threading.current_thread() is self._thread)
@@ -299,7 +289,7 @@ class Loop(Intake):
         self._spacing = seconds
 
     def _run(self) -> None:
-        self._errands.begin()
+        self._between_batches.begin()
         try:
             while not self._stopping:
                 if self._spacing and (early := self._began + self._spacing - self._clock()) > 0:
@@ -307,7 +297,7 @@ class Loop(Intake):
                 self._began = self._round_began = self._clock()
                 if not self._step_or_pause():
                     self._round_began = None
-                    waits = [chore.until() for chore in self._chores]
+                    waits = [task.until() for task in self._tasks]
                     waits += [self._expiry.until(), self._checkpoints.until(self._seq)]
                     self.log.wait(self._seq, min((one for one in waits if one is not None), default=None))
         except BaseException as error:
@@ -338,7 +328,7 @@ class Loop(Intake):
         """Wakes those who wait for events that will never become visible."""
         self._ended = True
         _core.holding(self._visible, self._visible.notify_all)
-        self._errands.end()
+        self._between_batches.end()
         self._tell_end()
 
     def _apply(self, writes: Sequence[Write]) -> None:
@@ -480,13 +470,3 @@ class Loop(Intake):
             count += len(part)
         if count:
             self.statistics.expired_edges.record(count)
-
-
-def _check_reaches(log: Log, graph: Graph) -> None:
-    """Raises `LogError` if the graph has events that the log lacks."""
-    if log.last_seq() < graph.seq:
-        raise LogError(
-            f"the log must reach event {graph.seq}, where the graph is, got one that ends at "
-            f"{log.last_seq()}: it is not the log of this graph. If there was no log when events filled the "
-            "graph, these must not count: fill it with graph.apply(events, seq=0)"
-        )

@@ -30,8 +30,8 @@ from livegnn.interrupts import Background
 from livegnn.log import Log
 from livegnn.model import Model
 from livegnn.presampling import Predictor, SampledEngine, check_predictor, predictor_factory
+from livegnn.runtime.between_batches import BetweenBatches
 from livegnn.runtime.comparison import Comparison, Read, compare
-from livegnn.runtime.errands import Errands
 from livegnn.runtime.model_register import ModelRegister
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.replay import replay
@@ -78,7 +78,7 @@ class Models:
         log: Log,
         graph: Graph,
         views: Views,
-        errands: Errands,
+        between_batches: BetweenBatches,
         factories: dict[str, ViewFactory],
         *,
         visible: threading.RLock,
@@ -93,7 +93,7 @@ class Models:
 
         Raises `InputError` if a model of which the register says that it answered is not there.
         """
-        self._log, self._graph, self._views, self._errands = log, graph, views, errands
+        self._log, self._graph, self._views, self._between_batches = log, graph, views, between_batches
         self._factories, self._visible, self._register = factories, visible, register
         self._read, self._on_switch, self._keep_apart = read, on_switch, keep_apart
         for name in (register.serving, register.previous):
@@ -258,7 +258,7 @@ class Models:
         _check_name(name)
         check_predictor(self._graph, model, options)
         if wait:
-            self._errands.refuse_own_thread()
+            self._between_batches.refuse_own_thread()
         failures: list[BaseException] = []
 
         def run() -> None:
@@ -342,7 +342,7 @@ class Models:
         # What is said to follow is there after a crash: it is kept before anybody can see it.
         self._register.add(name, model, options.mode)
         try:
-            self._errands.ask(join)
+            self._between_batches.call(join)
         except BaseException:
             self._register.remove(name)
             raise
@@ -393,7 +393,7 @@ class Models:
         engine = self._named(name)
         if name == self.serving:
             raise InputError(f"expected the name of a model that does not serve, got {name!r}, which does")
-        return self._errands.ask(partial(self._serve, engine, self.serving))
+        return self._between_batches.call(partial(self._serve, engine, self.serving))
 
     def roll_back(self) -> Switch:
         """Lets the model answer that did before. Raises `InputError` if there is none any more."""
@@ -431,7 +431,7 @@ class Models:
         if name == self.serving or name in self._given:
             why = "serves: switch to another first" if name == self.serving else "was not deployed"
             raise InputError(f"expected the name of a model that can go, got {name!r}, which {why}")
-        self._errands.ask(lambda: self._leave(name))
+        self._between_batches.call(lambda: self._leave(name))
 
     def is_dispensable(self, name: str) -> bool:
         """Whether the loop goes on without a view that fails: a deployed model that does not serve."""

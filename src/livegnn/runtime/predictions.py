@@ -22,8 +22,8 @@ from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
 from livegnn.log import Log
 from livegnn.presampling import SampledEngine
 from livegnn.runtime.admission import Admission
-from livegnn.runtime.ahead import AheadPolicy
 from livegnn.runtime.checkpoints import CheckpointPolicy
+from livegnn.runtime.future_events import AheadPolicy
 from livegnn.runtime.loop import Loop
 from livegnn.runtime.model_register import ModelRegister, Nothing
 from livegnn.runtime.models import Models, Switch
@@ -157,7 +157,7 @@ class Runtime(Loop):
             log,
             graph,
             self.views,
-            self._errands,
+            self._between_batches,
             self._rebuilding.factories,
             visible=self._becoming_visible,
             read=self.read,
@@ -170,7 +170,7 @@ class Runtime(Loop):
         self._at_end: list[Callable[[], None]] = []
         if (engine := self.models.engine) is not None:
             self.scrub = Scrub(engine, scrub, self._clock)
-            self._chores.append(self.scrub)
+            self._tasks.append(self.scrub)
 
     @property
     def engine(self) -> Engine:

@@ -14,7 +14,7 @@ from livegnn.arguments import as_path, function
 from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.graph import Graph, View
 from livegnn.log import ReadableLog
-from livegnn.runtime.chains import list_checkpoints, seq_of
+from livegnn.runtime.checkpoint_files import list_checkpoints, seq_of
 from livegnn.runtime.history import check_history
 from livegnn.types import State
 

@@ -16,7 +16,7 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, Schema, find_refusal
 from livegnn.log import Entry, Rejection, Write
-from livegnn.runtime.ahead import Ahead
+from livegnn.runtime.future_events import Ahead
 from livegnn.runtime.sifting import MOST_REFUSED, MOST_TEXT, sift
 
 

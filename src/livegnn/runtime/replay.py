@@ -2,12 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 
 from livegnn.errors import InputError, LogError
-from livegnn.events import Events
 from livegnn.graph import Graph, without_strays
-from livegnn.log import Batch, ReadableLog, Write
+from livegnn.log import AppliedBatch, Batch, ReadableLog, Write
 
 _AT_ONCE = 1 << 16  # events: a row of the log may hold many batches, and is decoded once
 
@@ -21,7 +19,7 @@ def replay(log: ReadableLog, graph: Graph, *, up_to: int | None = None) -> None:
     rejected = {rejection.seq for rejection in log.rejections(graph.seq)}
     batches = [batch for batch in log.batches(graph.seq) if up_to is None or batch.seq <= up_to]
     for batch, writes in _read(log, batches):
-        events = Events.concatenate(_events(writes, rejected))
+        events = AppliedBatch.from_writes(batch, writes, rejected).events
         try:
             graph.apply(without_strays(graph.schema, events), seq=batch.seq, trusted=True)
         except InputError as error:
@@ -48,10 +46,3 @@ def _read(log: ReadableLog, batches: Sequence[Batch]) -> Iterator[tuple[Batch, l
             if ahead[0].seq == last:
                 ahead.popleft()
         yield batch, writes
-
-
-def _events(writes: Sequence[Write], rejected: AbstractSet[int]) -> list[Events]:
-    """The events of the entries that were applied."""
-    if rejected and any(not rejected.isdisjoint(write.ends.tolist()) for write in writes):
-        return [one.events for write in writes for one in write.entries() if one.seq not in rejected]
-    return [write.events for write in writes]

@@ -16,7 +16,7 @@ from livegnn.events.builder import cut, from_chunks
 from livegnn.events.chunk import EDGE_KINDS
 from livegnn.graph import Graph
 from livegnn.log import Rejection
-from livegnn.runtime.checks import check_schema
+from livegnn.runtime.intake import check_schema
 from livegnn.texts import Texts
 from livegnn.types import EdgeType, Ids, NodeType
 

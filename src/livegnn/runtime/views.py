@@ -106,7 +106,7 @@ def check_build(build: object, views: Views) -> None:
 
 
 class Rebuilding:
-    """Decides of views that fail, and builds them again; a chore of the loop."""
+    """Decides of views that fail, and builds them again; a task of the loop."""
 
     def __init__(
         self,

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from livegnn.errors import InputError
 from livegnn.log import Tail, consumers
+from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.log.streams import ReadableStream, RecordStream
 from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, is_made, path_of
-from livegnn.log.tail import SqliteTail
 
 
 class Place(Protocol):

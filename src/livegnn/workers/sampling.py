@@ -26,7 +26,7 @@ from livegnn.arguments import whole
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log import AppliedBatch, Origin, Tail
 from livegnn.log.streams import Record, StoredRecord
-from livegnn.runtime.binding import schema_properties
+from livegnn.runtime.history import schema_properties
 from livegnn.types import JSON, State
 from livegnn.workers.changes import PlanState, begin_states, same_numbers
 from livegnn.workers.checkpoints import Checkpoints, Saved

@@ -31,18 +31,18 @@ from livegnn.log.arguments import check_entries, check_events, check_range, chec
 from livegnn.log.directories import Directories
 from livegnn.log.group_commit import GroupCommit
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
-from livegnn.log.kafka.control import Control
+from livegnn.log.kafka.control_producer import ControlProducer
+from livegnn.log.kafka.event_producer import EventProducer, Sent
 from livegnn.log.kafka.follower import Follower
 from livegnn.log.kafka.history import History, Order, Point
 from livegnn.log.kafka.message import encode as encode_message
 from livegnn.log.kafka.message import pack
 from livegnn.log.kafka.metadata import KafkaMetadata
-from livegnn.log.kafka.owner import Owner
-from livegnn.log.kafka.proposal import outcomes, propose
+from livegnn.log.kafka.ordered_writes import Taken, digest_within, select_writes
+from livegnn.log.kafka.ordering import outcomes, propose
+from livegnn.log.kafka.owner import TopicOwner
 from livegnn.log.kafka.reader import Reader, skim
-from livegnn.log.kafka.recent import Recent
-from livegnn.log.kafka.sending import Sending, Sent
-from livegnn.log.kafka.taking import Taken, digest_within, select_writes
+from livegnn.log.kafka.recent_events import RecentEvents
 from livegnn.log.keys import KeyClock
 from livegnn.types import JSON
 
@@ -77,21 +77,21 @@ class KafkaLog(KafkaMetadata):
         self._lows, self._largest, self._largest_control = topics.lows, topics.largest, topics.largest_control
         self._history = History()
         skim(self._connection, self._history, topics.control_end)
-        self._owner = Owner(self._connection, self._history.owner)
+        self._owner = TopicOwner(self._connection, self._history.owner)
         self._state = threading.Condition()
         self._writing, self._reading, self._closed = threading.Lock(), threading.Lock(), threading.Lock()
         self._group = GroupCommit(self.append_all)
         self._failure: LogError | None = None
         self._woken = False
-        self._ended, self._recent = Flag(), Recent()
+        self._ended, self._recent = Flag(), RecentEvents()
         self._basing = _core.Section()  # in which nothing is proposed
         self._proposed: Order | None = None
         self._reader = Reader(self._connection, self._timeout)
         self._follower: Follower | None = None
         self._threads: list[Background] = []
         self._producer = self._connection.producer(max(topics.largest, topics.largest_control))
-        self._control = Control(self._connection, self._producer, self._state)
-        self._sending = Sending(topic, topics.partitions, self._producer, self._state)
+        self._control = ControlProducer(self._connection, self._producer, self._state)
+        self._sending = EventProducer(topic, topics.partitions, self._producer, self._state)
         try:
             self._begin()
         except BaseException:

@@ -16,12 +16,12 @@ from confluent_kafka import Message as KafkaMessage
 
 from livegnn.errors import FileFormatError, LogError
 from livegnn.interrupts import Flag
-from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.connection import Connection, passes
+from livegnn.log.kafka.event_producer import HEADER
 from livegnn.log.kafka.history import ANEW, History, Order
 from livegnn.log.kafka.message import Message, decode
-from livegnn.log.kafka.sending import HEADER
-from livegnn.log.kafka.taking import Received, Taken, take
+from livegnn.log.kafka.ordered_writes import Received, Taken, take
+from livegnn.log.origins import Unread
 
 _MOST_WAITING: Final = 4096  # messages of a partition that were fetched and not taken
 _MOST_AT_ONCE: Final = 1000

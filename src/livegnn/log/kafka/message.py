@@ -25,9 +25,8 @@ from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Origin
-from livegnn.log.bad_messages import Unread
 from livegnn.log.keys import check_key, stored_key
-from livegnn.log.origins import check_origin
+from livegnn.log.origins import Unread, check_origin
 from livegnn.types import JSON
 from livegnn.wording import quoted
 

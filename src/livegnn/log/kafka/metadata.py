@@ -14,7 +14,7 @@ from livegnn.log import BadMessage, Batch, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_range
 from livegnn.log.binding import new_properties
 from livegnn.log.kafka.connection import Connection
-from livegnn.log.kafka.control import Control
+from livegnn.log.kafka.control_producer import ControlProducer
 from livegnn.log.kafka.history import History
 from livegnn.log.origins import check_origin
 from livegnn.types import JSON
@@ -24,7 +24,7 @@ class KafkaMetadata:
     """The part of a `KafkaLog` that reads and writes the control topic, but for orders and batches."""
 
     _connection: Connection
-    _control: Control
+    _control: ControlProducer
     _history: History
     _state: threading.Condition  # for all fields
     _writing: threading.Lock  # for who writes control records other than orders

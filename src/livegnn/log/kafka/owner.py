@@ -17,7 +17,7 @@ SESSION_SECONDS: Final = 6  # the least that a broker allows by default
 _PATIENCE: Final = 4.0  # seconds more, for the broker to notice
 
 
-class Owner:
+class TopicOwner:
     """Makes this process the owner, until `release`. Raises LogError while another one is.
 
     Thread safety: none.

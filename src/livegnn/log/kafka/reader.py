@@ -15,7 +15,7 @@ from livegnn.errors import LogError
 from livegnn.log.kafka.connection import Connection
 from livegnn.log.kafka.follower import Follower
 from livegnn.log.kafka.history import History, Point
-from livegnn.log.kafka.taking import Taken
+from livegnn.log.kafka.ordered_writes import Taken
 
 _SECONDS: Final = 60.0  # that the broker may take to send more
 

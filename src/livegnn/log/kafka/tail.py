@@ -30,14 +30,13 @@ from livegnn.arguments import as_path, not_negative, whole
 from livegnn.errors import InputError, LogError
 from livegnn.log import AppliedBatch, Entry, Tail, Write
 from livegnn.log.arguments import LARGEST_SEQ, check_text
-from livegnn.log.batches import events_of
 from livegnn.log.binding import new_properties
 from livegnn.log.consumers import Position, check_name
 from livegnn.log.kafka.connection import Connection, Settings, Topics, read_bounds, read_topics
 from livegnn.log.kafka.follower import Follower
 from livegnn.log.kafka.history import History
+from livegnn.log.kafka.ordered_writes import Taken, digest_within, select_writes
 from livegnn.log.kafka.reader import Reader
-from livegnn.log.kafka.taking import Taken, digest_within, select_writes
 
 _POLL_SECONDS: Final = 0.1
 _STEP: Final = 10_000  # records, after which what is not needed is forgotten
@@ -150,7 +149,7 @@ class KafkaTail:
         for batch in found:
             within = writes[bisect_right(ends, batch.after) : bisect_left(ends, batch.seq) + 1]
             parts = [part for write in within if (part := write.part(*batch)) is not None]
-            applied.append(AppliedBatch(batch, events_of(batch, parts, history.rejected(batch))))
+            applied.append(AppliedBatch.from_writes(batch, parts, history.rejected(batch)))
         return applied
 
     def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:

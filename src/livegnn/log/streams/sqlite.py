@@ -6,6 +6,7 @@ written by another process. See docs/streams.md for its tables.
 Locks: `_write`, then `_read`; a connection each. Readers never wait for a flush.
 """
 
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,17 +19,19 @@ import apsw
 
 import livegnn._core as _core
 from livegnn.arguments import not_negative, whole
+from livegnn.backoff import Backoff
 from livegnn.errors import LogError
+from livegnn.interrupts import Flag
 from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
-from livegnn.log.checksums import add_checksum, check_row
 from livegnn.log.consumers import read_positions
-from livegnn.log.database import check_sqlite, errors_as_log_errors, make_private, one
-from livegnn.log.held import HeldFiles
 from livegnn.log.location import beside, locate
-from livegnn.log.mark import Mark
 from livegnn.log.origins import Partition
 from livegnn.log.owner import Owner
+from livegnn.log.sqlite.checksums import add_checksum, check_row
+from livegnn.log.sqlite.database import check_sqlite, errors_as_log_errors, make_private, one, preparing
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged, wait_for
+from livegnn.log.sqlite.open_files import OpenFiles
 from livegnn.log.streams import (
     Record,
     StoredRecord,
@@ -63,9 +66,7 @@ _SELECT: Final = (
     "SELECT position, type, source, partition, offset, crc32, payload FROM records "
     "WHERE position > ? AND position <= ? ORDER BY position LIMIT ?"
 )
-_BUSY_MILLISECONDS: Final = 10_000
-_SHORTEST_PAUSE: Final = 0.0005
-_LONGEST_PAUSE: Final = 0.005
+_PAUSES: Final = Backoff(0.0005, 0.005, 1.3)
 _ROWS_AT_ONCE: Final = 1000
 _TRIMMED_AT_ONCE: Final = 10_000
 errors: Final = partial(errors_as_log_errors, what="the stream")
@@ -87,18 +88,14 @@ class SqliteStreamReader:
         check_sqlite()
         self.path = path_of(log, name, partition)
         self._read = threading.Lock()
-        self._closed = threading.Event()
-        self._mark = Mark(beside(self.path, "-mark"))
+        self._closed = Flag()
+        self._mark = LastAcknowledged(beside(self.path, "-mark"))
         if not self.path.is_file():
             raise LogError(f"there must be a stream at {self.path}, got none: nothing was appended to it yet")
         with errors("read", self.path):
             self._reads = apsw.Connection(str(self.path), flags=apsw.SQLITE_OPEN_READONLY, vfs=vfs)
-            try:
-                self._reads.set_busy_timeout(_BUSY_MILLISECONDS)
+            with preparing(self._reads):
                 _check_version(self._reads, self.path)
-            except BaseException:
-                self._reads.close()
-                raise
 
     def last_position(self) -> int:
         """The position of the last record that survives a loss of power, 0 if there was none yet."""
@@ -138,17 +135,9 @@ class SqliteStreamReader:
     def wait(self, after: int, timeout: float | None = None) -> bool:
         """Blocks until there is a record after `after`; False after `timeout` seconds, or when closed."""
         after = check_after(after, None)
-        ends = None if timeout is None else time.monotonic() + not_negative(timeout, "timeout, in seconds,")
-        pause = _SHORTEST_PAUSE
-        while not self._closed.is_set():
-            if self.last_position() > after:
-                return True
-            left = pause if ends is None else min(pause, ends - time.monotonic())
-            if left <= 0:
-                return False
-            self._closed.wait(left)
-            pause = min(_LONGEST_PAUSE, pause * 1.3)
-        return False
+        seconds = math.inf if timeout is None else not_negative(timeout, "timeout, in seconds,")
+        ends = time.monotonic() + seconds
+        return wait_for(lambda: self.last_position() > after, self._closed, ends, _PAUSES.pauses())
 
     def close(self) -> None:
         """Ends a `wait` that is going on; again does nothing."""
@@ -204,7 +193,7 @@ class SqliteStream(SqliteStreamReader):
             opened.callback(self._reads.close)
             self._last = self._find_end()
             files = [path, *(beside(path, ending) for ending in ("-wal", "-shm", "-lock"))]
-            self._files = HeldFiles(f"the stream {path}", files)
+            self._files = OpenFiles(f"the stream {path}", files)
             opened.pop_all()
 
     def append_all(self, records: Sequence[Record]) -> int:
@@ -296,8 +285,8 @@ def is_made(path: Path) -> bool:
     """Whether a partition's file has all that a reader needs. Raises LogError if it is no database."""
     if not path.is_file():
         return False
-    with errors("read", path), closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as found:
-        found.set_busy_timeout(_BUSY_MILLISECONDS)
+    flags = apsw.SQLITE_OPEN_READONLY
+    with errors("read", path), closing(apsw.Connection(str(path), flags=flags)) as found, preparing(found):
         return bool(one(found, "PRAGMA application_id"))
 
 
@@ -312,15 +301,11 @@ def partitions_of(log: Path | str, name: str) -> list[int]:
 
 def _connect(path: Path, vfs: str | None) -> apsw.Connection:
     connection = apsw.Connection(str(path), vfs=vfs)
-    try:
-        connection.set_busy_timeout(_BUSY_MILLISECONDS)
+    with preparing(connection):
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         _core.transact(connection, _create, connection, path)
         _check_version(connection, path)
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 

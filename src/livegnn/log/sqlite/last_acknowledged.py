@@ -7,31 +7,18 @@ that follow the log look at it to see that there is more.
 """
 
 import os
-import re
-import zlib
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from livegnn.interrupts import at_once
-from livegnn.log.held import is_at
-
-_LINE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")  # the sequence number, and the CRC-32 of its digits
-
-
-def to_line(seq: int) -> bytes:
-    """A sequence number as a line that shows whether it was read as it was written; always of one length."""
-    digits = b"%020d" % seq
-    return b"%b %08x\n" % (digits, zlib.crc32(digits))
+from livegnn.interrupts import Flag, at_once
+from livegnn.log.consumers import from_line, to_line
+from livegnn.log.location import is_at
 
 
-def from_line(line: bytes) -> int | None:
-    """The number that `to_line` made a line of, None if it was not."""
-    found = _LINE.fullmatch(line)
-    return int(found[1]) if found is not None and zlib.crc32(found[1]) == int(found[2], 16) else None
-
-
-class Mark:
+class LastAcknowledged:
     """The mark at `path`, which is made with the first `write`. Thread safety: none."""
 
     def __init__(self, path: Path) -> None:
@@ -61,3 +48,18 @@ class Mark:
         """Closes the file; again does nothing."""
         if self._file >= 0:
             at_once(partial(os.close, self._file), partial(setattr, self, "_file", -1))
+
+
+def wait_for(found: Callable[[], bool], closed: Flag, ends: float, pauses: Iterator[float]) -> bool:
+    """Looks again and again, after each of `pauses`, until something is `found`.
+
+    ends: when to give up, on the monotonic clock. False then, or when `closed` is set.
+    """
+    while not closed.is_set():
+        if found():
+            return True
+        left = min(next(pauses), ends - time.monotonic())
+        if left <= 0:
+            return False
+        closed.wait(left)
+    return False

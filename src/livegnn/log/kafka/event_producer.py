@@ -32,7 +32,7 @@ class Sent:
         self.error: str | None = None
 
 
-class Sending:
+class EventProducer:
     """lock: of the log. partitions: of the topic."""
 
     def __init__(self, topic: str, partitions: int, producer: Producer, lock: threading.Condition) -> None:

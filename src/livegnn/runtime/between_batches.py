@@ -1,12 +1,13 @@
-"""What other threads want the loop to do between two batches, when graph and views stand at one event.
+"""What the loop does between two batches, when graph and views stand at one event: tasks that become due, and
+calls that other threads ask for.
 
-Thread safety: `ask` may be called from any thread; the loop calls the rest.
+Thread safety: `call` may be called from any thread; the loop calls the rest.
 """
 
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import livegnn._core as _core
 from livegnn.errors import InputError, LiveGNNError
@@ -19,7 +20,17 @@ _OWN_THREAD: Final = (
 _ENDED: Final = "expected a runtime whose loop runs, got one that has ended: nothing was changed"
 
 
-class _Errand(Generic[_Answer]):
+class Task(Protocol):
+    """Something that the loop does between batches, from time to time."""
+
+    def until(self) -> float | None:
+        """Seconds until it is due, 0 if it is, None if only an event can make it so."""
+
+    def run(self) -> None:
+        """One round."""
+
+
+class _Call(Generic[_Answer]):
     """A function that is called once, and its answer or what it raised."""
 
     def __init__(self, function: Callable[[], _Answer]) -> None:
@@ -48,25 +59,25 @@ class _Errand(Generic[_Answer]):
         return self._answers[0]
 
 
-class Errands:
-    """A chore of the loop: functions that wait to be called, each once."""
+class BetweenBatches:
+    """A task of the loop: functions that wait to be called, each once."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """wake: makes the loop look whether a chore is due."""
+        """wake: makes the loop look whether a task is due."""
         self._wake = wake
         self._changed = threading.Condition()
-        self._waiting: deque[_Errand[object]] = deque()
+        self._waiting: deque[_Call[object]] = deque()
         self._thread: int | None = None
         self._ended = False
 
-    def ask(self, errand: Callable[[], _Answer]) -> _Answer:
-        """Has `errand` called between two batches; returns its answer, or raises what it raises.
+    def call(self, function: Callable[[], _Answer]) -> _Answer:
+        """Calls `function` between two batches; returns its answer, or raises what it raises.
 
         Without a loop that runs in a thread of its own, it is called here. Raises `LiveGNNError` if the loop
         has ended, and `InputError` within the loop's thread, which cannot wait for itself.
         """
         self.refuse_own_thread()
-        asked = _Errand(errand)
+        asked = _Call(function)
         if _core.holding(self._changed, self._wait_in_line, asked):
             self._wake()
             _core.holding(self._changed, self._changed.wait_for, lambda: asked.done)
@@ -74,7 +85,7 @@ class Errands:
             asked.run()
         return asked.answer()
 
-    def _wait_in_line(self, asked: "_Errand[_Answer]") -> bool:
+    def _wait_in_line(self, asked: "_Call[_Answer]") -> bool:
         """Whether there is a loop that comes to it."""
         if self._ended:
             raise LiveGNNError(_ENDED)
@@ -92,20 +103,20 @@ class Errands:
         _core.holding(self._changed, setattr, self, "_thread", threading.get_ident())
 
     def until(self) -> float | None:
-        """0 if an errand waits, else None."""
+        """0 if a call waits, else None."""
         return 0.0 if self._waiting else None
 
     def run(self) -> None:
-        """Calls those that wait."""
+        """Makes the calls that wait."""
         while self._waiting:
-            errand = self._waiting.popleft()  # by one thread alone
+            call = self._waiting.popleft()  # by one thread alone
             try:
-                errand.run()
+                call.run()
             finally:
                 _core.holding(self._changed, self._changed.notify_all)
 
     def end(self) -> None:
-        """Refuses those that wait, and all that come."""
+        """Refuses the calls that wait, and all later ones."""
         _core.holding(self._changed, self._end)
 
     def _end(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import apsw
 
-from livegnn.log.checksums import add_checksum
+from livegnn.log.sqlite.checksums import add_checksum
 
 _ENTRIES: Final = "forgotten entries"
 _MESSAGES: Final = "forgotten messages"

@@ -7,12 +7,11 @@ from typing import Final
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.log import Appended
-from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.history import Again, Bad, History, Order, Slice
 from livegnn.log.kafka.message import Message
-from livegnn.log.kafka.taking import Received, Taken, extend
+from livegnn.log.kafka.ordered_writes import Received, Taken, extend
 from livegnn.log.keys import Known, checksum
-from livegnn.log.origins import Partition, Reached
+from livegnn.log.origins import Partition, Reached, Unread
 
 _MOST: Final = 1000
 """Messages in one order, so that its record stays small."""

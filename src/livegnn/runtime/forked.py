@@ -28,7 +28,7 @@ _NICENESS = 10
 _STANDARD_ERROR = 2
 
 
-class Child:
+class ForkedProcess:
     """A process that does `work` and ends. The caller must hold `graph.writer` when it makes one.
 
     work: is given a function that it calls now and then, as a sign of life. It may use what the locks of

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import apsw
 
-from livegnn.log.checksums import add_checksum
-from livegnn.log.forgetting import drop_forgotten
 from livegnn.log.keys import RETRY
-from livegnn.log.rows import Row, begin_of
+from livegnn.log.sqlite.checksums import add_checksum
+from livegnn.log.sqlite.entry_rows import Row, begin_of
+from livegnn.log.sqlite.forgetting import drop_forgotten
 
 _ROWS: Final = 256  # of a step at most
 _BYTES: Final = 2**20  # of payload in a step, or one row

@@ -22,7 +22,7 @@ from livegnn.types import JSON
 _MOST_ON_THEIR_WAY: Final = 4096  # records that nobody waits for
 
 
-class Control:
+class ControlProducer:
     """epoch: of the owner that writes. end: the offset after the last record that the broker acknowledged.
 
     unanswered: the numbers of the records that the broker was sent and has not answered. failed: what it

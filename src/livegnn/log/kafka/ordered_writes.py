@@ -11,9 +11,9 @@ import numpy as np
 from livegnn.errors import LogError
 from livegnn.events import Events
 from livegnn.log import Write
-from livegnn.log.bad_messages import Unread
 from livegnn.log.kafka.history import Order
 from livegnn.log.kafka.message import Message
+from livegnn.log.origins import Unread
 
 
 class Received(NamedTuple):

@@ -7,13 +7,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final
 
-from livegnn.log.kafka.taking import Taken
+from livegnn.log.kafka.ordered_writes import Taken
 
 _KEPT_EVENTS: Final = 1 << 19
 """So many are there at least, once that many came, and twice as many at most."""
 
 
-class Recent:
+class RecentEvents:
     """What was taken last, without a gap."""
 
     def __init__(self) -> None:

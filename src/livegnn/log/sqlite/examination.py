@@ -14,13 +14,13 @@ import numpy as np
 
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
-from livegnn.log.checksums import is_whole
-from livegnn.log.database import CHECKED, connect_to_read, errors_as_log_errors
-from livegnn.log.forgetting import forgotten_messages
 from livegnn.log.location import beside, locate
-from livegnn.log.mark import Mark
-from livegnn.log.rows import Row, begin_of, chain_of
-from livegnn.log.wal import find_damage
+from livegnn.log.sqlite.checksums import is_whole
+from livegnn.log.sqlite.database import CHECKED, connect_to_read, errors_as_log_errors
+from livegnn.log.sqlite.entry_rows import Row, begin_of, chain_of
+from livegnn.log.sqlite.forgetting import forgotten_messages
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.wal_check import find_damage
 from livegnn.types import IntArray
 
 _MOST_PROBLEMS: Final = 20
@@ -52,7 +52,7 @@ def examine(path: Path | str) -> Examination:
     with errors_as_log_errors("examine", path):
         path = locate(path)
         # Before the log is read, so that no append comes in between.
-        acknowledged = Mark(beside(path, "-mark")).read()
+        acknowledged = LastAcknowledged(beside(path, "-mark")).read()
         damage = find_damage(beside(path, "-wal"))
         connection = connect_to_read(path)
         try:

@@ -16,9 +16,9 @@ from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Appended, Origin, Write
-from livegnn.log.bad_messages import Unread
-from livegnn.log.keys import Keys, Known, check_key
-from livegnn.log.origins import Partition, Reached, check_origin, find_reached
+from livegnn.log.keys import Known, check_key
+from livegnn.log.origins import Partition, Reached, Unread, check_origin
+from livegnn.log.sqlite.tables import Keys, find_reached
 
 _MOST_EVENTS: Final = 4096
 """A row with so many events takes no further entry."""
@@ -94,7 +94,7 @@ def chain_before(connection: apsw.Connection, seq: int) -> bytes | None:
     return begin_of(connection).chain if row is None else row[0]
 
 
-class Tail(NamedTuple):
+class End(NamedTuple):
     """The end of the table: the last event, and the chain of the last row."""
 
     seq: int = 0
@@ -108,7 +108,7 @@ class RowWriter:
     `origins`, by partition; bad: for the table `bad_messages`. tail: the end when all are stored.
     """
 
-    def __init__(self, tail: Tail, keys: Keys, connection: apsw.Connection) -> None:
+    def __init__(self, tail: End, keys: Keys, connection: apsw.Connection) -> None:
         self.tail, self._keys, self._connection = tail, keys, connection
         self.rows: list[tuple[int, int, bytes, bytes | None, bytes]] = []
         self.known: dict[str, Known] = {}
@@ -165,4 +165,4 @@ class RowWriter:
         payload = Events.concatenate(self._waiting).to_bytes()
         chain = chain_of(self.tail.chain, self._seq, counts, payload)
         self.rows.append((self._seq, self._seq - self.tail.seq, payload, counts, chain))
-        self.tail, self._waiting = Tail(self._seq, chain), []
+        self.tail, self._waiting = End(self._seq, chain), []

@@ -13,9 +13,9 @@ from livegnn import Events
 from livegnn.errors import LogError, LogMovedError, may_pass
 from livegnn.log import Batch
 from livegnn.log.consumers import Position, read_positions
-from livegnn.log.held import HeldFiles
-from livegnn.log.mark import Mark
 from livegnn.log.sqlite import SqliteLog
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.open_files import OpenFiles
 from livegnn.log.streams import Record
 from livegnn.log.streams.sqlite import SqliteStream, path_of
 
@@ -92,7 +92,7 @@ def test_what_the_system_says_of_each_file(tmp_path: Path) -> None:
     path = folder / "file"
     path.write_bytes(b"content")
     with path.open() as file:
-        held = HeldFiles("the file", [path])
+        held = OpenFiles("the file", [path])
         held.check()
         rename(path)
         path.write_bytes(b"other")
@@ -116,11 +116,11 @@ def test_what_the_system_says_of_each_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", [remove, rename, replace])
 def test_a_mark_is_made_again(tmp_path: Path, way: Callable[[Path], None]) -> None:
     path = tmp_path / "mark"
-    mark = Mark(path)
+    mark = LastAcknowledged(path)
     mark.write(1)
     way(path)
     mark.write(2)
-    assert Mark(path).read() == 2
+    assert LastAcknowledged(path).read() == 2
     mark.close()
 
 

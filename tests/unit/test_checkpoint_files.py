@@ -25,7 +25,7 @@ from held_checkpoints import TellingLog
 from livegnn import Engine, Events, Graph, InputError, checkpoint
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import CheckpointPolicy, Runtime, checkpoints, list_checkpoints, restore
-from livegnn.runtime.chains import list_chains, may_follow, remove_old
+from livegnn.runtime.checkpoint_files import list_chains, may_follow, remove_old
 from livegnn.types import State
 from streams import make_arrays, make_model
 from waiting import PATIENCE

@@ -31,15 +31,7 @@ def _identify(found: os.stat_result) -> _Identity:
     return _Identity(found.st_dev, found.st_ino)
 
 
-def is_at(file: int, path: Path) -> bool:
-    """Whether an open file is the one at `path`."""
-    try:
-        return os.path.samestat(os.fstat(file), path.stat())
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-
-
-class HeldFiles:
+class OpenFiles:
     """Files that are open now, as `what`, such as "the event log /data/events.db". Raises OSError.
 
     files: an SQLite database, and those that belong to it.

@@ -3,12 +3,12 @@
 Appends are committed with synchronous=FULL: when `append` returns, the events are on the disk and survive a
 loss of power. Appends that wait at the same time share one flush, and one row. Boundaries are committed with
 synchronous=NORMAL, which costs no flush: they survive the death of the process, and `sync` makes them durable
-before a checkpoint relies on them. Reads have a connection of their own (`log/reader.py`), so that they never
+before a checkpoint relies on them. Reads have a connection of their own (`reader.py`), so that they never
 wait for a flush.
 
 Invariants: the sequence numbers of entries are contiguous; a batch begins where the one before it ended; one
 process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite has one at a time); `_read`;
-`_appended` for waiters. `log/wal.py` and `log/mark.py` find what SQLite would lose without a word.
+`_appended` for waiters. `wal_check.py` and `last_acknowledged.py` find what SQLite would lose without a word.
 """
 
 import logging
@@ -28,11 +28,15 @@ from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events, check_rejections
-from livegnn.log.bad_messages import store_bad
-from livegnn.log.binding import bind_properties, new_properties
-from livegnn.log.checksums import add_checksum
+from livegnn.log.binding import new_properties
 from livegnn.log.consumers import read_positions
-from livegnn.log.database import (
+from livegnn.log.directories import Directories
+from livegnn.log.group_commit import GroupCommit
+from livegnn.log.location import beside, locate
+from livegnn.log.origins import check_origin
+from livegnn.log.owner import Owner
+from livegnn.log.sqlite.checksums import add_checksum
+from livegnn.log.sqlite.database import (
     LAST_BATCH,
     LAST_EVENT,
     check_sqlite,
@@ -42,19 +46,14 @@ from livegnn.log.database import (
     one,
     roll_back,
 )
-from livegnn.log.directories import Directories
-from livegnn.log.forgetting import forget_entries, forget_messages
-from livegnn.log.group_commit import GroupCommit
-from livegnn.log.held import HeldFiles
-from livegnn.log.keys import Keys
-from livegnn.log.location import beside, locate
-from livegnn.log.mark import Mark
-from livegnn.log.origins import check_origin, store_reached
-from livegnn.log.owner import Owner
-from livegnn.log.reader import SqliteReader
-from livegnn.log.rows import RowWriter, Tail, begin_of, chain_before
-from livegnn.log.trimming import forget_retried, trim_step
-from livegnn.log.wal import find_damage
+from livegnn.log.sqlite.entry_rows import End, RowWriter, begin_of, chain_before
+from livegnn.log.sqlite.forgetting import forget_entries, forget_messages
+from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.open_files import OpenFiles
+from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.tables import Keys, bind_properties, store_bad, store_reached
+from livegnn.log.sqlite.trimming import forget_retried, trim_step
+from livegnn.log.sqlite.wal_check import find_damage
 
 _logger = logging.getLogger(__name__)
 _SMALLEST_PAGE = 512  # of any SQLite database
@@ -89,7 +88,7 @@ class SqliteLog(SqliteReader):
             make_private(self.path)
             self._refuse_remains()
             self._refuse_damage()
-            self._mark = Mark(beside(self.path, "-mark"))
+            self._mark = LastAcknowledged(beside(self.path, "-mark"))
             opened.callback(self._mark.close)
             acknowledged = self._mark.read()
             self._appends = opened.enter_context(closing(connect(self.path, "FULL", vfs)))
@@ -97,9 +96,9 @@ class SqliteLog(SqliteReader):
             super().__init__(self.path, vfs=vfs)
             opened.callback(self._reads.close)
             files = [self.path, *(beside(self.path, ending) for ending in ("-wal", "-shm", "-lock"))]
-            self._files = HeldFiles(f"the event log {self.path}", files)
+            self._files = OpenFiles(f"the event log {self.path}", files)
             self._last = self._find_end(acknowledged)
-            self._tail: Tail | None = None
+            self._tail: End | None = None
             self._keys = Keys(self._appends, keep_keys_seconds)
             self._group = GroupCommit(self.append_all)
             self._settled = False
@@ -184,16 +183,16 @@ class SqliteLog(SqliteReader):
             store_bad(self._appends, writer.bad)
         return outcomes
 
-    def _find_tail(self) -> Tail:
+    def _find_tail(self) -> End:
         """The end of the log; asked of the file if an interrupt came between a commit and what notes it."""
         if self._tail is None:
             roll_back(self._appends)
             end = one(self._appends, LAST_EVENT)
-            self._end_at(Tail(end, chain_before(self._appends, LARGEST_SEQ) or b""))
+            self._end_at(End(end, chain_before(self._appends, LARGEST_SEQ) or b""))
         assert self._tail is not None
         return self._tail
 
-    def _end_at(self, tail: Tail) -> None:
+    def _end_at(self, tail: End) -> None:
         if self._last != tail.seq:
             self._mark.write(tail.seq)
             self._last = tail.seq

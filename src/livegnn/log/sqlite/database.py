@@ -14,8 +14,8 @@ import apsw
 
 import livegnn._core as _core
 from livegnn.errors import DiskFullError, LogBusyError, LogError, is_disk_full
-from livegnn.log.checksums import checksum_of
 from livegnn.log.location import beside
+from livegnn.log.sqlite.checksums import checksum_of
 
 APPLICATION_ID: Final = 0x4C474E4E  # "LGNN", in the header of the SQLite file
 VERSION: Final = 5
@@ -127,20 +127,27 @@ def check_sqlite() -> None:
         )
 
 
-def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connection:
-    """A connection to the log at `path`, which is made when it is missing. Raises LogError, apsw.Error."""
-    connection = apsw.Connection(str(path), vfs=vfs)
+@contextmanager
+def preparing(connection: apsw.Connection) -> Iterator[None]:
+    """Has a new connection wait for locks; closes it if what is done with it now raises."""
     try:
         connection.set_busy_timeout(_BUSY_MILLISECONDS)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute(f"PRAGMA synchronous = {synchronous}")
-        # Pages that become free are cleared. Remains of payloads in them, used again for boundaries, would
-        # look like appends where log/wal.py searches for them.
-        connection.execute("PRAGMA secure_delete = ON")
-        _create(connection, path)
+        yield
     except BaseException:
         connection.close()
         raise
+
+
+def connect(path: Path, synchronous: str, vfs: str | None = None) -> apsw.Connection:
+    """A connection to the log at `path`, which is made when it is missing. Raises LogError, apsw.Error."""
+    connection = apsw.Connection(str(path), vfs=vfs)
+    with preparing(connection):
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {synchronous}")
+        # Pages that become free are cleared. Remains of payloads in them, used again for boundaries, would
+        # look like appends where wal_check.py searches for them.
+        connection.execute("PRAGMA secure_delete = ON")
+        _create(connection, path)
     return connection
 
 
@@ -148,8 +155,7 @@ def connect_to_read(path: Path, vfs: str | None = None) -> apsw.Connection:
     """A connection that changes nothing, to a log that is there. Raises LogError, apsw.Error."""
     check_sqlite()
     connection = _open_to_read(path, vfs)
-    try:
-        connection.set_busy_timeout(_BUSY_MILLISECONDS)
+    with preparing(connection):
         version = _version(connection, path)
         if version != VERSION:
             raise LogError(
@@ -160,9 +166,6 @@ def connect_to_read(path: Path, vfs: str | None = None) -> apsw.Connection:
                     else "an empty file"
                 )
             )
-    except BaseException:
-        connection.close()
-        raise
     return connection
 
 

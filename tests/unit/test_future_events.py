@@ -9,7 +9,7 @@ import pytest
 from livegnn import Events, Graph, InputError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, Runtime
-from livegnn.runtime.ahead import Ahead
+from livegnn.runtime.future_events import Ahead
 from mirror import frozen
 
 HOUR = 3600.0
