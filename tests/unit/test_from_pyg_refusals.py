@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch_geometric import nn as pyg
 
-from livegnn.errors import InputError, ModelError
+from livegnn.errors import ModelError
 from livegnn.model import Model
 
 # PyG generates a class's code from its first instance, so the first must be an ordinary one: after one with
@@ -143,11 +143,6 @@ def test_edge_weights_must_fit_the_forward():
     )
     with pytest.raises(ModelError, match="needs edge_weight, so edge_weight must not be False"):
         Model.from_pyg(needs, edge_weight=False)
-
-
-def test_a_permission_is_given_in_so_many_words():
-    with pytest.raises(InputError, match="allow_code must be True or False, got 'no'"):
-        Model.from_pyg(Net(lambda net, h, e: h), allow_code="no")
 
 
 def test_the_width_of_x_is_asked_for_when_nothing_tells():

@@ -35,7 +35,7 @@ CALLS: dict[str, tuple[Callable[..., object], frozenset[str]]] = {
         frozenset(
             [
                 *("data", "inputs", "method", "output", "output_type", "node_type", "edge_type", "relations"),
-                *("metadata", "edge_weight", "in_channels", "edge_channels", "proposer"),
+                *("metadata", "edge_weight", "in_channels", "edge_channels"),
             ]
         ),
     ),
@@ -147,13 +147,6 @@ NONSENSE: dict[str, dict[str, Any]] = {
     },
     "in_channels": {**CHANNELS, "zero": 0, "zero in a dict": {"node": 0}},
     "edge_channels": CHANNELS,
-    "proposer": {
-        "number": 3,
-        "text": "gpt",
-        "of nothing": lambda: None,
-        "of one": lambda request: None,
-        "of three": lambda request, feedback, more: None,
-    },
 }
 
 
@@ -179,7 +172,7 @@ def test_what_is_no_such_argument(program: ExportedProgram, call: str, argument:
 
 def test_every_argument_of_the_face_is_in_the_table() -> None:
     for name, face, plain in (
-        ("from_pyg", Model.from_pyg, {"module", "allow_code"}),
+        ("from_pyg", Model.from_pyg, {"module"}),
         ("from_exported", Model.from_exported, {"program"}),
         ("explain_import", explain_import, {"module"}),
         ("explain_exported", explain_exported, {"program"}),
@@ -203,8 +196,6 @@ def test_what_was_said_is_read_as_the_importer_needs_it() -> None:
         settings.check_channels(channels, "in_channels", 1)
     for inputs in (None, {}, {"x": ("node", 0)}, {"x": ("edge",)}, {"x": ("node", "x")}, {"t": 3, "u": BUYS}):
         settings.check_inputs(inputs)
-    for proposer in (None, lambda request, feedback: None, lambda *args: None, dict, print):
-        settings.check_proposer(proposer)
 
 
 def test_what_tells_types() -> None:

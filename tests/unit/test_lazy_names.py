@@ -55,7 +55,7 @@ def test_the_model_shows_names_of_other_rooms() -> None:
     assert livegnn.model.reference is oracle.reference
     assert livegnn.model.exactness is oracle.exactness
     assert livegnn.model.explain_import is importers.explanation.explain_import
-    assert livegnn.model.propose is importers.proposals.proposer.propose
+    assert livegnn.model.propose is verification.proposals.propose
 
 
 def test_a_model_alone_loads_no_other_room() -> None:
@@ -72,7 +72,7 @@ print(json.dumps([room for room in {OTHER_ROOMS} if room in sys.modules]))
 def test_what_needs_no_torch_loads_none() -> None:
     code = """
 import json, sys
-from livegnn.model import Convolution, OpenAIProposer, exactness, propose, reference, verify
+from livegnn.model import Convolution, exactness, propose, reference, verify
 verify(Convolution(), in_channels=2)
 print(json.dumps("torch" in sys.modules))
 """

@@ -2,17 +2,25 @@
 
 import json
 import os
+import runpy
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from livegnn.errors import InputError, ModelError
-from livegnn.importers.proposals.proposer import ATTENTION_EXAMPLE, MEAN_EXAMPLE, PROMPT
-from livegnn.model import Convolution, ConvolutionRequest, Model, OpenAIProposer, propose
+from livegnn.model import Convolution, ConvolutionRequest, Model, propose
 from ports import closed_port
+
+EXAMPLE = SimpleNamespace(
+    **runpy.run_path(str(Path(__file__).parents[2] / "examples" / "propose_convolution.py"))
+)
+OpenAIProposer = EXAMPLE.OpenAIProposer
 
 WEIGHT = np.array([[0.5, -1.0], [1.0, 0.25], [0.0, 2.0]], np.float32)
 REQUEST = ConvolutionRequest(
@@ -121,7 +129,7 @@ def test_a_wrong_proposal_is_rejected_and_a_right_one_used(server):
 
     first, second = (asked["messages"] for asked in server.asked)
     assert [one["role"] for one in first] == ["system", "user"]
-    assert first[0]["content"] == PROMPT
+    assert first[0]["content"] == EXAMPLE.PROMPT
     assert "`lin_weight`: [3, 2]" in first[1]["content"]
     assert "return self.lin(mean(" in first[1]["content"]
     assert second[:2] == first
@@ -198,6 +206,13 @@ def test_everything_that_failed_is_told():
         propose(REQUEST, Answers(), mean_layer, attempts=0)
 
 
+def test_the_example_prints_a_convolution(server, monkeypatch, capsys):
+    server.contents = [f"```python\n{RIGHT}```"]
+    monkeypatch.setattr(sys, "argv", ["propose_convolution.py", server.url, "a-model"])
+    EXAMPLE.main()
+    assert "neighbor_context='count'" in capsys.readouterr().out
+
+
 def test_an_answer_without_code_is_no_proposal(server):
     server.contents = ["I cannot do that."]
     assert OpenAIProposer(server.url + "/", "m")(REQUEST, None) is None
@@ -233,7 +248,7 @@ def test_the_examples_of_the_prompt_are_right(rng):
         return np.concatenate([h, mean], axis=1) @ wide.T + bias
 
     request = ConvolutionRequest("mean", "", 2, 3, {"lin.weight": wide, "lin.bias": bias})
-    propose(request, Answers(MEAN_EXAMPLE), mean_and_root, attempts=1, allow_code=True)
+    propose(request, Answers(EXAMPLE.MEAN_EXAMPLE), mean_and_root, attempts=1, allow_code=True)
 
     one, other = rng.standard_normal((2, 3)).astype(np.float32)
 
@@ -248,9 +263,9 @@ def test_the_examples_of_the_prompt_are_right(rng):
 
     parameters = {"lin.weight": WEIGHT, "att_src": one, "att_dst": other, "bias": bias}
     request = ConvolutionRequest("attention", "", 2, 3, parameters)
-    propose(request, Answers(ATTENTION_EXAMPLE), attention, attempts=1, allow_code=True)
-    assert MEAN_EXAMPLE in PROMPT
-    assert ATTENTION_EXAMPLE in PROMPT
+    propose(request, Answers(EXAMPLE.ATTENTION_EXAMPLE), attention, attempts=1, allow_code=True)
+    assert EXAMPLE.MEAN_EXAMPLE in EXAMPLE.PROMPT
+    assert EXAMPLE.ATTENTION_EXAMPLE in EXAMPLE.PROMPT
 
 
 def test_a_proposer_that_raises_or_answers_with_junk_is_asked_no_more():

@@ -1,6 +1,6 @@
 """Makes a `Model` from the program that was read from a module: applies all rules and writes the steps."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from math import prod
@@ -38,33 +38,20 @@ class Assembled:
     row_axis: int
 
 
-@dataclass(frozen=True)
-class Part:
-    """The replacement of a layer that cannot be read. name: of its result among the inputs. x: its input.
-    write: writes its steps, given the name of the value of x, and returns the name of its result.
-    """
-
-    name: str
-    x: Expression
-    write: Callable[[Lowering, str], str]
-
-
 def assemble(
     program: Program,
     *,
     relations: Sequence[EdgeType] | None = None,
     output: str | Sequence[str] | None = None,
     output_type: NodeType | None = None,
-    parts: Sequence[Part] = (),
 ) -> Assembled:
     """The model of a program. relations: the edge types for the numbers in ``edge_type``.
 
     output: the prediction among several results; by default the first. output_type: the type of its rows.
-    parts: the replacements of layers that cannot be read.
     """
     make, given = program.make, list(program.given)
     rows = _choose(program, output, output_type)
-    outputs = [*rows.values(), *(part.x for part in parts), *program.read]
+    outputs = [*rows.values(), *program.read]
     if relations is not None:
         edges = next(one.atom for one in given if one.name == RELATION)
         atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
@@ -86,14 +73,12 @@ def assemble(
     outputs = find_softmaxes(make, find_self_loops(make, normalize(make, outputs)))
     lowering = Lowering(make, columns)
     outputs, inner = outputs[: len(rows)], outputs[len(rows) :]
-    for part, x in zip(parts, inner, strict=False):
-        lowering.parts[part.name] = partial(_write_part, lowering, part, x)
     names = lowering.write(outputs)
     steps = lowering.steps
     for i, name in enumerate(names):
         if name in lowering.inputs or name in lowering.edge_inputs or name in names[:i]:
             names[i] = steps.write("scale", (name,), "output", value=1.0)
-    read = [lowering.written(one) for one in inner[len(parts) :]]
+    read = [lowering.written(one) for one in inner]
     model = partial(
         _model,
         lowering,
@@ -113,10 +98,6 @@ def assemble(
     left = fuse(joined, steps.tensors, names)
     first = next(iter(rows))
     return Assembled(model(left), columns, first, program.outputs[first].row_axis or 0)
-
-
-def _write_part(lowering: Lowering, part: Part, x: Expression) -> str:
-    return part.write(lowering, lowering.value(x))
 
 
 def _choose(

@@ -21,7 +21,7 @@ from livegnn.importers.arguments.module_inputs import (
     with_relations,
 )
 from livegnn.importers.arguments.watching import call_watched
-from livegnn.importers.assembly import Assembled, assemble
+from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.program.copying import copy_module, keeping_random
 from livegnn.importers.program.export import (
@@ -34,14 +34,12 @@ from livegnn.importers.program.export import (
 )
 from livegnn.importers.program.failures import CallFails, fixed_by, line_of
 from livegnn.importers.program.tracing import ordinary
-from livegnn.importers.proposals.layer_replacement import Cuts, Proposals, import_proposed
 from livegnn.importers.reading.reader import Program, name_results, read
 from livegnn.importers.reading.row_operators import OF_NO_NODES
-from livegnn.importers.settings import check_output, check_output_type, check_proposer, checked, schema_of
+from livegnn.importers.settings import check_output, check_output_type, checked, schema_of
 from livegnn.importers.writing.lowering import REDUCED
 from livegnn.network.call_settings import CallSettings
 from livegnn.network.model import Model
-from livegnn.network.proposer import Proposer
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of
 
@@ -55,8 +53,6 @@ def import_module(
     *,
     output: str | Sequence[str] | None,
     output_type: NodeType | None,
-    proposer: Proposer | None = None,
-    allow_code: bool = False,
 ) -> Model:
     """The model of a module; for the arguments see `Model.from_pyg`.
 
@@ -65,13 +61,12 @@ def import_module(
     known, settings = _check_module(module), checked(settings)
     check_output(output)
     check_output_type(output_type)
-    check_proposer(proposer)
     with _refusals(known, settings):
         inner = unwrap(known, settings.method)
         found, declared, settings = _find_call(inner, settings)
         relations = None if settings.relations is None else tuple(settings.relations)
         reading = Reading(inner, found, settings.method, relations, output, output_type)
-        model = reading.model(None if proposer is None else Proposals(proposer, allow_code))
+        model = reading.model()
         refuse_left_out(inner, settings, found)
         refuse_unasked_columns(inner, settings, found)
         if declared is not None:
@@ -274,12 +269,14 @@ class Reading:
     output: str | Sequence[str] | None
     output_type: NodeType | None
 
-    def model(self, proposals: Proposals | None = None) -> Model:
+    def model(self) -> Model:
         """The model, checked against the module."""
-        if proposals is None:
-            made = self.assemble(self.module, None)
-        else:
-            made = import_proposed(self.module, self.assemble, self.call, proposals)
+        made = assemble(
+            _read(self.module, self.found, self.method, self.output),
+            relations=self.relations,
+            output=self.output,
+            output_type=self.output_type,
+        )
         check_import(
             made.model,
             self.results,
@@ -303,17 +300,6 @@ class Reading:
     def results_of(self, module: nn.Module, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         flat, spec = pytree.tree_flatten(self.call(module, tensors))
         return dict(zip(name_results(spec), flat, strict=True))
-
-    def assemble(self, module: nn.Module, cuts: Cuts | None) -> Assembled:
-        """The module's computation as steps. cuts: the layers that are replaced."""
-        program = _read(module, self.found, self.method, self.output)
-        return assemble(
-            program,
-            relations=self.relations,
-            output=self.output,
-            output_type=self.output_type,
-            parts=() if cuts is None else cuts.parts(),
-        )
 
     def call(self, module: nn.Module, tensors: Sequence[torch.Tensor] | None = None) -> object:
         """Calls a module with these tensors, by default on a small random graph."""

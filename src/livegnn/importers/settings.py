@@ -4,7 +4,6 @@ Each function takes one argument of a public call, and raises `ModelError` with 
 one and what to do. Functions named ``to_...`` return it in the importer's form. Imports no torch.
 """
 
-import inspect
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -218,25 +217,6 @@ def check_channels(value: object, name: str, least: int) -> None:
             check_width(width, f"{name}[{shown(key)}]", least)
     elif value is not None:
         check_width(value, name, least)
-
-
-def check_proposer(value: object) -> None:
-    """Raises `ModelError` unless `proposer` can be called with a request and feedback."""
-    if value is None:
-        return
-    takes = "a function of a ConvolutionRequest and of feedback (livegnn.model.propose)"
-    if not callable(value):
-        raise ModelError(f"proposer must be {takes}, got {shown(value)}: leave it out if there is none")
-    try:
-        signature = inspect.signature(value)
-    except (TypeError, ValueError):  # some functions that are not written in Python have no signature
-        return
-    try:
-        signature.bind(None, None)
-    except TypeError as error:
-        raise ModelError(
-            f"proposer must be {takes}, got {kind_of(value)}, which takes {signature}: {error}"
-        ) from None
 
 
 def to_schema(value: object, name: str, *, edges: bool = False) -> "Data | HeteroData | Schema | None":

@@ -14,16 +14,15 @@ if TYPE_CHECKING:
     from livegnn.importers.explanation import ImportExplanation as ImportExplanation
     from livegnn.importers.explanation import explain_import as explain_import
     from livegnn.importers.exported import explain_exported as explain_exported
-    from livegnn.importers.proposals.proposer import OpenAIProposer as OpenAIProposer
-    from livegnn.importers.proposals.proposer import propose as propose
     from livegnn.network.own_convolution import Convolution as Convolution
-    from livegnn.network.proposer import ConvolutionRequest as ConvolutionRequest
-    from livegnn.network.proposer import Proposer as Proposer
     from livegnn.oracle import exactness as exactness
     from livegnn.oracle import reference as reference
     from livegnn.verification import Condition as Condition
     from livegnn.verification import VerificationReport as VerificationReport
     from livegnn.verification import verify as verify
+    from livegnn.verification.proposals import ConvolutionRequest as ConvolutionRequest
+    from livegnn.verification.proposals import Proposer as Proposer
+    from livegnn.verification.proposals import propose as propose
 
 __all__ = [
     "Condition",
@@ -35,7 +34,6 @@ __all__ = [
     "ImportExplanation",
     "Input",
     "Model",
-    "OpenAIProposer",
     "Propagate",
     "Proposer",
     "Step",
@@ -52,15 +50,14 @@ lazy_names.register(
     {
         "Condition": "livegnn.verification",
         "Convolution": "livegnn.network.own_convolution",
-        "ConvolutionRequest": "livegnn.network.proposer",
+        "ConvolutionRequest": "livegnn.verification.proposals",
         "ImportExplanation": "livegnn.importers.explanation",
-        "OpenAIProposer": "livegnn.importers.proposals.proposer",
-        "Proposer": "livegnn.network.proposer",
+        "Proposer": "livegnn.verification.proposals",
         "VerificationReport": "livegnn.verification",
         "exactness": "livegnn.oracle.exactness",
         "explain_exported": "livegnn.importers.exported",
         "explain_import": "livegnn.importers.explanation",
-        "propose": "livegnn.importers.proposals.proposer",
+        "propose": "livegnn.verification.proposals",
         "reference": "livegnn.oracle.reference",
         "verify": "livegnn.verification",
     },

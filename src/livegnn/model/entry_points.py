@@ -8,12 +8,10 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import switch
 from livegnn.errors import ModelError
 from livegnn.network.call_settings import CallSettings, InputSpec
 from livegnn.network.model import Model
 from livegnn.network.own_convolution import Convolution
-from livegnn.network.proposer import Proposer
 from livegnn.types import EdgeType, NodeType
 
 if TYPE_CHECKING:
@@ -29,8 +27,6 @@ def import_module(
     *,
     output: str | Sequence[str] | None,
     output_type: NodeType | None,
-    proposer: Proposer | None,
-    allow_code: bool,
 ) -> Model:
     with _loading("a PyG module"):
         from livegnn.importers import importing
@@ -40,8 +36,6 @@ def import_module(
         settings,
         output=output,
         output_type=output_type,
-        proposer=proposer,
-        allow_code=switch(allow_code, "allow_code"),
     )
 
 

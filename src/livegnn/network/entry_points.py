@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from livegnn.network.call_settings import CallSettings, InputSpec
 from livegnn.network.own_convolution import Convolution
-from livegnn.network.proposer import Proposer
 from livegnn.types import EdgeType, NodeType
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ class EntryPoints(Protocol[Made_co]):
         *,
         output: str | Sequence[str] | None,
         output_type: NodeType | None,
-        proposer: Proposer | None,
-        allow_code: bool,
     ) -> Made_co:
         """The model of a module."""
         ...

@@ -17,7 +17,6 @@ from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.operators import check_values
 from livegnn.network.own_convolution import Convolution
 from livegnn.network.propagation import Degree, Propagate
-from livegnn.network.proposer import Proposer
 from livegnn.network.softmax import exponentiate_on_edges
 from livegnn.network.steps import Function, Step, check_step, describe
 from livegnn.query import Query
@@ -215,8 +214,6 @@ class Model:
         edge_weight: bool | Collection[EdgeType] | None = None,
         in_channels: int | Mapping[NodeType, int] | None = None,
         edge_channels: int | Mapping[EdgeType, int] | None = None,
-        proposer: Proposer | None = None,
-        allow_code: bool = False,
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode, without changing the module. Needs torch.
 
@@ -252,9 +249,6 @@ class Model:
           made for them, and the layers give the width. With `metadata` it may also be the edge types that
           have features, with their widths; by default these are the types whose convolution in a HeteroConv
           was made for features, or all types if the module has no HeteroConv.
-        proposer: proposes the operators of a convolution that cannot be read; its answer is used only if it
-          is verified (`livegnn.model.propose`). Such a model cannot be saved.
-        allow_code: whether to execute source code from the proposer's answer; it runs without a sandbox.
 
         Raises only `ModelError`, with the line of the module that cannot be imported, if known, and what to
         do. An exception that the module raises is the error's ``__cause__``.
@@ -276,8 +270,6 @@ class Model:
             settings,
             output=output,
             output_type=output_type,
-            proposer=proposer,
-            allow_code=allow_code,
         )
 
     @staticmethod

@@ -7,7 +7,7 @@ are summed. The mask selects the edges: all, all but loops, only loops, or any c
 factor of the message.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -54,16 +54,14 @@ class Lowering:
     """Writes the steps of expressions, each once.
 
     columns: of the features of each atom. If no step can write a value, the error is stored and raised when
-    the value is read, since some expressions are only markers of rules and are never read. parts: functions
-    that write the steps of layers that cannot be read, by the names of the inputs for their results.
-    functions: the user's functions that these steps call.
+    the value is read, since some expressions are only markers of rules and are never read. functions: the
+    user's functions that these steps call.
     """
 
     make: Expressions
     columns: Mapping[Atom, Columns]
     inputs: dict[str, Input] = field(default_factory=dict)
     edge_inputs: dict[str, EdgeInput] = field(default_factory=dict)
-    parts: dict[str, Callable[[], str]] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
     _values: dict[Expression, str | ModelError] = field(default_factory=dict)
 
@@ -124,8 +122,6 @@ class Lowering:
     def _input(self, one: Expression) -> str:
         name, atom = str(one.attrs[0]), one.atom
         assert atom is not None
-        if name in self.parts:
-            return self.parts[name]()
         width = prod(one.shape)
         if is_of_edges(atom) and is_weight(one):
             self.edge_inputs[name] = EdgeInput(edge_type_of(atom), 1, "weight")

@@ -1,92 +1,25 @@
-"""Decompositions from an external proposer, such as a language model, which are verified before use.
+"""Asks a language model for a convolution as six operators, and verifies the answer.
 
-A proposal is not trusted: `propose` accepts a convolution only if `livegnn.model.verify` confirms the
-conditions of theorem 1 and the operators equal the original layer on small graphs. The proposer gets the
-errors as feedback and may try again.
+    python examples/propose_convolution.py http://localhost:8000/v1 MODEL
 
-Proposed source code is executed only with ``allow_code=True``. It runs in this process with all rights of the
-process. It gets the names NumPy, `Convolution` and the parameters, but this is not a sandbox: allow it only
-if you would also run the proposer's code by hand.
+The server must answer ``POST /chat/completions`` as OpenAI's does. The language model gets the source of a
+layer, and the names and shapes of its parameters, never their values. It answers with source code, which runs
+in this process without a sandbox. The operators are used only if they pass verification against the layer.
 """
 
+import argparse
 import json
+import os
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from livegnn.arguments import switch
 from livegnn.errors import ModelError
-from livegnn.network.own_convolution import Convolution
-from livegnn.network.proposer import ConvolutionRequest, Proposer, variable_of
-from livegnn.network.steps import Function
-from livegnn.verification.verification import verify
-from livegnn.wording import kind_of
-
-
-def propose(
-    request: ConvolutionRequest,
-    proposer: Proposer,
-    reference: Function,
-    *,
-    attempts: int = 3,
-    allow_code: bool = False,
-) -> Convolution:
-    """The first proposal that passes verification, including equality with the original layer.
-
-    reference: (h, edge_index, weight, edge_attr) -> output: the original layer. attempts: the number of calls
-    of the proposer. allow_code: whether source code may be executed; it runs without a sandbox.
-
-    Raises `ModelError` with all failures if no proposal passes. Raises it at once if the proposer raises (its
-    error is the ``__cause__``), returns something that is not a proposal, or returns source code and
-    `allow_code` is not set.
-    """
-    allow_code = switch(allow_code, "allow_code")
-    if attempts < 1:
-        raise ModelError(f"attempts must be at least 1, got {attempts}")
-    failed: list[str] = []
-    feedback = None
-    for attempt in range(attempts):
-        proposal = _proposal(proposer, request, feedback)
-        if proposal is None:
-            failed.append(f"attempt {attempt + 1}: the proposer had no proposal")
-            break
-        if isinstance(proposal, str) and not allow_code:
-            raise ModelError(
-                f"{request.name}: the proposer answered with source code, which is executed only with "
-                "allow_code=True: it can do all that this process can"
-            )
-        try:
-            convolution = _run(proposal, request) if isinstance(proposal, str) else proposal
-            convolution = replace(convolution, name=request.name, reference=reference)
-            report = verify(convolution, in_channels=request.in_channels, edge_dim=request.edge_dim)
-            report.raise_for_failure()
-        except ModelError as error:
-            failed.append(f"attempt {attempt + 1}: {error}")
-            feedback = _feedback(proposal, str(error))
-            continue
-        return convolution
-    raise ModelError(f"{request.name}: no proposal passed verification\n" + "\n".join(failed))
-
-
-def _proposal(
-    proposer: Proposer, request: ConvolutionRequest, feedback: str | None
-) -> Convolution | str | None:
-    """The proposer's answer. Raises `ModelError` if it is not a valid one."""
-    try:
-        proposal: object = proposer(request, feedback)
-    except ModelError:
-        raise  # its message is already clear, as for `OpenAIProposer`
-    except Exception as error:
-        what = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise ModelError(f"{request.name}: the proposer raised {what}") from error
-    if proposal is None or isinstance(proposal, Convolution | str):
-        return proposal
-    raise ModelError(
-        f"{request.name}: the proposer must return a livegnn.model.Convolution, the source code of one as "
-        f"text, or None, got {kind_of(proposal)}"
-    )
+from livegnn.model import ConvolutionRequest, propose
 
 
 @dataclass(frozen=True)
@@ -121,9 +54,6 @@ class OpenAIProposer:
         return blocks[-1] if blocks else None
 
     def _ask(self, body: Mapping[str, object]) -> str:
-        import urllib.error  # imported here since it is slow
-        import urllib.request
-
         url = f"{self.base_url.rstrip('/')}/chat/completions"
         headers = {"Content-Type": "application/json"}
         if self.api_key is not None:
@@ -142,28 +72,6 @@ class OpenAIProposer:
         except (ValueError, LookupError, TypeError) as error:
             raise ModelError(f"{url} must answer as /chat/completions does, got {error!r}") from error
         return content if isinstance(content, str) else ""
-
-
-def _run(source: str, request: ConvolutionRequest) -> Convolution:
-    """Executes source code, without a sandbox."""
-    names: dict[str, object] = {
-        "np": np,
-        "Convolution": Convolution,
-        **{variable_of(name): array for name, array in request.parameters.items()},
-    }
-    try:
-        exec(compile(source, f"<proposal for {request.name}>", "exec"), names)
-    except Exception as error:
-        raise ModelError(f"the code fails: {type(error).__name__}: {error}") from error
-    convolution = names.get("convolution")
-    if not isinstance(convolution, Convolution):
-        raise ModelError(f"the code must assign a Convolution to `convolution`, got {convolution!r}")
-    return convolution
-
-
-def _feedback(proposal: Convolution | str, error: str) -> str:
-    shown = f"```python\n{proposal.strip()}\n```" if isinstance(proposal, str) else "Your last proposal"
-    return f"{shown}\nwas rejected:\n{error}\nPropose one for which this is mended."
 
 
 MEAN_EXAMPLE = """\
@@ -226,3 +134,36 @@ Second example, with parameters lin_weight [out, in], att_src [out], att_dst [ou
 {ATTENTION_EXAMPLE}```
 """
 """The system prompt of `OpenAIProposer`. Both examples pass verification."""
+
+
+def mean_layer(h, edge_index, weight, edge_attr):
+    """The layer for which operators are wanted: the mean over in-neighbours, times a matrix."""
+    out = np.zeros((len(h), len(WEIGHT)), np.float32)
+    for v in set(edge_index[1].tolist()):
+        out[v] = WEIGHT @ h[edge_index[0, edge_index[1] == v]].mean(axis=0)
+    return out
+
+
+WEIGHT = np.array([[0.5, -1.0], [1.0, 0.25], [0.0, 2.0]], np.float32)
+REQUEST = ConvolutionRequest(
+    name="mean layer",
+    source="def forward(self, x, edge_index):\n    return self.lin(mean(x[edge_index[0]], edge_index[1]))\n",
+    in_channels=2,
+    out_channels=3,
+    parameters={"lin.weight": WEIGHT},
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("url", help="the address of the server, up to /chat/completions")
+    parser.add_argument("model", help="the name of the language model on the server")
+    options = parser.parse_args()
+    proposer = OpenAIProposer(options.url, options.model, os.environ.get("API_KEY"))
+    print(propose(REQUEST, proposer, mean_layer, allow_code=True))
+
+
+if __name__ == "__main__":
+    main()
