@@ -274,8 +274,8 @@ def main() -> None:
         app()
     except LiveGNNError as error:
         _fail(str(error))
-    except OSError as error:  # one that names a file says which; otherwise its number says nothing more
-        _fail(error.strerror if error.strerror and error.filename is None else str(error))
+    except OSError as error:  # its number says nothing more
+        _fail(_without_number(error))
 
 
 _COLUMNS = ("x", "edge_index", "edge_weight", "edge_attr", "edge_type")
@@ -325,6 +325,13 @@ def _edge_type(given: str, option: str) -> "EdgeType":
 
 def _is_script(path: Path) -> bool:
     return "__main__" in path.read_text(encoding="utf-8")
+
+
+def _without_number(error: OSError) -> str:
+    """The message of an error of the system, with the file that it names."""
+    if not error.strerror or error.filename2 is not None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
 
 
 def _fail(message: str) -> NoReturn:

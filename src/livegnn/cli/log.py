@@ -38,10 +38,12 @@ def verify(file: LogFile) -> None:
     path = _log_of(file)
     found = examine(path)
     typer.echo(
-        f"{path}: events {found.begin + 1} to {found.end}, {found.entries} entries in {found.rows} rows, "
-        f"{found.batches} batches up to event {found.last_batch}, {found.rejections} rejections, "
-        f"{found.dead_letters} dead letters, {found.keys} keys, {found.origins} origins, "
-        f"{found.bad_messages} bad messages"
+        f"{path}: events {found.begin + 1} to {found.end}, "
+        f"{_counted(found.entries, 'entry', 'entries')} in {_counted(found.rows, 'row')}, "
+        f"{_counted(found.batches, 'batch', 'batches')} up to event {found.last_batch}, "
+        f"{_counted(found.rejections, 'refused entry', 'refused entries')} ({found.dead_letters} trimmed), "
+        f"{_counted(found.keys, 'key')}, {_counted(found.origins, 'origin')}, "
+        f"{_counted(found.bad_messages, 'bad message')} of sources"
     )
     for problem in found.problems:
         typer.echo(f"error: {problem}", err=True)
@@ -299,6 +301,10 @@ def create(
     log = Deployment.read(deployment).log
     log.create(partitions, replication)
     typer.echo(f"{log.topic} and {log.topic}.control are at {log.kafka}")
+
+
+def _counted(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or one + 's'}"
 
 
 def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tuple[Graph, dict[str, View]]":
