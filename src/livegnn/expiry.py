@@ -143,5 +143,5 @@ class Expiry:
 
     def _release(self) -> None:
         if self.held is not None:
-            _logger.warning("edges expire again, at event %d", self._graph.seq)
+            _logger.warning("expiry resumed at event %d", self._graph.seq)
         self.held = self._confirmed = None

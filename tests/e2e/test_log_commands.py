@@ -106,8 +106,8 @@ def test_verify_counts_and_finds_damage(deployment: Path) -> None:
     text = said("verify", path)
     assert text == said("verify", deployment)
     assert re.fullmatch(
-        rf"{path}: events 1 to \d+, 62 entries in 62 rows, \d+ batches up to event \d+, 2 rejections, "
-        r"0 dead letters, 0 keys, 0 origins, 0 bad messages\n",
+        rf"{path}: events 1 to \d+, 62 entries in 62 rows, \d+ batches up to event \d+, "
+        r"2 refused entries \(0 trimmed\), 0 keys, 0 origins, 0 bad messages of sources\n",
         text,
     )
     with sqlite3.connect(path) as connection:

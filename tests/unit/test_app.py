@@ -102,7 +102,7 @@ def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:
                 "/v1/predictions must be asked with GET, HEAD, POST, got PUT",
             ),
             ("GET", "/v1/predictions?ids=zoe", 404, "UnknownNodeError", None),
-            ("GET", "/v1/predictions", 400, "InputError", "query.ids: Field required, got None"),
+            ("GET", "/v1/predictions", 400, "InputError", "query.ids must be given, got nothing"),
             (
                 "POST",
                 "/v1/events/",

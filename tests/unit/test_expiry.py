@@ -345,8 +345,8 @@ def test_what_is_renewed_waits_no_more(log: SqliteLog, clock: Clock, caplog) -> 
     assert runtime.held_expiry is None
     assert runtime.graph.num_edges() == 79
     assert [record.getMessage() for record in caplog.records][1::2] == [
-        "edges expire again, at event 60",
-        "edges expire again, at event 81",
+        "expiry resumed at event 60",
+        "expiry resumed at event 81",
     ]
 
 

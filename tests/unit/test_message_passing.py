@@ -518,7 +518,10 @@ def test_what_was_once_refused_equals_its_module(name):
         (lambda i, j, to, of: j.unsqueeze(1) * j, "every node meets every node"),
         (lambda i, j, to, of: F.softmax(j, 0), "every row of the graph is reduced to one"),
         (lambda i, j, to, of: F.dropout(j), "random numbers are drawn"),
-        (lambda i, j, to, of: j * degree(of, 11)[of].view(-1, 1), "groups that are no nodes"),
+        (
+            lambda i, j, to, of: j * degree(of, 11)[of].view(-1, 1),
+            "groups that are not known to be the nodes",
+        ),
     ],
 )
 def test_messages_that_cannot_be_imported_are_refused(message, error):

@@ -1,4 +1,4 @@
-"""The command line. What a command needs is imported inside it, so that `livegnn --help` is quick."""
+"""The command line. Each command imports its modules itself, so that `livegnn --help` is quick."""
 
 import re
 import subprocess
@@ -37,13 +37,13 @@ app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(worker_app, name="worker")
 
 DeploymentFile = Annotated[
-    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="what to run: docs/deployment.md")
+    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="deployment file: docs/deployment.md")
 ]
 
 
 @app.command()
 def serve(deployment: DeploymentFile) -> None:
-    """Serve a model on a live graph over HTTP, from where the log and the newest checkpoint left off."""
+    """Serve a model on a live graph over HTTP, starting from the newest checkpoint and the log."""
     from livegnn.deployment import Deployment
     from livegnn.deployment.snapshots import start_snapshots
     from livegnn.server import create_app, listen
@@ -79,7 +79,7 @@ def serve(deployment: DeploymentFile) -> None:
 
 @app.command()
 def verify(deployment: DeploymentFile) -> None:
-    """Restore a deployment and compare every prediction with a computation from scratch."""
+    """Restore a deployment and compare every prediction with a full recomputation."""
     from livegnn.deployment import Deployment
     from livegnn.inference import Engine
 
@@ -119,13 +119,13 @@ def verify(deployment: DeploymentFile) -> None:
 @app.command("import")
 def import_model(
     program: Annotated[
-        Path, typer.Argument(metavar="MODEL.PT2", help="what torch.export.save wrote: docs/models.md")
+        Path, typer.Argument(metavar="MODEL.PT2", help="program written by torch.export.save: docs/models.md")
     ],
     schema: Annotated[
         Path | None,
         typer.Option(
             metavar="GRAPH",
-            help="the graph that it is for: a deployment file, a checkpoint, or a schema as JSON",
+            help="source of the schema: a deployment file, a checkpoint, or a schema as JSON",
         ),
     ] = None,
     inputs: Annotated[
@@ -133,8 +133,8 @@ def import_model(
         typer.Option(
             "--input",
             metavar="NAME=ROWS",
-            help="whose rows an argument has: a node type, SOURCE,RELATION,TARGET, a column such as "
-            "edge_weight, or TYPE:COLUMN; may be repeated",
+            help="rows of an argument: a node type, SOURCE,RELATION,TARGET, a column such as edge_weight, "
+            "or TYPE:COLUMN; may be repeated",
         ),
     ] = None,
     output: Annotated[
@@ -142,34 +142,35 @@ def import_model(
         typer.Option(
             "--output",
             metavar="NAME",
-            help="which result is the prediction; repeated: which ones are outputs, the prediction first",
+            help="result that is the prediction (default: the first); repeat to name several outputs, "
+            "the prediction first",
         ),
     ] = None,
     output_type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="the node type whose rows are the prediction")
+        str | None,
+        typer.Option(metavar="TYPE", help="node type of the prediction, where results are of several types"),
     ] = None,
     node_type: Annotated[
-        str, typer.Option(metavar="TYPE", help="what the graph calls its nodes, if they have one type")
+        str, typer.Option(metavar="TYPE", help="node type of a graph with one type of nodes")
     ] = "node",
     edge_type: Annotated[
         str,
-        typer.Option(
-            metavar="SOURCE,RELATION,TARGET", help="what the graph calls its edges, if they have one type"
-        ),
+        typer.Option(metavar="SOURCE,RELATION,TARGET", help="edge type of a graph with one type of edges"),
     ] = "node,to,node",
     relations: Annotated[
         list[str] | None,
         typer.Option(
             "--relation",
             metavar="SOURCE,RELATION,TARGET",
-            help="the edge type that the next number in edge_type stands for, from 0; may be repeated",
+            help="edge type of the next number in edge_type, from 0; may be repeated",
         ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("-o", metavar="MODEL.LGNN", help="the file to write; beside the program")
+        Path | None,
+        typer.Option("-o", metavar="MODEL.LGNN", help="output file (default: beside the program)"),
     ] = None,
 ) -> None:
-    """Import a model from an exported program, and say what was understood of it. Needs torch."""
+    """Import a model from an exported program, and print how it was understood. Needs torch."""
     from livegnn.atomic_file import check_replaceable
     from livegnn.deployment import read_schema
     from livegnn.model import Model
@@ -212,9 +213,9 @@ def import_model(
 @app.command()
 def bench(
     names: Annotated[
-        list[str] | None, typer.Argument(help="which benchmarks; none lists them, 'all' runs all")
+        list[str] | None, typer.Argument(help="names of benchmarks; 'all' runs all, no name lists them")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="smaller shapes, within a minute each")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="run smaller shapes, each within a minute")] = False,
 ) -> None:
     """Run the benchmarks of a source checkout."""
     directory = Path("benchmarks")
@@ -237,9 +238,9 @@ def bench(
 @app.command()
 def demo(
     headless: Annotated[
-        bool, typer.Option("--headless", help="replay as fast as possible, verify, and end")
+        bool, typer.Option("--headless", help="replay as fast as possible, verify, and exit")
     ] = False,
-    speed: Annotated[float, typer.Option(help="ratings a second")] = 40.0,
+    speed: Annotated[float, typer.Option(help="replay speed in ratings a second")] = 40.0,
     host: Annotated[str, typer.Option(help="address to listen at")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="port to listen at")] = 8080,
     browser: Annotated[
@@ -254,7 +255,7 @@ def demo(
 
 @app.callback(invoke_without_command=True)
 def show_version(
-    version: Annotated[bool, typer.Option("--version", help="print the version and leave")] = False,
+    version: Annotated[bool, typer.Option("--version", help="print the version and exit")] = False,
 ) -> None:
     if version:
         import livegnn
@@ -273,8 +274,8 @@ def main() -> None:
         app()
     except LiveGNNError as error:
         _fail(str(error))
-    except OSError as error:  # one that names a file says which; otherwise its number says nothing more
-        _fail(error.strerror if error.strerror and error.filename is None else str(error))
+    except OSError as error:  # its number says nothing more
+        _fail(_without_number(error))
 
 
 _COLUMNS = ("x", "edge_index", "edge_weight", "edge_attr", "edge_type")
@@ -324,6 +325,13 @@ def _edge_type(given: str, option: str) -> "EdgeType":
 
 def _is_script(path: Path) -> bool:
     return "__main__" in path.read_text(encoding="utf-8")
+
+
+def _without_number(error: OSError) -> str:
+    """The message of an error of the system, with the file that it names."""
+    if not error.strerror or error.filename2 is not None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.strerror}: {error.filename!r}"
 
 
 def _fail(message: str) -> NoReturn:

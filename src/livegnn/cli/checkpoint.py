@@ -1,4 +1,4 @@
-"""`livegnn checkpoint`: what is in a checkpoint, and whether it is as it was written."""
+"""`livegnn checkpoint`: shows the contents of checkpoints, and verifies them."""
 
 import json
 from pathlib import Path
@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from livegnn.checkpoint import Contents
     from livegnn.types import JSON
 
-app = typer.Typer(help="Look into checkpoints.", no_args_is_help=True)
+app = typer.Typer(help="Inspect and verify checkpoints.", no_args_is_help=True)
 
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="a checkpoint: docs/checkpoint.md")],
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON, with the metadata of each part")] = False,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="checkpoint: docs/checkpoint.md")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print JSON, with the metadata of each part")
+    ] = False,
 ) -> None:
-    """Say what a checkpoint holds: its event, its parts, their arrays. Reads the header alone."""
+    """Show the event, the parts and the arrays of a checkpoint. Reads only the header."""
     from livegnn.checkpoint import read_contents
 
     contents = read_contents(path)
@@ -31,10 +33,10 @@ def inspect(
 def verify(
     path: Annotated[
         Path,
-        typer.Argument(metavar="PATH", help="a checkpoint, or a directory of a deployment's checkpoints"),
+        typer.Argument(metavar="PATH", help="checkpoint, or directory of a deployment's checkpoints"),
     ],
 ) -> None:
-    """Read checkpoints from beginning to end, and say which are whole. The status is 1 if one is not."""
+    """Read whole checkpoints and report each as whole or broken. The status is 1 if one is broken."""
     import livegnn.checkpoint as checkpoint
     from livegnn.runtime import list_checkpoints
 

@@ -1,4 +1,4 @@
-"""`livegnn function`: predictions from a snapshot, by workers that come with requests."""
+"""`livegnn function`: predictions from a snapshot, by workers that are started on demand."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,36 +10,43 @@ if TYPE_CHECKING:
     from livegnn.functions.settings import MachineSettings
 
 app = typer.Typer(
-    help="Predict from a snapshot, with workers that come with requests: docs/functions.md.",
+    help="Predict from a snapshot, with workers that are started on demand: docs/functions.md.",
     no_args_is_help=True,
 )
 
-Host = Annotated[str, typer.Option(help="the address to listen at")]
-Port = Annotated[
-    int, typer.Option(envvar="PORT", help="the port, or that of the variable PORT; 0 for any free one")
-]
+Host = Annotated[str, typer.Option(help="address to listen at")]
+Port = Annotated[int, typer.Option(envvar="PORT", help="port to listen at; 0 takes any free port")]
 
 Refresh = Annotated[
     float | None,
-    typer.Option(metavar="SECONDS", help="after which a worker looks for a newer snapshot; 60"),
+    typer.Option(metavar="SECONDS", help="seconds between checks for a newer snapshot (default: 60)"),
 ]
 Memory = Annotated[
     int | None,
-    typer.Option(metavar="MIB", help="that a worker may take, in MiB; threads all together"),
+    typer.Option(
+        metavar="MIB",
+        help="memory limit of a worker, or of all threads together, in MiB (default: none)",
+    ),
 ]
 Gap = Annotated[
     int | None,
-    typer.Option(metavar="BYTES", help="between two ranges of an object that one request reads along"),
+    typer.Option(
+        metavar="BYTES",
+        help="largest gap, in bytes, between two ranges of an object that one request reads "
+        "(default: 65536, 4096 for a folder)",
+    ),
 ]
 Cache = Annotated[
     str | None,
     typer.Option(
         metavar="shared|private",
-        help="features are kept for all workers, or by each; shared where workers are processes",
+        help="one cache of features for all workers, or one in each worker (default: shared if workers "
+        "are processes)",
     ),
 ]
 SamplingWorkers = Annotated[
-    int, typer.Option(help="at most, that fetch subgraphs for them; 0: each worker does both")
+    int,
+    typer.Option(help="maximum number of sampling workers, which fetch subgraphs; 0: each worker does both"),
 ]
 
 
@@ -48,31 +55,33 @@ def serve(
     snapshot: Annotated[
         str,
         typer.Option(
-            metavar="URL", envvar="LIVEGNN_SNAPSHOT", help="where the snapshot is: docs/snapshots.md"
+            metavar="URL", envvar="LIVEGNN_SNAPSHOT", help="URL or folder of the snapshot: docs/snapshots.md"
         ),
     ],
     model: Annotated[
         Path,
-        typer.Option(metavar="FILE", envvar="LIVEGNN_MODEL", help="the model file: docs/model-file.md"),
+        typer.Option(metavar="FILE", envvar="LIVEGNN_MODEL", help="model file: docs/model-file.md"),
     ],
-    workers: Annotated[int, typer.Option(help="at most, that predict")] = 4,
+    workers: Annotated[int, typer.Option(help="maximum number of prediction workers")] = 4,
     sampling_workers: SamplingWorkers = 0,
-    waiting: Annotated[int, typer.Option(help="requests that may wait; further ones are refused")] = 100,
+    waiting: Annotated[
+        int, typer.Option(help="maximum number of waiting requests; further requests are refused")
+    ] = 100,
     keep_alive: Annotated[
-        float, typer.Option(metavar="SECONDS", help="after which an idle worker ends")
+        float, typer.Option(metavar="SECONDS", help="seconds after which an idle worker ends")
     ] = 600.0,
     memory: Memory = None,
     refresh: Refresh = None,
     gap: Gap = None,
     cache: Cache = None,
-    place: Annotated[str, typer.Option(help="what workers are: processes or threads")] = "processes",
+    place: Annotated[str, typer.Option(help="kind of workers: processes or threads")] = "processes",
     opener: Annotated[
-        str, typer.Option(metavar="MODULE:NAME", help="what opens the predictor")
+        str, typer.Option(metavar="MODULE:NAME", help="function that opens the predictor")
     ] = "livegnn.remote.predictor:open_predictor",
     host: Host = "127.0.0.1",
     port: Port = 8080,
 ) -> None:
-    """Serve predictions over HTTP; nothing but this runs while there are no requests."""
+    """Serve predictions over HTTP. No worker runs while there are no requests."""
     from livegnn.arguments import whole
     from livegnn.functions.settings import MachineSettings
 

@@ -1,4 +1,4 @@
-"""`livegnn log`: what a log holds, whether it is whole, and what an operator does to it."""
+"""`livegnn log`: commands that read, verify and maintain an event log."""
 
 import hashlib
 import sys
@@ -19,29 +19,31 @@ if TYPE_CHECKING:
     from livegnn.log.sqlite import SqliteLog
     from livegnn.log.sqlite.reader import SqliteReader
 
-app = typer.Typer(help="Look at an event log, check it, and take care of it.", no_args_is_help=True)
+app = typer.Typer(help="Read, verify and maintain an event log.", no_args_is_help=True)
 
 LogFile = Annotated[
-    Path, typer.Argument(metavar="FILE", help="a log, or a deployment file (.toml) that has one")
+    Path, typer.Argument(metavar="FILE", help="log, or deployment file (.toml) that names a log")
 ]
 DeploymentFile = Annotated[
-    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="whose log it is: docs/deployment.md")
+    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="deployment file of the log: docs/deployment.md")
 ]
 _EVENTS_AT_ONCE = 8192
 
 
 @app.command()
 def verify(file: LogFile) -> None:
-    """Read a whole log, beside whoever runs on it, and say what is wrong."""
+    """Read a whole log and print each error in it. A server may run on the log."""
     from livegnn.log.sqlite.examination import examine
 
     path = _log_of(file)
     found = examine(path)
     typer.echo(
-        f"{path}: events {found.begin + 1} to {found.end}, {found.entries} entries in {found.rows} rows, "
-        f"{found.batches} batches up to event {found.last_batch}, {found.rejections} rejections, "
-        f"{found.dead_letters} dead letters, {found.keys} keys, {found.origins} origins, "
-        f"{found.bad_messages} bad messages"
+        f"{path}: events {found.begin + 1} to {found.end}, "
+        f"{_counted(found.entries, 'entry', 'entries')} in {_counted(found.rows, 'row')}, "
+        f"{_counted(found.batches, 'batch', 'batches')} up to event {found.last_batch}, "
+        f"{_counted(found.rejections, 'refused entry', 'refused entries')} ({found.dead_letters} trimmed), "
+        f"{_counted(found.keys, 'key')}, {_counted(found.origins, 'origin')}, "
+        f"{_counted(found.bad_messages, 'bad message')} of sources"
     )
     for problem in found.problems:
         typer.echo(f"error: {problem}", err=True)
@@ -53,16 +55,20 @@ def verify(file: LogFile) -> None:
 def export(
     file: LogFile,
     after: Annotated[
-        int | None, typer.Option("--after", metavar="SEQ", help="begin after this event, the end of an entry")
+        int | None,
+        typer.Option("--after", metavar="SEQ", help="start after this event number (must end an entry)"),
     ] = None,
     to: Annotated[
-        int | None, typer.Option("--to", metavar="SEQ", help="end with the entry that ends here, or before")
+        int | None,
+        typer.Option(
+            "--to", metavar="SEQ", help="stop at the last entry that ends at or before this event number"
+        ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", metavar="FILE", help="the file to write; the standard output")
+        Path | None, typer.Option("-o", metavar="FILE", help="output file (default: standard output)")
     ] = None,
 ) -> None:
-    """Write events as JSON lines, one on each line, with its sequence number in `seq`."""
+    """Write events as JSON lines, each with its sequence number in `seq`."""
     import orjson
 
     from livegnn.events.json_lines import to_records
@@ -86,12 +92,12 @@ def export(
 @app.command()
 def replay(
     deployment: DeploymentFile,
-    to: Annotated[int, typer.Option("--to", metavar="SEQ", help="the last event that is applied")],
+    to: Annotated[int, typer.Option("--to", metavar="SEQ", help="last event to apply")],
     output: Annotated[
-        Path | None, typer.Option("-o", metavar="CHECKPOINT", help="a checkpoint to write")
+        Path | None, typer.Option("-o", metavar="CHECKPOINT", help="checkpoint to write (default: none)")
     ] = None,
 ) -> None:
-    """Make a graph as it was after event SEQ, from the recorded batches, beside whoever serves it."""
+    """Restore the graph after event SEQ from the recorded batches. A server may run on the log."""
     from livegnn.atomic_file import check_replaceable
     from livegnn.deployment import Deployment
     from livegnn.inference import Engine
@@ -118,7 +124,7 @@ def replay(
 
 @app.command()
 def rejections(file: LogFile) -> None:
-    """List, as JSON lines, entries that were refused, and then messages of sources that are no events."""
+    """List, as JSON lines, refused entries, and then bad messages of sources."""
     import orjson
 
     from livegnn.events.json_lines import to_records
@@ -136,9 +142,9 @@ def rejections(file: LogFile) -> None:
 @app.command()
 def retry(
     deployment: DeploymentFile,
-    seqs: Annotated[list[int], typer.Argument(metavar="SEQ...", help="numbers of refused entries")],
+    seqs: Annotated[list[int], typer.Argument(metavar="SEQ...", help="event numbers of refused entries")],
 ) -> None:
-    """Append refused entries again, for the next start to apply. The server must not run."""
+    """Append refused entries again. The next start applies them. The server must not run."""
     from livegnn.deployment import Deployment
     from livegnn.log.keys import retry_key
 
@@ -159,11 +165,14 @@ def retry(
 @app.command()
 def forget(
     deployment: DeploymentFile,
-    up_to: Annotated[int, typer.Argument(metavar="NUMBER", help="the last event, or the last offset")],
+    up_to: Annotated[
+        int, typer.Argument(metavar="NUMBER", help="last event to forget, or last offset with --source")
+    ],
     source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="bad messages of this source instead")
+        str | None,
+        typer.Option("--source", metavar="NAME", help="forget the bad messages of this source instead"),
     ] = None,
-    partition: Annotated[int, typer.Option("--partition", help="of the source")] = 0,
+    partition: Annotated[int, typer.Option("--partition", help="partition of the source")] = 0,
 ) -> None:
     """Forget refused entries up to an event, or bad messages up to an offset. The server must not run."""
     from livegnn.deployment import Deployment
@@ -180,10 +189,10 @@ def forget(
 def consumers(
     file: LogFile,
     forget: Annotated[
-        str | None, typer.Option("--forget", metavar="NAME", help="keep nothing for this one any more")
+        str | None, typer.Option("--forget", metavar="NAME", help="remove the position of this consumer")
     ] = None,
 ) -> None:
-    """List who follows a log, and how far each has come."""
+    """List the consumers of a log and the last event of each."""
     from livegnn.log import consumers as known
 
     with _reading(file) as reader:
@@ -198,7 +207,7 @@ def consumers(
 
 @app.command()
 def trim(deployment: DeploymentFile) -> None:
-    """Delete what no checkpoint and no consumer needs. The server must not run."""
+    """Delete events that no checkpoint and no consumer needs. The server must not run."""
     from livegnn.deployment import Deployment
     from livegnn.runtime import oldest_kept
 
@@ -257,11 +266,11 @@ def _refuse_checkpoints(directory: Path, graph: Path) -> None:
 @app.command()
 def skip(
     deployment: DeploymentFile,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="a name in \\[sources]")],
-    partition: Annotated[int, typer.Argument(metavar="PARTITION")],
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="of the message to go on with")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="name of a source in \\[sources]")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", help="partition of the source")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="offset of the next message to read")],
 ) -> None:
-    """Let a source go on later, without the messages before. The server must not run."""
+    """Continue a source at a later offset, and skip the messages before it. The server must not run."""
     from livegnn.connectors import skip as skip_to
     from livegnn.deployment import Deployment
 
@@ -281,15 +290,21 @@ def skip(
 @app.command()
 def create(
     deployment: DeploymentFile,
-    partitions: Annotated[int, typer.Option(help="of the topic of events")] = 1,
-    replication: Annotated[int, typer.Option(help="copies of each; -1 for the brokers' default")] = -1,
+    partitions: Annotated[int, typer.Option(help="number of partitions of the topic of events")] = 1,
+    replication: Annotated[
+        int, typer.Option(help="copies of each partition; -1 takes the brokers' default")
+    ] = -1,
 ) -> None:
-    """Make the topics of a log in Kafka. Those that are there stay as they are."""
+    """Create the topics of a log in Kafka. Topics that exist are not changed."""
     from livegnn.deployment import Deployment
 
     log = Deployment.read(deployment).log
     log.create(partitions, replication)
     typer.echo(f"{log.topic} and {log.topic}.control are at {log.kafka}")
+
+
+def _counted(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or one + 's'}"
 
 
 def _replay(settings: "Deployment", reader: "SqliteReader", up_to: int) -> "tuple[Graph, dict[str, View]]":

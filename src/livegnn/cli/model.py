@@ -1,4 +1,4 @@
-"""`livegnn model`: models of a server that runs, deployed, compared and switched without a pause."""
+"""`livegnn model`: deploys, compares and switches the models of a running server without a pause."""
 
 import http.client
 import json
@@ -16,19 +16,19 @@ from livegnn.errors import InputError, LiveGNNError
 if TYPE_CHECKING:
     from livegnn.types import JSON
 
-app = typer.Typer(help="Deploy models into a server that runs, and go back.", no_args_is_help=True)
+app = typer.Typer(help="Deploy, compare and switch the models of a running server.", no_args_is_help=True)
 
 _POLL_SECONDS: Final = 0.2
 _ANSWER_SECONDS: Final = 300.0
 
 Server = Annotated[str, typer.Option(metavar="URL", envvar="LIVEGNN_SERVER", help="address of the server")]
 _HERE: Final = "http://127.0.0.1:8080"
-Name = Annotated[str, typer.Argument(metavar="NAME", help="of a model, as `livegnn model list` shows it")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="name of a model, as in `livegnn model list`")]
 
 
 @app.command("list")
 def list_models(server: Server = _HERE) -> None:
-    """Show the models of a server, and which one answers."""
+    """List the models of a server and mark the serving model."""
     found = _ask(server, "GET", "/v1/models")
     for model in _listed(found["models"]):
         mark = "*" if model["serving"] else "-" if model["name"] == found["previous"] else " "
@@ -38,20 +38,21 @@ def list_models(server: Server = _HERE) -> None:
 
 @app.command()
 def deploy(
-    path: Annotated[Path, typer.Argument(metavar="MODEL.LGNN", help="what Model.save wrote")],
-    name: Annotated[str | None, typer.Option(help="of the model; by default that of the file")] = None,
+    path: Annotated[Path, typer.Argument(metavar="MODEL.LGNN", help="model file, written by Model.save")],
+    name: Annotated[str | None, typer.Option(help="name of the model (default: name of the file)")] = None,
     hold: Annotated[
-        bool, typer.Option("--hold", help="compare only; `livegnn model switch` lets it answer later")
+        bool,
+        typer.Option("--hold", help="compare only; `livegnn model switch` makes it the serving model later"),
     ] = False,
     mode: Annotated[
         str | None,
         typer.Option(
-            metavar="eager|lazy|presampled", help="of its engine; by default that of the one that answers"
+            metavar="eager|lazy|presampled", help="engine mode (default: that of the serving model)"
         ),
     ] = None,
     server: Server = _HERE,
 ) -> None:
-    """Compute a model beside the one that answers, show how they differ, and let it answer."""
+    """Compute a model beside the serving model, print how they differ, and switch to it."""
     name = path.stem if name is None else name
     given = "" if mode is None else "?" + urllib.parse.urlencode({"mode": mode})
     where = f"/v1/models/{_quoted(name)}{given}"
@@ -87,31 +88,31 @@ def deploy(
 def compare(
     name: Name,
     first: Annotated[
-        str | None, typer.Option("--with", metavar="NAME", help="by default the one that answers")
+        str | None, typer.Option("--with", metavar="NAME", help="other model (default: the serving model)")
     ] = None,
-    tolerance: Annotated[float, typer.Option(help="of what counts as different")] = 1e-4,
+    tolerance: Annotated[float, typer.Option(help="differences above this count")] = 1e-4,
     server: Server = _HERE,
 ) -> None:
-    """Show how the predictions of a model differ from those of another."""
+    """Print how the predictions of two models differ."""
     given: dict[str, str | float] = {"tolerance": tolerance, **({} if first is None else {"first": first})}
     _show(_ask(server, "GET", f"/v1/models/{_quoted(name)}/comparison?{urllib.parse.urlencode(given)}"))
 
 
 @app.command()
 def switch(name: Name, server: Server = _HERE) -> None:
-    """Let a model answer, from one event on."""
+    """Make a model the serving model, between two batches."""
     _say(_ask(server, "PUT", "/v1/serving", json.dumps({"model": name}).encode()))
 
 
 @app.command()
 def rollback(server: Server = _HERE) -> None:
-    """Let the model answer that did before."""
+    """Make the previous serving model the serving model again."""
     _say(_ask(server, "POST", "/v1/serving/rollback"))
 
 
 @app.command()
 def remove(name: Name, server: Server = _HERE) -> None:
-    """Take a model off the graph that was deployed and does not answer."""
+    """Remove a deployed model that is not the serving model."""
     _ask(server, "DELETE", f"/v1/models/{_quoted(name)}")
     typer.echo(f"{name} is removed")
 

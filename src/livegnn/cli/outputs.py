@@ -1,4 +1,4 @@
-"""What a command writes must not be what it reads, by whatever name or link."""
+"""A command must not overwrite a file that it reads. Links are resolved."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,10 @@ _BESIDE = ("", "-wal", "-shm", "-mark", "-lock")
 
 
 def check_apart(output: Path | None, files: Iterable[Path], folders: Iterable[Path] = ()) -> None:
-    """Raises InputError if `output` is one of `files`, there or not, or a file that is there in `folders`."""
+    """Raises InputError if `output` is one of `files`, or an existing file in `folders`.
+
+    `files` need not exist.
+    """
     if output is None:
         return
     target = Path(os.path.realpath(output))

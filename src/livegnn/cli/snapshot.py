@@ -1,4 +1,4 @@
-"""`livegnn snapshot`: a graph in object storage, written, looked into, and checked."""
+"""`livegnn snapshot`: writes, inspects and verifies graphs in object storage."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
     from livegnn.snapshots.objects import Objects
     from livegnn.types import JSON
 
-app = typer.Typer(help="Write, look into and check snapshots in object storage.", no_args_is_help=True)
+app = typer.Typer(help="Write, inspect and verify snapshots in object storage.", no_args_is_help=True)
 
 Url = Annotated[
     str,
-    typer.Argument(metavar="URL", help="s3://, gs://, az://, file:// or a folder: docs/snapshots.md"),
+    typer.Argument(metavar="URL", help="store: s3://, gs://, az://, file:// or a folder: docs/snapshots.md"),
 ]
 Options = Annotated[
     list[str] | None,
     typer.Option(
         "--option",
         metavar="NAME=VALUE",
-        help="of the store, such as endpoint=http://..., or timeout and patience, in seconds; may be "
-        "repeated. Keys are also taken from the environment (AWS_ACCESS_KEY_ID, ...)",
+        help="option of the store, such as endpoint=http://..., or timeout and patience, in seconds; may "
+        "be repeated. Keys are also read from the environment (AWS_ACCESS_KEY_ID, ...)",
     ),
 ]
 
@@ -37,28 +37,28 @@ def write(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="GRAPH", help="a deployment file, a checkpoint, or an .npz file as in \\[graph] of one"
+            metavar="GRAPH", help="deployment file, checkpoint, or .npz file as in \\[graph] of a deployment"
         ),
     ],
     url: Url,
     direction: Annotated[
         list[str] | None,
-        typer.Option(metavar="in|out", help="which lists of directed edges to write; by default both"),
+        typer.Option(metavar="in|out", help="lists of directed edges to write (default: both)"),
     ] = None,
     parallel: Annotated[
         str | None,
         typer.Option(
             metavar="refuse|last|sum|keep",
-            help="what parallel edges of an .npz file become, as in \\[graph] of a deployment; by default "
-            "they are refused",
+            help="treatment of parallel edges of an .npz file, as in \\[graph] of a deployment (default: "
+            "refuse)",
         ),
     ] = None,
     grace: Annotated[
-        float, typer.Option(metavar="SECONDS", help="after which a snapshot that was replaced is removed")
+        float, typer.Option(metavar="SECONDS", help="seconds after which a replaced snapshot is removed")
     ] = 600.0,
     option: Options = None,
 ) -> None:
-    r"""Write a whole graph as the newest snapshot of a store. Of a server that runs, \[snapshots] does."""
+    r"""Write a whole graph as the newest snapshot of a store. A running server uses \[snapshots]."""
     from livegnn.snapshots.compaction import check_grace, collect
     from livegnn.snapshots.writer import write_snapshot
 
@@ -73,10 +73,10 @@ def write(
 @app.command()
 def inspect(
     url: Url,
-    as_json: Annotated[bool, typer.Option("--json", help="the manifest, as JSON")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print the manifest as JSON")] = False,
     option: Options = None,
 ) -> None:
-    """Say what the newest snapshot of a store holds. Reads its manifest alone."""
+    """Show the contents of the newest snapshot of a store. Reads only its manifest."""
     manifest = _newest(_open(url, option), url)
     if as_json:
         typer.echo(manifest.to_bytes().partition(b"\n")[2].decode())
@@ -86,7 +86,7 @@ def inspect(
 
 @app.command()
 def verify(url: Url, option: Options = None) -> None:
-    """Read the newest snapshot from beginning to end. The status is 1 if it is not as it was written."""
+    """Read the whole newest snapshot and report damage. The status is 1 if it is damaged."""
     from livegnn.snapshots.verification import find_damage
     from livegnn.wording import size
 

@@ -1,4 +1,4 @@
-"""`livegnn worker`: sampling and serving workers, each a process, and the front end before them."""
+"""`livegnn worker`: sampling and serving workers, each a process, and their front end."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     import uvicorn
 
 app = typer.Typer(
-    help="Draw samples in some processes and serve them in others: docs/workers.md.", no_args_is_help=True
+    help="Run sampling workers, serving workers and their front end: docs/workers.md.", no_args_is_help=True
 )
 
 DeploymentFile = Annotated[
-    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="what to run: docs/deployment.md")
+    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="deployment file: docs/deployment.md")
 ]
-Number = Annotated[int, typer.Argument(metavar="NUMBER", help="of the worker, from 0")]
-Host = Annotated[str, typer.Option(help="the address to listen at")]
+Number = Annotated[int, typer.Argument(metavar="NUMBER", help="number of the worker, from 0")]
+Host = Annotated[str, typer.Option(help="address to listen at")]
 _SECONDS = 0.2
 
-Port = Annotated[int, typer.Option(help="the port; 0 for any free one")]
+Port = Annotated[int, typer.Option(help="port to listen at; 0 takes any free port")]
 
 
 @app.command()
 def sample(deployment: DeploymentFile, number: Number) -> None:
-    """Run a sampling worker, from where its last steps left off, and go on when their number changes."""
+    """Run a sampling worker from its last checkpoint. It goes on when the number of workers changes."""
     import signal
     import threading
     from contextlib import closing
@@ -61,7 +61,9 @@ def sample(deployment: DeploymentFile, number: Number) -> None:
 def serve(
     deployment: DeploymentFile,
     number: Number,
-    replica: Annotated[int, typer.Option(help="which of those that have the same seeds, from 0")] = 0,
+    replica: Annotated[
+        int, typer.Option(help="number of the replica among workers with the same seeds, from 0")
+    ] = 0,
     host: Host = "127.0.0.1",
     port: Port = 0,
 ) -> None:
@@ -84,13 +86,14 @@ def front(
     addresses: Annotated[
         list[str],
         typer.Argument(
-            metavar="URL...", help="of the serving workers, in order; those of replicas joined by commas"
+            metavar="URL...",
+            help="addresses of the serving workers, in order; commas join the addresses of replicas",
         ),
     ],
     host: Host = "127.0.0.1",
     port: Port = 8080,
 ) -> None:
-    """Run the front end, which sends each seed to the serving worker that has it."""
+    """Run the front end, which sends each seed to its serving worker."""
     from livegnn.deployment import Deployment
     from livegnn.deployment.workers import plan_workers
 
@@ -103,7 +106,7 @@ def front(
 
 @app.command()
 def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8080) -> None:
-    """Run all workers on the machines of a Ray cluster, and a front end before them."""
+    """Run all workers on the machines of a Ray cluster, and their front end."""
     from livegnn.deployment import Deployment
     from livegnn.deployment.workers import cluster_spec
 
@@ -142,11 +145,13 @@ def resize(
     deployment: DeploymentFile,
     finish: Annotated[
         bool,
-        typer.Option("--finish", help="end a change: serving workers lose the seeds that others have now"),
+        typer.Option(
+            "--finish", help="finish a change: serving workers drop the seeds that other workers have now"
+        ),
     ] = False,
-    timeout: Annotated[float, typer.Option(help="seconds to wait for the workers")] = 600.0,
+    timeout: Annotated[float, typer.Option(help="longest wait for the workers, in seconds")] = 600.0,
 ) -> None:
-    """Change the numbers of workers to those of the deployment file, while they run."""
+    """Change the numbers of running workers to those of the deployment file."""
     from livegnn.deployment import Deployment
     from livegnn.deployment.workers import resize_workers
 

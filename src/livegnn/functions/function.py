@@ -128,7 +128,7 @@ class Function:
     def __post_init__(self) -> None:
         module, _, name = self.factory.partition(":")
         if not (module and name):
-            raise InputError(f"what opens a predictor must be 'module:name', got {self.factory!r}")
+            raise InputError(f"the opener of a predictor must be 'module:name', got {self.factory!r}")
         if self.stage not in ("predict", "sample", "infer"):
             raise InputError(f"stage must be 'predict', 'sample' or 'infer', got {self.stage!r}")
         if self.memory is not None:

@@ -183,7 +183,9 @@ class Scheduler:
     def finished(self, worker: int, now: float) -> list[Decision]:
         """A worker has answered its request."""
         if worker not in self._running:
-            raise InputError(f"worker {worker} must have a request to finish it, and has none")
+            raise InputError(
+                f"only a worker with a request can finish one, got worker {worker}, which has none"
+            )
         del self._requests[self._running.pop(worker)]
         return self._take(worker, now)
 

@@ -113,11 +113,13 @@ def _choose(
     if not found:
         raise ModelError(f"{returns} the rows of several tensors behind each other: return them apart")
     kept = {name: found[name].pieces[0] for name in wanted or found}
+    of_edges = any(one.atom and is_of_edges(one.atom) for one in kept.values())
     kept = {name: one for name, one in kept.items() if one.atom and not is_of_edges(one.atom)}
     if not kept:
+        got = "rows of edges" if of_edges else "no rows of nodes"
         raise ModelError(
-            f"{returns} rows of edges, or none: a prediction has a row for each node; import the method that "
-            'makes the nodes\' embeddings, such as method="encode"'
+            f"{returns} {got}: a prediction has a row for each node; import the method that makes the nodes' "
+            'embeddings, such as method="encode"'
         )
     types = list(dict.fromkeys(str(piece.atom) for piece in kept.values()))
     if output_type is not None:

@@ -126,8 +126,11 @@ async def answer_failure(request: Request, error: Exception) -> Response:
 
 async def _answer_invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    problems = [
-        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}, got {quoted(problem.get('input'))}"
-        for problem in error.errors()
-    ]
+    problems = []
+    for problem in error.errors():
+        where = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "missing":
+            problems.append(f"{where} must be given, got nothing")
+        else:
+            problems.append(f"{where}: {problem['msg']}, got {quoted(problem.get('input'))}")
     return to_answer("InputError", "; ".join(problems), 400)

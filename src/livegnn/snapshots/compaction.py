@@ -44,7 +44,7 @@ def check_grace(grace: object) -> float:
     """`grace`, if it is a finite number of seconds of at least 0. Raises `InputError`."""
     seconds = not_negative(grace, "grace, in seconds,")
     if seconds == math.inf:
-        raise InputError("grace, in seconds, must be finite, got inf: 1e9 are some thirty years")
+        raise InputError("grace, in seconds, must be finite, got inf: 1e9 is about 30 years")
     return seconds
 
 

@@ -96,7 +96,7 @@ class ServingWorker:
         self.replica = whole(replica, "replica", 0, max(plan.replicas, copies) - 1)
         self.model = model
         if (budget_bytes is None) != (directory is None):
-            raise InputError("a budget needs a directory for what does not fit, and a directory a budget")
+            raise InputError("budget_bytes and directory must be given together, got only one of them")
         nodes, edges = plan.schema.node_types, dict.fromkeys(plan.edge_types, 0)
         self._places = None if self._forward is None else self._forward.places_of(nodes, edges)
         self._node_ids = NodeIds(text=False)

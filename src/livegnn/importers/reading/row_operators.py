@@ -12,7 +12,7 @@ from livegnn.importers.expressions.expressions import Expression, walk
 from livegnn.importers.reading.operators import OPERATORS, Call, Operator, operator
 from livegnn.importers.reading.values import ROWS, Piece, Value
 
-OF_NO_NODES = "rows are scattered to groups that are no nodes"
+OF_NO_NODES = "rows are scattered to groups that are not known to be the nodes of the graph"
 
 # Gathers
 
@@ -183,7 +183,7 @@ def scatter(call: Call, reduce: str, base: Value, axis: int, index: Value, sourc
     if base.row_axis is None:
         # All rows are reduced to one, as pooling does for a graph without batches.
         if base.axes[axis] != (1,) or any(not piece.row.is_number(0) for piece in index.pieces):
-            raise ModelError(f"{OF_NO_NODES}: only edges bring rows to nodes")
+            raise ModelError(OF_NO_NODES)
         row = call.total(reduce, [rows[0] for rows in call.values.aligned([source, index])])
         return call.values.one_row(call.make.reshape(row, base.channels), base.axes)
     if base.row_axis != axis or base.axes[axis] != (ROWS,):
