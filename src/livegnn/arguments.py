@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MAX_THREADS: Final = 1024
 
 
-def whole(value: object, name: str, least: int, most: int | None = None) -> int:
+def check_int(value: object, name: str, least: int, most: int | None = None) -> int:
     """`value` as an integer from `least` to `most`. NumPy's integers are accepted, booleans are not.
 
     Raises `InputError`.
@@ -41,10 +41,10 @@ def chosen_threads(threads: int | None) -> int:
     """`threads`, or as many as the process may use. Raises `InputError`."""
     if threads is None:
         return min(len(os.sched_getaffinity(0)), _MAX_THREADS)
-    return whole(threads, "threads", 1, _MAX_THREADS)
+    return check_int(threads, "threads", 1, _MAX_THREADS)
 
 
-def above_zero(value: object, name: str) -> float:
+def check_positive(value: object, name: str) -> float:
     """`value`, if it is a number above 0. Raises `InputError`."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if number and cast("float", value) > 0:
@@ -52,7 +52,7 @@ def above_zero(value: object, name: str) -> float:
     raise InputError(f"{name} must be a number above 0, got {quoted(value)}")
 
 
-def switch(value: object, name: str) -> bool:
+def check_bool(value: object, name: str) -> bool:
     """`value`, if it is True or False; a text such as "no", which Python treats as true, is refused.
 
     Raises `InputError`.
@@ -62,13 +62,13 @@ def switch(value: object, name: str) -> bool:
     raise InputError(f"{name} must be True or False, got {quoted(value)}")
 
 
-def function(value: object, name: str, of: str) -> None:
+def check_function(value: object, name: str, of: str) -> None:
     """Raises `InputError` if `value` is not callable. of: the arguments of the call, for the message."""
     if not callable(value):
         raise InputError(f"{name} must be a function of {of}, got {quoted(value)}")
 
 
-def not_negative(value: object, name: str) -> float:
+def check_not_negative(value: object, name: str) -> float:
     """`value`, if it is a number of at least 0. Raises `InputError`."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if number and cast("float", value) >= 0:
@@ -76,7 +76,7 @@ def not_negative(value: object, name: str) -> float:
     raise InputError(f"{name} must be a number of at least 0, got {quoted(value)}")
 
 
-def share(value: object, name: str) -> float:
+def check_share(value: object, name: str) -> float:
     """`value`, if it is a number above 0 and at most 1. Raises `InputError`."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if number and 0 < cast("float", value) <= 1:
@@ -274,7 +274,7 @@ def _has_masked(value: object) -> bool:
     return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
 
 
-def incoming(direction: object) -> bool:
+def is_incoming(direction: object) -> bool:
     """Whether a direction is "in" (in-edges) rather than "out" (out-edges). Raises `InputError`."""
     if not isinstance(direction, str) or direction not in ("in", "out"):
         raise InputError(f"direction must be 'in' or 'out', got {quoted(direction)}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from livegnn.arguments import above_zero, function, share, whole
+from livegnn.arguments import check_function, check_int, check_positive, check_share
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
@@ -37,12 +37,12 @@ class ExpiryPolicy:
     ask_from: int | None = None
 
     def __post_init__(self) -> None:
-        above_zero(self.every_seconds, "every_seconds")
+        check_positive(self.every_seconds, "every_seconds")
         if self.now is not None:
-            function(self.now, "now", "nothing, which says what time it is")
-        share(self.max_share, "max_share")
+            check_function(self.now, "now", "nothing, which says what time it is")
+        check_share(self.max_share, "max_share")
         if self.ask_from is not None:
-            whole(self.ask_from, "ask_from", 1)
+            check_int(self.ask_from, "ask_from", 1)
 
     @property
     def least_asked(self) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, InputError, UnknownTypeError
 from livegnn.types import JSON, EdgeType, NodeType
 from livegnn.wording import kind_of, never_raises
@@ -53,7 +53,7 @@ class OneHop:
         if not isinstance(name, (tuple, list)) or len(name) != 3 or not all(isinstance(n, str) for n in name):
             raise InputError(f"an edge type must be (source type, relation, target type), got {name!r}")
         object.__setattr__(self, "edge_type", tuple(name))
-        count = whole(self.num_neighbors, f"num_neighbors of {self.edge_type!r}", 1, _MOST_NEIGHBORS)
+        count = check_int(self.num_neighbors, f"num_neighbors of {self.edge_type!r}", 1, _MOST_NEIGHBORS)
         object.__setattr__(self, "num_neighbors", count)
         if not isinstance(self.direction, str) or self.direction not in ("in", "out"):
             raise InputError(f"direction must be 'in' or 'out', got {self.direction!r}")
@@ -64,7 +64,7 @@ class OneHop:
                 "parents must be positions of earlier one-hop queries, or (-1,) for the seeds, "
                 f"got {self.parents!r}"
             )
-        parents = tuple(sorted({whole(parent, "a parent", SEEDS) for parent in self.parents}))
+        parents = tuple(sorted({check_int(parent, "a parent", SEEDS) for parent in self.parents}))
         object.__setattr__(self, "parents", parents)
 
     @property
@@ -344,7 +344,7 @@ def _fan_outs_of(
 
 def _counts_of(given: object, *, least: int) -> list[int]:
     if isinstance(given, Sequence) and not isinstance(given, (str, bytes)):
-        return [whole(count, "num_neighbors", least, _MOST_NEIGHBORS) for count in given]
+        return [check_int(count, "num_neighbors", least, _MOST_NEIGHBORS) for count in given]
     raise InputError(f"num_neighbors must be a list with a number for each hop, got {given!r}")
 
 

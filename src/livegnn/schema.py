@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias, cast, get_args
 
-from livegnn.arguments import switch, whole
+from livegnn.arguments import check_bool, check_int
 from livegnn.errors import FileFormatError, InputError, UnknownTypeError
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, NodeType
 
@@ -53,12 +53,12 @@ class EdgeSchema:
 
     def __post_init__(self) -> None:
         for name in ("undirected", "weighted", "timed", "in_neighbors"):
-            object.__setattr__(self, name, switch(getattr(self, name), name))
+            object.__setattr__(self, name, check_bool(getattr(self, name), name))
         if not isinstance(self.duplicates, str) or self.duplicates not in get_args(Duplicates):
             raise InputError(f"duplicates must be 'replace', 'add' or 'keep', got {self.duplicates!r}")
         if self.duplicates == "add" and not self.weighted:
             raise InputError("duplicates='add' adds weights, so it needs weighted=True")
-        edge_dim = whole(self.edge_dim, "edge_dim, the width of the edges' features,", 0)
+        edge_dim = check_int(self.edge_dim, "edge_dim, the width of the edges' features,", 0)
         object.__setattr__(self, "edge_dim", edge_dim)
         if self.time_to_live is not None and not (
             type(self.time_to_live) in (int, float) and 0 < self.time_to_live < math.inf
@@ -68,10 +68,10 @@ class EdgeSchema:
             )
         if self.time_to_live is not None and not self.timed:
             raise InputError("time_to_live counts from the times of edges, so it needs timed=True")
-        object.__setattr__(self, "capacity", whole(self.capacity, "capacity", 4, 1024))
+        object.__setattr__(self, "capacity", check_int(self.capacity, "capacity", 4, 1024))
         if self.slack is not None:
             quarter = self.capacity // 4
-            slack = whole(
+            slack = check_int(
                 self.slack, f"slack, at most a quarter of the capacity {self.capacity},", 0, quarter
             )
             object.__setattr__(self, "slack", slack)
@@ -111,11 +111,11 @@ class Schema:
         ):
             if not isinstance(given, Mapping):
                 raise InputError(f"{what} must be a dict from {of}, got {given!r}")
-        object.__setattr__(self, "text_ids", switch(self.text_ids, "text_ids"))
+        object.__setattr__(self, "text_ids", check_bool(self.text_ids, "text_ids"))
         if not self.node_types:
             raise InputError("a schema must have at least one node type, got none")
         widths = {
-            name: whole(width, f"the width of node type {name!r}", 0)
+            name: check_int(width, f"the width of node type {name!r}", 0)
             for name, width in self.node_types.items()
         }
         object.__setattr__(self, "node_types", widths)

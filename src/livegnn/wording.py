@@ -12,15 +12,15 @@ _LEVELS: Final = 6
 _BRACKETS: Final = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 
 
-def count(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """``count(1200, "node")`` is "1,200 nodes"."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def size(number: int) -> str:
+def format_size(number: int) -> str:
     """A number of bytes in three digits: "812 bytes", "4.0 kB", "13.1 MB"."""
     if number < 1000:
-        return count(number, "byte")
+        return format_count(number, "byte")
     value, unit = number / 1000, 0
     while value >= 999.5 and unit + 1 < len(_UNITS):
         value, unit = value / 1000, unit + 1
@@ -37,7 +37,7 @@ def never_raises(show: Callable[[Shown], str]) -> Callable[[Shown], str]:
         except Exception:
             return f"<{type(self).__name__} that is not ready>"
 
-    return shown
+    return show
 
 
 def kind_of(value: object) -> str:
@@ -46,7 +46,7 @@ def kind_of(value: object) -> str:
     return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
 
 
-def shown(value: object) -> str:
+def show(value: object) -> str:
     """The `repr` of a plain value if it is short, else the name of its type."""
     plain = isinstance(value, str | int | float | None) or (
         isinstance(value, tuple | list) and all(isinstance(one, str | int | float | None) for one in value)

@@ -11,7 +11,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn import GCNConv, SAGEConv
 
 import livegnn as lg
-from livegnn.wording import count, shown, size
+from livegnn.wording import format_count, format_size, show
 from waiting import PATIENCE
 
 
@@ -50,11 +50,11 @@ def sage() -> lg.Model:
     ],
 )
 def test_sizes_have_three_digits(number: int, text: str) -> None:
-    assert size(number) == text
+    assert format_size(number) == text
 
 
 def test_counts_have_a_plural() -> None:
-    assert [count(n, "node") for n in (0, 1, 1_234_567)] == ["0 nodes", "1 node", "1,234,567 nodes"]
+    assert [format_count(n, "node") for n in (0, 1, 1_234_567)] == ["0 nodes", "1 node", "1,234,567 nodes"]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_counts_have_a_plural() -> None:
     ],
 )
 def test_what_came_is_shown_as_it_was_written_where_that_is_short(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert show(value) == text
 
 
 def test_a_graph_of_one_type_is_a_line() -> None:

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from livegnn.arguments import as_array, as_path, whole
+from livegnn.arguments import as_array, as_path, check_int
 from livegnn.atomic_file import replace_file
 from livegnn.checkpoint.blocks import (
     BLOCK,
@@ -62,7 +62,7 @@ def write(path: Path | str, states: Mapping[str, State], seq: int) -> int:
     metadata that the format cannot hold, or if something other than a regular file is at `path`, OSError if
     the disk refuses; what was there before is then untouched.
     """
-    path, seq = as_path(path, "path"), whole(seq, "seq", 0)
+    path, seq = as_path(path, "path"), check_int(seq, "seq", 0)
     with replace_file(path, private=True) as file:
         return write_to(file, states, seq)
 

@@ -60,14 +60,14 @@ def verify(
 
 
 def _as_text(contents: "Contents") -> str:
-    from livegnn.wording import count, size
+    from livegnn.wording import format_count, format_size
 
-    lines = [f"event {contents.seq:,}, {size(contents.size)}, format version {contents.version}"]
-    lines += [f"takes {size(one.length)} from {one.name}" for one in contents.files]
+    lines = [f"event {contents.seq:,}, {format_size(contents.size)}, format version {contents.version}"]
+    lines += [f"takes {format_size(one.length)} from {one.name}" for one in contents.files]
     for part in contents.meta:
         arrays = [section for section in contents.sections if section.state == part]
         total = sum(section.length for section in arrays)
-        lines.append(f"{part}: {count(len(arrays), 'array')}, {size(total)}")
+        lines.append(f"{part}: {format_count(len(arrays), 'array')}, {format_size(total)}")
         lines += [f"  {one.name}  {one.dtype.str} {list(one.shape)}  {one.length:,} bytes" for one in arrays]
     return "\n".join(lines)
 

@@ -82,7 +82,7 @@ def serve(
     port: Port = 8080,
 ) -> None:
     """Serve predictions over HTTP. No worker runs while there are no requests."""
-    from livegnn.arguments import whole
+    from livegnn.arguments import check_int
     from livegnn.functions.settings import MachineSettings
 
     settings = MachineSettings(
@@ -94,7 +94,7 @@ def serve(
         sampling_workers=sampling_workers,
         waiting=waiting,
         keep_alive=keep_alive,
-        memory=None if memory is None else whole(memory, "memory, in MiB,", 1) * 2**20,
+        memory=None if memory is None else check_int(memory, "memory, in MiB,", 1) * 2**20,
         refresh=refresh,
         gap=gap,
         cache=cache,  # type: ignore[arg-type]

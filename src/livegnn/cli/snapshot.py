@@ -88,7 +88,7 @@ def inspect(
 def verify(url: Url, option: Options = None) -> None:
     """Read the whole newest snapshot and report damage. The status is 1 if it is damaged."""
     from livegnn.snapshots.verification import find_damage
-    from livegnn.wording import size
+    from livegnn.wording import format_size
 
     objects = _open(url, option)
     manifest = _newest(objects, url)
@@ -99,7 +99,7 @@ def verify(url: Url, option: Options = None) -> None:
     if damaged:
         typer.echo(f"{url}: broken, event {manifest.seq}: write the snapshot anew")
         raise typer.Exit(1)
-    typer.echo(f"{url}: whole, event {manifest.seq}, {size(manifest.size)}")
+    typer.echo(f"{url}: whole, event {manifest.seq}, {format_size(manifest.size)}")
 
 
 def _open(url: str, options: list[str] | None) -> "Objects":
@@ -165,22 +165,22 @@ def _read_graph(source: Path, parallel: str | None) -> "Graph":
 
 def _as_text(manifest: "Manifest") -> str:
     from livegnn.graph import Schema
-    from livegnn.wording import count, size
+    from livegnn.wording import format_count, format_size
 
     schema = Schema.from_json(manifest.schema)
-    total, layers = size(manifest.size), count(len(manifest.layers), "layer")
+    total, layers = format_size(manifest.size), format_count(len(manifest.layers), "layer")
     lines = [f"event {manifest.seq:,}, generation {manifest.generation:,}, {total} in {layers}"]
     for (name, width), (_, nodes) in zip(schema.node_types.items(), manifest.nodes, strict=True):
-        lines.append(f"{name}: {count(nodes, 'node')}, x={width}")
+        lines.append(f"{name}: {format_count(nodes, 'node')}, x={width}")
     for layer in manifest.layers:
-        lines.append(f"{layer.kind}: {size(layer.size)}")
+        lines.append(f"{layer.kind}: {format_size(layer.size)}")
         lines += _tables(layer, schema.to_json())
     return "\n".join(lines)
 
 
 def _tables(layer: "Layer", schema: "JSON") -> list[str]:
     from livegnn.graph import Schema
-    from livegnn.wording import count, size
+    from livegnn.wording import format_count, format_size
 
     types = Schema.from_json(schema)
     lines = []
@@ -189,5 +189,7 @@ def _tables(layer: "Layer", schema: "JSON") -> list[str]:
         name = " ".join(list(types.edge_types)[key.type]) if listed else list(types.node_types)[key.type]
         entries = f", {table.entries:,} entries" if listed else ""
         total = sum(section.length for section in table)
-        lines.append(f"  {key.kind} of {name}: {count(table.rows, 'row')}{entries}, {size(total)}")
+        lines.append(
+            f"  {key.kind} of {name}: {format_count(table.rows, 'row')}{entries}, {format_size(total)}"
+        )
     return lines

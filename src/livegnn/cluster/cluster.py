@@ -7,7 +7,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from livegnn.arguments import above_zero, not_negative
+from livegnn.arguments import check_not_negative, check_positive
 from livegnn.cluster.coordinator import Coordinator, WorkerState
 from livegnn.cluster.spec import ClusterSpec, Pace
 from livegnn.cluster.watch import Patience
@@ -58,9 +58,9 @@ class Cluster:
             )
         patience, pace = patience or Patience(), pace or Pace()
         for name, value in patience._asdict().items():
-            above_zero(value, name)
-        above_zero(pace.beat_seconds, "beat_seconds")
-        not_negative(pace.checkpoint_seconds, "checkpoint_seconds")
+            check_positive(value, name)
+        check_positive(pace.beat_seconds, "beat_seconds")
+        check_not_negative(pace.checkpoint_seconds, "checkpoint_seconds")
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         made = ray.remote(Coordinator).options(
             name=_NAME,
@@ -119,7 +119,7 @@ class Cluster:
 
         Raises TimeoutExpired that names those that have not within `timeout` seconds.
         """
-        timeout = not_negative(timeout, "timeout, in seconds,")
+        timeout = check_not_negative(timeout, "timeout, in seconds,")
         return self._ask(int, "checkpoint", timeout, patience=timeout + _SECONDS)
 
     def stop(self, timeout: float = 30.0) -> None:

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import orjson
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.cluster.spec import ClusterSpec
 from livegnn.errors import InputError, LogError
 from livegnn.log.streams import Record, StoredRecord
@@ -74,8 +74,8 @@ class Registration:
 
     def replicate(self, serving_worker: int, replicas: int) -> None:
         """Notes how many replicas a serving worker is to have. Raises InputError."""
-        number = whole(serving_worker, "serving_worker", 0, self._spec.serving_workers - 1)
-        count = whole(replicas, "replicas", 1, self._spec.replicas)
+        number = check_int(serving_worker, "serving_worker", 0, self._spec.serving_workers - 1)
+        count = check_int(replicas, "replicas", 1, self._spec.replicas)
         if self.replicas[number] != count:
             self._stream.append_all([Record(REPLICAS, orjson.dumps([number, count]))])
             self.replicas[number] = count

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple
 
-from livegnn.arguments import as_path, switch, whole
+from livegnn.arguments import as_path, check_bool, check_int
 from livegnn.errors import InputError
 from livegnn.model import Model
 from livegnn.query import Query
@@ -61,14 +61,14 @@ class ClusterSpec:
         if not isinstance(self.place, SqlitePlace | KafkaPlace):
             raise InputError(f"place must be a SqlitePlace or a KafkaPlace, got {kind_of(self.place)}")
         for name in ("sampling_workers", "serving_workers", "replicas", "checkpoint_every"):
-            whole(getattr(self, name), name, 1)
-        whole(self.budget_bytes, "budget_bytes", 0)
+            check_int(getattr(self, name), name, 1)
+        check_int(self.budget_bytes, "budget_bytes", 0)
         place = copy.copy(self.place)
         if isinstance(place, SqlitePlace):
             place.path = place.path.absolute()
         object.__setattr__(self, "place", place)
         object.__setattr__(self, "directory", as_path(self.directory, "directory").absolute())
-        object.__setattr__(self, "shared", switch(self.shared, "shared"))
+        object.__setattr__(self, "shared", check_bool(self.shared, "shared"))
         if self.listen not in ("loopback", "node"):
             raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
         if self.model is not None:

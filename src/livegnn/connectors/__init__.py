@@ -5,7 +5,7 @@ applied once, and whatever ends the process, nothing is lost. Kafka's client is 
 `livegnn.connectors.kafka` alone.
 """
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError
 from livegnn.log import Log, Origin
 
@@ -19,8 +19,8 @@ def skip(log: Log, source: str, partition: int, offset: int) -> int:
 
     What is skipped is listed as one bad message. Raises InputError if the source is there already.
     """
-    partition = whole(partition, "partition", 0, _LARGEST)
-    offset = whole(offset, "offset", 1, _LARGEST)
+    partition = check_int(partition, "partition", 0, _LARGEST)
+    offset = check_int(offset, "offset", 1, _LARGEST)
     position = log.position(source, partition)
     first = 0 if position is None else position + 1
     if offset <= first:

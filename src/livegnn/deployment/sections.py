@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast, get_args
 
-from livegnn.arguments import share, whole
+from livegnn.arguments import check_int, check_share
 from livegnn.deployment.parsing import import_factory
 from livegnn.errors import InputError
 from livegnn.expiry import ExpiryPolicy
@@ -252,7 +252,7 @@ class RuntimeSection:
         _at_least(0, "max_ahead", self.max_ahead)
         if self.ask_from_edges is not None:
             _at_least(1, "ask_from_edges", self.ask_from_edges)
-        share(self.max_expired_share, "max_expired_share")
+        check_share(self.max_expired_share, "max_expired_share")
         if self.when_view_fails not in get_args(WhenViewFails):
             raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {self.when_view_fails!r}")
         for name, value in (("expire_by", self.expire_by), ("ahead_of", self.ahead_of)):
@@ -296,9 +296,9 @@ class ServerSection:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InputError(f"port must be from 0 to 65535, got {self.port}")
-        whole(self.largest_json_bytes, "largest_json_bytes", 1024)
-        whole(self.largest_body_bytes, "largest_body_bytes", 1024)
-        whole(self.largest_answer_numbers, "largest_answer_numbers", 1024)
+        check_int(self.largest_json_bytes, "largest_json_bytes", 1024)
+        check_int(self.largest_body_bytes, "largest_body_bytes", 1024)
+        check_int(self.largest_answer_numbers, "largest_answer_numbers", 1024)
         if self.when_failed not in ("exit", "wait"):
             raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import above_zero, not_negative
+from livegnn.arguments import check_not_negative, check_positive
 from livegnn.deployment.sections import LogSection
 from livegnn.errors import InputError, LogError
 
@@ -55,8 +55,8 @@ class ClusterSection:
 
     def __post_init__(self) -> None:
         for name in ("beat_seconds", "silent_seconds", "stuck_seconds", "start_seconds"):
-            above_zero(getattr(self, name), name)
-        not_negative(self.checkpoint_seconds, "checkpoint_seconds")
+            check_positive(getattr(self, name), name)
+        check_not_negative(self.checkpoint_seconds, "checkpoint_seconds")
         if self.listen not in ("loopback", "node"):
             raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError
 from livegnn.events.chunk import (
     Chunk,
@@ -203,7 +203,7 @@ class Events:
     def parts(self, size: int) -> Iterator["Events"]:
         """The same events in the same order, in parts of at most `size` events of one kind and type. Columns
         are array views, not copies."""
-        size = whole(size, "size, a number of events,", 1)
+        size = check_int(size, "size, a number of events,", 1)
         for chunk in self.chunks:
             for first in range(0, len(chunk.ids), size):
                 yield from_chunks([chunk.part(slice(first, first + size))])

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError, StoreUnavailableError, TimeoutExpired
 from livegnn.functions.bodies import Answer, Asked, answer_error, check_numbers, read_asked
 from livegnn.remote.memory_limit import LEAST_ROOM, limit_memory, memory_of_machine
@@ -132,8 +132,8 @@ class Function:
         if self.stage not in ("predict", "sample", "infer"):
             raise InputError(f"stage must be 'predict', 'sample' or 'infer', got {self.stage!r}")
         if self.memory is not None:
-            whole(self.memory, "memory", 1)
-        whole(self.workers, "workers", 1)
+            check_int(self.memory, "memory", 1)
+        check_int(self.workers, "workers", 1)
 
     def to_json(self) -> str:
         """The function as JSON."""

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired
 from livegnn.functions.bodies import Answer, answer_error, answer_json, read_asked
 from livegnn.functions.stage import Stage
@@ -44,7 +44,7 @@ class Machine:
     ) -> None:
         if not stages:
             raise InputError("stages must have at least one stage, got none")
-        self.stages, self.concurrency = dict(stages), whole(concurrency, "concurrency", 1)
+        self.stages, self.concurrency = dict(stages), check_int(concurrency, "concurrency", 1)
         self.requests = self.refused = 0
         self._draining = False
         self._trial: asyncio.Task[None] | None = None

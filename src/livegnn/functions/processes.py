@@ -10,7 +10,7 @@ import sys
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from livegnn.arguments import above_zero
+from livegnn.arguments import check_positive
 from livegnn.functions.bodies import Answer
 from livegnn.functions.function import Function
 from livegnn.functions.worker import FRAME, pack_request, unpack_answer
@@ -151,7 +151,7 @@ class ProcessHost:
     ) -> None:
         self._command = [sys.executable, "-m", "livegnn.functions.worker", function.to_json()]
         self._memory, self._forgetting = memory, set[asyncio.Task[None]]()
-        self._environment, self._seconds = environment, above_zero(seconds, "seconds")
+        self._environment, self._seconds = environment, check_positive(seconds, "seconds")
 
     async def launch(self, number: int) -> ProcessWorker:
         """Starts a process and returns when it is ready. Raises WorkerDied."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from livegnn.arguments import not_negative, whole
+from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import InputError
 
 KEEP_ALIVE: Final = 600.0
@@ -57,10 +57,10 @@ class Limits:
     keep_alive: float = KEEP_ALIVE
 
     def __post_init__(self) -> None:
-        whole(self.max_workers, "max_workers", 1)
+        check_int(self.max_workers, "max_workers", 1)
         if self.max_waiting is not None:
-            whole(self.max_waiting, "max_waiting", 0)
-        not_negative(self.keep_alive, "keep_alive")
+            check_int(self.max_waiting, "max_waiting", 0)
+        check_not_negative(self.keep_alive, "keep_alive")
 
 
 class Launch(NamedTuple):

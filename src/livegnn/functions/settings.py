@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from livegnn.arguments import above_zero, whole
+from livegnn.arguments import check_int, check_positive
 from livegnn.errors import InputError
 from livegnn.functions.bodies import LONGEST_WAIT
 from livegnn.functions.function import PREDICTOR, Function, Setting, Step
@@ -56,13 +56,13 @@ class MachineSettings:
     cache: Cache | None = None
 
     def __post_init__(self) -> None:
-        whole(self.workers, "workers", 1)
-        whole(self.sampling_workers, "sampling_workers", 0)
-        whole(self.waiting, "waiting", 0)
+        check_int(self.workers, "workers", 1)
+        check_int(self.sampling_workers, "sampling_workers", 0)
+        check_int(self.waiting, "waiting", 0)
         if self.memory is not None:
-            whole(self.memory, "memory", 1)
+            check_int(self.memory, "memory", 1)
         if self.refresh is not None:
-            above_zero(self.refresh, "refresh")
+            check_positive(self.refresh, "refresh")
         if self.gap is not None:
             checked_gap(self.gap)
         if self.place not in get_args(Place):

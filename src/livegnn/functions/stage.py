@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Coroutine
 
-from livegnn.arguments import above_zero
+from livegnn.arguments import check_positive
 from livegnn.errors import (
     InputError,
     LiveGNNError,
@@ -75,7 +75,7 @@ class Stage:
         self.figures = StageFigures()
         self.scheduler = Scheduler(limits, policy)
         self._host, self._limits = host, limits
-        self._seconds = seconds if seconds == math.inf else above_zero(seconds, "seconds")
+        self._seconds = seconds if seconds == math.inf else check_positive(seconds, "seconds")
         self._numbers = itertools.count()
         self._calls: dict[int, _Call] = {}
         self._launches: dict[int, asyncio.Task[None]] = {}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from livegnn.arguments import as_array, plain_numbers, switch, whole
+from livegnn.arguments import as_array, check_bool, check_int, plain_numbers
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import to_ids
@@ -44,7 +44,7 @@ def read_arrays(
     features = _matrix(x, "x", "nodes")
     attributes = _matrix(edge_attr, "edge_attr", "edges")
     if num_nodes is not None:
-        num_nodes = whole(num_nodes, "num_nodes", 0)
+        num_nodes = check_int(num_nodes, "num_nodes", 0)
     count = num_nodes if num_nodes is not None else None if features is None else len(features)
     names = None if ids is None else _ids_array(ids, "ids")
     if names is not None:
@@ -66,7 +66,7 @@ def read_arrays(
         {DEFAULT_NODE_TYPE: 0 if features is None else features.shape[1]},
         {
             DEFAULT_EDGE_TYPE: EdgeSchema(
-                undirected=switch(undirected, "undirected"),
+                undirected=check_bool(undirected, "undirected"),
                 weighted=weight is not None or parallel == "sum",
                 timed=time is not None,
                 duplicates=_duplicates(parallel),

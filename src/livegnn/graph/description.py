@@ -2,7 +2,7 @@
 
 from livegnn.graph.native_graph import NativeGraph
 from livegnn.schema import EdgeSchema
-from livegnn.wording import count, size
+from livegnn.wording import format_count, format_size
 
 
 def describe(graph: NativeGraph, taken: int) -> str:
@@ -13,17 +13,17 @@ def describe(graph: NativeGraph, taken: int) -> str:
     """
     schema = graph.schema
     nodes = {
-        name: [count(graph.native.num_nodes(index), "node"), *([f"x={width}"] if width else [])]
+        name: [format_count(graph.native.num_nodes(index), "node"), *([f"x={width}"] if width else [])]
         for index, (name, width) in enumerate(schema.node_types.items())
     }
     edges = {
-        edge_type: [count(graph.native.num_edges(index), "edge"), *columns_of(carried)]
+        edge_type: [format_count(graph.native.num_edges(index), "edge"), *columns_of(carried)]
         for index, (edge_type, carried) in enumerate(schema.edge_types.items())
     }
     whole = [
         *(["text ids"] if schema.text_ids else []),
         f"seq={graph.seq:,}",
-        size(taken),
+        format_size(taken),
     ]
     if len(nodes) == 1 and len(edges) <= 1:
         parts = [part for found in (*nodes.values(), *edges.values()) for part in found]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import function, incoming, listed_ids, one_id
+from livegnn.arguments import check_function, is_incoming, listed_ids, one_id
 from livegnn.errors import FileFormatError, InputError, UnknownEdgeError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.events.chunk import to_key
@@ -218,9 +218,9 @@ class Graph:
         older time than the stored edge is ignored (see `Events.add_edges`).
         """
         if on_staged is not None:
-            function(on_staged, "on_staged", "a GraphDelta")
+            check_function(on_staged, "on_staged", "a GraphDelta")
         if on_committed is not None:
-            function(on_committed, "on_committed", "a GraphDelta")
+            check_function(on_committed, "on_committed", "a GraphDelta")
         tell = None if on_committed is None else lambda change: map(on_committed, iter((change,)))
         batch = Transaction(
             self.core, self.views, events, seq=seq, on_staged=on_staged, tell=tell, trusted=trusted
@@ -339,9 +339,9 @@ class Graph:
         index = self.core.schema.edge_type_index(edge_type)
         source, relation, target = list(self.core.schema.edge_types)[index]
         asked = one_id(id)
-        found = self.native.neighbors(index, self.node_ids.given(asked), incoming(direction))
+        found = self.native.neighbors(index, self.node_ids.given(asked), is_incoming(direction))
         if found is None:
-            raise UnknownNodeError(self.unknown_node(asked[0], target if incoming(direction) else source))
+            raise UnknownNodeError(self.unknown_node(asked[0], target if is_incoming(direction) else source))
         names, weight, time, edge_attr, key = found
         edges = self.core.schema.edge_types[source, relation, target]
         return Neighbors(
@@ -358,9 +358,9 @@ class Graph:
         """The number of in-edges (or out-edges) of each node, int64 [ids]. Raises `UnknownNodeError`."""
         index = self.core.schema.edge_type_index(edge_type)
         source, _, target = list(self.core.schema.edge_types)[index]
-        here = target if incoming(direction) else source
+        here = target if is_incoming(direction) else source
         asked = listed_ids(ids)
-        degrees = self.native.degrees_of(index, self.node_ids.given(asked), incoming(direction))
+        degrees = self.native.degrees_of(index, self.node_ids.given(asked), is_incoming(direction))
         if isinstance(degrees, int):
             raise UnknownNodeError(self.unknown_node(asked[degrees], here))
         return degrees

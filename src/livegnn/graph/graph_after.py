@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn.arguments import incoming, listed_ids, one_id
+from livegnn.arguments import is_incoming, listed_ids, one_id
 from livegnn.errors import UnknownNodeError
 from livegnn.graph.native_graph import NativeGraph
 from livegnn.graph.neighbors import Neighbors
@@ -42,7 +42,7 @@ class GraphAfter:
         """The number of in-edges (or out-edges) nodes will have, int64 [ids]. Raises `UnknownNodeError`."""
         index, node_type = self._end(edge_type, direction)
         nodes = self._known(np.asarray(listed_ids(ids)), node_type)
-        return self._graph.native.degrees_after(index, nodes, incoming(direction))
+        return self._graph.native.degrees_after(index, nodes, is_incoming(direction))
 
     def neighbors(
         self, id: int | str, *, edge_type: EdgeType | None = None, direction: str = "in"
@@ -54,10 +54,12 @@ class GraphAfter:
         graph = self._graph
         index, node_type = self._end(edge_type, direction)
         (node,) = self._known(one_id(id), node_type).tolist()
-        others, weight, time, key = graph.native.edges_after(index, node, incoming(direction))
+        others, weight, time, key = graph.native.edges_after(index, node, is_incoming(direction))
         source_type, _, target_type = list(graph.schema.edge_types)[index]
         edges = list(graph.schema.edge_types.values())[index]
-        numbers = graph.numbers_of(others, source_type if incoming(direction) else target_type, self._delta)
+        numbers = graph.numbers_of(
+            others, source_type if is_incoming(direction) else target_type, self._delta
+        )
         return Neighbors(
             graph.node_ids.to_user_ids(numbers),
             weight if edges.weighted else None,
@@ -70,7 +72,7 @@ class GraphAfter:
         self._refuse()
         index = self._graph.schema.edge_type_index(edge_type)
         source_type, _, target_type = list(self._graph.schema.edge_types)[index]
-        return index, target_type if incoming(direction) else source_type
+        return index, target_type if is_incoming(direction) else source_type
 
     def _known(self, ids: "NDArray[np.generic]", node_type: NodeType) -> "NDArray[np.uint32]":
         indices = self._indices(ids, node_type)

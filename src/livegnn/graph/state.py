@@ -10,7 +10,7 @@ from livegnn.errors import FileFormatError
 from livegnn.events.chunk import to_ids
 from livegnn.graph.native_graph import NativeGraph
 from livegnn.types import Array, EdgeType, IntArray, State
-from livegnn.wording import count
+from livegnn.wording import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,7 @@ class _Arrays:
         array = np.asarray(self._arrays[name])
         if array.ndim != dimensions:
             raise ValueError(
-                f"{name}: expected {count(dimensions, 'dimension')}, got the shape {array.shape}"
+                f"{name}: expected {format_count(dimensions, 'dimension')}, got the shape {array.shape}"
             )
         # An unsafe cast would silently change values.
         if not np.can_cast(array.dtype, dtype, "safe"):

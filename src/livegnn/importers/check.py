@@ -24,7 +24,7 @@ from livegnn.importers.writing.lowering import Columns
 from livegnn.network.model import Model
 from livegnn.oracle import reference
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
-from livegnn.wording import count
+from livegnn.wording import format_count
 
 Call: TypeAlias = Callable[[Sequence[torch.Tensor]], Mapping[str, torch.Tensor]]
 """Calls a module, or a program, with a tensor for each of its inputs: its results by name."""
@@ -88,7 +88,7 @@ def check_import(
                 continue  # the module has no result to compare with
             raise ModelError(f"{name} fails on a graph of {nodes} nodes: {error}") from error
         probe = drawing.probe(given, tensors, columns)
-        what = f"{name} on a graph of {count(nodes, 'node')}, {count(edges, 'edge')}"
+        what = f"{name} on a graph of {format_count(nodes, 'node')}, {format_count(edges, 'edge')}"
         if output[0] not in results:
             raise ModelError(f"{what} returns other results than on larger ones: return the same on each")
         _compare(model, probe, rows_of(results, nodes), what, partial(rows_widely, tensors, nodes))

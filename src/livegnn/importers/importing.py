@@ -355,7 +355,7 @@ def _embedded(module: nn.Module, settings: CallSettings, text: str) -> str:
     named = [one for one in named if one not in (settings.inputs or {})]
     said = ", ".join(f"{one!r}: 'node'" for one in named)
     of = " and ".join(named)
-    data = ", or give data, PyG data with these nodes" if told.data is None else ""
+    data = ", or give data, PyG data with these nodes" if settings.data is None else ""
     return f"; if {of} has a row for each node, say inputs={{{said}}}{data}" if named else ""
 
 

@@ -15,7 +15,7 @@ from livegnn.errors import ModelError
 from livegnn.network.call_settings import CallSettings
 from livegnn.network.checks import check_width, to_edge_type
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
-from livegnn.wording import kind_of, shown
+from livegnn.wording import kind_of, show
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -79,7 +79,7 @@ def _check_beside_data(settings: CallSettings) -> None:
 def check_name(value: object, name: str, of: str) -> None:
     """Raises `ModelError` if a value is not a text. of: the thing that it names."""
     if not isinstance(value, str):
-        raise ModelError(f"{name} must be the name of {of}, as text, got {shown(value)}")
+        raise ModelError(f"{name} must be the name of {of}, as text, got {show(value)}")
 
 
 def check_inputs(value: object) -> None:
@@ -88,13 +88,13 @@ def check_inputs(value: object) -> None:
         return
     if not isinstance(value, Mapping):
         raise ModelError(
-            f"inputs must be a dict from arguments to what they are, got {shown(value)}: write it as in "
+            f"inputs must be a dict from arguments to what they are, got {show(value)}: write it as in "
             "inputs={'x': ...}"
         )
     for name, told in value.items():
         if not isinstance(name, str):
             raise ModelError(
-                f"inputs must have the names of arguments as keys, as text, got {shown(name)}: write it as "
+                f"inputs must have the names of arguments as keys, as text, got {show(name)}: write it as "
                 "in inputs={'x': ...}"
             )
         for one in told if isinstance(told, list) else [told]:
@@ -120,12 +120,12 @@ def check_output(value: object) -> None:
     if not isinstance(value, Sequence) or not all(isinstance(one, str) for one in value):
         raise ModelError(
             "output must be the name of a result, as text, or a list of such names, the prediction first, "
-            f"got {shown(value)}: results are named by their keys, or 'output[0]', 'output[1]', ..."
+            f"got {show(value)}: results are named by their keys, or 'output[0]', 'output[1]', ..."
         )
     if not value:
         raise ModelError("output must name at least one result, got none: leave it out for the default")
     if len(set(value)) < len(value):
-        raise ModelError(f"output must name different results, got {shown(value)}: name each of them once")
+        raise ModelError(f"output must name different results, got {show(value)}: name each of them once")
 
 
 def check_output_type(value: object) -> None:
@@ -140,7 +140,7 @@ def to_relations(value: object) -> tuple[EdgeType, ...] | None:
         return None
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         raise ModelError(
-            f"relations must be a list of edge types, the first for the number 0, got {shown(value)}: write "
+            f"relations must be a list of edge types, the first for the number 0, got {show(value)}: write "
             "them as in [('user', 'likes', 'user'), ('user', 'follows', 'user')]"
         )
     found = tuple(to_edge_type(one, "relations") for one in value)
@@ -185,7 +185,7 @@ def to_metadata(value: object) -> tuple[list[NodeType], list[EdgeType]] | None:
     pair = isinstance(value, tuple | list) and len(value) == 2
     if not pair or not all(map(_is_list, cast("Sequence[object]", value))):
         raise ModelError(
-            f"metadata must be a pair, a list of node types and one of edge types, got {shown(value)}: "
+            f"metadata must be a pair, a list of node types and one of edge types, got {show(value)}: "
             "HeteroData.metadata() gives it"
         )
     nodes, edges = cast("Sequence[Collection[object]]", value)
@@ -205,7 +205,7 @@ def to_edge_weight(value: object) -> tuple[EdgeType, ...] | bool | None:
     if not _is_list(value) or isinstance(value, Mapping):
         raise ModelError(
             f"edge_weight must be True, False, or a list of the edge types that have weights, got "
-            f"{shown(value)}"
+            f"{show(value)}"
         )
     return tuple(to_edge_type(one, "edge_weight") for one in cast("Collection[object]", value))
 
@@ -214,7 +214,7 @@ def check_channels(value: object, name: str, least: int) -> None:
     """Raises `ModelError` unless widths, one or one for each type, are whole numbers of at least `least`."""
     if isinstance(value, Mapping):
         for key, width in value.items():
-            check_width(width, f"{name}[{shown(key)}]", least)
+            check_width(width, f"{name}[{show(key)}]", least)
     elif value is not None:
         check_width(value, name, least)
 
@@ -228,7 +228,7 @@ def to_schema(value: object, name: str, *, edges: bool = False) -> "Data | Heter
     kinds = getattr(known, "node_types", None), getattr(known, "edge_types", None)
     if not of_pyg and not all(isinstance(one, Mapping) for one in kinds):
         raise ModelError(
-            f"{name} must be a Graph, a Schema, or PyG's Data or HeteroData, got {shown(value)}: leave it "
+            f"{name} must be a Graph, a Schema, or PyG's Data or HeteroData, got {show(value)}: leave it "
             "out if there is none"
         )
     if of_pyg and not hasattr(known, "node_types"):  # Data has one type of each

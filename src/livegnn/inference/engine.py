@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import function, listed_ids, not_negative, switch, whole
+from livegnn.arguments import check_bool, check_function, check_int, check_not_negative, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, Transaction, View
@@ -27,7 +27,7 @@ from livegnn.inference.what_if import WhatIf
 from livegnn.network import Model
 from livegnn.oracle.exactness import Verification, judge
 from livegnn.types import Array, FloatArray, NodeType, State
-from livegnn.wording import count, kind_of, never_raises, size
+from livegnn.wording import format_count, format_size, kind_of, never_raises
 
 if TYPE_CHECKING:
     from jaxtyping import Float32
@@ -145,8 +145,10 @@ class Engine(View):
 
     @never_raises
     def __repr__(self) -> str:
-        state = size(sum(n for part, n in self._memory.read(self._measure).items() if part != "mapped state"))
-        pending = count(self.pending, "pending prediction")
+        state = format_size(
+            sum(n for part, n in self._memory.read(self._measure).items() if part != "mapped state")
+        )
+        pending = format_count(self.pending, "pending prediction")
         how = f"lazy, {pending}" if self._lazy else "eager"
         graph = repr(self.graph).replace("\n", "\n  ")
         return f"Engine(\n  {graph},\n  {self.model!r},\n  {how}, seq={self.seq:,}, state {state}\n)"
@@ -182,9 +184,9 @@ class Engine(View):
         on_committed: called when the graph and all views show the batch, before subscribers are called.
         """
         if on_staged is not None:
-            function(on_staged, "on_staged", "a GraphDelta")
+            check_function(on_staged, "on_staged", "a GraphDelta")
         if on_committed is not None:
-            function(on_committed, "on_committed", "an Update")
+            check_function(on_committed, "on_committed", "an Update")
         tell = (
             None
             if on_committed is None
@@ -223,7 +225,7 @@ class Engine(View):
 
         Raises `InputError` if `callback` is not callable.
         """
-        function(callback, "callback", "an Update")
+        check_function(callback, "callback", "an Update")
         self._subscribers.append(callback)
 
         def unsubscribe() -> None:
@@ -257,7 +259,7 @@ class Engine(View):
 
     def guard(self, on: bool) -> None:
         """Whether to refuse a batch that would make a row infinite or NaN; `non_finite` says it at first."""
-        self.core.native.set_guard(switch(on, "on"))
+        self.core.native.set_guard(check_bool(on, "on"))
 
     def retire(self) -> None:
         super().retire()
@@ -364,7 +366,7 @@ class Engine(View):
         """
         layers = self.model.layers
         last = len(layers) - 1
-        return self._rows(layers[whole(layer, "layer, of which -1 is the last,", -last - 1, last)])
+        return self._rows(layers[check_int(layer, "layer, of which -1 is the last,", -last - 1, last)])
 
     def _rows(self, name: str) -> FloatArray:
         """All rows of an output or a layer, in the order of the graph's ids."""
@@ -401,14 +403,14 @@ class Engine(View):
         """
         from livegnn.inference.explanation import explain
 
-        since = whole(since, "since, a sequence number,", 0)
+        since = check_int(since, "since, a sequence number,", 0)
         if self._history is None:
             raise InputError(
                 "to explain, an engine must remember some events, got history = 0: set history, of the "
                 "engine, to their number"
             )
         if timeout is not None:
-            timeout = not_negative(timeout, "timeout, in seconds,")
+            timeout = check_not_negative(timeout, "timeout, in seconds,")
         return explain(self.graph, self._history, self.model, id, since, timeout)
 
     def verify(self, sample: int | None = None, *, seed: int = 0, output: str | None = None) -> Verification:
@@ -428,8 +430,8 @@ class Engine(View):
         value = self.outputs.find(output).value
 
         if sample is not None:
-            sample = whole(sample, _SAMPLE, 1)
-        seed = whole(seed, "seed", 0)
+            sample = check_int(sample, _SAMPLE, 1)
+        seed = check_int(seed, "seed", 0)
         snapshot, got = self.read_current(lambda: (self.graph.snapshot(), self._rows(value)))
         kept = scrub_all(self.core, self.read_current) if sample is None else self.scrubbed(sample, seed=seed)
         expected = reference.compute(self.model, snapshot)[value]
@@ -458,7 +460,7 @@ class Engine(View):
 
     def scrubbed(self, sample: int = 64, *, seed: int = 0) -> Scrubbed:
         """The result of `scrub`, and how many of the compared rows are not finite."""
-        sample, seed = whole(sample, _SAMPLE, 1), whole(seed, "seed", 0)
+        sample, seed = check_int(sample, _SAMPLE, 1), check_int(seed, "seed", 0)
         return _core.holding(self.graph.writer, self._scrub, sample, seed)
 
     def _scrub(self, sample: int, seed: int) -> Scrubbed:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import switch
+from livegnn.arguments import check_bool
 from livegnn.compiler.plan import Plan
 from livegnn.errors import InputError, ModelError
 from livegnn.inference.degrees import DegreeColumns, Degrees
@@ -80,7 +80,7 @@ class SampledForward:
         """
         found = self.outputs.find(output)
         given = typed(sample, self._schema)
-        positions = self._positions(given, found.node_type, all_nodes=switch(all_nodes, "all_nodes"))
+        positions = self._positions(given, found.node_type, all_nodes=check_bool(all_nodes, "all_nodes"))
         return self._run(given, degrees, [(found.position, positions)])[0]
 
     def places_of(

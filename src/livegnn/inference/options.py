@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypedDict, cast, get_args
 
-from livegnn.arguments import chosen_threads, whole
+from livegnn.arguments import check_int, chosen_threads
 from livegnn.compiler.plan import Keep
 from livegnn.errors import InputError
 from livegnn.inference.guard import NonFinite
@@ -53,12 +53,12 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threads", chosen_threads(self.threads))
-        object.__setattr__(self, "history", whole(self.history, "history, a number of events,", 0))
+        object.__setattr__(self, "history", check_int(self.history, "history, a number of events,", 0))
         _check_one_of("keep", self.keep, get_args(Keep))
         _check_one_of("non_finite", self.non_finite, get_args(NonFinite))
         if self.sample_seed is not None:
-            object.__setattr__(self, "sample_seed", whole(self.sample_seed, "sample_seed", 0, 2**64 - 1))
-        object.__setattr__(self, "keep_degree", whole(self.keep_degree, "keep_degree", 0, 2**32 - 1))
+            object.__setattr__(self, "sample_seed", check_int(self.sample_seed, "sample_seed", 0, 2**64 - 1))
+        object.__setattr__(self, "keep_degree", check_int(self.keep_degree, "keep_degree", 0, 2**32 - 1))
         _check_mode(self.mode)
         if self.mode == "presampled":
             for name, without in _OF_ROWS.items():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import above_zero, whole
+from livegnn.arguments import check_int, check_positive
 
 if TYPE_CHECKING:
     from livegnn.inference.engine import Engine  # a deployment names a policy before it needs an engine
@@ -21,8 +21,8 @@ class ScrubPolicy:
     sample: int = 16
 
     def __post_init__(self) -> None:
-        above_zero(self.every_seconds, "every_seconds")
-        whole(self.sample, "sample", 1)
+        check_positive(self.every_seconds, "every_seconds")
+        check_int(self.sample, "sample", 1)
 
 
 class Scrub:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Origin, Rejection
@@ -42,10 +42,10 @@ def check_entries(
 def check_range(after: object, up_to: object = None, max_events: object = None) -> tuple[int, int]:
     """`after`, and `up_to` or the largest number there is. Raises InputError for what is no such number."""
     if max_events is not None:
-        whole(max_events, "max_events", 0, LARGEST_SEQ)
+        check_int(max_events, "max_events", 0, LARGEST_SEQ)
     return (
-        whole(after, "after", 0, LARGEST_SEQ),
-        LARGEST_SEQ if up_to is None else whole(up_to, "up_to", 0, LARGEST_SEQ),
+        check_int(after, "after", 0, LARGEST_SEQ),
+        LARGEST_SEQ if up_to is None else check_int(up_to, "up_to", 0, LARGEST_SEQ),
     )
 
 

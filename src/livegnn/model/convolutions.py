@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from livegnn.arguments import switch
+from livegnn.arguments import check_bool
 from livegnn.errors import ModelError
 from livegnn.network.propagation import Propagate
 from livegnn.network.steps import Step
@@ -89,7 +89,7 @@ def pin_sage(
     table, or the ``"sum"`` of their weights.
     Raises `ModelError` if a weight is not a matrix.
     """
-    weighted, normalize = switch(weighted, "weighted"), switch(normalize, "normalize")
+    weighted, normalize = check_bool(weighted, "weighted"), check_bool(normalize, "normalize")
     _check_matrices(message=message, update=update)
     tensors = {f"{name}.message.weight": message, f"{name}.update.weight": update}
     biases = {"message": message_bias, "update": update_bias}

@@ -5,7 +5,7 @@ import numpy as np
 from livegnn.arguments import as_array
 from livegnn.errors import ModelError
 from livegnn.types import EdgeType, FloatArray
-from livegnn.wording import shown
+from livegnn.wording import show
 
 
 def to_edge_type(value: object, name: str) -> EdgeType:
@@ -14,7 +14,7 @@ def to_edge_type(value: object, name: str) -> EdgeType:
         source, relation, target = value
         return str(source), str(relation), str(target)
     raise ModelError(
-        f"{name}: edge types must be (source type, relation, target type), got {shown(value)}: write them "
+        f"{name}: edge types must be (source type, relation, target type), got {show(value)}: write them "
         "as in ('user', 'buys', 'item')"
     )
 
@@ -24,7 +24,7 @@ def check_width(value: object, name: str, least: int) -> None:
     are accepted, booleans are not."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise ModelError(
-            f"{name} must be a whole number of at least {least}, got {shown(value)}: give the number of "
+            f"{name} must be a whole number of at least {least}, got {show(value)}: give the number of "
             "channels"
         )
 

@@ -10,7 +10,7 @@ from livegnn.network.propagation import Degree, Propagate
 from livegnn.network.steps import Step
 from livegnn.query import Direction, Query
 from livegnn.types import EdgeType, NodeType
-from livegnn.wording import count, kind_of
+from livegnn.wording import format_count, kind_of
 
 
 class _Reach(NamedTuple):
@@ -148,7 +148,7 @@ def check_query(query: object, hops: int, node_type: NodeType) -> None:
         raise ModelError(f"the query of a model must be a Query, got {kind_of(query)}")
     if query.num_hops != hops:
         raise ModelError(
-            f"the model reads {count(hops, 'hop')} of neighbors, so its query must have {hops}, "
+            f"the model reads {format_count(hops, 'hop')} of neighbors, so its query must have {hops}, "
             f"got {query.num_hops}: draw one hop for each layer of convolutions"
         )
     if query.seed_type != node_type:

@@ -6,7 +6,7 @@ from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import switch
+from livegnn.arguments import check_bool
 from livegnn.errors import ModelError
 from livegnn.network.call_settings import CallSettings
 from livegnn.network.checks import frozen_tensor
@@ -21,7 +21,7 @@ from livegnn.network.softmax import exponentiate_on_edges
 from livegnn.network.steps import Function, Step, check_step, describe
 from livegnn.query import Query
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
-from livegnn.wording import count, never_raises
+from livegnn.wording import format_count, never_raises
 
 if TYPE_CHECKING:
     import torch
@@ -90,8 +90,8 @@ class Model:
         ]
         return (
             f"Model({', '.join(reads)} -> {', '.join(writes)}, "
-            f"{count(len(self.layers) - 1, 'layer')}, {count(propagations, 'propagation')}, "
-            f"{count(len(self.steps), 'step')}, {count(numbers, 'parameter')})"
+            f"{format_count(len(self.layers) - 1, 'layer')}, {format_count(propagations, 'propagation')}, "
+            f"{format_count(len(self.steps), 'step')}, {format_count(numbers, 'parameter')})"
         )
 
     @property
@@ -333,7 +333,7 @@ class Model:
         """
         from livegnn.network.assembly import build
 
-        check = ENTRY_POINTS.get().check_convolution if switch(verify, "verify") else None
+        check = ENTRY_POINTS.get().check_convolution if check_bool(verify, "verify") else None
         return build(
             Model,
             convolutions,

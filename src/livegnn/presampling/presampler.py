@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import livegnn._core as _core
-from livegnn.arguments import chosen_threads, switch
+from livegnn.arguments import check_bool, chosen_threads
 from livegnn.errors import FileFormatError, InputError
 from livegnn.graph import Graph, View
 from livegnn.query import Query
@@ -73,7 +73,7 @@ class SamplesView(View):
         graph = self.graph
         asked = given_ids(seeds)
         try:
-            drawn = self.native.sample(native_ids(graph, asked), switch(attributes, "attributes"), True)
+            drawn = self.native.sample(native_ids(graph, asked), check_bool(attributes, "attributes"), True)
         except _core.SampleError as error:
             raise explanation(graph, error, {self._seed_type: asked}) from None
         return self._named(*drawn)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from livegnn.arguments import above_zero, listed_ids, switch, whole
+from livegnn.arguments import check_bool, check_int, check_positive, listed_ids
 from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
 from livegnn.network.model import Model
 from livegnn.network.outputs import Outputs
@@ -129,14 +129,14 @@ class SnapshotPredictor:
             )
         self._source, self._output = source, output
         self.model = model
-        self.memory_limit = None if memory_limit is None else whole(memory_limit, "memory_limit", 1)
+        self.memory_limit = None if memory_limit is None else check_int(memory_limit, "memory_limit", 1)
         self.memory_model = memory_model
-        self._caches = switch(cache, "cache")
+        self._caches = check_bool(cache, "cache")
         there = memory_of_machine()
         self._cache_limit = _ALL if there is None else there // 2
-        self._sample_seed = whole(sample_seed, "sample_seed", 0, 2**64 - 1)
+        self._sample_seed = check_int(sample_seed, "sample_seed", 0, 2**64 - 1)
         self._refresh_seconds = (
-            above_zero(refresh_seconds, "refresh_seconds") if refresh_seconds else refresh_seconds
+            check_positive(refresh_seconds, "refresh_seconds") if refresh_seconds else refresh_seconds
         )
         self._lock = threading.RLock()
         self.account = Account()
@@ -372,7 +372,7 @@ class SnapshotPredictor:
         return rows
 
     def _infer(self, snapshot: Snapshot, found: Neighborhood, memory_limit: int | None) -> FloatArray:
-        limit = self.memory_limit if memory_limit is None else whole(memory_limit, "memory_limit", 1)
+        limit = self.memory_limit if memory_limit is None else check_int(memory_limit, "memory_limit", 1)
         self.account.requests += 1
         self.account.nodes += sum(map(len, found.sample.node.values()))
         self.account.edges += sum(map(len, found.sample.row.values()))

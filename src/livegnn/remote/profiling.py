@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from livegnn.arguments import listed_ids, whole
+from livegnn.arguments import check_int, listed_ids
 from livegnn.errors import InputError
 from livegnn.remote.memory_model import MemoryModel
 from livegnn.remote.predictor import SnapshotPredictor
@@ -27,7 +27,7 @@ def profile(
     given = listed_ids(ids)
     if not len(given):
         raise InputError("profiling needs ids of nodes that are asked for, got none")
-    whole(most_ids, "most_ids", 1)
+    check_int(most_ids, "most_ids", 1)
     random = np.random.default_rng(seed)
     degree = predictor.degrees(given).astype(np.float64)
     hub, leaf = given[int(np.argmax(degree))], given[int(np.argmin(degree))]
@@ -36,7 +36,7 @@ def profile(
     # A node of a large degree is rare, and most wrongly predicted: every other request begins at an end of
     # a random edge rather than at a random node.
     likely = degree / degree.sum() if degree.any() else None
-    for number in range(whole(requests, "requests", 1) - len(measured)):
+    for number in range(check_int(requests, "requests", 1) - len(measured)):
         asked = random.choice(given, int(random.integers(1, most_ids + 1)), p=likely if number % 2 else None)
         measured.append(predictor.measure(asked))
     counts, peaks = zip(*measured, strict=True)

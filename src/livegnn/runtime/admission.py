@@ -11,7 +11,7 @@ get the answer of a moment before.
 import math
 from typing import Final
 
-from livegnn.arguments import above_zero, whole
+from livegnn.arguments import check_int, check_positive
 from livegnn.errors import OverloadedError
 from livegnn.runtime.pace import Pace
 
@@ -35,9 +35,9 @@ class Admission:
         self, pace: Pace, max_waiting_events: int | None = None, max_waiting_ms: float | None = None
     ) -> None:
         if max_waiting_events is not None:
-            whole(max_waiting_events, "max_waiting_events, None for no limit,", 1)
+            check_int(max_waiting_events, "max_waiting_events, None for no limit,", 1)
         if max_waiting_ms is not None:
-            above_zero(max_waiting_ms, "max_waiting_ms, in milliseconds or None,")
+            check_positive(max_waiting_ms, "max_waiting_ms, in milliseconds or None,")
         self._pace = pace
         self._most_events = math.inf if max_waiting_events is None else max_waiting_events
         self._most_seconds = math.inf

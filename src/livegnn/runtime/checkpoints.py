@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import livegnn._core as _core
 import livegnn.checkpoint as checkpoint
-from livegnn.arguments import above_zero, switch, whole
+from livegnn.arguments import check_bool, check_int, check_positive
 from livegnn.atomic_file import name_partial, put_in_place, write_partial
 from livegnn.errors import InputError, LogError
 from livegnn.graph import Graph, View
@@ -74,15 +74,15 @@ class CheckpointPolicy:
 
     def __post_init__(self) -> None:
         if self.every_events is not None:
-            whole(self.every_events, "every_events", 1)
+            check_int(self.every_events, "every_events", 1)
         if self.every_seconds is not None:
-            above_zero(self.every_seconds, "every_seconds, None for never,")
+            check_positive(self.every_seconds, "every_seconds, None for never,")
         if not isinstance(self.directory, Path):
             raise InputError(f"directory must be a pathlib.Path, got {self.directory!r}")
-        whole(self.keep, "keep, a number of checkpoints,", 1)
-        switch(self.beside, "beside")
-        switch(self.trim_log, "trim_log")
-        whole(self.full_every, "full_every", 1)
+        check_int(self.keep, "keep, a number of checkpoints,", 1)
+        check_bool(self.beside, "beside")
+        check_bool(self.trim_log, "trim_log")
+        check_int(self.full_every, "full_every", 1)
 
 
 def _name_of(seq: int) -> str:

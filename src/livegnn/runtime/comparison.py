@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from livegnn.arguments import not_negative, whole
+from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.presampling import Predictor
@@ -78,8 +78,8 @@ def compare(
     read: `Runtime.read`: each part of the nodes is read at one event, and batches come between two parts.
     Raises `InputError` if the outputs are of nodes of other types, or of another width.
     """
-    sample, seed = whole(sample, "sample, a number of nodes,", 1), whole(seed, "seed", 0)
-    tolerance = not_negative(tolerance, "tolerance")
+    sample, seed = check_int(sample, "sample, a number of nodes,", 1), check_int(seed, "seed", 0)
+    tolerance = check_not_negative(tolerance, "tolerance")
     for name, ours, theirs in (
         ("width", first.model.width(first.model.output), second.model.width(second.model.output)),
         ("node type", first.output_type_name, second.output_type_name),

@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from livegnn.arguments import above_zero, function
+from livegnn.arguments import check_function, check_positive
 from livegnn.errors import InputError
 from livegnn.events import Chunk, Events
 from livegnn.types import Ids
@@ -29,9 +29,9 @@ class AheadPolicy:
     now: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
-        above_zero(self.most, "most")
+        check_positive(self.most, "most")
         if self.now is not None:
-            function(self.now, "now", "nothing, which says what time it is")
+            check_function(self.now, "now", "nothing, which says what time it is")
 
 
 class Ahead:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 import livegnn._core as _core
-from livegnn.arguments import not_negative, switch, whole
+from livegnn.arguments import check_bool, check_int, check_not_negative
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Chunk, Events
 from livegnn.graph import Graph, check_columns
@@ -142,7 +142,7 @@ class Intake:
         room_timeout: seconds to wait for that, None for ever; the loop itself, in a subscriber, never waits.
         """
         if room_timeout is not None:
-            not_negative(room_timeout, "room_timeout, in seconds,")
+            check_not_negative(room_timeout, "room_timeout, in seconds,")
         if self._takes_in():
             return
         if room_timeout != 0.0 and threading.current_thread() is not self._thread:
@@ -246,7 +246,7 @@ class Intake:
         Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before, or if the loop
         itself asks, in a subscriber, for what it has not come to, InputError for what is no sequence number.
         """
-        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
+        seq = check_int(seq, "seq", 0, _LARGEST_SEQ)
         if self._seq < seq and threading.current_thread() is self._thread:
             raise LiveGNNError(
                 f"a subscriber must not wait for event {seq}: the loop applies it when the subscriber returns"
@@ -263,12 +263,12 @@ class Intake:
     def _wait_until(self, ready: Callable[[], bool], timeout: float | None, name: str) -> bool:
         """Whether, after a batch, it was `ready` within `timeout` seconds, or the loop has ended."""
         if timeout is not None:  # what is longer the system cannot wait
-            timeout = min(not_negative(timeout, f"{name}, in seconds,"), threading.TIMEOUT_MAX)
+            timeout = min(check_not_negative(timeout, f"{name}, in seconds,"), threading.TIMEOUT_MAX)
         return _core.holding(self._visible, self._visible.wait_for, lambda: ready() or self._ended, timeout)
 
     def rejection(self, seq: int) -> Rejection | None:
         """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
-        seq = whole(seq, "seq", 0, _LARGEST_SEQ)
+        seq = check_int(seq, "seq", 0, _LARGEST_SEQ)
         if not seq:
             return None
         rejections = self.log.rejections(seq - 1, up_to=seq)
@@ -281,7 +281,7 @@ class Intake:
         through, however far they are ahead, until the process ends. Raises InputError if the entry was not
         refused.
         """
-        any_time = switch(any_time, "any_time")
+        any_time = check_bool(any_time, "any_time")
         entry = None if self.rejection(seq) is None else self.log.entry(seq)
         if entry is None:
             raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")

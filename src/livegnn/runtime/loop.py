@@ -17,7 +17,7 @@ from types import NoneType
 from typing import TypeVar
 
 import livegnn._core as _core
-from livegnn.arguments import function
+from livegnn.arguments import check_function
 from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
@@ -80,7 +80,7 @@ class Loop(Intake):
         ):
             if not isinstance(given, (policy, NoneType)):
                 raise InputError(f"{name} must be None or of the type {policy.__name__}, got {given!r}")
-        function(clock, "clock", "nothing, which says seconds")
+        check_function(clock, "clock", "nothing, which says seconds")
         if not all(callable(getattr(log, name, None)) for name in ("append_all", "writes", "bind")):
             raise InputError(f"log must be a Log, such as a SqliteLog, got {log!r}")
         clock = clock if clock is time.monotonic else SteadyClock(clock)
@@ -250,7 +250,7 @@ class Loop(Intake):
 
         It waits for a batch only while that becomes visible, and a batch for it: a question must be quick.
         """
-        function(question, "question", "nothing")
+        check_function(question, "question", "nothing")
         _core.refuse_in_function()
         return _core.holding(self._becoming_visible, lambda: (self.graph.seq, question()))
 

@@ -15,7 +15,7 @@ chooses and learns; figures may be read by any thread.
 from collections.abc import Callable
 from typing import Final
 
-from livegnn.arguments import above_zero, whole
+from livegnn.arguments import check_int, check_positive
 from livegnn.runtime.batch_cost import BatchCost
 
 _SURE: Final = 2.33  # standard deviations: 99 of 100 batches are shorter
@@ -32,9 +32,9 @@ class Pace:
     """
 
     def __init__(self, most: int, freshness_ms: float | None = None) -> None:
-        self.most = whole(most, "max_batch_events", 1)
+        self.most = check_int(most, "max_batch_events", 1)
         if freshness_ms is not None:
-            above_zero(freshness_ms, "freshness_ms, in milliseconds or None,")
+            check_positive(freshness_ms, "freshness_ms, in milliseconds or None,")
         self.objective = None if freshness_ms is None else freshness_ms / 1000
         """In seconds, None if there is none."""
         self.cost = BatchCost(self.most)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import function
+from livegnn.arguments import check_function
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.chunk import IdsLike
@@ -276,11 +276,11 @@ class Runtime(Loop):
 
         Raises InputError for what cannot be called.
         """
-        function(callback, "callback", "a Change")
+        check_function(callback, "callback", "a Change")
         if on_end is not None:
-            function(on_end, "on_end", "nothing")
+            check_function(on_end, "on_end", "nothing")
         if on_switch is not None:
-            function(on_switch, "on_switch", "a Switch")
+            check_function(on_switch, "on_switch", "a Switch")
 
         def add() -> None:
             if on_switch is not None:

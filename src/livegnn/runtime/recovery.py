@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 import livegnn.checkpoint as checkpoint
-from livegnn.arguments import as_path, function
+from livegnn.arguments import as_path, check_function
 from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.graph import Graph, View
 from livegnn.log import ReadableLog
@@ -45,8 +45,8 @@ def restore(
     if not isinstance(views, Mapping):
         raise InputError(f"views must be names and factories, such as {{'engine': ...}}, got {views!r}")
     for name, make in views.items():
-        function(make, f"the factory of {name!r}", "a Graph and a State or None")
-    function(initial, "initial", "nothing, which makes the Graph that the log began with")
+        check_function(make, f"the factory of {name!r}", "a Graph and a State or None")
+    check_function(initial, "initial", "nothing, which makes the Graph that the log began with")
     for path in list_checkpoints(as_path(directory, "directory")) if directory is not None else []:
         if up_to is not None and seq_of(path) > up_to:
             continue

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import Final, Literal, get_args
 
-from livegnn.arguments import function
+from livegnn.arguments import check_function
 from livegnn.errors import InputError, LiveGNNError, ViewMissingError, is_disk_full
 from livegnn.graph import Graph, View
 from livegnn.runtime.recovery import ViewFactory, make_view
@@ -94,7 +94,7 @@ def check_factories(factories: object, argument: str) -> None:
     if not isinstance(factories, Mapping):
         raise InputError(f"{argument} must be names of views and what makes them, got {kind_of(factories)}")
     for name, make in factories.items():
-        function(make, f"the factory of {name!r}", "a Graph and a State or None")
+        check_function(make, f"the factory of {name!r}", "a Graph and a State or None")
 
 
 def check_build(build: object, views: Views) -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from livegnn.arguments import chosen_threads, switch
+from livegnn.arguments import check_bool, chosen_threads
 from livegnn.graph import Graph
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
@@ -85,7 +85,7 @@ def sample_neighbors(
             native_ids(graph, asked),
             checked_count(num_neighbors),
             strategy,
-            switch(replace, "replace"),
+            check_bool(replace, "replace"),
             incoming,
             times,
             used,

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import switch
+from livegnn.arguments import check_bool
 from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.sampling.request import (
@@ -66,7 +66,7 @@ def sample_nodes(
             type_,
             strategy,
             incoming,
-            switch(replace, "replace"),
+            check_bool(replace, "replace"),
             number,
             chosen_seed(seed),
             True,

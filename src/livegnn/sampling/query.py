@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import as_array, chosen_threads, switch
+from livegnn.arguments import as_array, check_bool, chosen_threads
 from livegnn.errors import InputError
 from livegnn.graph import Graph, Schema
 from livegnn.query import NEIGHBORS_BY, Query
@@ -56,7 +56,7 @@ def sample_query(
             graph.native,
             (type_, native_ids(graph, asked)),
             native_one_hops(graph.schema, query),
-            switch(attributes, "attributes"),
+            check_bool(attributes, "attributes"),
             times,
             used,
             chosen_threads(threads),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import as_times, listed_ids, whole
+from livegnn.arguments import as_times, check_int, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.query import NEIGHBORS_BY as NEIGHBORS_BY
@@ -64,11 +64,11 @@ def chosen_seed(seed: int | None) -> int:
     """`seed`, or a random one."""
     if seed is None:
         return secrets.randbits(63)
-    return whole(seed, "seed", 0, 2**64 - 1)
+    return check_int(seed, "seed", 0, 2**64 - 1)
 
 
 def checked_count(count: int, what: str = "num_neighbors") -> int:
-    return whole(count, what, -1 if what == "num_neighbors" else 0, _MOST_NEIGHBORS)
+    return check_int(count, what, -1 if what == "num_neighbors" else 0, _MOST_NEIGHBORS)
 
 
 def checked_hops(num_neighbors: object) -> list[int]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast, overload
 
 import numpy as np
 
-from livegnn.arguments import as_array, chosen_threads, switch
+from livegnn.arguments import as_array, check_bool, chosen_threads
 from livegnn.errors import InputError
 from livegnn.graph import Graph, Schema
 from livegnn.graph.node_ids import NodeIds
@@ -369,10 +369,10 @@ def sample_native(
         [(graph.node_type_index(name), numbers) for name, numbers in seeds.items()],
         ordered,
         strategy,
-        switch(replace, "replace"),
-        switch(disjoint, "disjoint"),
+        check_bool(replace, "replace"),
+        check_bool(disjoint, "disjoint"),
         is_incoming(direction),
-        switch(attributes, "attributes"),
+        check_bool(attributes, "attributes"),
         times,
         used,
         chosen_threads(threads),

@@ -7,7 +7,7 @@ from typing import Final
 
 import uvicorn
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError
 
 _AT_ONCE: Final = 16
@@ -28,7 +28,7 @@ def listen(host: str, port: int) -> socket.socket:
 
     Raises OSError that names the address and what to do; InputError for a port that cannot be.
     """
-    whole(port, "port", 0, 65535)
+    check_int(port, "port", 0, 65535)
     # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as unless_it_listens:

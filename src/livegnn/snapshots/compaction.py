@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from livegnn.arguments import not_negative, whole
+from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import FileFormatError, InputError, ObjectMissingError
 from livegnn.snapshots.manifest import Manifest
 from livegnn.snapshots.objects import Objects, as_objects
@@ -26,8 +26,8 @@ class Compaction:
     largest_share: float = 0.5
 
     def __post_init__(self) -> None:
-        whole(self.most_deltas, "most_deltas", 0)
-        not_negative(self.largest_share, "largest_share")
+        check_int(self.most_deltas, "most_deltas", 0)
+        check_not_negative(self.largest_share, "largest_share")
 
     def choose(self, base: int | None, deltas: Sequence[int], merged: int) -> Step:
         """What to write next. base, deltas: bytes of the layers that there are; None: there is no base.
@@ -42,7 +42,7 @@ class Compaction:
 
 def check_grace(grace: object) -> float:
     """`grace`, if it is a finite number of seconds of at least 0. Raises `InputError`."""
-    seconds = not_negative(grace, "grace, in seconds,")
+    seconds = check_not_negative(grace, "grace, in seconds,")
     if seconds == math.inf:
         raise InputError("grace, in seconds, must be finite, got inf: 1e9 is about 30 years")
     return seconds

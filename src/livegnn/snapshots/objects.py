@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import above_zero, whole
+from livegnn.arguments import check_int, check_positive
 from livegnn.errors import (
     InputError,
     ObjectDamagedError,
@@ -28,7 +28,7 @@ from livegnn.errors import (
 from livegnn.snapshots.attempts import Attempts, StoreHealth
 from livegnn.snapshots.joined_ranges import JoinedRanges, join
 from livegnn.snapshots.stores import Buffer, Fetched, ObjectInfo, Store, Upload, open_store
-from livegnn.wording import quoted, shown
+from livegnn.wording import quoted, show
 
 if TYPE_CHECKING:
     from jaxtyping import Int64, UInt8
@@ -84,8 +84,8 @@ def open_objects(
     along, also as `?gap=BYTES` after a URL; by default `FAR_GAP`, and `GAP` of a folder or of memory.
     options: as in `open_store`. Raises `InputError` for a wrong URL or option.
     """
-    above_zero(patience, "patience")
-    timeout = min(above_zero(timeout, "timeout"), patience, _LONGEST_TIMEOUT)
+    check_positive(patience, "patience")
+    timeout = min(check_positive(timeout, "timeout"), patience, _LONGEST_TIMEOUT)
     url, gap_of_url = split_gap(url)
     gap = gap_of_url if gap is None else checked_gap(gap)
     store = open_store(url, timeout=timeout, **options)
@@ -118,7 +118,7 @@ def with_gap(url: str, gap: int) -> str:
 
 def checked_gap(gap: object) -> int:
     """`gap`, if it is one. Raises `InputError`."""
-    return whole(gap, "gap", 0, _LARGEST_GAP)
+    return check_int(gap, "gap", 0, _LARGEST_GAP)
 
 
 def as_objects(where: object) -> "Objects":
@@ -129,7 +129,7 @@ def as_objects(where: object) -> "Objects":
         return open_objects(where)
     raise InputError(
         "a store must be given by its URL, the path of a folder as text, or what open_objects returned, got "
-        f"{shown(where)}"
+        f"{show(where)}"
     )
 
 

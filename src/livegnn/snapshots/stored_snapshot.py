@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from livegnn.arguments import incoming
+from livegnn.arguments import is_incoming
 from livegnn.errors import (
     FileFormatError,
     InputError,
@@ -228,7 +228,7 @@ class StoredSnapshot:
         index = self.schema.edge_type_index(edge_type)
         edge_type = self._edge_types[index]
         edges = self.schema.edge_types[edge_type]
-        kind: Kind = "in" if incoming(direction) else "out"
+        kind: Kind = "in" if is_incoming(direction) else "out"
         key = TableKey("both" if edges.undirected else kind, index)
         if key not in self._layers:
             raise InputError(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import above_zero
+from livegnn.arguments import check_positive
 from livegnn.errors import FileFormatError, InputError, ObjectMissingError, SnapshotError
 from livegnn.graph import Graph, GraphDelta, View
 from livegnn.interrupts import Background, Flag
@@ -45,7 +45,7 @@ from livegnn.snapshots.writer import (
     write_changes,
 )
 from livegnn.types import JSON, Array, State
-from livegnn.wording import kind_of, shown
+from livegnn.wording import kind_of, show
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -109,10 +109,10 @@ class SnapshotView(View):
         if not isinstance(graph, Graph):
             raise InputError(f"graph must be a Graph, got {kind_of(graph)}")
         if not (compaction is None or isinstance(compaction, Compaction)):
-            raise InputError(f"compaction must be a Compaction or None, got {shown(compaction)}")
+            raise InputError(f"compaction must be a Compaction or None, got {show(compaction)}")
         super().__init__(graph)
         if interval is not None:
-            above_zero(interval, "interval")
+            check_positive(interval, "interval")
         self._grace = check_grace(grace)
         self._owner = owner
         self._directions = checked_directions(directions)

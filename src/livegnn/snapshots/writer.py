@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.snapshots import records
@@ -32,7 +32,7 @@ from livegnn.snapshots.objects import Objects, as_objects
 from livegnn.snapshots.rows import DataRows, GraphRows, RowSource
 from livegnn.snapshots.snapshot import list_manifests
 from livegnn.snapshots.stores import Upload
-from livegnn.wording import shown
+from livegnn.wording import show
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -76,7 +76,7 @@ def write_snapshot(
     published meanwhile.
     """
     if seq is not None:
-        whole(seq, "seq", 0, 2**63 - 1)
+        check_int(seq, "seq", 0, 2**63 - 1)
     directions = checked_directions(directions)
     objects = as_objects(where)
     with ExitStack() as held:
@@ -122,7 +122,7 @@ def checked_directions(directions: Iterable[Direction]) -> tuple[Direction, ...]
     wanted = tuple(directions) if listed else ()
     if not wanted or any(one not in ("in", "out") for one in wanted):
         raise InputError(
-            f"directions must be a list of 'in', 'out' or both, got {shown(wanted if listed else directions)}"
+            f"directions must be a list of 'in', 'out' or both, got {show(wanted if listed else directions)}"
         )
     return wanted
 

@@ -11,7 +11,7 @@ from torch_geometric import loader as pyg
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import HeteroSamplerOutput, NegativeSampling, SamplerOutput
 
-from livegnn.arguments import as_array, as_times, function
+from livegnn.arguments import as_array, as_times, check_function
 from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.sampling.request import NeighborsBy, check_graph
@@ -234,7 +234,7 @@ def _check_batches(graph: Graph, features: object, transform: object) -> None:
         kind = "one of another graph" if isinstance(features, LiveFeatureStore) else kind_of(features)
         raise InputError(f"features must be a LiveFeatureStore of the graph to sample from, got {kind}")
     if transform is not None:
-        function(transform, "transform", "a batch")
+        check_function(transform, "transform", "a batch")
 
 
 def _check_labels(edge_label: object, count: int) -> None:

@@ -19,7 +19,7 @@ from torch_geometric.sampler import (
 from torch_geometric.sampler.neighbor_sampler import edge_sample
 
 import livegnn._core as _core
-from livegnn.arguments import as_times, chosen_threads, switch
+from livegnn.arguments import as_times, check_bool, chosen_threads
 from livegnn.errors import InputError, UnknownEdgeError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.sampling.request import (
@@ -90,10 +90,10 @@ class LiveSampler(OneProcess, BaseSampler):
             for edge_type, hops in num_neighbors.items()
         }
         self.by = by
-        self.replace = switch(replace, "replace")
-        self.disjoint = switch(disjoint, "disjoint")
+        self.replace = check_bool(replace, "replace")
+        self.disjoint = check_bool(disjoint, "disjoint")
         self.gone = gone
-        self.only_edges = switch(only_edges, "only_edges")
+        self.only_edges = check_bool(only_edges, "only_edges")
         self._negatives: tuple[NegativeSampling, _LiveNegatives] | None = None
         self.threads = None if threads is None else chosen_threads(threads)
 

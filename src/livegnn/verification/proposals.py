@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from livegnn.arguments import switch
+from livegnn.arguments import check_bool
 from livegnn.errors import ModelError
 from livegnn.network.own_convolution import Convolution
 from livegnn.network.steps import Function
@@ -86,7 +86,7 @@ def propose(
     error is the ``__cause__``), returns something that is not a proposal, or returns source code and
     `allow_code` is not set.
     """
-    allow_code = switch(allow_code, "allow_code")
+    allow_code = check_bool(allow_code, "allow_code")
     if attempts < 1:
         raise ModelError(f"attempts must be at least 1, got {attempts}")
     failed: list[str] = []

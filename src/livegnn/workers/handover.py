@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 import livegnn.checkpoint as checkpoint
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, LogError
 from livegnn.types import Array, IntArray, State
 from livegnn.workers.changes import PlanState
@@ -103,7 +103,7 @@ def find_generation(
         first.setdefault(state.generation, (position, state))
     newest = max(first)
     plans = [given, *(first[one][1].plan for one in first if one >= newest - 1)]
-    whole(worker, "worker", 0, max(plan.sampling_workers for plan in plans) - 1)
+    check_int(worker, "worker", 0, max(plan.sampling_workers for plan in plans) - 1)
     if all(plan.sampling_workers <= worker for plan in plans[1:]):
         raise LogError(
             f"sampling worker {worker} must be one of those in effect, {plans[-1].sampling_workers}: change "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import switch, whole
+from livegnn.arguments import check_bool, check_int
 from livegnn.errors import InputError
 from livegnn.events.chunk import to_ids
 from livegnn.query import Query
@@ -69,10 +69,10 @@ class WorkerPlan:
         if not isinstance(self.query, Query):
             raise InputError(f"query must be a Query, got {kind_of(self.query)}")
         for name in ("sampling_workers", "serving_workers", "replicas"):
-            object.__setattr__(self, name, whole(getattr(self, name), name, 1, _MOST_WORKERS))
+            object.__setattr__(self, name, check_int(getattr(self, name), name, 1, _MOST_WORKERS))
         if self.seed is not None:
-            object.__setattr__(self, "seed", whole(self.seed, "seed", 0, _MASK))
-        object.__setattr__(self, "keep_edges", switch(self.keep_edges, "keep_edges"))
+            object.__setattr__(self, "seed", check_int(self.seed, "seed", 0, _MASK))
+        object.__setattr__(self, "keep_edges", check_bool(self.keep_edges, "keep_edges"))
         object.__setattr__(self, "moved", self._checked(self.moved))
         moved_to = np.array([[*self.moved], [*self.moved.values()]], np.int64)  # by seed, as `_checked` sorts
         object.__setattr__(self, "_moved_to", moved_to)
@@ -87,7 +87,7 @@ class WorkerPlan:
                 f"moved must say the serving workers of at most {_MOST_MOVED:,} seeds, got {kind_of(moved)}"
             )
         return {
-            whole(seed, "a seed that is moved", -(2**63), 2**63 - 1): whole(
+            check_int(seed, "a seed that is moved", -(2**63), 2**63 - 1): check_int(
                 worker, f"the serving worker of seed {seed}", 0, self.serving_workers - 1
             )
             for seed, worker in sorted(moved.items())

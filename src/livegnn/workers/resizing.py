@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Final
 
-from livegnn.arguments import not_negative
+from livegnn.arguments import check_not_negative
 from livegnn.errors import InputError, LogError, TimeoutExpired
 from livegnn.workers.changes import PlanState, append_state, begin_states, same_numbers
 from livegnn.workers.messages import END, READY, REGISTERED, read_all, requests_of, steps_of
@@ -34,7 +34,7 @@ def resize(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     a cluster, which would go on with the plan before; TimeoutExpired: the change
     stays announced, and calling again waits again; LogError.
     """
-    ends = time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+    ends = time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
     _refuse_registered(place)
     now = begin_states(place, plan)[-1][1]
     plan = replace(plan, seed=now.plan.seed)
@@ -68,7 +68,7 @@ def finish(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     Raises InputError if no such change is under way, or if the workers are those of a cluster;
     TimeoutExpired, LogError.
     """
-    ends = time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+    ends = time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
     _refuse_registered(place)
     now = begin_states(place, plan)[-1][1]
     plan = replace(plan, seed=now.plan.seed)

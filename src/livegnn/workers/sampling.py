@@ -22,7 +22,7 @@ from typing import Final, cast
 
 import numpy as np
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log import AppliedBatch, Origin, Tail
 from livegnn.log.streams import Record, StoredRecord
@@ -89,8 +89,8 @@ class SamplingWorker:
     ) -> None:
         self.directory = Path(directory)
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._checkpoint_every = whole(checkpoint_every, "checkpoint_every", 1)
-        self._max_events = whole(max_events, "max_events", 1)
+        self._checkpoint_every = check_int(checkpoint_every, "checkpoint_every", 1)
+        self._max_events = check_int(max_events, "max_events", 1)
         self._stopped, self._trim, self._closed = stopped or threading.Event(), trim, False
         self._fits = False  # whether the log is known to be of a graph with the plan's schema
         self._place = place

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import above_zero, not_negative, whole
+from livegnn.arguments import check_int, check_not_negative, check_positive
 from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
 from livegnn.graph.node_ids import NodeIds
 from livegnn.inference import SampledForward
@@ -92,8 +92,8 @@ class ServingWorker:
         self.plan = replace(plan, seed=self._state.plan.seed)
         self._seed = chosen_seed(self.plan.seed)
         known, copies = self._state.serving_workers, self._state.replicas
-        self.worker = whole(worker, "worker", 0, max(plan.serving_workers, known) - 1)
-        self.replica = whole(replica, "replica", 0, max(plan.replicas, copies) - 1)
+        self.worker = check_int(worker, "worker", 0, max(plan.serving_workers, known) - 1)
+        self.replica = check_int(replica, "replica", 0, max(plan.replicas, copies) - 1)
         self.model = model
         if (budget_bytes is None) != (directory is None):
             raise InputError("budget_bytes and directory must be given together, got only one of them")
@@ -173,8 +173,8 @@ class ServingWorker:
 
         Raises TimeoutExpired after `timeout` seconds and after `stop`, and what has ended the worker.
         """
-        min_seq = whole(min_seq, "min_seq", 0)
-        timeout = not_negative(timeout, "timeout, in seconds,")
+        min_seq = check_int(min_seq, "min_seq", 0)
+        timeout = check_not_negative(timeout, "timeout, in seconds,")
         with self._changed:
             done = self._changed.wait_for(
                 lambda: self._failure is not None or (self._complete and self._seq >= min_seq), timeout
@@ -472,4 +472,4 @@ def _spill(cache: "_core.SampleCache", directory: Path | str, budget_bytes: int)
         raise InputError(
             f"a budget needs {error.name}, which is not installed: pip install 'livegnn[rocksdb]'"
         ) from error
-    return SpilledCache(cache, directory, int(above_zero(budget_bytes, "budget_bytes")))
+    return SpilledCache(cache, directory, int(check_positive(budget_bytes, "budget_bytes")))

@@ -22,7 +22,7 @@ from typing import Final
 from confluent_kafka import KafkaError, TopicPartition
 
 import livegnn._core as _core
-from livegnn.arguments import not_negative
+from livegnn.arguments import check_not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.interrupts import Background, Flag
@@ -71,8 +71,8 @@ class KafkaLog(KafkaMetadata):
     ) -> None:
         self._connection = Connection(servers, topic, settings or {})
         self.directories = Directories(self, self._connection.name)
-        self._keep_keys = not_negative(keep_keys_seconds, "keep_keys_seconds")
-        self._timeout = not_negative(timeout, "timeout, in seconds,")
+        self._keep_keys = check_not_negative(keep_keys_seconds, "keep_keys_seconds")
+        self._timeout = check_not_negative(timeout, "timeout, in seconds,")
         topics = read_topics(self._connection)
         self._lows, self._largest, self._largest_control = topics.lows, topics.largest, topics.largest_control
         self._history = History()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not
     ResourceType,
 )
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError, LiveGNNError, LogError
 
 _Result = TypeVar("_Result")
@@ -190,7 +190,7 @@ def make_topics(
     topics: by name, how many partitions and the largest message in bytes, None for the broker's default.
     replication: as of `create_topics`. Raises InputError for what is no such number, LogError.
     """
-    replication = whole(replication, "replication", -1, _MOST_COPIES)
+    replication = check_int(replication, "replication", -1, _MOST_COPIES)
     if not replication:
         raise InputError("replication must be a number of copies, or -1 for the brokers' default, got 0")
     wanted = []
@@ -198,7 +198,7 @@ def make_topics(
         config = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
         if largest is not None:
             config["max.message.bytes"] = str(largest)
-        count = whole(partitions, "partitions", 1, _MOST_PARTITIONS)
+        count = check_int(partitions, "partitions", 1, _MOST_PARTITIONS)
         wanted.append(NewTopic(name, count, replication, config=config))
     admin = connection.admin()  # the answers need it
     with connection.errors("create the topics of"):

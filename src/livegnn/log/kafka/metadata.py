@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import livegnn._core as _core
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import LogError
 from livegnn.log import BadMessage, Batch, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_range
@@ -99,7 +99,7 @@ class KafkaMetadata:
 
         Returns how many were listed. Raises LogError.
         """
-        up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
+        up_to = check_int(up_to, "up_to", 0, LARGEST_SEQ)
         return self._forget(
             {"type": "forget entries", "seq": up_to}, lambda: len(self._history.listed(0, up_to))
         )

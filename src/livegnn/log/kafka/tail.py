@@ -26,7 +26,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from confluent_kafka import Consumer
 
 import livegnn._core as _core
-from livegnn.arguments import as_path, not_negative, whole
+from livegnn.arguments import as_path, check_int, check_not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.log import AppliedBatch, Entry, Tail, Write
 from livegnn.log.arguments import LARGEST_SEQ, check_text
@@ -84,8 +84,8 @@ class KafkaTail:
         timeout: float = 60.0,
         settings: Settings | None = None,
     ) -> None:
-        after = None if after is None else whole(after, "after", 0, LARGEST_SEQ)
-        self._timeout = not_negative(timeout, "timeout, in seconds,")
+        after = None if after is None else check_int(after, "after", 0, LARGEST_SEQ)
+        self._timeout = check_not_negative(timeout, "timeout, in seconds,")
         self._connection = Connection(
             check_text(servers, "servers"), check_text(topic, "topic"), settings or {}
         )
@@ -159,7 +159,9 @@ class KafkaTail:
         It says what has arrived, and asks the brokers for nothing: while none is there, it waits.
         """
         ends = (
-            math.inf if timeout is None else time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+            math.inf
+            if timeout is None
+            else time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
         )
         while not self._closed:
             left = max(0.0, ends - time.monotonic())
@@ -184,7 +186,7 @@ class KafkaTail:
         It survives the death of the process. A loss of power may take it back: then entries come again.
         Raises InputError for a number that is not an entry's, or is before `position`; LogError.
         """
-        seq = whole(seq, "seq", 0, LARGEST_SEQ)
+        seq = check_int(seq, "seq", 0, LARGEST_SEQ)
         if seq == self.position:
             return
         if seq > self.position:
@@ -332,7 +334,7 @@ class KafkaTail:
 
 def _check_most(max_events: int | None) -> int:
     """How many events are asked for, one at least. Raises InputError for what is no number."""
-    return LARGEST_SEQ if max_events is None else max(1, whole(max_events, "max_events", 0, LARGEST_SEQ))
+    return LARGEST_SEQ if max_events is None else max(1, check_int(max_events, "max_events", 0, LARGEST_SEQ))
 
 
 _: type[Tail] = KafkaTail

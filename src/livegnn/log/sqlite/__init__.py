@@ -23,7 +23,7 @@ from typing import Final, ParamSpec, TypeAlias, TypeVar
 import apsw
 
 import livegnn._core as _core
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
@@ -295,7 +295,7 @@ class SqliteLog(SqliteReader):
         """Refused entries up to event `up_to` are not listed any more, and deleted as soon as no replay can
         come by them. Returns how many were listed. Raises LogError.
         """
-        up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
+        up_to = check_int(up_to, "up_to", 0, LARGEST_SEQ)
         with self._errors("forget what is in"):
             return self._transact(self._appends, self._forget_rejections, up_to)
 
@@ -318,7 +318,7 @@ class SqliteLog(SqliteReader):
         Returns the last event that is deleted now, durably; 0 if none is. Refused entries that were not
         appended again can still be read. Appends wait for a small part of it at most. Raises LogError.
         """
-        up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
+        up_to = check_int(up_to, "up_to", 0, LARGEST_SEQ)
         with self._errors("trim"):
             up_to = min([up_to, *read_positions(self.path, flush=True).values()])
             self._transact(self._appends, forget_retried, self._appends)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import livegnn._core as _core
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
 from livegnn.log import BadMessage, Batch, Entry, Rejection, Write
@@ -67,7 +67,7 @@ class SqliteReader:
     def position(self, source: str, partition: int) -> int | None:
         """The last offset that was stored of a partition of a source: go on after it. None if nothing was."""
         source = check_text(source, "source")
-        partition = whole(partition, "partition", 0, LARGEST_SEQ)
+        partition = check_int(partition, "partition", 0, LARGEST_SEQ)
         with self._errors("read"):
             reached = find_reached(self._reads, (source, partition))
         return None if reached is None else reached.offset
@@ -94,7 +94,7 @@ class SqliteReader:
     @_reads
     def check_begin(self, after: int) -> None:
         """Raises LogError if events that follow event `after` have been trimmed."""
-        after = whole(after, "after", 0, LARGEST_SEQ)
+        after = check_int(after, "after", 0, LARGEST_SEQ)
         with self._errors("read"):
             self._refuse_trimmed(after)
 
@@ -148,7 +148,7 @@ class SqliteReader:
 
         Of what was trimmed, entries that were refused and not appended again since are still there.
         """
-        return next(self.find_entries([whole(seq, "seq", 0, LARGEST_SEQ)]))
+        return next(self.find_entries([check_int(seq, "seq", 0, LARGEST_SEQ)]))
 
     def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
         """What `entry` says of each of `seqs`, which grow; what was stored together is read once, and kept
@@ -294,7 +294,7 @@ class SqliteReader:
 
         None where a part of it was written by a version that kept no digests, and where it was trimmed.
         """
-        seq = whole(seq, "seq", 0, LARGEST_SEQ)
+        seq = check_int(seq, "seq", 0, LARGEST_SEQ)
         with self._errors("read"):
             found = self._reads.execute(
                 f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import apsw
 
-from livegnn.arguments import not_negative
+from livegnn.arguments import check_not_negative
 from livegnn.events import Events
 from livegnn.log import BadMessage, Origin
 from livegnn.log.binding import new_properties
@@ -38,7 +38,7 @@ class Keys:
         self, connection: apsw.Connection, keep_seconds: float, clock: Callable[[], float] | None = None
     ) -> None:
         self._connection = connection
-        self._keep_seconds = not_negative(keep_seconds, "keep_keys_seconds")
+        self._keep_seconds = check_not_negative(keep_seconds, "keep_keys_seconds")
         latest: Any = connection.execute(f"{_SELECT_KEYS} ORDER BY number DESC LIMIT 1").fetchone()
         begin = 0 if latest is None else self._known(latest).time
         self._clock = KeyClock(begin) if clock is None else clock

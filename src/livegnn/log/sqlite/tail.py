@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import livegnn._core as _core
-from livegnn.arguments import not_negative, whole
+from livegnn.arguments import check_int, check_not_negative
 from livegnn.backoff import Backoff
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import Flag
@@ -40,7 +40,7 @@ class SqliteTail:
     """
 
     def __init__(self, path: Path | str, name: str, *, after: int | None = None) -> None:
-        after = None if after is None else whole(after, "after", 0, LARGEST_SEQ)
+        after = None if after is None else check_int(after, "after", 0, LARGEST_SEQ)
         self._closed = Flag()
         self._found = -math.inf  # when `wait` found something last
         with ExitStack() as opened:
@@ -107,7 +107,7 @@ class SqliteTail:
         the tail was closed.
         """
         began = time.monotonic()
-        ends = math.inf if timeout is None else began + not_negative(timeout, "timeout, in seconds,")
+        ends = math.inf if timeout is None else began + check_not_negative(timeout, "timeout, in seconds,")
         self._closed.wait(max(0.0, min(self._found + _PAUSES.first, ends) - began))
         found = wait_for(lambda: self._has_more(batches), self._closed, ends, _PAUSES.pauses())
         if found:
@@ -127,7 +127,7 @@ class SqliteTail:
         It survives the death of the process. A loss of power may take it back: then entries come again.
         Raises InputError for a number that is not an entry's, or is before `position`; LogError.
         """
-        seq = whole(seq, "seq", 0, LARGEST_SEQ)
+        seq = check_int(seq, "seq", 0, LARGEST_SEQ)
         if seq == self.position:
             return
         if not self.position < seq <= self._mark.read() or self._reader.entry(seq) is None:

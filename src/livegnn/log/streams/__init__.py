@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from livegnn.arguments import whole
+from livegnn.arguments import check_int
 from livegnn.errors import InputError
 from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
@@ -93,7 +93,7 @@ def check_place(name: object, partition: object) -> tuple[str, int]:
     checked = check_name(name, "a stream")
     if checked == EVENTS or checked == "control":
         raise InputError(f"the name of a stream must not be that of the log's own, got {checked!r}")
-    return checked, whole(partition, "partition", 0, MOST_PARTITIONS)
+    return checked, check_int(partition, "partition", 0, MOST_PARTITIONS)
 
 
 def check_records(records: object) -> Sequence[Record]:
@@ -112,8 +112,8 @@ def check_records(records: object) -> Sequence[Record]:
 def check_after(after: object, max_bytes: object) -> int:
     """`after`. Raises InputError for what is no position, or no number of bytes."""
     if max_bytes is not None:
-        whole(max_bytes, "max_bytes", 0, LARGEST_SEQ)
-    return whole(after, "after", 0, LARGEST_SEQ)
+        check_int(max_bytes, "max_bytes", 0, LARGEST_SEQ)
+    return check_int(after, "after", 0, LARGEST_SEQ)
 
 
 def checksum(record: Record, position: int = 0) -> int:

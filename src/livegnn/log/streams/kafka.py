@@ -24,7 +24,7 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
-from livegnn.arguments import not_negative, whole
+from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.kafka.connection import Connection, Settings, make_topics, passes, read_bounds
@@ -123,7 +123,11 @@ class KafkaStreamReader:
     def wait(self, after: int, timeout: float | None = None) -> bool:
         """Blocks until there is a record after `after`; False after `timeout` seconds, or when closed."""
         after = check_after(after, None)
-        ends = None if timeout is None else time.monotonic() + not_negative(timeout, "timeout, in seconds,")
+        ends = (
+            None
+            if timeout is None
+            else time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
+        )
         while not self._closed.is_set():
             with self._read, self._connection.errors("read"):
                 self._go_to(after)
@@ -210,7 +214,7 @@ class KafkaStream(KafkaStreamReader):
     ) -> None:
         super().__init__(servers, topic, name, partition, settings=settings)
         self._write = threading.Lock()
-        self._timeout = not_negative(timeout, "timeout, in seconds,")
+        self._timeout = check_not_negative(timeout, "timeout, in seconds,")
         self._failure: str | None = None
         try:
             self._producer = Producer(
@@ -257,7 +261,7 @@ class KafkaStream(KafkaStreamReader):
 
     def trim(self, up_to: int) -> int:
         """Deletes records at or before `up_to`; the last record stays. The broker knows of no consumers."""
-        up_to = min(whole(up_to, "up_to", 0, LARGEST_SEQ), self._last - 1)
+        up_to = min(check_int(up_to, "up_to", 0, LARGEST_SEQ), self._last - 1)
         place = TopicPartition(self._connection.topic, self._partition, up_to)
         with self._connection.errors("trim"):
             if up_to > 0:

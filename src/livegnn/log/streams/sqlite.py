@@ -18,7 +18,7 @@ from typing import Any, Final
 import apsw
 
 import livegnn._core as _core
-from livegnn.arguments import not_negative, whole
+from livegnn.arguments import check_int, check_not_negative
 from livegnn.backoff import Backoff
 from livegnn.errors import LogError
 from livegnn.interrupts import Flag
@@ -135,7 +135,7 @@ class SqliteStreamReader:
     def wait(self, after: int, timeout: float | None = None) -> bool:
         """Blocks until there is a record after `after`; False after `timeout` seconds, or when closed."""
         after = check_after(after, None)
-        seconds = math.inf if timeout is None else not_negative(timeout, "timeout, in seconds,")
+        seconds = math.inf if timeout is None else check_not_negative(timeout, "timeout, in seconds,")
         ends = time.monotonic() + seconds
         return wait_for(lambda: self.last_position() > after, self._closed, ends, _PAUSES.pauses())
 
@@ -232,7 +232,7 @@ class SqliteStream(SqliteStreamReader):
 
     def trim(self, up_to: int) -> int:
         """Deletes records at or before `up_to` that each consumer has committed; the last record stays."""
-        up_to = whole(up_to, "up_to", 0, LARGEST_SEQ)
+        up_to = check_int(up_to, "up_to", 0, LARGEST_SEQ)
         with self._write, errors("trim", self.path):
             up_to = min([up_to, self._last - 1, *read_positions(self.path, flush=True).values()])
         while True:
