@@ -13,7 +13,7 @@ _BRACKETS: Final = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 
 
 def format_count(number: int, what: str) -> str:
-    """``count(1200, "node")`` is "1,200 nodes"."""
+    """``format_count(1200, "node")`` is "1,200 nodes"."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
