@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from model_examples import EDGES, propagate
 
+import livegnn.inference.neighbor_shares as neighbor_shares
 from livegnn import Engine, Events, Graph, InputError, UnknownNodeError
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.inference import last_layer
 from livegnn.inference.history import History
 from livegnn.model import Input, Model, Propagate, Step
 from livegnn.oracle import reference
@@ -218,7 +218,7 @@ def test_copies_come_in_parts(monkeypatch):
     engine, _ = make_busy("gcn")
     whole = [engine.explain(id, since=0).neighbors for id in range(40)]
     assert max(map(len, whole)) > 4
-    monkeypatch.setattr(last_layer, "_EDGES_AT_ONCE", 1)
+    monkeypatch.setattr(neighbor_shares, "_EDGES_AT_ONCE", 1)
     for id, expected in enumerate(whole):
         got = engine.explain(id, since=0).neighbors
         assert [(n.edge_type, n.id) for n in got] == [(n.edge_type, n.id) for n in expected]

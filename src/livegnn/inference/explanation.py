@@ -12,9 +12,9 @@ from livegnn.arguments import one_id
 from livegnn.errors import TimeoutExpired
 from livegnn.events import Chunk
 from livegnn.graph import Graph
-from livegnn.inference.cone import Cone, Frame
 from livegnn.inference.history import History
-from livegnn.inference.last_layer import Way, share_among_neighbors
+from livegnn.inference.neighbor_shares import Way, share_among_neighbors
+from livegnn.inference.receptive_field import Frame, ReceptiveField
 from livegnn.network import Model
 from livegnn.types import DoubleArray, EdgeType, IntArray, NodeType
 
@@ -130,18 +130,18 @@ def _explain(
 ) -> Explanation:
     name = model.node_type(model.output)
 
-    def take_cone() -> tuple[int, IntArray, Cone]:
+    def take_field() -> tuple[int, IntArray, ReceptiveField]:
         graph.indices_of(one_id(id), name)
         batches, number = history.since(since), graph.to_numbers(id)
-        return graph.seq, number, Cone(graph, model, int(number[0]), batches)
+        return graph.seq, number, ReceptiveField(graph, model, int(number[0]), batches)
 
-    seq, number_of_node, cone = _core.holding(graph.writer, take_cone)
-    cone.go_back()
+    seq, number_of_node, field = _core.holding(graph.writer, take_field)
+    field.go_back()
     shares: list[EventShare] = []
-    before = now = cone.frame()
-    past = moved = _predict(model, cone, now)
-    for number, event in cone.replay():
-        frame = cone.frame()
+    before = now = field.frame()
+    past = moved = _predict(model, field, now)
+    for number, event in field.replay():
+        frame = field.frame()
         if frame.equals(now):
             continue
         if time.monotonic() > deadline:
@@ -150,7 +150,7 @@ def _explain(
                 "fewer events, with a later since, or give it a longer timeout"
             )
         now, last = frame, moved
-        moved = _predict(model, cone, now)
+        moved = _predict(model, field, now)
         if number <= since:  # the batch began before
             before, past = now, moved
         elif not np.array_equal(moved, last):
@@ -164,32 +164,32 @@ def _explain(
         shares,
         [
             NeighborShare(way and way.edge_type, _user_id(graph, numbers), share, bool(way and way.reverse))
-            for way, numbers, share in _neighbors(graph, model, cone, before, now, moved - past)
+            for way, numbers, share in _neighbors(graph, model, field, before, now, moved - past)
         ],
     )
 
 
-def _predict(model: Model, cone: Cone, frame: Frame) -> DoubleArray:
+def _predict(model: Model, field: ReceptiveField, frame: Frame) -> DoubleArray:
     from livegnn.oracle import reference
 
     if not frame.there:
         return np.zeros(model.width(model.output))
-    row: DoubleArray = reference.compute(model, frame, {})[model.output][cone.place]
+    row: DoubleArray = reference.compute(model, frame, {})[model.output][field.place]
     return row
 
 
 def _neighbors(
-    graph: Graph, model: Model, cone: Cone, before: Frame, now: Frame, movement: DoubleArray
+    graph: Graph, model: Model, field: ReceptiveField, before: Frame, now: Frame, movement: DoubleArray
 ) -> list[tuple[Way | None, IntArray, DoubleArray]]:
     if now.equals(before):
         return []
     ranks = {}
-    for name, nodes in cone.nodes.items():
+    for name, nodes in field.nodes.items():
         ranks[name] = np.empty(len(nodes), dtype=np.int64)
         ranks[name][np.argsort(graph.to_user_ids(nodes), kind="stable")] = np.arange(len(nodes))
-    shares = share_among_neighbors(model, before, now, cone.place, ranks, movement)
+    shares = share_among_neighbors(model, before, now, field.place, ranks, movement)
     return [
-        (way, cone.nodes[cone.node_type if way is None else way.sender][[place]], share)
+        (way, field.nodes[field.node_type if way is None else way.sender][[place]], share)
         for way, place, share in shares
     ]
 

@@ -21,11 +21,11 @@ _NOBODY: IntArray = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A cone at one moment, as the oracle reads it.
+    """A receptive field at one moment, as the oracle reads it.
 
-    Every frame of a cone has the same rows: a node that is not in the graph has a row of zeros and no edges.
-    Edges are sorted by target, source and key. Unrelated changes therefore cannot change a bit of the
-    prediction. there: whether the predicted node is in the graph.
+    Every frame of a receptive field has the same rows: a node that is not in the graph has a row of zeros and
+    no edges. Edges are sorted by target, source and key. Unrelated changes therefore cannot change a bit of
+    the prediction. there: whether the predicted node is in the graph.
     """
 
     x: "Mapping[NodeType, Float32[FloatArray, '_ _']]"
@@ -128,13 +128,13 @@ class Reads:
         return others
 
 
-class Cone:
+class ReceptiveField:
     """The part of the graph that the prediction of one node reads, from before the first of some batches
     until now.
 
-    The caller must hold `Graph.writer` while it makes a cone, which copies all that it needs; later changes
-    of the graph do not affect it. After releasing the lock, call `go_back` once to build the old graph from
-    the copy. A node is identified by its place 0, 1, 2, ... in `nodes`, which has ascending numbers by type.
+    The caller must hold `Graph.writer` while it makes one, which copies all that it needs; later changes of
+    the graph do not affect it. After releasing the lock, call `go_back` once to build the old graph from the
+    copy. A node is identified by its place 0, 1, 2, ... in `nodes`, which has ascending numbers by type.
     `place` is that of the predicted node.
     """
 
@@ -166,7 +166,7 @@ class Cone:
         self._edges_now = {edge_type: self._read_edges(edge_type) for edge_type in self._ends}
 
     def go_back(self) -> None:
-        """Takes the cone back to the state before the first of the batches."""
+        """Takes the receptive field back to the state before the first of the batches."""
         for name, nodes in self._nodes_now.items():
             self._place_nodes(name, nodes)
         for edge_type, edges in self._edges_now.items():
@@ -177,7 +177,7 @@ class Cone:
             self._maybe_new[name] = ~present | _find_removed(self._batches, name, self.nodes[name])
 
     def frame(self) -> Frame:
-        """The cone at the moment that `replay` has reached."""
+        """The receptive field at the moment that `replay` has reached."""
         snapshot = self._graph_then.snapshot()
         x = {}
         for name, nodes in self.nodes.items():
@@ -197,7 +197,7 @@ class Cone:
         return Frame(x, edge_index, weight, edge_attr, there)
 
     def replay(self) -> Iterator[tuple[int, Chunk]]:
-        """Applies the events that touch the cone, one by one; yields each event's sequence number and the
+        """Applies the events that touch the field, one by one; yields each event's sequence number and the
         event after applying it."""
         for batch in self._batches:
             seq = batch.seq - batch.num_events + 1
@@ -326,7 +326,7 @@ class Cone:
         return s, t, inside & read
 
     def _inside(self, chunk: Chunk) -> tuple[IntArray, Events]:
-        """The rows of a chunk's events that touch the cone, and these events with places as ids."""
+        """The rows of a chunk's events that touch the field, and these events with places as ids."""
         events, ids, dst = Events(), cast("IntArray", chunk.ids), cast("IntArray | None", chunk.dst)
         if dst is not None:
             edge_type = cast("EdgeType", chunk.type)
@@ -335,7 +335,7 @@ class Cone:
             source, target, inside = self._places(edge_type, ids, dst)
             rows = np.flatnonzero(inside)
             source, target = source[rows], target[rows]
-            # An event without a key has the same effect here: of two nodes, the cone has all edges or none.
+            # An event without a key has the same effect here: of two nodes, the field has all edges or none.
             key = None if chunk.key is None else chunk.key[rows]
             if chunk.kind == "remove_edges":
                 return rows, events.remove_edges(source, target, key=key, edge_type=edge_type)

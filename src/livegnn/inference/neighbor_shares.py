@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 
-from livegnn.inference.cone import Frame
+from livegnn.inference.receptive_field import Frame
 from livegnn.network import Degree, Model, Propagate
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
@@ -81,8 +81,8 @@ def share_among_neighbors(
 ) -> "list[tuple[Way | None, int, Float64[DoubleArray, 'channels']]]":
     """The shares as (way, place, float64 [outputs]), ordered by way and rank; way None is the node itself.
 
-    before, now: frames of one cone. place: the node's place. ranks: the ranks of all places, by node type.
-    The shares add up to `movement`; shares of 0 are left out.
+    before, now: frames of one receptive field. place: the node's place. ranks: the ranks of all places, by
+    node type. The shares add up to `movement`; shares of 0 are left out.
     """
     layer = _LastLayer(model, before, now, place)
     turns = layer.take_turns(ranks)
