@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from livegnn.arguments import check_int, check_not_negative
+from livegnn.backoff import Backoff
 from livegnn.errors import InputError
 
 KEEP_ALIVE: Final = 600.0
@@ -30,9 +31,8 @@ ATTEMPTS: Final = 2
 FAILED_STARTS: Final = 3
 """After so many in a row, and with no worker warm, requests fail that have waited for all of them."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0  # seconds between a failed start and the next; they double
-_PATIENT_PAUSE = 2.0  # at most, where the start itself went on trying: who waits should be told why
-_DOUBLINGS = 20  # after which a pause is long enough; a power of two past 1,023 is no number
+_PAUSES = Backoff(0.1, 30.0)  # between a failed start and the next
+_PATIENT_PAUSES = _PAUSES._replace(longest=2.0)  # where the start itself has tried again for long
 
 
 class Policy(Enum):
@@ -198,9 +198,8 @@ class Scheduler:
         if worker in self._starting:
             bound = self._starting.pop(worker)
             self._give_back(() if bound is None else (bound,))
-            longest = _PATIENT_PAUSE if hopeless else _LONGEST_PAUSE
-            pause = min(_FIRST_PAUSE * 2.0 ** min(self._failed_starts, _DOUBLINGS), longest)
-            self._failed_starts, self._pause_ends = self._failed_starts + 1, now + pause
+            self._failed_starts += 1
+            self._pause_ends = now + (_PATIENT_PAUSES if hopeless else _PAUSES).after(self._failed_starts)
             self._all_failed_starts += 1
             decisions += self._fail_waiting(0 if hopeless else FAILED_STARTS)
         elif worker in self._running:

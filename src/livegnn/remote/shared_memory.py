@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from livegnn.backoff import Backoff
 from livegnn.types import IntArray
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ PATIENCE: Final = 0.5
 """Seconds for which a lock is waited for. Whoever holds one needs milliseconds, or was stopped."""
 
 _CHANGING, _SHOWN, _STATES, _ROOMS = 0, slice(1, 5), 8, 512
-_FIRST_PAUSE, _LONGEST_PAUSE = 50e-6, 2e-3
+_PAUSES = Backoff(50e-6, 2e-3)
 _DESPAIR = 10.0  # seconds in which nobody waits again who has waited in vain
 _FLOCK = "@hhqqi0q"  # type, whence, start, length, process: `struct flock`
 
@@ -198,11 +199,11 @@ class SharedMemory:
 @contextlib.contextmanager
 def _locked(fd: int, kind: int, patience: float) -> Iterator[bool]:
     """Holds the lock on all, if it comes within so many seconds; gives whether it did."""
-    pause, waited = _FIRST_PAUSE, 0.0
+    pauses, waited = _PAUSES.pauses(), 0.0
     while not (held := _try_lock(fd, kind, 0)) and waited < patience:
+        pause = next(pauses)
         time.sleep(pause)
         waited += pause
-        pause = min(2 * pause, _LONGEST_PAUSE)
     try:
         yield held
     finally:

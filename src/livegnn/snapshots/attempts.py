@@ -14,9 +14,10 @@ import random
 import time
 from collections.abc import Callable
 
+from livegnn.backoff import Backoff
 from livegnn.errors import StoreUnavailableError
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_PAUSES = Backoff(0.05, 2.0)
 _ANSWERING_SECONDS = 2.0  # after its last answer a store is taken for one that answers, so pauses stay short
 _TRIES_EACH, _TRIES_MORE = 4, 64
 _jitter = random.SystemRandom()
@@ -47,7 +48,7 @@ class Attempts:
         self._health, self._patience, self._sleep = health, patience, sleep
         self._began = health.clock()
         self._left = _TRIES_EACH * parts + _TRIES_MORE
-        self._pause = _FIRST_PAUSE
+        self._pauses = _PAUSES.pauses()
 
     def wait(self, error: StoreUnavailableError, parts: int = 1) -> None:
         """Waits until the operation may be tried again, of which so many parts have failed.
@@ -57,7 +58,8 @@ class Attempts:
         now, answered_at = self._health.clock(), self._health.answered_at
         self._left -= parts
         answers = now - answered_at < _ANSWERING_SECONDS
-        pause = _FIRST_PAUSE if answers else min(self._pause, _LONGEST_PAUSE)
+        longer = next(self._pauses)
+        pause = _PAUSES.first if answers else longer
         if now + pause > max(self._began, answered_at) + self._patience:
             raise StoreUnavailableError(
                 f"{error}; asked again for {self._patience:g} seconds: see whether the store can be "
@@ -69,4 +71,3 @@ class Attempts:
                 "or later"
             ) from error
         self._sleep(pause * (0.5 + 0.5 * _jitter.random()))
-        self._pause = 2 * pause
