@@ -37,7 +37,7 @@ def never_raises(show: Callable[[Shown], str]) -> Callable[[Shown], str]:
         except Exception:
             return f"<{type(self).__name__} that is not ready>"
 
-    return show
+    return shown
 
 
 def kind_of(value: object) -> str:
