@@ -21,12 +21,12 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
 
+import expression_interpreter as interpreter
 import imported_modules
 from imported_modules import Case, call, called, double
 from livegnn import Engine, Model
 from livegnn.errors import ModelError
 from livegnn.importers import importing
-from livegnn.importers.expressions import interpreter
 from livegnn.importers.expressions.expressions import Atom
 from livegnn.importers.program.export import Given, Record, leaves
 from livegnn.importers.reading.reader import Program

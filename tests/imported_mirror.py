@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 import livegnn as lg
+from expression_interpreter import Rows
 from imported_modules import Case, call, called, draw, flat
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.importers.expressions.expressions import edge_type_of
-from livegnn.importers.expressions.interpreter import Rows
 from livegnn.importers.expressions.properties import is_of_edges
 from livegnn.importers.reading.reader import Program
 from livegnn.model import Model

@@ -15,6 +15,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.nn import models
 
+import expression_interpreter as interpreter
 from layered_modules import (
     EDGE_WIDTH,
     METADATA,
@@ -46,7 +47,6 @@ from layered_modules import (
     pna,
     polynormer,
 )
-from livegnn.importers.expressions import interpreter
 from livegnn.importers.expressions.expressions import Atom, Expression
 from livegnn.importers.program.export import Given, export_module, fill, leaves
 from livegnn.importers.reading.reader import Program, read

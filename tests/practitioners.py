@@ -39,13 +39,13 @@ import numpy as np
 import torch
 from torch import nn
 
+import expression_interpreter as interpreter
 import import_findings
 from import_findings import first_line, record_import
 from imported_modules import NODE, Case, answer, called, double, flat
 from layered_modules import RELATIONS
 from livegnn import EdgeSchema, Engine, Events, Graph, Model, ModelError, Schema
 from livegnn.errors import InputError
-from livegnn.importers.expressions import interpreter
 from livegnn.importers.expressions.expressions import Atom
 from livegnn.importers.program.export import Given, Record, leaves
 from livegnn.importers.reading.reader import Program

@@ -8,10 +8,10 @@ from math import prod
 import numpy as np
 import torch
 
+import expression_interpreter as interpreter
 from layered_modules import RELATIONS
 from livegnn import Events, Graph
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.importers.expressions import interpreter
 from livegnn.importers.expressions.expressions import Atom
 from livegnn.importers.program.export import Given
 from livegnn.types import EdgeType

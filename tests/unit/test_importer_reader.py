@@ -11,6 +11,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
 
+import expression_interpreter as interpreter
 from gate import EXPLORING
 from imported_modules import (
     CASES,
@@ -34,7 +35,6 @@ from imported_modules import (
 )
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema
-from livegnn.importers.expressions import interpreter
 from livegnn.importers.expressions.expressions import walk
 from livegnn.importers.program.export import Given, export_module
 from livegnn.importers.program.tracing import ordinary

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+import expression_interpreter as interpreter
 from livegnn.errors import ModelError
-from livegnn.importers.expressions import interpreter
 from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, walk
 from livegnn.importers.expressions.properties import is_finite, is_positive
 from livegnn.importers.rules.marks import mark_shifts, mark_variances
