@@ -1,5 +1,6 @@
 """What the pages say: snippets run, commands and options exist, links lead somewhere, every room is shown."""
 
+import ast
 import json
 import re
 import sys
@@ -176,6 +177,76 @@ def test_the_map_shows_every_module() -> None:
 def test_the_map_shows_the_layers_as_they_are_checked() -> None:
     contract = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"][0]
     assert " → ".join(f"`{layer}`" for layer in contract["layers"]) in read("ARCHITECTURE.md")
+
+
+PATHS = sorted((DOCS / "internals").glob("path-of-a-*.md"))
+_NAMED_BY = {"module", "function", "where"}
+"""The columns of tables that name modules, and after each of them functions in it."""
+
+
+def file_of(module: str) -> Path:
+    return ROOT / module if module.startswith("cpp/") else ROOT / "src" / "livegnn" / module
+
+
+def defined_in(module: str) -> set[str]:
+    """The names of the functions that a module defines: `function`, `Class.method`, `function.inner`."""
+    text = read(file_of(module))
+    if not module.endswith(".py"):
+        return set(re.findall(r"^(?!(?:using|return|throw) )[\w:].*?\b([\w:]+)\(", text, re.MULTILINE))
+    found = set()
+
+    def visit(node: ast.AST, before: str) -> None:
+        for inner in ast.iter_child_nodes(node):
+            if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                if not isinstance(inner, ast.ClassDef):
+                    found.add(before + inner.name)
+                visit(inner, f"{before}{inner.name}.")
+            else:
+                visit(inner, before)
+
+    visit(ast.parse(text), "")
+    return found
+
+
+def wrong_names(text: str) -> list[str]:
+    """The modules that a page names, and functions in its tables, that do not exist."""
+    modules = set(re.findall(r"\b[a-z]\w*/[\w/]+\.(?:py|cc|h)\b", text))
+    wrong = sorted(module for module in modules if not file_of(module).is_file())
+    header: list[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        header = (header or cells) if cells else []
+        named = " ".join(cell for name, cell in zip(header, cells, strict=False) if name in _NAMED_BY)
+        module = ""
+        for one in re.findall(r"`([\w./:]+)`", named):
+            if "/" in one:
+                module = one
+            elif module not in wrong and (not module or one not in defined_in(module)):
+                wrong.append(f"{module} {one}")
+    return wrong
+
+
+@pytest.mark.parametrize("page", PATHS, ids=name)
+def test_paths_name_functions_that_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert len(re.findall(r"^\| \d+ \| `", text, re.MULTILINE)) > 10
+    assert wrong_names(text) == []
+    assert f"](docs/internals/{page.name})" in read("ARCHITECTURE.md")
+
+
+def test_a_wrong_name_on_a_path_is_found() -> None:
+    assert len(PATHS) == 4
+    table = "| step | module | function |\n|---|---|---|\n"
+    rows = {
+        "| 1 | `server/app.py` | `serve`, `_Application.__call__` |": [],
+        "| 1 | `server/app.py` | `serve`, `_Application.call` |": ["server/app.py _Application.call"],
+        "| 1 | `server/event_routes.py` | `add_event_routes.append_events` |": [],
+        "| 1 | `server/apps.py` | `serve` |": ["server/apps.py"],
+        "| 1 | `cpp/views/commit.cc` | `commit` |": [],
+        "| 1 | `cpp/views/commit.cc` | `publish` |": ["cpp/views/commit.cc publish"],
+    }
+    assert {row: wrong_names(table + row) for row in rows} == rows
+    assert wrong_names("```\nserver/app.py ─► server/apps.py\n```") == ["server/apps.py"]
 
 
 def test_the_drift_tolerance_is_told() -> None:
