@@ -1,6 +1,7 @@
 """Appends of many requests at once: one write for all, and each gets its own answer, once."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -12,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faulty_disk import FaultyDisk
-from livegnn import Engine, Events, Graph
+from livegnn import Engine, Events, Graph, LogError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
+from livegnn.server.appends import Appender
+from livegnn.server.entries import GivenEntry
 from streams import make_graph, make_model
 
 
@@ -165,6 +168,68 @@ def test_threads_that_append_at_once_share_flushes(tmp_path: Path) -> None:
         thread.join()
     assert sorted(seqs) == list(range(1, 201))
     assert disk.syncs["events.db-wal"] < 200
+    runtime.stop()
+    runtime.log.close()
+
+
+def reading(*entries: Events) -> Callable[[], list[GivenEntry]]:
+    return lambda: [GivenEntry(events, None, position) for position, events in enumerate(entries)]
+
+
+def nodes(*ids: int) -> Events:
+    return Events().add_nodes(list(ids))
+
+
+def test_a_request_that_is_admitted_is_logged_whole(tmp_path: Path) -> None:
+    """One with a key and several entries is written twice; what others append between fills no room of it."""
+    graph = make_graph()
+    runtime = Runtime(SqliteLog(tmp_path / "events.db"), graph, max_waiting_events=2)
+    appender = Appender(runtime)
+
+    async def append() -> None:
+        plain, keyed = await asyncio.gather(
+            appender.append(reading(nodes(900, 901, 902, 903)), None),
+            appender.append(reading(nodes(904), nodes(905)), "key"),
+        )
+        assert [one.became.seq for one in (*plain, *keyed)] == [4, 5, 6]
+
+    asyncio.run(append())
+    assert runtime.log.last_seq() == 6
+    runtime.stop()
+    runtime.log.close()
+
+
+@pytest.mark.parametrize("room", range(0, 24, 2))
+def test_a_request_whose_error_says_that_nothing_was_logged_left_nothing(tmp_path: Path, room: int) -> None:
+    """The disk is full at any moment of a group of requests. One with a key is whole when sent again."""
+    disk = FaultyDisk(f"a group {room}")
+    runtime = make_runtime(tmp_path / "events.db", disk.name)
+    appender = Appender(runtime)
+
+    async def append() -> None:
+        requests = [
+            (reading(nodes(900, 901)), None),
+            (reading(nodes(902), nodes(903), nodes(904)), "key"),
+            (reading(nodes(905)), "other"),
+        ]
+        disk.room = room
+        answers = await asyncio.gather(
+            *(appender.append(read, key) for read, key in requests), return_exceptions=True
+        )
+        disk.empty()
+        for (read, key), answer in zip(requests, answers, strict=True):
+            if isinstance(answer, BaseException):
+                assert isinstance(answer, LogError)
+                if key is None:
+                    assert 900 not in logged()
+                await appender.append(read, key)
+
+    def logged() -> list[int]:
+        lines = "".join(entry.events.to_json_lines() for entry in runtime.log.entries(0))
+        return [json.loads(line)["id"] for line in lines.splitlines()]
+
+    asyncio.run(append())
+    assert sorted(logged()) == list(range(900, 906))
     runtime.stop()
     runtime.log.close()
 

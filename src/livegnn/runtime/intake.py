@@ -115,12 +115,14 @@ class Intake:
         entries: Sequence[Events | InputError],
         keys: Sequence[str | None] | None = None,
         origins: Sequence[Origin | None] | None = None,
+        *,
+        admitted: bool = False,
     ) -> Sequence[Appended | InputError]:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
         entries: an InputError stands for events that could not be read. origins: where each came from, as of
         `Log.append_all`: what is delivered again is not logged again, and what is refused is kept as a bad
-        message if its origin has the payload.
+        message if its origin has the payload. admitted: whether `admit` has let them pass before.
         Returns for each what became of it: an error concerns one entry. Raises LogError or OverloadedError
         if none was logged.
         """
@@ -133,7 +135,8 @@ class Intake:
                 raise InputError(
                     f"{name} must be None or a list of {len(entries)}, one for each entry, got {given!r}"
                 )
-        self.admit()
+        if not check_bool(admitted, "admitted"):
+            self.admit()
         return self._append_all(entries, keys, origins, self._log_all)
 
     def admit(self, room_timeout: float | None = 0.0) -> None:

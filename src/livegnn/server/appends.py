@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
-from livegnn.errors import InputError, LiveGNNError
+from livegnn.errors import InputError, LiveGNNError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended
 from livegnn.log.keys import part_key
@@ -52,8 +52,8 @@ class Appender:
 
         read: called in another thread. key: as of `Log.append`, for entries that have none of their own: for
         the first of them, and those after it have keys made of it. If the first is refused, since the key
-        came with other events before, all are. Raises what `read` raises, LogError if none was logged, and
-        LoopEnded if nothing would apply them.
+        came with other events before, all are. Raises what `read` raises, LogError if none was logged, or
+        only those up to the first with a key, and LoopEnded if nothing would apply them.
         """
         loop = asyncio.get_running_loop()
         request = _Request(read, key, loop.create_future())
@@ -93,18 +93,32 @@ class Appender:
         try:
             self._refuse_when_ended()
             self._append([(one, at) for one in requests for at in one.first])
-            self._append([(one, at) for one in requests if not one.is_refused() for at in one.later])
         except Exception as error:
             return [read if isinstance(read, Exception) else error for read in given]
-        answered = iter(requests)
-        return [read if isinstance(read, Exception) else next(answered).outcomes() for read in given]
+        unfinished = self._append_later([one for one in requests if one.later and not one.is_refused()])
+        outcomes = iter([unfinished.get(one) or one.outcomes() for one in requests])
+        return [read if isinstance(read, Exception) else next(outcomes) for read in given]
 
-    def _append(self, places: Sequence[tuple["_Keyed", int]]) -> None:
+    def _append_later(self, requests: Sequence["_Keyed"]) -> dict["_Keyed", Exception]:
+        """Appends the entries after those with the keys of requests. Returns the error of each request of
+        which these were not logged; the others of its group stand."""
+        try:
+            self._append([(one, at) for one in requests for at in one.later], admitted=True)
+        except LogError as error:
+            told = LogError(
+                f"{error}. The first entries of the request were logged, the others were not: send all of "
+                "them again with the same key, and only the others are appended"
+            )
+            return dict.fromkeys(requests, told)
+        return {}
+
+    def _append(self, places: Sequence[tuple["_Keyed", int]], *, admitted: bool = False) -> None:
         """Appends entries of requests, each by its place in the request."""
         if places:
             entries = [one.entries[at] for one, at in places]
             keys = [one.keys[at] for one, at in places]
-            for (one, at), became in zip(places, self._runtime.append_all(entries, keys), strict=True):
+            logged = self._runtime.append_all(entries, keys, admitted=admitted)
+            for (one, at), became in zip(places, logged, strict=True):
                 one.became[at] = became
 
     def _refuse_when_ended(self) -> None:
