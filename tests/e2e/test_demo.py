@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from livegnn import Engine, Events, Graph
-from livegnn.demo import ratings, run, session, show
+from livegnn.demo import ratings, run, serving, session, show
 from livegnn.demo.ratings import Ratings
 from livegnn.demo.serving import open_session
 from livegnn.demo.session import Session
@@ -61,8 +61,8 @@ def test_a_headless_run_with_a_damaged_state_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     intact = session.start_engine
-    monkeypatch.setattr(session, "start_engine", lambda graph: damage(graph, intact(graph)))
-    monkeypatch.setattr(session, "load", some_ratings)
+    monkeypatch.setattr(serving, "start_engine", lambda graph: damage(graph, intact(graph)))
+    monkeypatch.setattr(serving, "load", some_ratings)
     assert run(headless=True) == 1
     assert "verification failed" in capsys.readouterr().out
 
@@ -168,7 +168,7 @@ def test_a_taken_port_is_replaced_by_a_free_one() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with session.bind("127.0.0.1", port) as listener:
+        with serving.bind("127.0.0.1", port) as listener:
             assert listener.getsockname()[1] not in (0, port)
 
 
@@ -197,7 +197,7 @@ def test_an_interrupted_run_ends_quietly(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(show, "replay", interrupt)
-    monkeypatch.setattr(session, "load", some_ratings)
+    monkeypatch.setattr(serving, "load", some_ratings)
     assert run(headless=True) == 130
     assert run(port=0, browser=False) == 0
     assert "Stopped." in capsys.readouterr().out
