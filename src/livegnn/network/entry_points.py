@@ -9,7 +9,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from livegnn.network.call_settings import CallSettings, InputSpec
-from livegnn.network.own_convolution import Convolution
 from livegnn.types import EdgeType, NodeType
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
     from livegnn.graph import Graph, Schema
+    from livegnn.network.own_convolution import Convolution
 
 Made = TypeVar("Made")
 Made_co = TypeVar("Made_co", covariant=True)
@@ -52,7 +52,7 @@ class EntryPoints(Protocol[Made_co]):
         """The model of an exported program."""
         ...
 
-    def check_convolution(self, convolution: Convolution, in_channels: int, edge_dim: int) -> None:
+    def check_convolution(self, convolution: "Convolution", in_channels: int, edge_dim: int) -> None:
         """Raises `ModelError` if `livegnn.model.verify` does not accept a convolution."""
         ...
 

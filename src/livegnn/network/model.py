@@ -15,7 +15,6 @@ from livegnn.network.entry_points import Registered
 from livegnn.network.hops import check_query, num_hops
 from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.operators import check_values
-from livegnn.network.own_convolution import Convolution
 from livegnn.network.propagation import Degree, Propagate
 from livegnn.network.softmax import exponentiate_on_edges
 from livegnn.network.steps import Function, Step, check_step, describe
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
     from livegnn.graph import Graph, Schema
+    from livegnn.network.own_convolution import Convolution
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,7 +316,7 @@ class Model:
 
     @staticmethod
     def from_convolutions(
-        convolutions: Sequence[Convolution],
+        convolutions: "Sequence[Convolution]",
         in_channels: int,
         *,
         edge_type: EdgeType = DEFAULT_EDGE_TYPE,
