@@ -7,6 +7,7 @@ torch.
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ from livegnn.importers.settings import (
     to_relations,
     to_schema,
 )
-from livegnn.network.call_settings import InputSpec
+from livegnn.network.call_settings import ExportedSettings, InputSpec
 from livegnn.network.checks import to_edge_type
 from livegnn.network.model import Model
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
@@ -49,31 +50,14 @@ if TYPE_CHECKING:
 _LARGEST = 2**31
 
 
-def import_exported(
-    program: ExportedProgram | str | PathLike[str],
-    *,
-    schema: "Schema | Graph | Data | HeteroData | None",
-    inputs: Mapping[str, InputSpec] | None,
-    output: str | Sequence[str] | None,
-    output_type: NodeType | None,
-    relations: Sequence[EdgeType] | None,
-    node_type: NodeType,
-    edge_type: EdgeType,
-) -> Model:
+def import_exported(program: ExportedProgram | str | PathLike[str], settings: ExportedSettings) -> Model:
     """The model of a program; for the arguments see `Model.from_exported`."""
+    output, output_type = settings.output, settings.output_type
     check_output(output)
     check_output_type(output_type)
-    relations = to_relations(relations)
+    relations = to_relations(settings.relations)
     program = _loaded(program)
-    said = read_exported(
-        program,
-        schema,
-        inputs,
-        relations=relations,
-        node_type=node_type,
-        edge_type=edge_type,
-        output=output,
-    )
+    said = read_exported(program, replace(settings, relations=relations))
     made = assemble(said, relations=relations, output=output, output_type=output_type)
     check_import(
         made.model,
@@ -100,23 +84,16 @@ def explain_exported(
     Arguments and errors are those of `Model.from_exported`.
     """
     return explain_program(
-        read_exported(program, schema, inputs, relations=None, node_type=node_type, edge_type=edge_type)
+        read_exported(program, ExportedSettings(schema, inputs, node_type=node_type, edge_type=edge_type))
     )
 
 
-def read_exported(
-    program: ExportedProgram | str | PathLike[str],
-    schema: object,
-    inputs: Mapping[str, InputSpec] | None,
-    *,
-    relations: Sequence[EdgeType] | None,
-    node_type: NodeType,
-    edge_type: EdgeType,
-    output: str | Sequence[str] | None = None,
-) -> Program:
+def read_exported(program: ExportedProgram | str | PathLike[str], settings: ExportedSettings) -> Program:
     """Reads an exported program. Raises `ModelError`, and `FileFormatError` for a bad file."""
-    check_inputs(inputs)
-    edge_type, schema = to_edge_type(edge_type, "edge_type"), to_schema(schema, "schema", edges=True)
+    node_type, relations, output = settings.node_type, settings.relations, settings.output
+    check_inputs(settings.inputs)
+    edge_type = to_edge_type(settings.edge_type, "edge_type")
+    schema = to_schema(settings.schema, "schema", edges=True)
     check_node_type(node_type, edge_type, alone=relations is None and schema is None)
     check_joined(relations or (), node_type)
     program = _loaded(program)
@@ -124,7 +101,7 @@ def read_exported(
     _check(program, name)
     arguments = list(_arguments(program))
     known = Types.of(schema, relations, node_type, edge_type)
-    given = Naming(arguments, known, dict(inputs or {})).given()
+    given = Naming(arguments, known, dict(settings.inputs or {})).given()
     if relations is not None and all(one.name != RELATION for one in given):
         raise ModelError(f"{name} takes no edge_type, so relations must not be given")
     known.check(given, relations)

@@ -3,22 +3,19 @@
 Each function loads the package that it needs when it is called, so a model alone loads no torch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
 
 from livegnn.errors import ModelError
-from livegnn.network.call_settings import CallSettings, InputSpec
+from livegnn.network.call_settings import CallSettings, ExportedSettings
 from livegnn.network.model import Model
 from livegnn.network.own_convolution import Convolution
-from livegnn.types import EdgeType, NodeType
+from livegnn.types import NodeType
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
-    from torch_geometric.data import Data, HeteroData
-
-    from livegnn.graph import Graph, Schema
 
 
 def import_module(
@@ -39,30 +36,11 @@ def import_module(
     )
 
 
-def import_exported(
-    program: "ExportedProgram | str | PathLike[str]",
-    *,
-    schema: "Schema | Graph | Data | HeteroData | None",
-    inputs: Mapping[str, InputSpec] | None,
-    output: str | Sequence[str] | None,
-    output_type: NodeType | None,
-    relations: Sequence[EdgeType] | None,
-    node_type: NodeType,
-    edge_type: EdgeType,
-) -> Model:
+def import_exported(program: "ExportedProgram | str | PathLike[str]", settings: ExportedSettings) -> Model:
     with _loading("an exported program"):
         from livegnn.importers import exported
 
-    return exported.import_exported(
-        program,
-        schema=schema,
-        inputs=inputs,
-        output=output,
-        output_type=output_type,
-        relations=relations,
-        node_type=node_type,
-        edge_type=edge_type,
-    )
+    return exported.import_exported(program, settings)
 
 
 def check_convolution(convolution: Convolution, in_channels: int, edge_dim: int) -> None:

@@ -1,4 +1,4 @@
-"""The settings with which a module is called while it is imported."""
+"""The settings with which a module, or an exported program, is imported."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,3 +36,16 @@ class CallSettings:
     in_channels: int | Mapping[NodeType, int] | None = None
     edge_channels: int | Mapping[EdgeType, int] | None = None
     by_name: bool = False
+
+
+@dataclass(frozen=True)
+class ExportedSettings:
+    """The caller's settings for reading an exported program; see `Model.from_exported` for each."""
+
+    schema: "Schema | Graph | Data | HeteroData | None" = None
+    inputs: Mapping[str, InputSpec] | None = None
+    output: str | Sequence[str] | None = None
+    output_type: NodeType | None = None
+    relations: Sequence[EdgeType] | None = None
+    node_type: NodeType = DEFAULT_NODE_TYPE
+    edge_type: EdgeType = DEFAULT_EDGE_TYPE

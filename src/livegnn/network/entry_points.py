@@ -4,18 +4,16 @@ They import and verify models, in packages that need `Model`. So only their sign
 are in `livegnn.model.entry_points`, and `livegnn.model`, from which users get `Model`, registers them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from livegnn.network.call_settings import CallSettings, InputSpec
-from livegnn.types import EdgeType, NodeType
+from livegnn.network.call_settings import CallSettings, ExportedSettings
+from livegnn.types import NodeType
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
-    from torch_geometric.data import Data, HeteroData
 
-    from livegnn.graph import Graph, Schema
     from livegnn.network.own_convolution import Convolution
 
 Made = TypeVar("Made")
@@ -40,14 +38,7 @@ class EntryPoints(Protocol[Made_co]):
     def import_exported(
         self,
         program: "ExportedProgram | str | PathLike[str]",
-        *,
-        schema: "Schema | Graph | Data | HeteroData | None",
-        inputs: Mapping[str, InputSpec] | None,
-        output: str | Sequence[str] | None,
-        output_type: NodeType | None,
-        relations: Sequence[EdgeType] | None,
-        node_type: NodeType,
-        edge_type: EdgeType,
+        settings: ExportedSettings,
     ) -> Made_co:
         """The model of an exported program."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from livegnn.arguments import check_bool
 from livegnn.errors import ModelError
-from livegnn.network.call_settings import CallSettings
+from livegnn.network.call_settings import CallSettings, ExportedSettings
 from livegnn.network.checks import frozen_tensor
 from livegnn.network.digest import digest_of
 from livegnn.network.entry_points import Registered
@@ -303,8 +303,7 @@ class Model:
         Raises `ModelError` with the reason and what to do, `FileFormatError` if the file holds no program, is
         damaged, or would run code, `OSError` if it cannot be read.
         """
-        return ENTRY_POINTS.get().import_exported(
-            program,
+        settings = ExportedSettings(
             schema=schema,
             inputs=inputs,
             output=output,
@@ -313,6 +312,7 @@ class Model:
             node_type=node_type,
             edge_type=edge_type,
         )
+        return ENTRY_POINTS.get().import_exported(program, settings)
 
     @staticmethod
     def from_convolutions(
