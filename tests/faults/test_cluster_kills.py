@@ -245,7 +245,7 @@ def settle(driver: Driver, meant: dict[str, str]) -> None:
         for process in strayed:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
-        driver.until(lambda workers: not strayed & {worker.process for worker in workers})  # noqa: B023
+        wait_until(lambda gone=strayed: not gone & {worker.process for worker in driver.workers()})
 
 
 def cut_and_mend(driver: Driver, processes: Processes, machines: Network, stream: Stream) -> None:
