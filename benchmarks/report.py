@@ -7,8 +7,8 @@
     report.could_not_run("reddit", "needs 40 GB of memory, this machine has 24 GB")
     report.finish(options.json)
 
-`python benchmarks/report.py FOLDER` renders the JSON files of a folder to FOLDER/results.md, with the
-description of the machine that it runs on: run it where the benchmarks ran.
+`python benchmarks/report.py FOLDER` renders the JSON files of a folder to FOLDER/results.md. Each file
+names the machine that measured it.
 """
 
 from __future__ import annotations
@@ -124,9 +124,10 @@ class Report:
             self.write(path)
 
     def write(self, path: Path) -> None:
-        """Write the rows that there are."""
+        """Write the machine and the rows measured so far."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps([asdict(row) for row in self.rows], indent=1) + "\n", encoding="utf-8")
+        result = {"machine": machine(), "rows": [asdict(row) for row in self.rows]}
+        path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def _table(title: str, rows: Sequence[Row]) -> Table:
@@ -213,11 +214,21 @@ def _caches() -> str:
 
 
 def render(folder: Path) -> str:
-    """Markdown of all results in a folder."""
-    lines = ["# Results", "", *machine(), ""]
+    """Markdown of all results in a folder. Each names the machine that measured it."""
+    lines = ["# Results", ""]
     for path in sorted(folder.glob("*.json")):
-        lines += [f"## {path.stem}", "", _line(HEADINGS), _line(["---"] * len(HEADINGS))]
-        lines += [_line(cells(Row(**row))) for row in json.loads(path.read_text(encoding="utf-8"))]
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(result, list):  # written before results named their machine
+            result = {"machine": ["CPU: not recorded"], "rows": result}
+        lines += [
+            f"## {path.stem}",
+            "",
+            *result["machine"],
+            "",
+            _line(HEADINGS),
+            _line(["---"] * len(HEADINGS)),
+        ]
+        lines += [_line(cells(Row(**row))) for row in result["rows"]]
         lines.append("")
     return "\n".join(lines)
 

@@ -1,12 +1,13 @@
 """Rows of a benchmark's report: what they compute, and what is written."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from report import Report, figure, machine, render
+from report import Report, Row, figure, machine, render
 from stopwatch import median_ms, time_each
 
 
@@ -35,7 +36,7 @@ def test_a_section_has_a_table_of_its_own_and_its_rows_are_rows_like_others(
     assert [row.name for row in report.rows] == ["first", "second"]
 
 
-def test_json_is_a_list_of_rows_with_null_where_there_is_none(
+def test_json_names_the_machine_and_has_null_where_there_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = Report("first")
@@ -43,7 +44,7 @@ def test_json_is_a_list_of_rows_with_null_where_there_is_none(
     report.could_not_run("reddit", "too large")
     path = tmp_path / "results" / "first.json"
     report.finish(path)
-    assert json.loads(path.read_text(encoding="utf-8")) == [
+    rows = [
         {
             "name": "time",
             "value": 2.0,
@@ -56,6 +57,7 @@ def test_json_is_a_list_of_rows_with_null_where_there_is_none(
             "floor": None,
         }
     ]
+    assert json.loads(path.read_text(encoding="utf-8")) == {"machine": machine(), "rows": rows}
     assert "could not run reddit: too large" in capsys.readouterr().out
     text = render(path.parent)
     assert "## first" in text
@@ -63,11 +65,20 @@ def test_json_is_a_list_of_rows_with_null_where_there_is_none(
     assert machine()[0] in text
 
 
+def test_each_result_names_its_own_machine_and_an_older_file_none(tmp_path: Path) -> None:
+    row = asdict(Row("time", 2.0, "ms", False, None, None, None, None, None))
+    (tmp_path / "a.json").write_text(json.dumps({"machine": ["CPU: first"], "rows": [row]}), encoding="utf-8")
+    (tmp_path / "b.json").write_text(json.dumps([row]), encoding="utf-8")
+    first, second = render(tmp_path).split("## ")[1:]
+    assert "CPU: first" in first
+    assert "CPU: not recorded" in second
+
+
 def test_numpy_scalars_are_written_as_numbers(tmp_path: Path) -> None:
     report = Report("numpy")
     report.add("time", np.float32(0.5), "ms", higher_is_better=np.bool_(True), aim=np.float64(1.0))  # type: ignore[arg-type]
     report.finish(tmp_path / "numpy.json")
-    (row,) = json.loads((tmp_path / "numpy.json").read_text(encoding="utf-8"))
+    (row,) = json.loads((tmp_path / "numpy.json").read_text(encoding="utf-8"))["rows"]
     assert (row["value"], row["higher_is_better"], row["aim"]) == (0.5, True, 1.0)
 
 
