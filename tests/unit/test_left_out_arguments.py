@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
+from torch_geometric.utils import degree
 
 from gate import share
 from livegnn import Engine, Graph, Model, ModelError
@@ -367,3 +368,59 @@ def test_whatever_its_form_nothing_is_left_out_in_silence(case):
     assert f"inputs={said}" in str(refused.value)
     for way in ways(str(refused.value)):
         assert any(is_imported(lambda: net, eval(way, {"channels": width})) for width in (1, 2, 3)), way
+
+
+class Scaled(Net):
+    def forward(self, x, edge_index, edge_weight: float = 1.0):
+        return self.conv(x, edge_index) * edge_weight
+
+
+class ScaledOrWeighted(Net):
+    def forward(self, x, edge_index, edge_weight: float = 1.0):
+        return self.conv(x, edge_index, edge_weight if isinstance(edge_weight, torch.Tensor) else None)
+
+
+def test_an_argument_that_is_a_number_by_default_is_left_out_if_it_takes_no_rows() -> None:
+    module = Scaled(pyg.GCNConv(3, 2))
+    expected = module(torch.from_numpy(X), EDGE_INDEX).detach().numpy()
+    model = Model.from_pyg(module)
+    graph = Graph.from_edges(SOURCE, TARGET, x=X)
+    np.testing.assert_allclose(Engine(graph, model).predict(range(4)), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_an_argument_that_is_a_number_by_default_and_takes_weights_must_be_named() -> None:
+    module = ScaledOrWeighted(pyg.GCNConv(3, 2))
+    with pytest.raises(ModelError, match=re.escape("inputs={'edge_weight': 1.0} to leave it out")):
+        Model.from_pyg(module)
+    graph = Graph.from_edges(SOURCE, TARGET, x=X)
+    expected = module(torch.from_numpy(X), EDGE_INDEX).detach().numpy()
+    alone = Model.from_pyg(module, inputs={"edge_weight": 1.0})
+    np.testing.assert_allclose(Engine(graph, alone).predict(range(4)), expected, rtol=1e-5, atol=1e-6)
+    weighted = Model.from_pyg(module, inputs={"edge_weight": "edge_weight"})
+    weights = OF_EDGES[:, 0]
+    graph = Graph.from_edges(SOURCE, TARGET, x=X, weight=weights)
+    expected = module(torch.from_numpy(X), EDGE_INDEX, torch.from_numpy(weights)).detach().numpy()
+    np.testing.assert_allclose(Engine(graph, weighted).predict(range(4)), expected, rtol=1e-5, atol=1e-6)
+
+
+class Masked(Net):
+    def forward(self, x, edge_index, mask=None):
+        return self.conv(x, edge_index if mask is None else edge_index[:, mask])
+
+
+def test_a_mask_of_edges_is_told_from_rows_of_nodes_and_the_advice_imports() -> None:
+    module = Masked(pyg.GCNConv(3, 2))
+    with pytest.raises(ModelError, match=re.escape("inputs={'mask': ('edge', bool)}")):
+        Model.from_pyg(module)
+    Model.from_pyg(module, inputs={"mask": ("edge", bool)})
+    Model.from_pyg(module, inputs={"mask": None})
+
+
+class SizedByItsEdges(Net):
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index) * degree(edge_index[1]).unsqueeze(-1)
+
+
+def test_a_module_that_takes_a_size_from_its_edges_is_told_where_that_fails() -> None:
+    with pytest.raises(ModelError, match="fails on a graph of 12 nodes, the last of which have no edges"):
+        Model.from_pyg(SizedByItsEdges(pyg.SAGEConv(4, 3)))

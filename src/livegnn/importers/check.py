@@ -86,7 +86,8 @@ def check_import(
         except Exception as error:
             if nodes < SIZES[0][0]:
                 continue  # the module has no result to compare with
-            raise ModelError(f"{name} fails on a graph of {nodes} nodes: {error}") from error
+            isolated = f"a graph of {nodes} nodes, the last of which have no edges"
+            raise ModelError(f"{name} fails on {isolated}: {error}") from error
         probe = drawing.probe(given, tensors, columns)
         what = f"{name} on a graph of {format_count(nodes, 'node')}, {format_count(edges, 'edge')}"
         if output[0] not in results:

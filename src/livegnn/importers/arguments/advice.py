@@ -61,6 +61,7 @@ def optional_rows(module: nn.Module, method: str) -> dict[str, inspect.Parameter
         for name, one in parameters.items()
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         or (_is_nothing(one.default) and (one.annotation is one.empty or "Tensor" in str(one.annotation)))
+        or (NAMES.get(name) in ("edge_weight", "edge_attr") and type(one.default) in (int, float))
     }
 
 

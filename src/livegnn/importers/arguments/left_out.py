@@ -151,8 +151,9 @@ def _refuse_if_nodes_tell(calls: "Calls", kind: inspect.Parameter, name: str, se
             result, _ = calls.call(trial)
             understood = understood or not isinstance(result, Exception)
             if calls.predicts_otherwise(result):
-                what = "where rows of nodes make another prediction"
-                raise ModelError(calls.refusal(what, keyword, kind, settings, trial))
+                mask = calls.mask_of_edges(kind, keyword) if dtype is torch.int64 else None
+                what = f"where rows of {'nodes' if mask is None else 'edges'} make another prediction"
+                raise ModelError(calls.refusal(what, keyword, kind, settings, mask or trial))
     return understood
 
 
@@ -311,6 +312,17 @@ class Calls:
                         f"and then reads x of {width} channels, beside rows there of {_width(found)}",
                     )
         return None
+
+    def mask_of_edges(self, kind: inspect.Parameter, name: str) -> Trial | None:
+        """A call in which the argument is a mask of edges. None if it fails, or makes the same prediction.
+
+        Whole numbers, such as rows of nodes, choose edges as well: by their places.
+        """
+        if self.edges is None:
+            return None
+        mask = rows_like(self.edges, name, (), torch.bool)
+        trial = Trial(self.with_rows(kind, name, mask), name, True, (), torch.bool, drawn=(name,))
+        return trial if self.predicts_otherwise(self.call(trial)[0]) else None
 
     def with_rows(self, kind: inspect.Parameter, name: str, value: object) -> Found:
         return self.with_several(kind, name, [value] if kind.kind is kind.VAR_POSITIONAL else value)

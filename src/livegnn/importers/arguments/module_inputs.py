@@ -154,9 +154,14 @@ class ModuleInputs:
                 known["edge_attr", edge] = width
             weighted = edge_weight if isinstance(edge_weight, bool | None) else edge in edge_weight
             if weighted is None:
-                weighted = self.says_weights or not several
+                weighted = self.says_weights or not (several or self._is_number_by_default("edge_weight"))
             known["edge_weight", edge] = weighted
         return known
+
+    def _is_number_by_default(self, meaning: str) -> bool:
+        """Whether an argument has this meaning, and without rows is one number for all of them."""
+        defaults = [p.default for n, p in self.parameters.items() if NAMES.get(n) == meaning]
+        return any(isinstance(default, int | float) for default in defaults)
 
     def _takes(self) -> set[str]:
         """The meanings of the arguments; of edges also those that may be left out."""
