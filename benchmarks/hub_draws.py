@@ -99,7 +99,7 @@ def main() -> None:
         graph = make_hub(size, keyed=keyed)
         report.add(f"building, timed{suffix}", time.perf_counter() - started, "s")
         for timed, edges in ((True, graph), (False, make_hub(size, timed=False, keyed=keyed))):
-            lists = edges.memory()["edges of node-to-node"] / size
+            lists = edges.memory()["edges of node,to,node"] / size
             name = f"bytes an edge, both ends, {'timed' if timed else 'without times'}{suffix}"
             report.add(name, lists, "bytes")
         measure_draws(graph, size, report, suffix)

@@ -17,6 +17,11 @@ def format_count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
+def format_edge_type(edge_type: tuple[str, str, str]) -> str:
+    """As on the command line and in URLs: "user,buys,item"."""
+    return ",".join(edge_type)
+
+
 def format_size(number: int) -> str:
     """A number of bytes in three digits: "812 bytes", "4.0 kB", "13.1 MB"."""
     if number < 1000:

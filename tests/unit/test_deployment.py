@@ -259,7 +259,7 @@ def test_a_deployment_whose_edges_expire_and_whose_features_and_state_are_mapped
     graph = runtime.graph
     assert graph.latest_time is not None
     for attempt in (graph, Deployment.parse(content, tmp_path).load_graph()):
-        assert attempt.memory()["mapped features of node-to-node"] > 0
+        assert attempt.memory()["mapped features of node,to,node"] > 0
     assert 0 < len(graph.expired(graph.latest_time)) < graph.num_edges()
     runtime.append(Events().remove_nodes(3))
     while runtime.step():

@@ -49,7 +49,7 @@ def test_a_graph_without_any_has_rows_of_no_width() -> None:
     assert graph.edge_attr(SRC, DST).shape == (3, 0)
     assert graph.neighbors(1).edge_attr is None
     assert graph.snapshot().edge_attr[DEFAULT_EDGE_TYPE].shape == (3, 0)
-    assert "features of node-to-node" not in graph.memory()
+    assert "features of node,to,node" not in graph.memory()
 
 
 def test_from_pyg() -> None:
@@ -139,14 +139,14 @@ def test_a_view_reads_the_old_features_and_the_new() -> None:
 def test_rows_are_given_out_again_and_are_clean() -> None:
     graph = make_graph()
     graph.apply(Events().remove_edges(SRC, DST))
-    rows = graph.memory()["features of node-to-node"]
+    rows = graph.memory()["features of node,to,node"]
     for turn in range(50):
         graph.apply(Events().add_edges([2, 2, 2], [0, 1, 3]))
         assert not graph.edge_attr([2, 2, 2], [0, 1, 3]).any()
         graph.apply(Events().add_edges(2, 0, edge_attr=[turn, turn]).remove_edges(2, 1))
         graph.apply(Events().remove_nodes(2).add_nodes(2))
         assert graph.num_edges() == 0
-    assert graph.memory()["features of node-to-node"] <= 2 * rows
+    assert graph.memory()["features of node,to,node"] <= 2 * rows
 
 
 @pytest.mark.parametrize("hubs", [1, 40], ids=["few nodes leave", "many nodes leave"])
@@ -244,7 +244,7 @@ def test_files_hold_the_same_as_memory(tmp_path: Path, rng: np.random.Generator)
 
 def test_mapped_bytes_are_told_apart(tmp_path: Path) -> None:
     mapped, graph = make_graph(features_dir=tmp_path).memory(), make_graph().memory()
-    for part in ("features of node", "features of node-to-node"):
+    for part in ("features of node", "features of node,to,node"):
         assert mapped[part] < graph[part]
         assert mapped[f"mapped {part}"] > 0
         assert f"mapped {part}" not in graph

@@ -508,10 +508,10 @@ def test_memory_has_a_part_for_each_type():
         "features of user",
         "ids of item",
         "features of item",
-        "edges of user-buys-item",
-        "edges of user-knows-user",
-        "batches of user-buys-item",
-        "batches of user-knows-user",
+        "edges of user,buys,item",
+        "edges of user,knows,user",
+        "batches of user,buys,item",
+        "batches of user,knows,user",
         "changes of batches",
     }
     graph.apply(Events().add_nodes(np.arange(100, 5100), node_type="user"))

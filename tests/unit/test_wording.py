@@ -85,8 +85,8 @@ def test_a_graph_of_several_types_has_a_line_for_each() -> None:
         "Graph(",
         "  user: 2 nodes, x=4",
         "  item: 1 node",
-        "  user-buys-item: 1 edge, weighted, timed, edge_dim=2, time_to_live=60.0",
-        "  user-knows-user: 0 edges, undirected",
+        "  user,buys,item: 1 edge, weighted, timed, edge_dim=2, time_to_live=60.0",
+        "  user,knows,user: 0 edges, undirected",
     ]
     assert re.fullmatch(r"  text ids, seq=4, [\d.]+ [kM]B", lines[5])
 
@@ -124,7 +124,7 @@ def test_events_are_counted_by_kind_and_type() -> None:
     for i in range(1_500):
         events.add_edges(i, i + 1)
     events.remove_nodes([1, 2], node_type="user").add_edges(1, 2, edge_type=("user", "buys", "item"))
-    expected = "Events(1,500 add_edges, 2 remove_nodes of user, 1 add_edges of user-buys-item)"
+    expected = "Events(1,500 add_edges, 2 remove_nodes of user, 1 add_edges of user,buys,item)"
     assert repr(events) == expected
     assert repr(lg.Events()) == "Events()"
     for i in range(20):

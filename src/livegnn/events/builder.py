@@ -23,7 +23,7 @@ from livegnn.events.chunk import (
 )
 from livegnn.texts import Texts
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, Ids, NodeType
-from livegnn.wording import kind_of, quoted
+from livegnn.wording import format_edge_type, kind_of, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -282,7 +282,7 @@ def from_chunks(chunks: Iterable[Chunk]) -> Events:
 
 
 def _type(chunk: Chunk) -> str:
-    return chunk.type if isinstance(chunk.type, str) else "-".join(chunk.type)
+    return chunk.type if isinstance(chunk.type, str) else format_edge_type(chunk.type)
 
 
 def _is_scalar(ids: IdsLike) -> bool:

@@ -2,7 +2,7 @@
 
 from livegnn.graph.native_graph import NativeGraph
 from livegnn.schema import EdgeSchema
-from livegnn.wording import format_count, format_size
+from livegnn.wording import format_count, format_edge_type, format_size
 
 
 def describe(graph: NativeGraph, taken: int) -> str:
@@ -29,7 +29,7 @@ def describe(graph: NativeGraph, taken: int) -> str:
         parts = [part for found in (*nodes.values(), *edges.values()) for part in found]
         return f"Graph({', '.join(parts + whole)})"
     lines = [f"{name}: {', '.join(parts)}" for name, parts in nodes.items()]
-    lines += [f"{'-'.join(name)}: {', '.join(parts)}" for name, parts in edges.items()]
+    lines += [f"{format_edge_type(name)}: {', '.join(parts)}" for name, parts in edges.items()]
     return "Graph(\n" + "".join(f"  {line}\n" for line in [*lines, ", ".join(whole)]) + ")"
 
 
@@ -57,7 +57,7 @@ def measure_parts(graph: NativeGraph) -> dict[str, int]:
     for (edge_type, carried), (lists, batches, x, mapped) in zip(
         graph.schema.edge_types.items(), edges, strict=True
     ):
-        name = "-".join(edge_type)
+        name = format_edge_type(edge_type)
         parts[f"edges of {name}"], parts[f"batches of {name}"] = lists, batches
         if carried.edge_dim:
             parts[f"features of {name}"] = x

@@ -20,7 +20,7 @@ from livegnn.network.softmax import exponentiate_on_edges
 from livegnn.network.steps import Function, Step, check_step, describe
 from livegnn.query import Query
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
-from livegnn.wording import format_count, never_raises
+from livegnn.wording import format_count, format_edge_type, never_raises
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,9 @@ class Model:
     def __repr__(self) -> str:
         """The inputs, the outputs and the size of the model, in one line."""
         reads = [f"{name}: {given.node_type}[{given.width}]" for name, given in self.inputs.items()]
-        reads += [f"{name}: {'-'.join(e.edge_type)}[{e.width}]" for name, e in self.edge_inputs.items()]
+        reads += [
+            f"{name}: {format_edge_type(e.edge_type)}[{e.width}]" for name, e in self.edge_inputs.items()
+        ]
         propagations = sum(step.op == "propagate" for step in self.steps)
         numbers = sum(tensor.size for tensor in self.tensors.values())
         writes = [

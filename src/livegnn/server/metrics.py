@@ -7,6 +7,7 @@ from livegnn.histogram import Histogram
 from livegnn.inference import Scrub
 from livegnn.runtime import Admission, Pace, Runtime, Source, Statistics
 from livegnn.server.feed import Feed
+from livegnn.wording import format_edge_type
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -55,7 +56,7 @@ def render(runtime: Runtime, feed: Feed) -> str:
             "livegnn_edges",
             "Edges in the graph; an undirected edge counts once",
             ("edge_type",),
-            {("-".join(name),): graph.num_edges(name) for name in graph.schema.edge_types},
+            {(format_edge_type(name),): graph.num_edges(name) for name in graph.schema.edge_types},
         ),
         *_sources(runtime.sources),
         _gauges("livegnn_memory_bytes", "Memory of a part", ("part",), _memory(runtime)),
