@@ -9,8 +9,9 @@ EXPLORED_BUILD := build/cpp-explored
 THREADS_BUILD := build/cpp-threads
 FUZZ_BUILD := build/fuzz
 FUZZ_SECONDS ?= 60
-WILD_CASES ?= 100000
-WILD_STEEP ?= 20000
+WILD_NETWORKS ?= 5000
+WILD_STEEP ?= 1000
+WILD_STREAMS ?= 20
 CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*.cc' -o -name '*.cpp')
 
 # A step that failed is taken again.
@@ -188,7 +189,7 @@ lowest:  ## the Python tests with the lowest release of each dependency, in an e
 	$(TEST_ENVIRONMENT) $(LOWEST)/bin/pytest -p no:cacheprovider -n 4 --dist loadgroup --ignore-glob "tests/unit/test_benchmark_*" $(LOWEST_TESTS)
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --cases $(WILD_CASES) --steep $(WILD_STEEP) --json tests/wild.json
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/wild.py --networks $(WILD_NETWORKS) --steep $(WILD_STEEP) --streams $(WILD_STREAMS) --json tests/wild.json
 
 hurt: $(VENV)/installed-test  ## how long others wait while a server reads what is made to hurt; commit what it writes
 	$(BIN)/python tests/hurt.py

@@ -1,7 +1,7 @@
 """Networks of every importable convolution, on data of any magnitude, are what PyG in float64 says.
 
-`make wild` runs a hundred thousand such cases. A case is a function of its number: `tests/wild.py --first
-NUMBER --cases 1` runs it again.
+`make wild` runs a hundred thousand such cases. `tests/wild.py --first NUMBER --networks 1 --stream 0` runs
+one again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ def test_a_stream_that_ends_with_units_too_large_leaves_nothing_hidden(number):
 
 def test_a_case_is_a_function_of_its_number():
     first, second = (Case(27) for _ in range(2))
+    other = Case(27, 1)
     batches = [[events.to_bytes() for events in case.batches()] for case in (first, second)]
     assert batches[0] == batches[1]
+    assert [events.to_bytes() for events in other.batches()] != batches[0]
+    assert other.module is first.module
     assert Case(28).home.tobytes() != first.home.tobytes()
 
 
