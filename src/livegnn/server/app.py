@@ -20,6 +20,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 import livegnn
 from livegnn.errors import LiveGNNError
+from livegnn.http import keys
+from livegnn.http.guard import Access, Guard
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
 from livegnn.server.bodies import Limits
@@ -31,13 +33,29 @@ from livegnn.server.listening import listen as listen
 from livegnn.server.routes import create_routes
 
 _EVENTS = "/v1/events"
+_READING_POSTS = ("/v1/predictions", "/v1/what-if", "/v1/samples")
 
 
-def create_app(runtime: Runtime, *, dashboard: Path | None = None, limits: Limits = Limits()) -> FastAPI:  # noqa: B008
+def scope_of(method: str, path: str) -> keys.Scope | None:
+    """The scope that a request needs, None if it needs none: see docs/security.md."""
+    if path == "/healthz":
+        return None
+    if method in ("GET", "HEAD") or (method == "POST" and path in _READING_POSTS):
+        return "read"
+    return "write" if (method, path) == ("POST", _EVENTS) else "admin"
+
+
+def create_app(
+    runtime: Runtime,
+    *,
+    dashboard: Path | None = None,
+    limits: Limits = Limits(),  # noqa: B008
+    access: Access | None = None,
+) -> FastAPI:
     """The server as an ASGI application; the caller starts and stops the runtime.
 
     dashboard: a directory of static files to serve at `/`, below everything else. limits: of what a request
-    may bring, and ask for.
+    may bring, and ask for. access: who may ask; None admits every request.
     """
     feed = Feed(runtime)
 
@@ -58,6 +76,8 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None, limits: Limit
     app.state.feed = feed
     routes = create_routes(runtime, feed, limits)
     app.append_events, app.runtime = routes.append_events, runtime
+    if access is not None:
+        app.guard = Guard(app.answer, access, scope_of)
     add_failures(app, routes.router)
     app.include_router(routes.router)
 
@@ -75,9 +95,14 @@ class _Application(FastAPI):
 
     append_events: AppendHandler
     runtime: Runtime
+    guard: Guard | None = None
     stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self.answer if self.guard is None else self.guard)(scope, receive, send)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer to a request that was admitted."""
         path = scope.get("path")
         if self.runtime.failure is not None:
             send = _mark_stale(send)
