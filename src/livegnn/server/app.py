@@ -28,19 +28,22 @@ from livegnn.server.bodies import Limits
 from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
+from livegnn.server.inference_routes import create_inference_routes
 from livegnn.server.listening import Server, accepting
 from livegnn.server.listening import listen as listen
 from livegnn.server.routes import create_routes
 
 _EVENTS = "/v1/events"
 _READING_POSTS = ("/v1/predictions", "/v1/what-if", "/v1/samples")
+_HEALTH = ("/healthz", "/v2/health/live", "/v2/health/ready")
 
 
 def scope_of(method: str, path: str) -> keys.Scope | None:
     """The scope that a request needs, None if it needs none: see docs/security.md."""
-    if path == "/healthz":
+    if path in _HEALTH:
         return None
-    if method in ("GET", "HEAD") or (method == "POST" and path in _READING_POSTS):
+    reads = path in _READING_POSTS or (path.startswith("/v2/models/") and path.endswith("/infer"))
+    if method in ("GET", "HEAD") or (method == "POST" and reads):
         return "read"
     return "write" if (method, path) == ("POST", _EVENTS) else "admin"
 
@@ -78,8 +81,10 @@ def create_app(
     app.append_events, app.runtime = routes.append_events, runtime
     if access is not None:
         app.guard = Guard(app.answer, access, scope_of)
-    add_failures(app, routes.router)
-    app.include_router(routes.router)
+    routers = (routes.router, create_inference_routes(runtime, feed, limits))
+    add_failures(app, *routers)
+    for router in routers:
+        app.include_router(router)
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     def show_routes() -> Response:
