@@ -1,9 +1,11 @@
 """The API of `livegnn serve`, over real sockets to a real process."""
 
 import json
+import os
 import re
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 import loopback
 from livegnn import Engine, Events
+from livegnn.http.keys import create_key
 from owned import names_in
 from serving import Server, write_deployment
 from streams import WIDTH, make_graph, make_model, make_overflow, make_stream
@@ -38,6 +41,29 @@ def append(client: httpx.Client, events: Events, *, wait: bool = False) -> int:
     answer = client.post("/v1/events", params=asked, content=content, headers=LINES)
     assert answer.status_code == 200, answer.text
     return int(answer.json()["seq"])
+
+
+def test_keys_are_needed_from_the_first_request_on(tmp_path: Path) -> None:
+    deployment = write_deployment(tmp_path)
+    deployment.write_text(deployment.read_text(encoding="utf-8") + 'keys = "keys.json"\n', encoding="utf-8")
+    reader, writer = (create_key(tmp_path / "keys.json", name, [name]) for name in ("read", "write"))  # type: ignore[list-item]
+    body = {"events": [{"event": "set_features", "id": 1, "x": [1.0] * WIDTH}]}
+    with Server(deployment) as server, loopback.Client(base_url=server.address) as client:
+        assert client.get("/healthz").status_code == 200
+        assert client.post("/v1/events", json=body).status_code == 401
+        headers = {"authorization": f"Bearer {reader}"}
+        refused = client.post("/v1/events", json=body, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (403, "KeyForbids")
+        accepted = client.post("/v1/events", json=body, headers={"authorization": f"Bearer {writer}"})
+        asked = {"ids": "1", "min_seq": accepted.json()["seq"], "timeout": REQUEST_SECONDS}
+        assert client.get("/v1/predictions", params=asked, headers=headers).status_code == 200
+        elsewhere = {**headers, "host": "evil.example"}
+        assert client.get("/v1/predictions?ids=1", headers=elsewhere).status_code == 421
+        models = {**os.environ, "LIVEGNN_SERVER": server.address}
+        command = [sys.executable, "-m", "livegnn.cli", "model", "list"]
+        assert subprocess.run(command, env=models, capture_output=True, check=False).returncode == 1
+        subprocess.run(command, env={**models, "LIVEGNN_KEY": reader}, check=True, capture_output=True)
+        assert server.stop() == 0
 
 
 def test_a_caller_reads_its_own_writes(client: httpx.Client) -> None:

@@ -12,6 +12,7 @@ import typer
 
 from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.function import app as function_app
+from livegnn.cli.key import app as key_app
 from livegnn.cli.log import app as log_app
 from livegnn.cli.model import app as model_app
 from livegnn.cli.outputs import check_apart
@@ -31,6 +32,7 @@ app = typer.Typer(
 
 app.add_typer(checkpoint_app, name="checkpoint")
 app.add_typer(function_app, name="function")
+app.add_typer(key_app, name="key")
 app.add_typer(log_app, name="log")
 app.add_typer(model_app, name="model")
 app.add_typer(snapshot_app, name="snapshot")
@@ -51,6 +53,7 @@ def serve(deployment: DeploymentFile) -> None:
     from livegnn.server.bodies import Limits
 
     settings = Deployment.read(deployment)
+    access = settings.server.access()
     # A second server must not touch the files of the first, so the address comes before the log.
     with listen(settings.server.host, settings.server.port) as listener:
         runtime = settings.open()
@@ -68,7 +71,7 @@ def serve(deployment: DeploymentFile) -> None:
                 opened.callback(source.stop)
                 source.start()
             serve_app(
-                create_app(runtime, limits=limits),
+                create_app(runtime, limits=limits, access=access),
                 listener,
                 until_failure=settings.server.when_failed == "exit",
                 ready=lambda address: typer.echo(f"event {runtime.seq}, listening at {address}"),

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import time
 import urllib.error
 import urllib.parse
@@ -159,12 +160,10 @@ def _ask(
     """The answer of a server. Raises InputError for what it refuses, LiveGNNError if there is none."""
     if not _is_address(server):
         raise InputError(f"--server must be an address such as {_HERE}, got {server!r}")
-    request = urllib.request.Request(
-        server.rstrip("/") + path,
-        body,
-        {"content-type": media_type} if body is not None else {},
-        method=method,
-    )
+    headers = {} if body is None else {"content-type": media_type}
+    if key := os.environ.get("LIVEGNN_KEY"):  # no option, which other users of the machine could read
+        headers["authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(server.rstrip("/") + path, body, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
             found = json.load(answer)

@@ -12,6 +12,7 @@ import uvicorn
 from livegnn.demo.ratings import Ratings, load
 from livegnn.demo.routes import add_routes
 from livegnn.demo.session import Session, graph_at_cutoff, start_engine
+from livegnn.http.guard import Access, is_local
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app, listen
@@ -33,7 +34,8 @@ def open_session(
         log = SqliteLog(folder / "events.db")
         runtime = Runtime(log, graph, engine)
         session = Session(ratings, standings, runtime, address, speed=speed)
-        app = create_app(runtime)
+        # By its name if others may see the demo; it takes no orders from pages of strangers.
+        app = create_app(runtime, access=Access(hosts=() if is_local(host) else ("*",)))
         add_routes(app, session)
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)

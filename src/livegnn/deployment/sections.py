@@ -14,6 +14,8 @@ from livegnn.deployment.parsing import import_factory
 from livegnn.errors import InputError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Parallel
+from livegnn.http.guard import Access, is_local
+from livegnn.http.keys import KeyFile
 from livegnn.inference import EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails
@@ -283,7 +285,9 @@ class ServerSection:
     batch could not be applied and the loop has ended: "exit" with status 1, or "wait" and answer reads, which
     are marked as stale. largest_json_bytes: of JSON that becomes Python objects as a whole, a body or a line
     of events. largest_body_bytes: of a body of events, which is read line by line. largest_answer_numbers:
-    predictions in an answer, or neighbours with what their edges carry.
+    predictions in an answer, or neighbours with what their edges carry. keys: the file of clients' keys.
+    hosts, origins: names of this server, and pages, that `livegnn.http.guard` admits. insecure: listen beyond
+    this machine without keys.
     """
 
     host: str = "127.0.0.1"
@@ -292,6 +296,10 @@ class ServerSection:
     largest_json_bytes: int = 2**20
     largest_body_bytes: int = 8 * 2**20
     largest_answer_numbers: int = 500_000
+    keys: Path | None = None
+    hosts: str | list[str] = ""
+    origins: str | list[str] = ""
+    insecure: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -301,6 +309,20 @@ class ServerSection:
         check_int(self.largest_answer_numbers, "largest_answer_numbers", 1024)
         if self.when_failed not in ("exit", "wait"):
             raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
+        if self.keys is None and not self.insecure and not is_local(self.host):
+            raise InputError(
+                f"host is {self.host!r}, where other machines may send requests, and there are no keys: "
+                "create one with `livegnn key create` and name its file in keys, or set insecure = true"
+            )
+
+    def access(self) -> Access:
+        """The clients to admit. Raises `FileFormatError` if the file of keys is damaged, or `OSError`."""
+        keys = None if self.keys is None else KeyFile(self.keys)
+        return Access(keys, _listed(self.hosts), _listed(self.origins))
+
+
+def _listed(given: str | list[str]) -> list[str]:
+    return [one for one in ([given] if isinstance(given, str) else given) if one]
 
 
 def _import_kafka(module: str) -> ModuleType:

@@ -20,24 +20,45 @@ from starlette.types import Message, Receive, Scope, Send
 
 import livegnn
 from livegnn.errors import LiveGNNError
+from livegnn.http import keys
+from livegnn.http.guard import Access, Guard
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
 from livegnn.server.bodies import Limits
 from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
+from livegnn.server.inference_routes import create_inference_routes
 from livegnn.server.listening import Server, accepting
 from livegnn.server.listening import listen as listen
 from livegnn.server.routes import create_routes
 
 _EVENTS = "/v1/events"
+_READING_POSTS = ("/v1/predictions", "/v1/what-if", "/v1/samples")
+_HEALTH = ("/healthz", "/v2/health/live", "/v2/health/ready")
 
 
-def create_app(runtime: Runtime, *, dashboard: Path | None = None, limits: Limits = Limits()) -> FastAPI:  # noqa: B008
+def scope_of(method: str, path: str) -> keys.Scope | None:
+    """The scope that a request needs, None if it needs none: see docs/security.md."""
+    if path in _HEALTH:
+        return None
+    reads = path in _READING_POSTS or (path.startswith("/v2/models/") and path.endswith("/infer"))
+    if method in ("GET", "HEAD") or (method == "POST" and reads):
+        return "read"
+    return "write" if (method, path) == ("POST", _EVENTS) else "admin"
+
+
+def create_app(
+    runtime: Runtime,
+    *,
+    dashboard: Path | None = None,
+    limits: Limits = Limits(),  # noqa: B008
+    access: Access | None = None,
+) -> FastAPI:
     """The server as an ASGI application; the caller starts and stops the runtime.
 
     dashboard: a directory of static files to serve at `/`, below everything else. limits: of what a request
-    may bring, and ask for.
+    may bring, and ask for. access: who may ask; None admits every request.
     """
     feed = Feed(runtime)
 
@@ -58,8 +79,12 @@ def create_app(runtime: Runtime, *, dashboard: Path | None = None, limits: Limit
     app.state.feed = feed
     routes = create_routes(runtime, feed, limits)
     app.append_events, app.runtime = routes.append_events, runtime
-    add_failures(app, routes.router)
-    app.include_router(routes.router)
+    if access is not None:
+        app.guard = Guard(app.answer, access, scope_of)
+    routers = (routes.router, create_inference_routes(runtime, feed, limits))
+    add_failures(app, *routers)
+    for router in routers:
+        app.include_router(router)
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     def show_routes() -> Response:
@@ -75,9 +100,14 @@ class _Application(FastAPI):
 
     append_events: AppendHandler
     runtime: Runtime
+    guard: Guard | None = None
     stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self.answer if self.guard is None else self.guard)(scope, receive, send)
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer to a request that was admitted."""
         path = scope.get("path")
         if self.runtime.failure is not None:
             send = _mark_stale(send)

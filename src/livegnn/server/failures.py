@@ -49,11 +49,11 @@ _STATUS: dict[type[LiveGNNError], int] = {
 }
 
 
-def add_failures(app: FastAPI, router: APIRouter) -> None:
-    """From now on `app`, whose routes are those of `router`, answers whatever fails with an error as JSON."""
-    app.state.router = router
+def add_failures(app: FastAPI, *routers: APIRouter) -> None:
+    """Makes `app`, whose routes are those of `routers`, answer every failure with an error as JSON."""
+    app.state.routes = [one for router in routers for one in router.routes if isinstance(one, APIRoute)]
     app.add_exception_handler(LiveGNNError, answer_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid)
+    app.add_exception_handler(RequestValidationError, answer_invalid)
     app.add_exception_handler(HTTPException, _answer_unknown)
     app.add_exception_handler(ClientDisconnect, answer_nobody)
     app.add_exception_handler(Exception, answer_failure)
@@ -102,14 +102,13 @@ async def _answer_unknown(request: Request, error: Exception) -> Response:
 
 
 def _paths_of(request: Request) -> str:
-    routes = [route for route in request.app.state.router.routes if isinstance(route, APIRoute)]
-    return "there are " + ", ".join(sorted({route.path for route in routes}))
+    return "there are " + ", ".join(sorted({route.path for route in request.app.state.routes}))
 
 
 def _methods_of(request: Request, path: str) -> set[str]:
     """The methods with which there is something at `path`, but for a dashboard's files."""
     app, below = request.app, path.removeprefix(request.scope.get("root_path", ""))
-    routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
+    routes = [*app.state.routes, *(route for route in app.routes if isinstance(route, APIRoute))]
     matching = [] if below.endswith("\n") else [r for r in routes if r.path_regex.match(below)]
     return {method for route in matching for method in route.methods or ()}
 
@@ -124,7 +123,8 @@ async def answer_failure(request: Request, error: Exception) -> Response:
     return to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
 
 
-async def _answer_invalid(request: Request, error: Exception) -> Response:
+async def answer_invalid(request: Request, error: Exception) -> Response:
+    """The answer for a request whose parts are wrong, with all of them."""
     assert isinstance(error, RequestValidationError)
     problems = []
     for problem in error.errors():

@@ -1,0 +1,61 @@
+"""The commands that create, list and revoke clients' keys."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from livegnn.errors import InputError
+
+app = typer.Typer(help="Create, list and revoke the keys of clients.", no_args_is_help=True)
+
+KeysFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="KEYS.JSON", help="file of keys, named by keys in the deployment: docs/security.md"
+    ),
+]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the key, such as that of its client")]
+
+
+@app.command()
+def create(
+    path: KeysFile,
+    name: Name,
+    scopes: Annotated[
+        list[str] | None,
+        typer.Option("--scope", help="read, write or admin (everything); may be repeated; by default read"),
+    ] = None,
+) -> None:
+    """Add a key, and print it. It is printed once: the file has only its hash."""
+    from livegnn.http.keys import create_key
+
+    typer.echo(create_key(path, name, scopes or ["read"]))  # type: ignore[arg-type]  # which it checks
+
+
+@app.command("list")
+def list_keys(
+    path: KeysFile, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
+) -> None:
+    """List names, scopes and times of creation."""
+    from livegnn.http.keys import read_keys
+
+    keys = read_keys(path)
+    if as_json:
+        shown = [{"name": key.name, "scopes": key.scopes, "created": key.created} for key in keys]
+        typer.echo(json.dumps(shown, indent=1))
+        return
+    for key in keys:
+        typer.echo(f"{key.name}: {', '.join(key.scopes)}, created {key.created}")
+
+
+@app.command()
+def revoke(path: KeysFile, name: Name) -> None:
+    """Remove a key. Running servers refuse it within a second."""
+    from livegnn.http.keys import revoke_key
+
+    if not path.exists():
+        raise InputError(f"{path} must be a file of keys, and there is none: name the one in [server]")
+    revoke_key(path, name)
+    typer.echo(f"{name} is revoked")

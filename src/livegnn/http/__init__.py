@@ -1,0 +1,1 @@
+"""What every HTTP process of LiveGNN shares, below server, workers and functions."""

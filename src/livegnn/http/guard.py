@@ -1,0 +1,165 @@
+"""Admits requests by their key, their host and their origin, before any of them reaches an application.
+
+A page in a browser may send requests to any address. Two rules keep the pages of strangers out, with keys and
+without: the host must be one of ours, because a stranger may point the name of a page at our address (DNS
+rebinding); an origin must be the host itself, or listed.
+"""
+
+import ipaddress
+import json
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+from urllib.parse import urlsplit
+
+from livegnn.errors import shortened
+from livegnn.http.keys import KeyFile, Scope
+from livegnn.wording import quoted
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Send
+    from starlette.types import Scope as Request
+
+ScopeOf: TypeAlias = "Callable[[str, str], Scope | None]"
+"""The scope that a method and a path need; None if anybody may ask."""
+
+_OWN_HOSTS: Final = ("localhost",)
+
+
+@dataclass(frozen=True)
+class Access:
+    """The clients to admit. keys: None if requests need no key. hosts: names of this server, besides
+    addresses and localhost; "*" for any. origins: pages that may send requests, as in
+    "https://dashboard.example".
+    """
+
+    keys: KeyFile | None = None
+    hosts: Collection[str] = ()
+    origins: Collection[str] = ()
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    status: int
+    kind: str
+    message: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class Guard:
+    """An ASGI application that hands on what it admits to another one.
+
+    Thread safety: as of the application behind it.
+    """
+
+    def __init__(self, app: "ASGIApp", access: Access, scope_of: ScopeOf) -> None:
+        self._app, self._access, self._scope_of = app, access, scope_of
+
+    async def __call__(self, scope: "Request", receive: "Receive", send: "Send") -> None:
+        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        error = {"error": {"type": refusal.kind, "message": shortened(refusal.message)}}
+        body = json.dumps(error).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            *refusal.headers,
+        ]
+        await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
+
+    def _refusal(self, scope: "Request") -> _Refusal | None:
+        headers = _headers_of(scope)
+        return (
+            self._refuse_host(headers.get(b"host", []))
+            or self._refuse_origin(headers.get(b"origin", []), headers.get(b"host", []))
+            or self._refuse_key(scope, headers.get(b"authorization", []))
+        )
+
+    def _refuse_host(self, hosts: list[bytes]) -> _Refusal | None:
+        if len(hosts) != 1:
+            return _Refusal(400, "BadRequest", f"a request must name one host, got {len(hosts)}")
+        name = _host_name(hosts[0])
+        if "*" in self._access.hosts or name in _OWN_HOSTS or name in self._access.hosts or _is_address(name):
+            return None
+        return _Refusal(
+            421,
+            "UnknownHost",
+            f"this server does not answer for the host {quoted(name)}: ask its address, or add the name to "
+            "hosts in [server]",
+        )
+
+    def _refuse_origin(self, origins: list[bytes], hosts: list[bytes]) -> _Refusal | None:
+        """Clients that are no browsers send none."""
+        for origin in origins:
+            text = origin.decode("latin-1")
+            if text not in self._access.origins and _host_of(text) != hosts[0].decode("latin-1").lower():
+                return _Refusal(
+                    403,
+                    "UnknownOrigin",
+                    f"pages of {quoted(text)} may not ask: add it to origins in [server]",
+                )
+        return None
+
+    def _refuse_key(self, scope: "Request", given: list[bytes]) -> _Refusal | None:
+        needed = self._scope_of(scope.get("method", "GET"), scope["path"])
+        if self._access.keys is None or needed is None:
+            return None
+        challenge = ((b"www-authenticate", b'Bearer realm="livegnn"'),)
+        kind, _, text = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        if kind.lower() != b"bearer":
+            message = (
+                "a request must have one header 'authorization: Bearer KEY': ask an administrator for a key"
+            )
+            return _Refusal(401, "KeyMissing", message, challenge)
+        key = self._access.keys.find(text.strip())
+        if key is None:
+            message = "the key is unknown, or was revoked: ask an administrator for a new one"
+            return _Refusal(401, "KeyUnknown", message, challenge)
+        if not key.admits(needed):
+            message = f"the key {key.name!r} admits {', '.join(key.scopes)}, and this request needs {needed}"
+            return _Refusal(403, "KeyForbids", message)
+        return None
+
+
+def _host_of(origin: str) -> str | None:
+    """With its port if it has one, in small letters; None if it has no host, as "null"."""
+    try:
+        return urlsplit(origin).netloc.lower() or None
+    except ValueError:
+        return None
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine can reach an address to listen at."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _headers_of(scope: "Request") -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in scope["headers"]:
+        if name in (b"host", b"origin", b"authorization"):
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def _host_name(host: bytes) -> str:
+    """Without its port, in small letters."""
+    text = host.decode("latin-1").strip().lower()
+    if text.startswith("["):
+        return text[1:].partition("]")[0]
+    return text.partition(":")[0].rstrip(".")
+
+
+def _is_address(name: str) -> bool:
+    """Numbers cannot be pointed elsewhere by a name server."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

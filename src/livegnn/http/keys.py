@@ -1,0 +1,219 @@
+"""Keys of clients: the requests that each admits, and the file that holds their hashes.
+
+A key is 32 random bytes, written as ``lgk_`` and 43 characters of base64url. It is shown once, when it is
+created. The file holds its SHA-256: 256 random bits need no slow hash. docs/security.md describes the file.
+
+Thread safety: a `KeyFile` may be read from any thread. Processes that change the file wait for each other.
+"""
+
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import re
+import secrets
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, TypeAlias, cast, get_args
+
+from livegnn.arguments import as_path
+from livegnn.atomic_file import replace_file
+from livegnn.errors import FileFormatError, InputError
+from livegnn.wording import quoted
+
+Scope: TypeAlias = Literal["read", "write", "admin"]
+SCOPES: Final = cast("tuple[Scope, ...]", get_args(Scope))
+
+PREFIX: Final = "lgk_"
+"""Scanners for secrets find a key by it."""
+_VERSION: Final = 1
+_MOST_BYTES: Final = 16 * 2**20
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_EVERY: Final = 1.0
+"""The file is looked at once in so many seconds."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """sha256: of the key's text, 64 hexadecimal digits. scopes: what it admits; "admin" admits everything.
+    created: the time in UTC, as ISO 8601 writes it.
+    """
+
+    name: str
+    sha256: str
+    scopes: tuple[Scope, ...]
+    created: str
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if not isinstance(self.sha256, str) or not _DIGEST.fullmatch(self.sha256):
+            raise InputError(f"sha256 must be 64 hexadecimal digits, got {quoted(self.sha256)}")
+        check_scopes(self.scopes)
+        if not isinstance(self.created, str):
+            raise InputError(f"created must be a time as ISO 8601 writes it, got {quoted(self.created)}")
+
+    def admits(self, scope: Scope) -> bool:
+        return scope in self.scopes or "admin" in self.scopes
+
+
+def check_name(name: object) -> None:
+    """Raises `InputError` unless it can name a key."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InputError(
+            "a key's name must be 1 to 64 letters, digits, '.', '_' or '-' and begin with a letter or "
+            f"digit, got {quoted(name)}"
+        )
+
+
+def check_scopes(scopes: object) -> None:
+    """Raises `InputError` unless it is some of "read", "write" and "admin", each once."""
+    known = isinstance(scopes, tuple | list) and all(scope in SCOPES for scope in scopes)
+    if (
+        not known
+        or not scopes
+        or len(set(cast("tuple[str, ...]", scopes))) < len(cast("tuple[str, ...]", scopes))
+    ):
+        raise InputError(f"scopes must be some of {', '.join(SCOPES)}, each once, got {quoted(scopes)}")
+
+
+class KeyFile:
+    """The keys in a file, which is read again when it has changed.
+
+    If the file can no longer be read, or is damaged, the keys stay as they were, so that a mistake in it does
+    not lock clients out; `problem` then names the mistake.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        """Raises `FileFormatError` if the file is damaged, `OSError` if it cannot be read."""
+        self.path = as_path(path, "keys")
+        self.problem: str | None = None
+        self._seen = self._look()
+        self._keys = _by_digest(read_keys(self.path))
+        self._next_look = time.monotonic() + _EVERY
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys as they are in the file now."""
+        self._refresh()
+        return list(self._keys.values())
+
+    def find(self, text: bytes) -> Key | None:
+        """The key that a client sent; None if there is no such key."""
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + _EVERY
+            self._refresh()
+        digest = hashlib.sha256(text).hexdigest()
+        found = self._keys.get(digest)
+        # The time of the look-up depends on the digest, from which nobody can compute the key.
+        return found if found is not None and hmac.compare_digest(found.sha256, digest) else None
+
+    def _look(self) -> tuple[int, ...]:
+        status = self.path.stat()
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _refresh(self) -> None:
+        try:
+            seen = self._look()
+            if seen != self._seen:
+                self._keys = _by_digest(read_keys(self.path))
+                self._seen = seen
+            self.problem = None
+        except (OSError, FileFormatError) as error:
+            self.problem = f"{self.path}: {error}"
+
+
+def read_keys(path: Path) -> list[Key]:
+    """The keys of a file. Raises `FileFormatError` if it is damaged, `OSError` if it cannot be read."""
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    try:
+        if len(content) > _MOST_BYTES:
+            raise InputError(f"it must have at most {_MOST_BYTES:,} bytes")
+        held = json.loads(content)
+        if (
+            not isinstance(held, dict)
+            or held.get("format") != "livegnn-keys"
+            or not isinstance(held.get("keys"), list)
+        ):
+            raise InputError("it must be a file of `livegnn key create`")
+        if held.get("version") != _VERSION:
+            raise InputError(f"its version must be {_VERSION}, got {quoted(held.get('version'))}")
+        keys = [_key_of(record) for record in held["keys"]]
+        _by_digest(keys)
+    except (ValueError, RecursionError, InputError) as error:
+        raise FileFormatError(f"{path} does not hold keys: {error}") from None
+    return keys
+
+
+def _key_of(record: object) -> Key:
+    fields = {"name", "sha256", "scopes", "created"}
+    if not isinstance(record, dict) or set(record) != fields or not isinstance(record["scopes"], list):
+        raise InputError(f"a key must have {', '.join(sorted(fields))}, got {quoted(record)}")
+    return Key(record["name"], record["sha256"], tuple(record["scopes"]), record["created"])
+
+
+def _by_digest(keys: Iterable[Key]) -> dict[str, Key]:
+    keys = list(keys)
+    for field in ("name", "sha256"):
+        seen = [getattr(key, field) for key in keys]
+        if len(set(seen)) < len(seen):
+            raise FileFormatError(f"two keys have the same {field}: remove one of them")
+    return {key.sha256: key for key in keys}
+
+
+def create_key(path: Path, name: str, scopes: Iterable[Scope]) -> str:
+    """Adds a key to a file, which is created if it is missing, and returns the text of the key.
+
+    Raises `InputError` if the name is taken.
+    """
+    check_name(name)
+    check_scopes(tuple(scopes))
+    text = PREFIX + urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    key = Key(name, hashlib.sha256(text.encode()).hexdigest(), tuple(scopes), now)
+    with _changed(path, create=True) as keys:
+        if any(other.name == name for other in keys):
+            raise InputError(
+                f"{path} has a key {name!r} already: choose another name, or revoke that key first"
+            )
+        keys.append(key)
+    return text
+
+
+def revoke_key(path: Path, name: str) -> None:
+    """Removes a key from a file. Running servers refuse it within a second.
+
+    Raises `InputError` if there is no such key.
+    """
+    with _changed(path, create=False) as keys:
+        left = [key for key in keys if key.name != name]
+        if len(left) == len(keys):
+            known = ", ".join(key.name for key in keys) or "none"
+            raise InputError(f"{path} has no key {quoted(name)}, it has {known}")
+        keys[:] = left
+
+
+@contextmanager
+def _changed(path: Path, *, create: bool) -> Iterator[list[Key]]:
+    """The keys of a file, written back at the end of the block. No other process changes them meanwhile."""
+    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        keys = [] if create and not path.exists() else read_keys(path)
+        yield keys
+        held = {
+            "format": "livegnn-keys",
+            "version": _VERSION,
+            "keys": [{**vars(key), "scopes": list(key.scopes)} for key in keys],
+        }
+        with replace_file(path, private=True) as stream:
+            stream.write(json.dumps(held, indent=1).encode() + b"\n")
+    finally:
+        os.close(lock)

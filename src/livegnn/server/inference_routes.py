@@ -1,0 +1,153 @@
+"""The routes of the Open Inference Protocol, version 2: predictions for clients of KServe and Triton."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+import livegnn
+from livegnn.errors import LiveGNNError, TooLargeError
+from livegnn.runtime import ModelState, Runtime
+from livegnn.server.bodies import Limits, off_loop, read_body, to_json
+from livegnn.server.failures import answer_error, answer_invalid
+from livegnn.server.feed import Feed
+from livegnn.server.inference_protocol import LENGTH, InferRequest, read_infer, write_infer
+from livegnn.server.query import CheckedRoute, answer_head
+from livegnn.server.requests import TEXT_NUMBERS, ids_of
+from livegnn.types import FloatArray
+from livegnn.wording import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+_MODEL = "/v2/models/{name}"
+_VERSION = _MODEL + "/versions/{version}"
+_FEWER = "ask for fewer ids at once"
+
+
+class _Route(CheckedRoute):
+    """Errors are a text here, as the protocol has it."""
+
+    def get_route_handler(self) -> "Callable[[Request], Coroutine[Any, Any, Response]]":
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except LiveGNNError as error:
+                return _as_text(await answer_error(request, error))
+            except RequestValidationError as error:
+                return _as_text(await answer_invalid(request, error))
+            except HTTPException as error:
+                return to_json({"error": error.detail}, error.status_code)
+
+        return answer
+
+
+def _as_text(refused: Response) -> Response:
+    answer = to_json({"error": orjson.loads(refused.body)["error"]["message"]}, refused.status_code)
+    if "retry-after" in refused.headers:
+        answer.headers["retry-after"] = refused.headers["retry-after"]
+    return answer
+
+
+def create_inference_routes(runtime: Runtime, feed: Feed, limits: Limits) -> APIRouter:
+    """All routes below /v2."""
+    router = APIRouter(route_class=_Route)
+
+    @router.get("/v2")
+    def describe_server() -> Response:
+        """The server's name, version and extensions."""
+        return to_json(
+            {"name": "livegnn", "version": livegnn.__version__, "extensions": ["binary_tensor_data"]}
+        )
+
+    @router.get("/v2/health/live")
+    def report_live() -> Response:
+        """200 while the process answers."""
+        return to_json({"live": True})
+
+    @router.get("/v2/health/ready")
+    def report_ready() -> Response:
+        """200 while the server is ready, as of /healthz."""
+        readiness = runtime.readiness()
+        return to_json({"ready": readiness.ready}, 200 if readiness.ready else 503)
+
+    @router.get(_MODEL)
+    @router.get(_VERSION)
+    def describe_model(name: str, version: str | None = None) -> Response:
+        """A model's inputs and outputs. Its version is its digest."""
+        state = find(runtime, name, version)
+        model = runtime.models.find(name).model
+        text = runtime.graph.schema.text_ids
+        return to_json(
+            {
+                "name": name,
+                "versions": [state.digest],
+                "platform": "livegnn",
+                "inputs": [{"name": "ids", "datatype": "BYTES" if text else "INT64", "shape": [-1]}],
+                "outputs": [
+                    {"name": output, "datatype": "FP32", "shape": [-1, model.width(value)]}
+                    for output, value in model.outputs.items()
+                ],
+            }
+        )
+
+    @router.get(_MODEL + "/ready")
+    @router.get(_VERSION + "/ready")
+    def report_model_ready(name: str, version: str | None = None) -> Response:
+        """200 while a model follows the graph."""
+        ready = find(runtime, name, version).phase == "following" and runtime.readiness().ready
+        return to_json({"name": name, "ready": ready}, 200 if ready else 503)
+
+    @router.post(_MODEL + "/infer")
+    @router.post(_VERSION + "/infer")
+    async def infer(request: Request, name: str, version: str | None = None) -> Response:
+        """Predictions of nodes, all outputs of one state of the graph."""
+        state = find(runtime, name, version)
+        body = await read_body(request, limits.objects, _FEWER)
+        length = request.headers.get(LENGTH)
+        asked = await off_loop(len(body), lambda: read_infer(body, length, limits))
+        await feed.wait(asked.min_seq, asked.timeout)
+        return await run_in_threadpool(answer_infer, runtime, state, asked, limits)
+
+    answer_head(router)
+    return router
+
+
+def find(runtime: Runtime, name: str, version: str | None) -> ModelState:
+    """Raises HTTPException with 404 if there is no such model, or the version is not its digest."""
+    state = next((one for one in runtime.models.states() if one.name == name), None)
+    if state is None:
+        raise HTTPException(
+            404, f"there is no model {quoted(name)}: there are {', '.join(runtime.models.names)}"
+        )
+    if version not in (None, state.digest):
+        raise HTTPException(404, f"the version of {name} is {state.digest}, got {quoted(version)}")
+    return state
+
+
+def answer_infer(runtime: Runtime, state: ModelState, asked: InferRequest, limits: Limits) -> Response:
+    """The rows of all outputs that were asked for, from one state of the graph."""
+    ids = ids_of(runtime, asked.ids)
+    predictor = runtime.models.find(state.name)
+    widths = {name: predictor.model.width(value) for name, value in predictor.model.outputs.items()}
+    names = list(widths if asked.outputs is None else asked.outputs)
+    values = {name: predictor.outputs.find(name).value for name in names}  # raises for an unknown one
+    each = sum(widths[name] for name in values) + (TEXT_NUMBERS if runtime.graph.schema.text_ids else 0)
+    if len(ids) > limits.ids or len(ids) * each > limits.numbers:
+        most = min(limits.ids, limits.numbers // max(each, 1))
+        raise TooLargeError(f"a request may have {most:,} ids at most here, got {len(ids):,}: {_FEWER}")
+
+    def predict() -> dict[str, FloatArray]:
+        model = runtime.models.find(state.name)
+        return {name: model.predict(ids, output=name) for name in names}
+
+    seq, rows = runtime.read(predict)
+    answer = write_infer(asked, state.name, state.digest, seq, rows)
+    return Response(answer.body, headers=answer.headers)
