@@ -27,8 +27,8 @@ from livegnn.graph import EdgeSchema, Schema
 from livegnn.snapshots import records, writer
 from livegnn.snapshots.manifest import Manifest
 from livegnn.snapshots.objects import Objects, open_objects
+from livegnn.snapshots.snapshot import Snapshot
 from livegnn.snapshots.snapshot_source import SnapshotSource, open_snapshot
-from livegnn.snapshots.stored_snapshot import StoredSnapshot
 from livegnn.snapshots.view import SnapshotView
 from livegnn.snapshots.writer import publish, write_snapshot
 from snapshots import Stream, check_shows, make_schema
@@ -323,13 +323,13 @@ def test_a_base_without_a_table_is_refused(tmp_path: Path) -> None:
     assert manifest is not None
     base, delta = manifest.layers
     objects = open_objects(str(tmp_path))
-    StoredSnapshot(objects, manifest)
+    Snapshot(objects, manifest)
     for key in base.tables:
         tables = {name: table for name, table in base.tables.items() if name != key}
         if key in delta.tables or key.kind in ("ids", "features"):
             wrong = replace(manifest, layers=(replace(base, tables=tables), delta))
             with pytest.raises(FileFormatError, match=f"must have the tables {key}"):
-                StoredSnapshot(objects, wrong)
+                Snapshot(objects, wrong)
 
 
 def test_a_manifest_under_another_name_is_seen(tmp_path: Path) -> None:

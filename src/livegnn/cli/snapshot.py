@@ -127,7 +127,7 @@ def _seconds(name: str, value: str) -> float:
 
 
 def _newest(objects: "Objects", url: str) -> "Manifest":
-    from livegnn.snapshots.snapshot import read_newest_manifest
+    from livegnn.snapshots.manifest import read_newest_manifest
 
     manifest = read_newest_manifest(objects)
     if manifest is None:

@@ -39,7 +39,7 @@ from livegnn.remote.subgraph import (
 from livegnn.remote.subgraph_message import decode, encode
 from livegnn.remote.working_arrays import WorkingArrays
 from livegnn.snapshots.objects import Objects, open_objects
-from livegnn.snapshots.snapshot import Snapshot, Source
+from livegnn.snapshots.snapshot import Snapshot
 from livegnn.snapshots.snapshot_source import SnapshotSource
 from livegnn.types import FloatArray, Ids, IntArray, NodeType
 
@@ -113,7 +113,7 @@ class SnapshotPredictor:
 
     def __init__(
         self,
-        source: Source,
+        source: SnapshotSource,
         model: Model,
         *,
         output: str | None = None,

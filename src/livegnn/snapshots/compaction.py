@@ -7,9 +7,8 @@ from typing import Literal, TypeAlias
 
 from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import FileFormatError, InputError, ObjectMissingError
-from livegnn.snapshots.manifest import Manifest
+from livegnn.snapshots.manifest import Manifest, list_manifests
 from livegnn.snapshots.objects import Objects, as_objects
-from livegnn.snapshots.snapshot import list_manifests
 from livegnn.snapshots.writer import DATA
 
 Step: TypeAlias = Literal["delta", "merge", "base"]

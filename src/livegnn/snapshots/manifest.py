@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from livegnn.errors import FileFormatError
+from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
+from livegnn.snapshots.objects import Objects
+from livegnn.snapshots.stores import ObjectInfo
 from livegnn.types import JSON
 
 FORMAT = 1
@@ -22,6 +24,7 @@ Kind: TypeAlias = Literal["features", "ids", "in", "out", "both"]
 KINDS: tuple[Kind, ...] = ("features", "ids", "in", "out", "both")
 
 _MAGIC = b"livegnn-snapshot"
+_ATTEMPTS = 5
 
 
 class TableKey(NamedTuple):
@@ -170,6 +173,52 @@ def generation_of(path: str) -> int:
 def is_path(path: str) -> bool:
     """Whether it is the path of a manifest, and not of something that somebody left beside them."""
     return re.fullmatch(rf"{FOLDER}/\d{{12}}", path) is not None
+
+
+def list_manifests(objects: Objects, after: int = 0) -> list[ObjectInfo]:
+    """The manifests of a store that are newer than generation `after`, the oldest first."""
+    listed = objects.list(FOLDER, path_of(after) if after else "")
+    return [item for item in listed if is_path(item.path)]
+
+
+def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
+    """The newest manifest of a store; None if there is none newer than generation `after`.
+
+    Raises `FileFormatError` if it is damaged.
+    """
+    for _ in range(_ATTEMPTS):
+        listed = list_manifests(objects, after)
+        if not listed:
+            return None
+        try:
+            path, where = listed[-1].path, f"{listed[-1].path} in {objects.url}"
+            manifest = Manifest.from_bytes(objects.get(path), where)
+        except ObjectMissingError:
+            continue  # a newer one has come, and this one was collected between the two requests
+        if manifest.path != path:
+            raise FileFormatError(
+                f"{where} must be the manifest of that name, got the one of {manifest.path}: remove it"
+            )
+        return manifest
+    raise SnapshotError(f"the manifests of {objects.url} vanish faster than they can be read: try again")
+
+
+def read_past_damage(objects: Objects) -> tuple[Manifest | None, int]:
+    """The newest manifest that can be read, None if none can; and the generation of the newest one if that
+    cannot, else 0.
+    """
+    try:
+        return read_newest_manifest(objects), 0
+    except FileFormatError:
+        listed = list_manifests(objects)
+    for one in reversed(listed):
+        try:
+            manifest = Manifest.from_bytes(objects.get(one.path), one.path)
+        except (FileFormatError, ObjectMissingError):
+            continue
+        if manifest.path == one.path:
+            return manifest, 0 if one is listed[-1] else generation_of(listed[-1].path)
+    return None, generation_of(listed[-1].path) if listed else 0
 
 
 def _from_layer(layer: Layer) -> JSON:

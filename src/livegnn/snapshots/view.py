@@ -27,11 +27,10 @@ from livegnn.log.directories import Record
 from livegnn.snapshots import records
 from livegnn.snapshots.changed_rows import ChangedRows
 from livegnn.snapshots.compaction import Compaction, Step, check_grace, collect
-from livegnn.snapshots.manifest import Layer, Manifest, TableKey, path_of
+from livegnn.snapshots.manifest import Layer, Manifest, TableKey, path_of, read_past_damage
 from livegnn.snapshots.objects import Objects, as_objects
 from livegnn.snapshots.ownership import claim
 from livegnn.snapshots.rows import GraphRows
-from livegnn.snapshots.snapshot import read_past_damage
 from livegnn.snapshots.writer import (
     ONCE,
     Direction,

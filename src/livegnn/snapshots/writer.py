@@ -27,10 +27,10 @@ from livegnn.snapshots.manifest import (
     Table,
     TableKey,
     generation_of,
+    list_manifests,
 )
 from livegnn.snapshots.objects import Objects, as_objects
 from livegnn.snapshots.rows import DataRows, GraphRows, RowSource
-from livegnn.snapshots.snapshot import list_manifests
 from livegnn.snapshots.stores import Upload
 from livegnn.wording import show
 
