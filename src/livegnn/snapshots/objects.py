@@ -22,7 +22,6 @@ from livegnn.errors import (
     InputError,
     ObjectDamagedError,
     ObjectExistsError,
-    SnapshotError,
     StoreUnavailableError,
 )
 from livegnn.snapshots.attempts import Attempts, StoreHealth
@@ -200,7 +199,6 @@ class Objects:
                 self._reserved -= working
 
     # -- reading
-    # ------------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> bytes:
         """A whole small object. Raises `ObjectMissingError` if there is none."""
@@ -326,7 +324,6 @@ class Objects:
         return self._repeated(lambda: self.store.size(path))
 
     # -- writing
-    # ------------------------------------------------------------------------------------------------
 
     def put_new(self, path: str, data: Buffer) -> None:
         """Writes an object that nobody has written. Raises `ObjectExistsError` if it exists: another writer
@@ -362,7 +359,6 @@ class Objects:
             pool.shutdown()
 
     # -- attempts
-    # -----------------------------------------------------------------------------------------------
 
     def _repeated(self, call: Callable[[], T]) -> T:
         """What `call` returns; it is called again, with longer and longer pauses, while the store is
@@ -389,22 +385,3 @@ def _ends(lengths: "Int64[IntArray, 'requests']", most: int) -> list[int]:
     which = np.cumsum(lengths) // most
     ends: list[int] = (np.flatnonzero(np.diff(which, append=-1)) + 1).tolist()
     return ends
-
-
-__all__ = [
-    "AT_ONCE",
-    "BYTES_AT_ONCE",
-    "FAR_GAP",
-    "GAP",
-    "PARTS_AT_ONCE",
-    "ObjectInfo",
-    "Objects",
-    "Ranges",
-    "SnapshotError",
-    "Upload",
-    "as_objects",
-    "checked_gap",
-    "open_objects",
-    "split_gap",
-    "with_gap",
-]

@@ -250,7 +250,6 @@ class Snapshot:
         return found.reshape(-1).view(type_)
 
     # -- types
-    # --------------------------------------------------------------------------------------------------
 
     def _lists(self, edge_type: EdgeType | None, direction: str) -> tuple[TableKey, EdgeSchema]:
         index = self.schema.edge_type_index(edge_type)

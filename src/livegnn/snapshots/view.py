@@ -153,7 +153,6 @@ class SnapshotView(View):
         self.graph.attach(self)
 
     # -- the way of a batch
-    # ---------------------------------------------------------------------------------------------
 
     def prepare(self, change: GraphDelta) -> None:
         native = change.native
@@ -196,7 +195,6 @@ class SnapshotView(View):
             self.start()
 
     # -- what checkpoints keep
-    # ------------------------------------------------------------------------------------------
 
     def state(self) -> State | None:
         """Which snapshot it continues, and what has changed since; None before the first one."""
@@ -260,7 +258,6 @@ class SnapshotView(View):
         self.objects.close()
 
     # -- writing
-    # ------------------------------------------------------------------------------------------------
 
     @property
     def manifest(self) -> Manifest | None:
