@@ -30,7 +30,7 @@ from livegnn.snapshots.objects import Objects, open_objects
 from livegnn.snapshots.snapshot import Snapshot
 from livegnn.snapshots.snapshot_source import SnapshotSource, open_snapshot
 from livegnn.snapshots.view import SnapshotView
-from livegnn.snapshots.writer import publish, write_snapshot
+from livegnn.snapshots.writer import write_snapshot
 from snapshots import Stream, check_shows, make_schema
 
 
@@ -193,7 +193,7 @@ def test_two_writers_do_not_mix(tmp_path: Path) -> None:
     graph = Graph.from_edges([0], [1])
     manifest = write_snapshot(graph, str(tmp_path))
     with pytest.raises(ObjectExistsError):
-        publish(open_objects(str(tmp_path)), manifest)
+        open_objects(str(tmp_path)).put_new(manifest.path, manifest.to_bytes())
 
 
 def test_each_damaged_byte_is_seen(tmp_path: Path, rng: np.random.Generator) -> None:

@@ -170,15 +170,10 @@ def generation_of(path: str) -> int:
     return int(path.rpartition("/")[2])
 
 
-def is_path(path: str) -> bool:
-    """Whether it is the path of a manifest, and not of something that somebody left beside them."""
-    return re.fullmatch(rf"{FOLDER}/\d{{12}}", path) is not None
-
-
 def list_manifests(objects: Objects, after: int = 0) -> list[ObjectInfo]:
     """The manifests of a store that are newer than generation `after`, the oldest first."""
     listed = objects.list(FOLDER, path_of(after) if after else "")
-    return [item for item in listed if is_path(item.path)]
+    return [item for item in listed if re.fullmatch(rf"{FOLDER}/\d{{12}}", item.path)]  # no other files
 
 
 def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:

@@ -36,12 +36,11 @@ from livegnn.snapshots.writer import (
     Direction,
     checked_directions,
     counts_of,
-    publish,
     read_changes,
     receiver,
     table_keys,
     write_base,
-    write_changes,
+    write_layer,
 )
 from livegnn.types import JSON, Array, State
 from livegnn.wording import kind_of, show
@@ -354,7 +353,7 @@ class SnapshotView(View):
             generation, seq, self._chain, self.graph.schema.to_json(), nodes, (*kept, *deltas)
         )
         self._attempted = _Attempt(manifest, fresh, step)
-        publish(self.objects, manifest)
+        self.objects.put_new(manifest.path, manifest.to_bytes())
         _core.holding(self.graph.writer, self._adopt, self._attempted)
         return True
 
@@ -461,7 +460,7 @@ class SnapshotView(View):
             rows, last, seq, nodes = _core.holding(self.graph.writer, read, number)
             if last is not None:
                 break
-            layers.append(write_changes(self._source, self.objects, generation, rows))
+            layers.append(write_layer(self._source, self.objects, generation, rows, "delta"))
         assert last is not None
         if last.layer.tables:
             last.store(self.objects)
