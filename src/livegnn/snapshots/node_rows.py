@@ -13,9 +13,8 @@ import numpy as np
 import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.snapshots import records
-from livegnn.snapshots.layered_tables import Checked, LayeredTables, summed
-from livegnn.snapshots.manifest import Section, TableKey
-from livegnn.snapshots.objects import Ranges
+from livegnn.snapshots.layered_tables import LayeredTables, checked
+from livegnn.snapshots.manifest import TableKey
 from livegnn.snapshots.row_sets import are_in, distinct_places
 from livegnn.types import Array, Ids, IntArray
 
@@ -86,22 +85,21 @@ class NodeRows:
             return np.where(inside, names, -1).astype(np.int64)
         if not len(self._fences):
             return np.full(len(names), -1, dtype=np.int64)
+        found = np.full(len(names), -1, dtype=np.int64)
         if not self._text:
-            asked, keys, rows = self._candidates(cast("IntArray", names))
-            found = np.full(len(names), -1, dtype=np.int64)
+            asked, rows = self._candidates(cast("IntArray", names))
             found[asked] = rows
             return found
         data, lengths = records.encode_texts(names.tolist())
         keys = _core.checksum_ranges(data, np.cumsum(lengths) - lengths, lengths).astype(np.int64)
-        asked, _, rows = self._candidates(keys)
-        in_base, there = self._ids_in(rows, base=True)
-        same = there & (in_base == names[asked])
-        found = np.full(len(names), -1, dtype=np.int64)
+        asked, rows = self._candidates(keys)
+        in_base, exists = self._ids_in(rows, base=True)
+        same = exists & (in_base == names[asked])
         found[asked[same]] = rows[same]
         return found
 
-    def _candidates(self, keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """The entries of the order with these keys: which key was asked for, the key, and the row."""
+    def _candidates(self, keys: IntArray) -> tuple[IntArray, IntArray]:
+        """The entries of the order with these keys: which key was asked for, and the row."""
         fences = self._fences["key"]
         last = np.searchsorted(fences, keys, side="right") - 1
         # A key may stand in two blocks only if it stands in the order twice, as checksums of texts may.
@@ -115,7 +113,7 @@ class NodeRows:
         size = records.BLOCK * records.ORDER.itemsize
         starts = needed * size
         lengths = np.minimum(section.length - starts, size)
-        (data,) = self._layers.read([_blocks(section, starts, lengths, self._fences["crc32"][needed])])
+        (data,) = self._layers.read([checked(section, starts, lengths, self._fences["crc32"][needed])])
         entries = data.view(records.ORDER)
         # Within a block keys ascend, and blocks ascend, so all that was read ascends.
         counts = lengths // records.ORDER.itemsize
@@ -126,18 +124,15 @@ class NodeRows:
         high = np.minimum(high, begins[slot] + counts[slot])
         hits = np.maximum(high - low, 0)
         at = np.repeat(low, hits) + np.arange(int(hits.sum())) - np.repeat(np.cumsum(hits) - hits, hits)
-        asked = np.repeat(which, hits)
-        return asked, entries["key"][at], entries["row"][at].astype(np.int64)
+        return np.repeat(which, hits), entries["row"][at].astype(np.int64)
 
     def ids_of(self, rows: "Int64[IntArray, 'rows']") -> "Shaped[Ids, 'rows']":
         """The ids of nodes; -1, or an empty text, where a row has no node."""
         known = are_in(rows, self._changed)
-        found, _ = self._ids_in(np.where(known, -1, rows), base=True)
-        if not known.any():
-            return _as_array(found)
-        kept = self._names[np.searchsorted(self._changed, rows[known])]
-        found[known] = kept
-        return _as_array(found)
+        ids, _ = self._ids_in(np.where(known, -1, rows), base=True)
+        if known.any():
+            ids[known] = self._names[np.searchsorted(self._changed, rows[known])]
+        return cast("Ids", ids.astype(np.str_)) if ids.dtype.kind == "O" else ids
 
     def _ids_in(self, rows: IntArray, *, base: bool) -> "tuple[Ids, NDArray[np.bool_]]":
         """As they are in the base, or else in the newest layer that has them; and which rows have a node."""
@@ -148,8 +143,8 @@ class NodeRows:
             stored = [place for place in places if place.table.sections]
             found = self._layers.read_records("records", records.INTEGER_ID.itemsize, stored, len(rows))
             for place in places:
-                some = found[place.asked].reshape(-1).view(records.INTEGER_ID)
-                ids[place.asked] = some["id"] if place.table.sections else rows[place.asked]
+                stored_ids = found[place.asked].reshape(-1).view(records.INTEGER_ID)["id"]
+                ids[place.asked] = stored_ids if place.table.sections else rows[place.asked]
             return ids, ids != records.NO_NODE
         found = self._layers.read_records("records", records.TEXT_ID.itemsize, places, len(rows))
         table_rows = found.reshape(-1).view(records.TEXT_ID)
@@ -168,12 +163,3 @@ class NodeRows:
             for i, end, length in zip(place.asked, ends, lengths[place.asked], strict=True):
                 texts[i] = text[end - length : end].decode()
         return cast("Ids", texts), ~gap
-
-
-def _as_array(ids: Ids) -> Ids:
-    """Ids as callers get them: texts as an array of text."""
-    return cast("Ids", ids.astype(np.str_)) if ids.dtype.kind == "O" else ids
-
-
-def _blocks(section: Section, starts: IntArray, lengths: IntArray, crc32: "NDArray[np.uint32]") -> Checked:
-    return Checked(Ranges(section.path, section.offset + starts, lengths), summed(lengths, crc32))

@@ -227,8 +227,8 @@ class Snapshot:
         found = self._layers.read(asked)
         read: dict[str, NDArray[np.generic]] = {}
         for i, (name, type_) in enumerate(types.items()):
-            some = found[i * len(places) : (i + 1) * len(places)]
-            data = in_order(places, some, counts * type_.itemsize)
+            parts = found[i * len(places) : (i + 1) * len(places)]
+            data = in_order(places, parts, counts * type_.itemsize)
             read[name] = data.view(type_.base).reshape(-1, *type_.shape)
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
         np.cumsum(counts, out=offsets[1:])
