@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from livegnn.arguments import check_bool, chosen_threads
+from livegnn.arguments import check_bool, chosen_threads, is_incoming
 from livegnn.graph import Graph
 from livegnn.sampling.request import (
     NEIGHBORS_BY,
@@ -14,7 +14,6 @@ from livegnn.sampling.request import (
     chosen_seed,
     explained,
     given_ids,
-    is_incoming,
     native_ids,
     position_in,
     sampler_of,

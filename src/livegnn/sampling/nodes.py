@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from livegnn.arguments import check_bool
+from livegnn.arguments import check_bool, is_incoming
 from livegnn.errors import InputError
 from livegnn.graph import Graph
 from livegnn.sampling.request import (
@@ -13,7 +13,6 @@ from livegnn.sampling.request import (
     checked_count,
     chosen_seed,
     explained,
-    is_incoming,
     position_in,
     sampler_of,
 )
