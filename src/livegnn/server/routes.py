@@ -21,6 +21,7 @@ from livegnn.server.event_routes import AppendHandler, add_event_routes
 from livegnn.server.expiry_routes import add_expiry_routes
 from livegnn.server.feed import Feed
 from livegnn.server.model_routes import add_model_routes
+from livegnn.server.prometheus import CONTENT_TYPE
 from livegnn.server.query import (
     CheckedRoute,
     LastEvent,
@@ -302,7 +303,7 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
     @router.get("/metrics")
     def report_metrics() -> Response:
         """Metrics in Prometheus' text format."""
-        return Response(metrics.render(runtime, feed), headers={"content-type": metrics.CONTENT_TYPE})
+        return Response(metrics.render(runtime, feed), headers={"content-type": CONTENT_TYPE})
 
     answer_head(router)
     return Routes(router, append_events)
