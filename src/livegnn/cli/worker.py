@@ -181,7 +181,7 @@ def _listen(
     import signal
     import threading
 
-    from livegnn.server.listening import Server, accepting, listen
+    from livegnn.server.listening import Server, accepting, address_of, listen
 
     class Worker(Server):
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
@@ -190,14 +190,12 @@ def _listen(
             super().handle_exit(sig, frame)
 
     def leave(sig: int, frame: "FrameType | None") -> None:
-        for one in (signal.SIGTERM, signal.SIGINT):  # what comes afterwards is not told again
-            signal.signal(one, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):  # what comes afterwards is not told again
+            signal.signal(number, signal.SIG_IGN)
         raise SystemExit(0)
 
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, leave)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
     with listen(host, port) as listener:
-        found, number = listener.getsockname()[:2]
-        shown = f"[{found}]" if ":" in found else found
-        typer.echo(f"{what} listens at http://{shown}:{number}")
+        typer.echo(f"{what} listens at {address_of(listener)}")
         Worker(config).run(accepting(listener))
