@@ -18,7 +18,6 @@ from livegnn.runtime import Prediction, Runtime, Source
 from livegnn.server import metrics
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
-from livegnn.server.expiry_routes import add_expiry_routes
 from livegnn.server.feed import Feed
 from livegnn.server.model_routes import add_model_routes
 from livegnn.server.prometheus import CONTENT_TYPE
@@ -150,7 +149,6 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
     graph = runtime.graph
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
     append_events = add_event_routes(router, runtime, feed, limits)
-    add_expiry_routes(router, runtime)
     add_model_routes(router, runtime, limits)
     add_sample_routes(router, runtime, feed, limits)
 
