@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn.remote.cached_index import NotedIndex
-from livegnn.remote.parallel import run_parallel
-from livegnn.remote.subgraph import Lists, Neighborhood, receiver_of
+from livegnn.remote.subgraph import Lists, Neighborhood, receiver_of, run_parallel
 from livegnn.snapshots.row_sets import distinct
 from livegnn.snapshots.snapshot import Snapshot
 from livegnn.types import FloatArray, IntArray, NodeType

@@ -5,10 +5,11 @@ twice, and nothing of a list is kept for the next request. With whole neighbourh
 graph the subgraph gives an engine's predictions; with a query's draws those of PyG's samplers.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from livegnn.inference.degrees import Degrees
 from livegnn.network.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
 from livegnn.remote.draws import drawn
-from livegnn.remote.parallel import run_parallel
 from livegnn.sampling.subgraph import HeteroSubgraph
 from livegnn.snapshots.records import degrees_of
 from livegnn.snapshots.row_sets import are_in, distinct, missing, places_in, union
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
 
     from livegnn.types import Array
 
+T = TypeVar("T")
+
 Lists: TypeAlias = tuple[EdgeType, Direction]
 """The lists of neighbours of one edge type in one direction."""
 
-
+_NOTHING = np.zeros(0, np.int64)
 _COPY = 40
 _ROW = (1 << _COPY) - 1
 """Where a query draws, each seed has nodes of its own: the bits above a row's number say which seed's."""
@@ -216,15 +218,14 @@ class _Growth:
         self._snapshot, self._find = snapshot, find
         self._sample_seed = sample_seed
         self._seed_type, self._seeds = seed_type, seeds
-        nothing = np.zeros(0, np.int64)
-        self.new: dict[NodeType, IntArray] = dict.fromkeys(snapshot.schema.node_types, nothing)
+        self.new: dict[NodeType, IntArray] = dict.fromkeys(snapshot.schema.node_types, _NOTHING)
         self.new[seed_type] = distinct(seeds)
         self._hops = {name: [rows] for name, rows in self.new.items()}
         self._known = dict(self.new)
         self._edges: list[_Edges] = []
-        self._read: dict[Lists, _Read] = {}
+        self._read: defaultdict[Lists, _Read] = defaultdict(_Read)
         self._lengths: dict[NodeType, list[tuple[IntArray, IntArray]]] = {name: [] for name in self._hops}
-        self._index: dict[Lists, list[tuple[IntArray, NDArray[np.void]]]] = {}
+        self._index: defaultdict[Lists, list[tuple[IntArray, NDArray[np.void]]]] = defaultdict(list)
         self._pending: dict[Lists, IntArray] = {}
 
     def read(self, asked: Sequence[tuple[Lists, IntArray, OneHop | None]]) -> list[IntArray]:
@@ -245,8 +246,7 @@ class _Growth:
             self._known[name] = union(self._known[name], fresh)
             added[name].append(fresh)
             reached.append(fresh)
-        nothing = np.zeros(0, np.int64)
-        self.new = {name: np.concatenate([nothing, *rows]) for name, rows in added.items()}
+        self.new = {name: np.concatenate([_NOTHING, *rows]) for name, rows in added.items()}
         for name, rows in self.new.items():
             self._hops[name].append(rows)
         return reached
@@ -259,8 +259,8 @@ class _Growth:
             edge_type, direction = lists
             index = None
             if there is not None:
-                index = _read_rest(self._snapshot, (edge_type, direction), rows, there)
-                self._index.setdefault((edge_type, direction), []).append((rows, index))
+                index = _read_rest(self._snapshot, lists, rows, there)
+                self._index[lists].append((rows, index))
             found = self._snapshot.neighbors(edge_type, rows, direction, index=index)
             return found.loops_by_key(rows) if edge_type[0] == edge_type[2] else found
 
@@ -273,11 +273,10 @@ class _Growth:
         lengths = np.diff(found.offsets)
         self._lengths[receiver_of(lists)].append((rows, lengths))
         own = np.repeat(rows, lengths)
-        read = self._read.setdefault(lists, _Read())
+        read = self._read[lists]
         read.rows.append(rows)
         read.degrees.append(_degrees_of(own, found, same=lists[0][0] == lists[0][2]))
-        source, target = (found.rows, own) if lists[1] == "in" else (own, found.rows)
-        self._edges.append(_Edges(lists, hop, source, target, found.weight, found.edge_attr))
+        self._keep(lists, hop, own, found.rows, found)
         return found.rows
 
     def _draw(
@@ -293,11 +292,23 @@ class _Growth:
         at = kept[np.repeat(begins, counts) + np.arange(int(counts.sum()))]
         own = np.repeat(rows, counts)
         others = found.rows[at] | (own & ~_ROW)
+        self._keep(lists, hop, own, others, found, at)
+        return others
+
+    def _keep(
+        self,
+        lists: Lists,
+        hop: int,
+        own: IntArray,
+        others: IntArray,
+        found: Neighbors,
+        at: IntArray | slice = slice(None),
+    ) -> None:
+        """Keeps edges between nodes and their neighbours, with the columns at the places `at` of lists."""
         source, target = (others, own) if lists[1] == "in" else (own, others)
         weight = None if found.weight is None else found.weight[at]
         attr = None if found.edge_attr is None else found.edge_attr[at]
         self._edges.append(_Edges(lists, hop, source, target, weight, attr))
-        return others
 
     def drop_twice_read(self) -> None:
         """Drops edges that were read from both of their ends: those from the source's side."""
@@ -310,10 +321,9 @@ class _Growth:
     def degrees(self, lists: Lists, hops: int, *, later: bool) -> Degrees:
         """The degrees of all nodes of the type that has these lists. Of nodes whose lists were not read they
         are fetched if they are within so many hops, or pending if they may be; 0 otherwise."""
-        name = receiver_of(lists)
-        known = [np.zeros(0, np.int64), *self._read.get(lists, _Read()).rows]
-        columns = list(self._read.get(lists, _Read()).degrees)
-        near = np.concatenate([np.zeros(0, np.int64), *self._hops[name][: hops + 1]])
+        name, read = receiver_of(lists), self._read[lists]
+        known, columns = [_NOTHING, *read.rows], list(read.degrees)
+        near = np.concatenate([_NOTHING, *self._hops[name][: hops + 1]])
         border = missing(near, np.sort(np.concatenate(known)))
         if len(border):
             border, fetched = self._border_degrees(lists, border, later=later)
@@ -321,7 +331,7 @@ class _Growth:
             known.append(border)
             columns.append(fetched)
             self._add_loops(lists, border, fetched)
-        rows = np.concatenate([np.zeros(0, np.int64), *self._hops[name]])
+        rows = np.concatenate([_NOTHING, *self._hops[name]])
         places = places_in(rows, np.concatenate(known))
         return _spread(columns, places, len(rows))
 
@@ -336,7 +346,7 @@ class _Growth:
             border = border[known.there]
             known = Known(known.there[known.there], known.records[known.there])
         index = _read_rest(self._snapshot, lists, border, known)
-        self._index.setdefault(lists, []).append((border, index))
+        self._index[lists].append((border, index))
         return border, degrees_of(index)
 
     def _add_loops(self, lists: Lists, rows: IntArray, degrees: Degrees) -> None:
@@ -347,48 +357,41 @@ class _Growth:
         if loops is None or self._snapshot.schema.edge_types[edge_type].duplicates != "keep":
             return
         other: Lists = (edge_type, "out" if direction == "in" else "in")
-        known = np.concatenate([np.zeros(0, np.int64), *self._read.get(other, _Read()).rows])
+        known = np.concatenate([_NOTHING, *self._read[other].rows])
         several = missing(rows[loops > 1], np.sort(known))
         if len(several):
             found = self._snapshot.neighbors(edge_type, several, direction).loops_by_key(several)
             own = np.repeat(several, np.diff(found.offsets))
-            hop = len(self._hops[self._seed_type]) - 1
-            edges = _Edges(lists, hop, own, found.rows, found.weight, found.edge_attr)
-            self._edges.append(edges.take(own == found.rows))
+            at = np.flatnonzero(own == found.rows)
+            self._keep(lists, len(self._hops[self._seed_type]) - 1, own[at], own[at], found, at)
 
     def finish(self, edge_types: Sequence[EdgeType], degrees: Mapping[Lists, Degrees] | None) -> Neighborhood:
         """The subgraph so far."""
         node = {name: np.concatenate(hops) for name, hops in self._hops.items()}
         hops = len(self._hops[self._seed_type]) - 1
         row, col, weight, attr, counts = {}, {}, {}, {}, {}
-        nothing = np.zeros(0, np.int64)
         for name in dict.fromkeys([*edge_types, *(edges.lists[0] for edges in self._edges)]):
             read = [edges for edges in self._edges if edges.lists[0] == name]
-            row[name] = places_in(node[name[0]], np.concatenate([nothing, *(it.source for it in read)]))
-            col[name] = places_in(node[name[2]], np.concatenate([nothing, *(it.target for it in read)]))
+            row[name] = places_in(node[name[0]], np.concatenate([_NOTHING, *(it.source for it in read)]))
+            col[name] = places_in(node[name[2]], np.concatenate([_NOTHING, *(it.target for it in read)]))
             counts[name] = [sum(len(it.source) for it in read if it.hop == hop + 1) for hop in range(hops)]
             schema = self._snapshot.schema.edge_types[name]
             if schema.weighted:
-                empty = np.zeros(0, np.float32)
-                weight[name] = np.concatenate([empty, *(it.weight for it in read if it.weight is not None)])
+                columns = (it.weight for it in read if it.weight is not None)
+                weight[name] = np.concatenate([np.zeros(0, np.float32), *columns])
             if schema.edge_dim:
-                none = np.zeros((0, schema.edge_dim), np.float32)
-                attr[name] = np.concatenate(
-                    [none, *(it.edge_attr for it in read if it.edge_attr is not None)]
-                )
+                columns = (it.edge_attr for it in read if it.edge_attr is not None)
+                attr[name] = np.concatenate([np.zeros((0, schema.edge_dim), np.float32), *columns])
         sample = HeteroSubgraph(
             node={name: rows & _ROW for name, rows in node.items()},
             row=row,
             col=col,
             edge=dict.fromkeys(row),
-            batch=None,
             num_sampled_nodes={name: [len(rows) for rows in each] for name, each in self._hops.items()},
             num_sampled_edges=counts,
             inverse={self._seed_type: places_in(node[self._seed_type], self._seeds)},
             seed=self._sample_seed,
-            x={},
             edge_weight=weight,
-            time={},
             edge_attr=attr,
         )
         return Neighborhood(
@@ -463,3 +466,16 @@ def _spread(known: Sequence[Degrees], places: IntArray, nodes: int) -> Degrees:
         for number, column in enumerate(_whole_columns(each)):
             spread[number, at] = column
     return Degrees(spread[0].astype(np.int64), spread[1], spread[2].astype(np.int64), spread[3])
+
+
+def run_parallel(jobs: Sequence[Callable[[], T]], *, apart: bool = False) -> list[T]:
+    """What each job returns. All run at once, the last one in this thread, so that what it allocates lies
+    where it was freed before. apart: one after the other instead."""
+    if apart or len(jobs) < 2:
+        return [job() for job in jobs]
+    from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one job need not wait for
+
+    with ThreadPoolExecutor(len(jobs) - 1) as threads:
+        running = [threads.submit(job) for job in jobs[:-1]]
+        last = jobs[-1]()
+        return [*(each.result() for each in running), last]

@@ -89,12 +89,9 @@ def decode(data: bytes | memoryview) -> Neighborhood:
     sample = HeteroSubgraph(
         **{name: columns[name] for name in _COLUMNS},  # type: ignore[arg-type]
         edge=dict.fromkeys(cast("dict[EdgeType, Array]", columns["row"])),
-        batch=None,
         num_sampled_nodes=header["nodes"],
         num_sampled_edges={_edge_type(name): counts for name, counts in header["edges"]},
         seed=header["seed"],
-        x={},
-        time={},
     )
     degrees = {lists: Degrees(*(given.get(i) for i in range(4))) for lists, given in parts.items()}  # type: ignore[arg-type]
     known = cast("dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]", columns["degree"])

@@ -1,7 +1,7 @@
 """Samples subgraphs: several hops of neighbours around seeds, in the form of PyG's sampler outputs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast, overload
 
 import numpy as np
@@ -62,7 +62,7 @@ class Subgraph:
     edge_attr: "Float32[FloatArray, 'edges edge_channels'] | None"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HeteroSubgraph:
     """A `Subgraph` by node type and by edge type, as in PyG's `HeteroSamplerOutput`.
 
@@ -72,19 +72,19 @@ class HeteroSubgraph:
     the types with such columns, and are empty without `attributes`.
     """
 
-    node: "dict[NodeType, Shaped[Ids, '_']]"
-    row: "dict[EdgeType, Int64[IntArray, '_']]"
-    col: "dict[EdgeType, Int64[IntArray, '_']]"
-    edge: "dict[EdgeType, Int64[IntArray, '_'] | None]"
-    batch: "dict[NodeType, Int64[IntArray, '_']] | None"
-    num_sampled_nodes: dict[NodeType, list[int]]
-    num_sampled_edges: dict[EdgeType, list[int]]
+    node: "dict[NodeType, Shaped[Ids, '_']]" = field(default_factory=dict)
+    row: "dict[EdgeType, Int64[IntArray, '_']]" = field(default_factory=dict)
+    col: "dict[EdgeType, Int64[IntArray, '_']]" = field(default_factory=dict)
+    edge: "dict[EdgeType, Int64[IntArray, '_'] | None]" = field(default_factory=dict)
+    batch: "dict[NodeType, Int64[IntArray, '_']] | None" = None
+    num_sampled_nodes: dict[NodeType, list[int]] = field(default_factory=dict)
+    num_sampled_edges: dict[EdgeType, list[int]] = field(default_factory=dict)
     inverse: "dict[NodeType, Int64[IntArray, '_']]"
     seed: int
-    x: "dict[NodeType, Float32[FloatArray, '_ _']]"
-    edge_weight: "dict[EdgeType, Float32[FloatArray, '_']]"
-    time: "dict[EdgeType, Float64[DoubleArray, '_']]"
-    edge_attr: "dict[EdgeType, Float32[FloatArray, '_ _']]"
+    x: "dict[NodeType, Float32[FloatArray, '_ _']]" = field(default_factory=dict)
+    edge_weight: "dict[EdgeType, Float32[FloatArray, '_']]" = field(default_factory=dict)
+    time: "dict[EdgeType, Float64[DoubleArray, '_']]" = field(default_factory=dict)
+    edge_attr: "dict[EdgeType, Float32[FloatArray, '_ _']]" = field(default_factory=dict)
 
 
 FanOuts = Mapping[EdgeType, Sequence[int]]
@@ -355,21 +355,7 @@ def hetero_subgraph(
 ) -> HeteroSubgraph:
     """A sample as the native core gives it. nodes: for every node type of the graph."""
     named = node_ids.named
-    sample = HeteroSubgraph(
-        node={},
-        row={},
-        col={},
-        edge={},
-        batch={} if disjoint else None,
-        num_sampled_nodes={},
-        num_sampled_edges={},
-        inverse=inverse,
-        seed=seed,
-        x={},
-        edge_weight={},
-        time={},
-        edge_attr={},
-    )
+    sample = HeteroSubgraph(batch={} if disjoint else None, inverse=inverse, seed=seed)
     # One pass: a small sample takes a few microseconds, of which each dictionary is a part.
     for name, (ids, batch, sampled, x) in zip(schema.node_types, nodes, strict=True):
         sample.node[name] = named(ids)

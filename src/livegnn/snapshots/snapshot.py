@@ -73,12 +73,8 @@ class Neighbors(NamedTuple):
             return self
         place = np.arange(len(segment))
         place[at] = ordered
-        return self._replace(
-            weight=None if self.weight is None else self.weight[place],
-            time=None if self.time is None else self.time[place],
-            edge_attr=None if self.edge_attr is None else self.edge_attr[place],
-            key=self.key[place],
-        )
+        columns = {name: column for name in _COLUMNS if (column := getattr(self, name)) is not None}
+        return self._replace(**{name: column[place] for name, column in columns.items()})
 
 
 class Snapshot:
