@@ -5,17 +5,18 @@ follow every batch; a prediction is a few look-ups and a forward pass over the s
 the same for a hub as for any other node.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
 
 import numpy as np
 
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
-from livegnn.inference import EngineOptions, SampledForward
-from livegnn.inference.native_engine import check_pair
+from livegnn.inference import Engine, EngineOptions, SampledForward
+from livegnn.inference.native_engine import check_pair, lay_out
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
 from livegnn.network.outputs import Output, Outputs
@@ -169,3 +170,33 @@ def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> Query:
             f"got {query.seed_type!r}"
         )
     return query
+
+
+Predictor: TypeAlias = Engine | SampledEngine
+PredictorFactory: TypeAlias = Callable[[Graph, State | None], Predictor]
+
+
+def predictor_factory(model: Model, options: EngineOptions, *, name: str = "engine") -> PredictorFactory:
+    """A function that makes what `options.mode` says from a graph and an optional saved state.
+
+    Samples that it makes anew have the seed of those that it made before.
+    """
+    if options.mode != "presampled":
+        return Engine.factory(model, options, name=name)
+    seeds = [] if options.sample_seed is None else [options.sample_seed]
+
+    def make(graph: Graph, state: State | None) -> SampledEngine:
+        own = options if state is not None or not seeds else replace(options, sample_seed=seeds[-1])
+        engine = SampledEngine(graph, model, own, state=state, name=name)
+        seeds.append(engine.seed)
+        return engine
+
+    return make
+
+
+def check_predictor(graph: Graph, model: Model, options: EngineOptions) -> None:
+    """Raises `ModelError` or `InputError` if no such predictor of `model` can follow the graph."""
+    if options.mode == "presampled":
+        check_sampled(graph, model, options)
+    else:
+        lay_out(graph, model, options)

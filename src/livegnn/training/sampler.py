@@ -35,7 +35,7 @@ from livegnn.sampling.subgraph import DrawOptions, HeteroSubgraph, sample_native
 from livegnn.training.attributes import Attributes, keep
 from livegnn.training.columns import Name, NodeColumns, at_one_moment, columns_of
 from livegnn.training.indices import weights_by_number, whole_numbers
-from livegnn.training.one_process import OneProcess
+from livegnn.training.options import OneProcess
 from livegnn.training.repeated_seeds import with_repeated_seeds
 from livegnn.types import NO_INDEX, Array, DoubleArray, EdgeType, IntArray, NodeType
 
