@@ -88,14 +88,8 @@ class MemoryModel:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the file, as a whole or not at all. Raises `OSError`."""
-        content = {
-            "version": VERSION,
-            "model": self.model,
-            "limit": self.limit,
-            "error": self.error,
-            "offset": self.offset,
-            **{name: getattr(self, name).tolist() for name in _ARRAYS},
-        }
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        content = {"version": VERSION, **vars(self), **arrays}
         with replace_file(as_path(path, "path")) as stream:
             blank = json.dumps({"sha256": _NO_CHECKSUM, "livegnn.memory": content}).encode()
             stream.write(blank.replace(_NO_CHECKSUM.encode(), hashlib.sha256(blank).hexdigest().encode(), 1))

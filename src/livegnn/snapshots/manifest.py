@@ -114,14 +114,15 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """As it is stored."""
-        content: JSON = {
-            "generation": self.generation,
-            "seq": self.seq,
-            "chain": self.chain,
-            "schema": self.schema,
-            "nodes": [list(one) for one in self.nodes],
-            "layers": [_from_layer(layer) for layer in self.layers],
-        }
+        layers = [
+            {
+                "kind": layer.kind,
+                "salt": layer.salt,
+                "tables": [{**key._asdict(), **vars(table)} for key, table in layer.tables.items()],
+            }
+            for layer in self.layers
+        ]
+        content = {**vars(self), "layers": layers}  # a section is a list in it
         body = json.dumps(content, indent=1).encode()
         return b"%s %d %08x %d\n" % (_MAGIC, FORMAT, zlib.crc32(body), len(body)) + body
 
@@ -216,37 +217,19 @@ def read_past_damage(objects: Objects) -> tuple[Manifest | None, int]:
     return None, generation_of(listed[-1].path) if listed else 0
 
 
-def _from_layer(layer: Layer) -> JSON:
-    return {
-        "kind": layer.kind,
-        "salt": layer.salt,
-        "tables": [
-            {
-                "kind": key.kind,
-                "type": key.type,
-                "rows": table.rows,
-                "entries": table.entries,
-                "changed": None if table.changed is None else list(table.changed),
-                "sections": {name: list(section) for name, section in table.sections.items()},
-            }
-            for key, table in layer.tables.items()
-        ],
-    }
-
-
 def _to_layer(data: Mapping[str, JSON]) -> Layer:
     kind = data["kind"]
     if kind not in ("base", "delta"):
         raise ValueError(f"a layer must be a base or a delta, got {kind!r}")
     tables = {}
-    for one in cast("list[dict[str, JSON]]", data["tables"]):
-        if one["kind"] not in KINDS:
-            raise ValueError(f"expected a kind of table, got {one['kind']!r}")
-        sections = cast("dict[str, JSON]", one["sections"])
-        tables[TableKey(one["kind"], _whole(one["type"]))] = Table(
-            _whole(one["rows"]),
-            None if one["changed"] is None else _to_section(one["changed"]),
-            _whole(one["entries"]),
+    for table in cast("list[dict[str, JSON]]", data["tables"]):
+        if table["kind"] not in KINDS:
+            raise ValueError(f"expected a kind of table, got {table['kind']!r}")
+        sections = cast("dict[str, JSON]", table["sections"])
+        tables[TableKey(table["kind"], _whole(table["type"]))] = Table(
+            _whole(table["rows"]),
+            None if table["changed"] is None else _to_section(table["changed"]),
+            _whole(table["entries"]),
             {name: _to_section(section) for name, section in sections.items()},
         )
     return Layer(cast("Literal['base', 'delta']", kind), _whole(data["salt"]), tables)

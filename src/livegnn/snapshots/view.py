@@ -42,7 +42,7 @@ from livegnn.snapshots.writer import (
     write_base,
     write_layer,
 )
-from livegnn.types import JSON, Array, State
+from livegnn.types import JSON, State
 from livegnn.wording import kind_of, show
 
 if TYPE_CHECKING:
@@ -204,9 +204,7 @@ class SnapshotView(View):
         if generation is None:
             return None
         changed = ChangedRows.union(self._since_snapshot, self._in_flight)
-        arrays: dict[str, Array] = {}
-        for name, rows in (("snapshot", changed), ("base", self._since_base)):
-            arrays |= {f"{name}/{key}": bits for key, bits in rows.save().items()}
+        arrays = changed.save("snapshot") | self._since_base.save("base")
         meta: dict[str, JSON] = {
             "kind": self.name,
             "seq": self.seq,
@@ -228,16 +226,8 @@ class SnapshotView(View):
             raise FileFormatError(
                 f"expected the state of {self.name!r} at event {self.seq}, got {dict(meta)}"
             )
-        parts = {
-            name: {
-                key.removeprefix(f"{name}/"): bits
-                for key, bits in state.arrays.items()
-                if key.startswith(f"{name}/")
-            }
-            for name in ("snapshot", "base")
-        }
-        self._since_snapshot = ChangedRows.load(self._keys, parts["snapshot"])
-        self._since_base = ChangedRows.load(self._keys, parts["base"])
+        self._since_snapshot = ChangedRows.load(self._keys, state.arrays, "snapshot")
+        self._since_base = ChangedRows.load(self._keys, state.arrays, "base")
         self._continues, self._chain = generation, chain
 
     def memory(self) -> dict[str, int]:
@@ -339,8 +329,8 @@ class SnapshotView(View):
         if before is not None and before.seq == self.graph.seq:
             return False
         # Readers look for a number above theirs, also in a store that was emptied under them.
-        there = [0 if one is None else one.generation for one in (newest, self._manifest)]
-        generation = 1 + max(damaged, *there)
+        generations = [0 if one is None else one.generation for one in (newest, self._manifest)]
+        generation = 1 + max(damaged, *generations)
         step = self._choose(before)
         kept: tuple[Layer, ...] = ()
         if before is not None and step != "base":
