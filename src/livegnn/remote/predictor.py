@@ -13,10 +13,11 @@ Thread safety: any thread may call; requests are answered one after another.
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -27,17 +28,11 @@ from livegnn.network.outputs import Outputs
 from livegnn.remote.feature_cache import CachedFeatures, FeatureCache
 from livegnn.remote.memory_limit import memory_of_machine
 from livegnn.remote.memory_model import MemoryModel, PeakMeter
-from livegnn.remote.missing_features import fetch_missing, first_of_each, repeat
+from livegnn.remote.missing_features import WorkingArrays, fetch_missing, first_of_each, repeat
 from livegnn.remote.model_fit import FittedModel
 from livegnn.remote.statistics import Account
-from livegnn.remote.subgraph import (
-    Known,
-    Lists,
-    Neighborhood,
-    receiver_of,
-)
+from livegnn.remote.subgraph import Known, Lists, Neighborhood, receiver_of
 from livegnn.remote.subgraph_message import decode, encode
-from livegnn.remote.working_arrays import WorkingArrays
 from livegnn.snapshots.objects import Objects, open_objects
 from livegnn.snapshots.snapshot import Snapshot
 from livegnn.snapshots.snapshot_source import SnapshotSource
@@ -48,6 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from livegnn.remote.shared_memory import SharedMemory
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -173,12 +170,9 @@ class SnapshotPredictor:
         """
         with self._lock:
             self._look_for_newer()
-
-            def request(snapshot: Snapshot) -> FloatArray:
-                self._adopt(snapshot)
-                return self._infer(snapshot, self._sample(snapshot, ids), memory_limit)
-
-            return self._source.read(request)
+            return self._read(
+                lambda snapshot: self._infer(snapshot, self._sample(snapshot, ids), memory_limit)
+            )
 
     def share(self, memory: "SharedMemory") -> None:
         """Keeps features in memory that it has in common with other workers, instead of in its own."""
@@ -209,12 +203,7 @@ class SnapshotPredictor:
         Raises what `predict` raises."""
         with self._lock:
             self._look_for_newer()
-
-            def request(snapshot: Snapshot) -> bytes:
-                self._adopt(snapshot)
-                return encode(self._sample(snapshot, ids, later=False))
-
-            return self._source.read(request)
+            return self._read(lambda snapshot: encode(self._sample(snapshot, ids, later=False)))
 
     def infer(
         self, subgraph: bytes | memoryview, *, memory_limit: int | None = None
@@ -244,8 +233,6 @@ class SnapshotPredictor:
             caches, self._caches = self._caches, False
 
             def request(snapshot: Snapshot) -> tuple[IntArray, int]:
-                self._adopt(snapshot)
-
                 with PeakMeter() as meter:
                     found = self._sample(snapshot, ids)
                     meter.start_over()  # what sampling needs on the way is not predicted
@@ -253,7 +240,7 @@ class SnapshotPredictor:
                 return found.counts(), meter.peak
 
             try:
-                return self._source.read(request)
+                return self._read(request)
             finally:
                 self._caches = caches
                 self._release()
@@ -263,14 +250,13 @@ class SnapshotPredictor:
         with self._lock:
 
             def request(snapshot: Snapshot) -> IntArray:
-                self._adopt(snapshot)
                 rows, total = self._seeds(snapshot, ids), np.zeros(1, np.int64)
                 for lists in self._fitted.reads.lists:
                     if receiver_of(lists) == self._fitted.node_type:
                         total = total + snapshot.degrees(lists[0], rows, lists[1]).columns[0]
                 return np.broadcast_to(total, rows.shape).copy()
 
-            return self._source.read(request)
+            return self._read(request)
 
     def describe(self) -> dict[str, int | float | str | None]:
         """What it is and has done. `seq` is the last event that its predictions reflect. It waits for no
@@ -289,6 +275,15 @@ class SnapshotPredictor:
         }
 
     # -- the snapshot
+
+    def _read(self, request: Callable[[Snapshot], T]) -> T:
+        """What `request` returns of the snapshot on which requests predict then."""
+
+        def adopting(snapshot: Snapshot) -> T:
+            self._adopt(snapshot)
+            return request(snapshot)
+
+        return self._source.read(adopting)
 
     def _current(self) -> Snapshot:
         assert self._snapshot is not None
