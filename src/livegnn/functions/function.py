@@ -267,6 +267,4 @@ def _seq(predictor: Predictor) -> int:
 def _to_ids(asked: Asked) -> "Ids":
     import numpy as np
 
-    if not asked.ids:
-        return np.empty(0, np.int64)
-    return np.array(asked.ids)
+    return np.array(asked.ids) if asked.ids else np.empty(0, np.int64)

@@ -130,6 +130,8 @@ class PeakMeter:
     taken it is told (`note`). Other threads must allocate nothing meanwhile.
     """
 
+    peak: int
+
     def __enter__(self) -> "PeakMeter":
         import tracemalloc  # only who measures needs it
 
@@ -142,7 +144,7 @@ class PeakMeter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._seen()
+        self.peak = max(self.peak, self._trace.get_traced_memory()[1] - self._before)
         if self._began:
             self._trace.stop()
 
@@ -155,10 +157,6 @@ class PeakMeter:
         """Counts bytes that others have taken just now, beside what is allocated at this moment."""
         now, _ = self._trace.get_traced_memory()
         self.peak = max(self.peak, now - self._before + outside)
-
-    def _seen(self) -> None:
-        _, peak = self._trace.get_traced_memory()
-        self.peak = max(self.peak, peak - self._before)
 
 
 def _fit(counts: IntArray, peaks: IntArray) -> MemoryModel:
