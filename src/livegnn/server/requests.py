@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import numpy as np
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, StrictStr, WithJsonSchema
 
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events.chunk import to_ids, to_texts
-from livegnn.runtime import Runtime
-from livegnn.server.bodies import Limits, parse
+from livegnn.runtime import Prediction, Runtime
+from livegnn.runtime.predictions import SampledPrediction
+from livegnn.server.bodies import Limits, parse, to_json
 from livegnn.server.query import LARGEST_SEQ
 from livegnn.texts import Texts
 from livegnn.types import Ids
@@ -92,6 +94,14 @@ def read_wanted(
     ids = ids_of(runtime, wanted.ids)
     wanted.ids.clear()
     return ids, wanted
+
+
+def answer_predictions(
+    runtime: Runtime, prediction: Prediction | SampledPrediction, ids: Ids | Texts, **more: object
+) -> Response:
+    """The answer to a request, with `more` of its fields."""
+    content = {"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values, **more}
+    return to_json(content if runtime.failure is None else {**content, "stale": True})
 
 
 def check_listed(runtime: Runtime, count: int, beside: int, limits: Limits, what: str, way: str) -> None:

@@ -14,7 +14,7 @@ from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.graph import Neighbors
 from livegnn.inference.explanation import Explanation
-from livegnn.runtime import Prediction, Runtime, Source
+from livegnn.runtime import Runtime, Source
 from livegnn.server import metrics
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
@@ -39,6 +39,7 @@ from livegnn.server.requests import (
     NodeId,
     PredictionAnswer,
     PredictionRequest,
+    answer_predictions,
     body_of,
     check_count,
     check_listed,
@@ -182,8 +183,10 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
         few = len(ids) <= _FEW
         prediction = runtime.predict_at_once(ids, output=chosen.output, model=chosen.model) if few else None
         if prediction is None:  # the event loop waits for nobody
-            return await run_in_threadpool(_predict, runtime, ids, chosen)
-        return _describe(runtime, prediction, ids)
+            return await run_in_threadpool(
+                lambda: answer_predictions(runtime, runtime.predict(ids, **chosen._asdict()), ids)
+            )
+        return answer_predictions(runtime, prediction, ids)
 
     @router.post(
         "/v1/what-if", responses={200: {"model": WhatIfAnswer}}, openapi_extra=body_of(WhatIfRequest)
@@ -354,18 +357,3 @@ def _describe_explanation(found: Explanation) -> Response:
             ],
         }
     )
-
-
-def _predict(runtime: Runtime, ids: Ids | Texts, chosen: _Choice) -> Response:
-    return _describe(runtime, runtime.predict(ids, output=chosen.output, model=chosen.model), ids)
-
-
-def _describe(runtime: Runtime, prediction: Prediction, ids: Ids | Texts) -> Response:
-    content: dict[str, object] = {
-        "seq": prediction.seq,
-        "ids": ids.tolist(),
-        "predictions": prediction.values,
-    }
-    if runtime.failure is not None:
-        content["stale"] = True
-    return to_json(content)
