@@ -36,18 +36,18 @@ def verify(file: LogFile) -> None:
     from livegnn.log.sqlite.examination import examine
 
     path = _log_of(file)
-    found = examine(path)
+    report = examine(path)
     typer.echo(
-        f"{path}: events {found.begin + 1} to {found.end}, "
-        f"{_counted(found.entries, 'entry', 'entries')} in {_counted(found.rows, 'row')}, "
-        f"{_counted(found.batches, 'batch', 'batches')} up to event {found.last_batch}, "
-        f"{_counted(found.rejections, 'refused entry', 'refused entries')} ({found.dead_letters} trimmed), "
-        f"{_counted(found.keys, 'key')}, {_counted(found.origins, 'origin')}, "
-        f"{_counted(found.bad_messages, 'bad message')} of sources"
+        f"{path}: events {report.begin + 1} to {report.end}, "
+        f"{_counted(report.entries, 'entry', 'entries')} in {_counted(report.rows, 'row')}, "
+        f"{_counted(report.batches, 'batch', 'batches')} up to event {report.last_batch}, "
+        f"{_counted(report.rejections, 'refused entry', 'refused entries')} ({report.dead_letters} trimmed), "
+        f"{_counted(report.keys, 'key')}, {_counted(report.origins, 'origin')}, "
+        f"{_counted(report.bad_messages, 'bad message')} of sources"
     )
-    for problem in found.problems:
+    for problem in report.problems:
         typer.echo(f"error: {problem}", err=True)
-    if found.problems:
+    if report.problems:
         raise SystemExit(1)
 
 
@@ -84,8 +84,8 @@ def export(
         while writes := reader.writes(last, up_to=to, max_events=_EVENTS_AT_ONCE):
             for write in writes:
                 records = to_records(write.events.chunks)
-                numbered = ({"seq": seq, **one} for seq, one in enumerate(records, write.after + 1))
-                stream.write(b"".join(orjson.dumps(one) + b"\n" for one in numbered))
+                numbered = ({"seq": seq, **record} for seq, record in enumerate(records, write.after + 1))
+                stream.write(b"".join(orjson.dumps(record) + b"\n" for record in numbered))
             last = writes[-1].seq
 
 
@@ -249,9 +249,9 @@ def _refuse_checkpoints(directory: Path, graph: Path) -> None:
     """The next start goes on from the newest one, whatever the graph's file has."""
     from livegnn.runtime import list_checkpoints
 
-    if there := list_checkpoints(directory):
+    if checkpoints := list_checkpoints(directory):
         raise InputError(
-            f"another graph in {graph} must have no checkpoints of the one before, got {len(there)} in "
+            f"another graph in {graph} must have no checkpoints of the one before, got {len(checkpoints)} in "
             f"{directory}, from which the next start would go on: remove them, and bind again; the "
             "log is then applied to the new graph"
         )

@@ -105,12 +105,12 @@ class SampledEngine(SamplesView):
         if isinstance(ids, Texts) and len(ids) > _TEXTS:
             parts = (ids[at : at + _TEXTS] for at in range(0, len(ids), _TEXTS))
             return np.concatenate([self.predict(part, output=output) for part in parts])
-        asked = given_ids(ids)
-        if len(asked) > 1 and asked.dtype.kind in "iuU":  # anything else is refused where samples are drawn
-            distinct, places = np.unique(asked, return_inverse=True)
-            if len(distinct) < len(asked):
+        nodes = given_ids(ids)
+        if len(nodes) > 1 and nodes.dtype.kind in "iuU":  # anything else is refused where samples are drawn
+            distinct, places = np.unique(nodes, return_inverse=True)
+            if len(distinct) < len(nodes):
                 return self._predict_each(distinct, output)[places]
-        return self._predict_each(asked, output)
+        return self._predict_each(nodes, output)
 
     def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> None:
         """None: a prediction is always computed. For callers that must not block, as of `Engine`."""
@@ -118,10 +118,10 @@ class SampledEngine(SamplesView):
 
     def samples_for(self, ids: "ArrayLike") -> list[HeteroSubgraph]:
         """The sample of each node by itself, all of one moment, with the columns that the model reads."""
-        asked = given_ids(ids)
-        if len(asked) == 1:
-            return [self.sample(asked)]
-        return self._samples_of_each(asked)
+        nodes = given_ids(ids)
+        if len(nodes) == 1:
+            return [self.sample(nodes)]
+        return self._samples_of_each(nodes)
 
     def predict_from(
         self, samples: Sequence[HeteroSubgraph], *, output: str | None = None
@@ -133,28 +133,28 @@ class SampledEngine(SamplesView):
         return np.concatenate(rows) if rows else np.empty((0, width), np.float32)
 
     def _predict_each(
-        self, asked: "Shaped[NDArray[np.generic], 'ids']", output: str | None
+        self, ids: "Shaped[NDArray[np.generic], 'ids']", output: str | None
     ) -> "Float32[FloatArray, 'ids channels']":
         """Samples and predicts in one native call. What that refuses goes the slow way, which says why."""
-        found = self._check_output(output)
+        wanted = self._check_output(output)
         if self._places is not None:
             values, done = self.native.predict(
-                self._forward.native, found.position, *self._places, native_ids(self.graph, asked)
+                self._forward.native, wanted.position, *self._places, native_ids(self.graph, ids)
             )
-            if done == len(asked):
+            if done == len(ids):
                 return values
-            self.predict_from(self.samples_for(asked[done : done + 1]), output=output)
+            self.predict_from(self.samples_for(ids[done : done + 1]), output=output)
         # Here a batch has mended what was refused, or the query draws too little for the model.
-        return self.predict_from(self.samples_for(asked), output=output)
+        return self.predict_from(self.samples_for(ids), output=output)
 
     def _check_output(self, output: str | None) -> Output:
-        found = self.outputs.find(output)
-        if found.node_type != self.query.seed_type:
+        wanted = self.outputs.find(output)
+        if wanted.node_type != self.query.seed_type:
             raise InputError(
                 f"output must be one of {self.query.seed_type!r} nodes, from which the query draws, got "
-                f"{output!r} of {found.node_type!r} nodes"
+                f"{output!r} of {wanted.node_type!r} nodes"
             )
-        return found
+        return wanted
 
 
 def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> Query:

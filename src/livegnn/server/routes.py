@@ -245,15 +245,15 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
         await feed.wait(min_seq, timeout)
 
         def answer() -> Response:
-            seq, found = runtime.read(lambda: _read_neighbors(runtime, node, type_, direction, limits))
+            seq, neighbors = runtime.read(lambda: _read_neighbors(runtime, node, type_, direction, limits))
             return to_json(
                 {
                     "seq": seq,
                     "id": node,
-                    "ids": listed(found.ids),
-                    "weight": found.weight,
-                    "key": found.key,
-                    "time": found.time,
+                    "ids": listed(neighbors.ids),
+                    "weight": neighbors.weight,
+                    "key": neighbors.key,
+                    "time": neighbors.time,
                 }
             )
 
@@ -339,21 +339,21 @@ def _stand(source: Source) -> dict[str, object]:
     return stand
 
 
-def _describe_explanation(found: Explanation) -> Response:
+def _describe_explanation(explanation: Explanation) -> Response:
     return to_json(
         {
-            "seq": found.seq,
-            "id": found.id,
-            "since": found.since,
-            "before": found.before,
-            "after": found.after,
+            "seq": explanation.seq,
+            "id": explanation.id,
+            "since": explanation.since,
+            "before": explanation.before,
+            "after": explanation.after,
             "events": [
                 {"seq": one.seq, "event": one.kind, "type": one.type, "ids": one.ids, "share": one.share}
-                for one in found.events
+                for one in explanation.events
             ],
             "neighbors": [
                 {"edge_type": one.edge_type, "id": one.id, "share": one.share, "reverse": one.reverse}
-                for one in found.neighbors
+                for one in explanation.neighbors
             ],
         }
     )

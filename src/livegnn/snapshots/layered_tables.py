@@ -78,7 +78,7 @@ class LayeredTables:
     @property
     def bytes(self) -> int:
         """The memory that it takes."""
-        return sum(one.nbytes for one in self._changed.values())
+        return sum(rows.nbytes for rows in self._changed.values())
 
     def locate(self, key: TableKey, rows: "Int64[IntArray, 'rows']") -> list[Place]:
         """Where the records of these rows are. A row that is nowhere is left out."""
@@ -126,10 +126,10 @@ class LayeredTables:
             reads.append(Checked(Ranges(section.path, starts, lengths), are_sealed))
         if len(places) == 1 and len(places[0].asked) == count:
             return self.read(reads)[0].reshape(-1, size)
-        found = np.zeros((count, size), dtype=np.uint8)
+        filled = np.zeros((count, size), dtype=np.uint8)
         for place, data in zip(places, self.read(reads), strict=True):
-            found[place.asked] = data.reshape(-1, size)
-        return found
+            filled[place.asked] = data.reshape(-1, size)
+        return filled
 
     def read_whole(self, sections: Sequence[Section]) -> "list[Octets]":
         """Whole sections, which must be small."""
@@ -180,18 +180,18 @@ class LayeredTables:
 
 
 def in_order(
-    places: Sequence[Place], found: "Sequence[Octets]", lengths: "Int64[IntArray, 'rows']"
+    places: Sequence[Place], parts: "Sequence[Octets]", lengths: "Int64[IntArray, 'rows']"
 ) -> "UInt8[Octets, '_']":
     """The bytes of each row, `lengths` of them, in the order asked for, from those of each place."""
     if len(places) == 1 and len(places[0].asked) == len(lengths):
-        return found[0]
+        return parts[0]
     starts = np.zeros(len(lengths), dtype=np.int64)
     before = 0
-    for place, data in zip(places, found, strict=True):
+    for place, data in zip(places, parts, strict=True):
         here = lengths[place.asked]
         starts[place.asked] = before + np.cumsum(here) - here
         before += len(data)
-    joined = np.concatenate([np.empty(0, dtype=np.uint8), *found])
+    joined = np.concatenate([np.empty(0, dtype=np.uint8), *parts])
     return _core.gather_ranges(joined, starts, lengths)
 
 

@@ -113,8 +113,8 @@ class Snapshot:
             TableKey("both", i) for i, edges in enumerate(self.schema.edge_types.values()) if edges.undirected
         }
         needed = needed.union(*(layer.tables for layer in deltas))
-        there = set() if base is None else set(base.tables)
-        if missing := sorted(map(str, needed - there)):
+        present = set() if base is None else set(base.tables)
+        if missing := sorted(map(str, needed - present)):
             raise FileFormatError(
                 f"the base of {self.manifest.path} in {self.objects.url} must have the tables "
                 f"{', '.join(missing)}, it has none such: write the snapshot anew"
@@ -138,7 +138,7 @@ class Snapshot:
     @property
     def bytes(self) -> int:
         """The memory that it takes."""
-        return self._layers.bytes + sum(one.bytes for one in self._nodes)
+        return self._layers.bytes + sum(nodes.bytes for nodes in self._nodes)
 
     @_or_replaced
     def rows_of(
@@ -166,8 +166,8 @@ class Snapshot:
             return np.empty((len(rows), 0), dtype=np.float32)
         places = self._layers.locate(TableKey("features", index), rows)
         self._refuse_unknown(rows, places)
-        found = self._layers.read_records("records", 4 * width + records.SEAL, places, len(rows))
-        return np.ascontiguousarray(found[:, : -records.SEAL]).view("<f4")
+        stored = self._layers.read_records("records", 4 * width + records.SEAL, places, len(rows))
+        return np.ascontiguousarray(stored[:, : -records.SEAL]).view("<f4")
 
     @_or_replaced
     def degrees(
@@ -220,10 +220,10 @@ class Snapshot:
             asked += self._layers.read_lists(
                 name, type_.itemsize, places, begins, counts, index[f"crc32_{name}"]
             )
-        found = self._layers.read(asked)
+        stored = self._layers.read(asked)
         read: dict[str, NDArray[np.generic]] = {}
         for i, (name, type_) in enumerate(types.items()):
-            parts = found[i * len(places) : (i + 1) * len(places)]
+            parts = stored[i * len(places) : (i + 1) * len(places)]
             data = in_order(places, parts, counts * type_.itemsize)
             read[name] = data.view(type_.base).reshape(-1, *type_.shape)
         offsets = np.zeros(len(rows) + 1, dtype=np.int64)
@@ -242,8 +242,8 @@ class Snapshot:
 
     def _read_index(self, edges: EdgeSchema, places: list[Place], count: int) -> "NDArray[np.void]":
         type_ = records.index_type(edges)
-        found = self._layers.read_records("index", type_.itemsize, places, count)
-        return found.reshape(-1).view(type_)
+        stored = self._layers.read_records("index", type_.itemsize, places, count)
+        return stored.reshape(-1).view(type_)
 
     # -- types
 
@@ -262,10 +262,10 @@ class Snapshot:
 
     def _refuse_unknown(self, rows: IntArray, places: list[Place]) -> None:
         if sum(len(place.asked) for place in places) != len(rows):
-            known = np.zeros(len(rows), dtype=np.bool_)
+            located = np.zeros(len(rows), dtype=np.bool_)
             for place in places:
-                known[place.asked] = True
-            raise InputError(f"rows must be those of nodes, as rows_of returns them, got {rows[~known][0]}")
+                located[place.asked] = True
+            raise InputError(f"rows must be those of nodes, as rows_of returns them, got {rows[~located][0]}")
 
     def _refuse_replaced(self, error: ObjectMissingError) -> None:
         if read_newest_manifest(self.objects, self.manifest.generation) is not None:
@@ -278,7 +278,7 @@ class Snapshot:
 def _check_columns(columns: object) -> None:
     listed = isinstance(columns, Collection) and not isinstance(columns, str)
     if columns is not None and not (
-        listed and all(one in _COLUMNS for one in cast("Collection[str]", columns))
+        listed and all(name in _COLUMNS for name in cast("Collection[str]", columns))
     ):
         raise InputError(f"columns must be some of {', '.join(map(repr, _COLUMNS))}, got {columns!r}")
 

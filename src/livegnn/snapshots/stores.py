@@ -121,7 +121,7 @@ def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "Store":
         allowed = settings.pop("allow_http", os.environ.get("AWS_ALLOW_HTTP", ""))
         named = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
         endpoints = (settings.get("endpoint", ""), *(os.environ.get(name, "") for name in named))
-        if allowed.lower() in ("1", "true") or any(one.startswith("http://") for one in endpoints):
+        if allowed.lower() in ("1", "true") or any(endpoint.startswith("http://") for endpoint in endpoints):
             client["allow_http"] = True  # type: ignore[assignment]
         # Reads are repeated by `Objects`, which also sees what is truncated; parts of uploads by obstore.
         reads, writes = (
@@ -142,9 +142,9 @@ def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "Store":
             for retries in (0, 8)
         )
     except (BaseError, ValueError, TypeError) as error:
-        given = f" with the options {', '.join(sorted(options))}" if options else ""
+        named_options = f" with the options {', '.join(sorted(options))}" if options else ""
         raise InputError(
-            f"{url!r}{given} opens no store, as s3://BUCKET/PREFIX does: {_first_words(error)}"
+            f"{url!r}{named_options} opens no store, as s3://BUCKET/PREFIX does: {_first_words(error)}"
         ) from error
     return Store(url, reads, writes)
 
@@ -192,26 +192,26 @@ class Store:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(self._get_apart(path, starts, into))
-        return [self._get_one(path, *one) for one in zip(starts, into, strict=True)]  # the caller has a loop
+        return [self._get_one(path, *pair) for pair in zip(starts, into, strict=True)]  # a loop runs here
 
     def _get_one(self, path: str, start: int, into: memoryview) -> Fetched:
         import obstore
 
         try:
             with _translating(self.url, path):
-                found = obstore.get_range(self._open(), path, start=start, length=len(into))
+                data = obstore.get_range(self._open(), path, start=start, length=len(into))
         except StoreUnavailableError as error:
             return error
-        return _fill(into, memoryview(found))
+        return _fill(into, memoryview(data))
 
     def _get_together(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         """Several at a time, all or none."""
         import obstore
 
-        lengths = [len(one) for one in into]
+        lengths = [len(part) for part in into]
         with _translating(self.url, path):
-            found = obstore.get_ranges(self._open(), path, starts=starts, lengths=lengths, coalesce=0)
-        return [_fill(there, memoryview(one)) for there, one in zip(into, found, strict=True)]
+            parts = obstore.get_ranges(self._open(), path, starts=starts, lengths=lengths, coalesce=0)
+        return [_fill(buffer, memoryview(part)) for buffer, part in zip(into, parts, strict=True)]
 
     async def _get_apart(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         """Several at a time, each by itself."""
@@ -219,13 +219,13 @@ class Store:
 
         import obstore
 
-        async def get(start: int, there: memoryview) -> Fetched:
+        async def get(start: int, buffer: memoryview) -> Fetched:
             try:
                 with _translating(self.url, path):
-                    found = await obstore.get_range_async(self._open(), path, start=start, length=len(there))
+                    data = await obstore.get_range_async(self._open(), path, start=start, length=len(buffer))
             except StoreUnavailableError as error:
                 return error
-            return _fill(there, memoryview(found))
+            return _fill(buffer, memoryview(data))
 
         return await asyncio.gather(*map(get, starts, into))
 
@@ -252,12 +252,12 @@ class Store:
         import obstore
 
         with _translating(self.url, prefix):
-            found = [
-                ObjectInfo(one["path"], one["size"], one["last_modified"])
+            listed = [
+                ObjectInfo(item["path"], item["size"], item["last_modified"])
                 for chunk in obstore.list(self._open(), prefix, offset=after or None)
-                for one in chunk
+                for item in chunk
             ]
-        return sorted(found, key=lambda one: one.path)
+        return sorted(listed, key=lambda item: item.path)
 
     def size(self, path: str) -> int:
         """The bytes of an object."""
@@ -306,16 +306,16 @@ class _Folder(Store):
         with _translating(self.url, path):
             file = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return [_read_whole(file, *one) for one in zip(into, starts, strict=True)]
+                return [_read_whole(file, *pair) for pair in zip(into, starts, strict=True)]
             finally:
                 os.close(file)
 
 
-def _fill(into: memoryview, found: memoryview) -> int:
+def _fill(into: memoryview, data: memoryview) -> int:
     """Copies what was found, and says how many bytes that are; of more than were asked for it copies none."""
-    if len(found) <= len(into):
-        into[: len(found)] = found
-    return len(found)
+    if len(data) <= len(into):
+        into[: len(data)] = data
+    return len(data)
 
 
 def _read_whole(file: int, into: memoryview, start: int) -> int:
@@ -323,10 +323,10 @@ def _read_whole(file: int, into: memoryview, start: int) -> int:
     than is asked for, and more when it is asked again."""
     done = 0
     while done < len(into):
-        some = os.preadv(file, [into[done:]], start + done)
-        if not some:
+        count = os.preadv(file, [into[done:]], start + done)
+        if not count:
             break
-        done += some
+        done += count
     return done
 
 

@@ -358,8 +358,8 @@ class SnapshotView(View):
     def _continue(self, newest: Manifest | None) -> Manifest | None:
         """The snapshot whose layers the next one may use, or None."""
         if self._continues is not None:
-            found = self._find_continued(self._continues, newest)
-            _core.holding(self.graph.writer, self._go_on, found)
+            continued = self._find_continued(self._continues, newest)
+            _core.holding(self.graph.writer, self._go_on, continued)
         if self._attempted is not None and newest == self._attempted.manifest:
             _core.holding(
                 self.graph.writer, self._adopt, self._attempted
@@ -376,9 +376,9 @@ class SnapshotView(View):
             return None
         raise self._not_newest(before, newest.path)
 
-    def _go_on(self, found: Manifest | None) -> None:
-        self._manifest = found
-        if found is None or found.generation != self._continues:
+    def _go_on(self, manifest: Manifest | None) -> None:
+        self._manifest = manifest
+        if manifest is None or manifest.generation != self._continues:
             # What is dropped may have shown another graph at an event that comes again.
             self._chain = secrets.token_hex(8)
         self._continues = None
@@ -422,7 +422,7 @@ class SnapshotView(View):
         if before is None:
             return self._compaction.choose(None, (), merged)
         base, *deltas = before.layers
-        return self._compaction.choose(base.size, [one.size for one in deltas], merged)
+        return self._compaction.choose(base.size, [layer.size for layer in deltas], merged)
 
     def _write_rounds(self, generation: int, *, merge: bool) -> "tuple[ChangedRows, list[Layer], int, Nodes]":
         """Writes what has changed, round after round, until what is left is read while batches wait. Returns

@@ -108,7 +108,7 @@ def checked_directions(directions: Iterable[Direction]) -> tuple[Direction, ...]
     """`directions`, if they are 'in', 'out' or both, in a list or another iterable. Raises `InputError`."""
     listed = isinstance(directions, Iterable) and not isinstance(directions, str)
     wanted = tuple(directions) if listed else ()
-    if not wanted or any(one not in ("in", "out") for one in wanted):
+    if not wanted or any(direction not in ("in", "out") for direction in wanted):
         raise InputError(
             f"directions must be a list of 'in', 'out' or both, got {show(wanted if listed else directions)}"
         )
@@ -156,9 +156,9 @@ def write_layer(
     salt = secrets.randbits(32)
     folder = _folder(generation)
     tables = {}
-    for key, some in rows.items():
+    for key, changed in rows.items():
         with _Uploads(objects, f"{folder}/{key}") as sink:
-            tables[key] = _write_table(source, key, some, sink, salt, whole=kind == "base")
+            tables[key] = _write_table(source, key, changed, sink, salt, whole=kind == "base")
     return Layer(kind, salt, tables)
 
 
@@ -351,13 +351,13 @@ def _write_lists(source: RowSource, key: TableKey, rows: "Rows", sink: _Sink, sa
     def pieces() -> "Iterator[Mapping[str, Octets]]":
         nonlocal entries
         place = 0
-        for some in _in_pieces(source, key, rows, edges):
-            lists = source.lists(key.type, some, incoming=key.kind != "out")
+        for piece in _in_pieces(source, key, rows, edges):
+            lists = source.lists(key.type, piece, incoming=key.kind != "out")
             yield records.encode_lists(
-                lists, some if ends[0] == ends[2] else None, edges, begin=entries, first=place, salt=salt
+                lists, piece if ends[0] == ends[2] else None, edges, begin=entries, first=place, salt=salt
             )
             entries += int(lists.offsets[-1])
-            place += len(some)
+            place += len(piece)
 
     sections = sink.write_beside(pieces())
     return Table(len(rows), None, entries, sections)
@@ -367,7 +367,7 @@ def _in_pieces(source: RowSource, key: TableKey, rows: "Rows", edges: EdgeSchema
     """The rows in pieces whose lists have at most `PIECE` bytes together, or that are one row."""
     width = sum(type_.itemsize for type_ in records.columns_of(edges).values())
     for at in range(0, max(len(rows), 1), _ROWS_AT_ONCE):
-        some = rows[at : at + _ROWS_AT_ONCE]
-        degrees = source.degrees(key.type, some, incoming=key.kind != "out")
+        span = rows[at : at + _ROWS_AT_ONCE]
+        degrees = source.degrees(key.type, span, incoming=key.kind != "out")
         piece = (np.cumsum(degrees) - degrees) * width // PIECE
-        yield from np.split(some, np.flatnonzero(np.diff(piece)) + 1)
+        yield from np.split(span, np.flatnonzero(np.diff(piece)) + 1)
