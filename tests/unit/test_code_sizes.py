@@ -26,7 +26,6 @@ EXCEPTIONS = {
     "src/livegnn/compiler/lowering.py _lower_propagate": STEPS,
     "src/livegnn/compiler/plan.py Plan._build": STEPS,
     "src/livegnn/importers/arguments/arguments.py find_arguments": STEPS,
-    "src/livegnn/sampling/subgraph.py sample_subgraph": STEPS,
     "src/livegnn/server/event_routes.py add_event_routes": ROUTES,
     "src/livegnn/server/routes.py create_routes": ROUTES,
 }

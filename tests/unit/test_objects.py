@@ -17,7 +17,7 @@ from livegnn.errors import (
     StoreUnavailableError,
 )
 from livegnn.snapshots.objects import BYTES_AT_ONCE, PARTS_AT_ONCE, Objects, Ranges, open_objects, with_gap
-from livegnn.snapshots.stores import PART, ObstoreStore, _fill, open_store
+from livegnn.snapshots.stores import PART, Store, _fill, open_store
 from throttled_store import ThrottledStore
 
 
@@ -163,7 +163,7 @@ def test_a_store_that_fails_for_a_while_is_asked_again(fault: str) -> None:
 class Talkative:
     """A store that answers with more bytes than it is asked for."""
 
-    def __init__(self, inner: ObstoreStore) -> None:
+    def __init__(self, inner: Store) -> None:
         self.inner, self.url = inner, inner.url
 
     def get_ranges(self, path: str, starts: list[int], into: list[memoryview]) -> list[int]:
@@ -205,7 +205,7 @@ def test_patience_ends() -> None:
 def test_no_attempt_takes_longer_than_patience(given: dict[str, float], longest: str) -> None:
     """A network that swallows packets ends an attempt by its time alone."""
     store = open_objects("s3://bucket/place", skip_signature="true", **given).store  # type: ignore[arg-type]
-    assert isinstance(store, ObstoreStore)
+    assert isinstance(store, Store)
     options = store._reads.client_options  # type: ignore[union-attr]
     assert options is not None
     for name in ("timeout", "connect_timeout"):

@@ -18,8 +18,8 @@ from livegnn.snapshots import view as view_module
 from livegnn.snapshots.compaction import Compaction, collect
 from livegnn.snapshots.manifest import Manifest
 from livegnn.snapshots.objects import Objects, open_objects
+from livegnn.snapshots.snapshot import Snapshot
 from livegnn.snapshots.snapshot_source import SnapshotSource, open_snapshot
-from livegnn.snapshots.stored_snapshot import StoredSnapshot
 from livegnn.snapshots.view import SnapshotView
 from livegnn.snapshots.writer import write_snapshot
 from livegnn.types import State
@@ -150,7 +150,7 @@ def measure(graph: Graph) -> tuple[float, list[int]]:
     return float(x.sum()), [graph.num_edges(edge_type) for edge_type in graph.schema.edge_types]
 
 
-def measure_stored(snapshot: StoredSnapshot, used: set[int | str]) -> tuple[float, list[int]]:
+def measure_stored(snapshot: Snapshot, used: set[int | str]) -> tuple[float, list[int]]:
     rows = {}
     for name in snapshot.schema.node_types:
         found = snapshot.rows_of(np.array(sorted(used)), name)
@@ -189,7 +189,7 @@ def test_batches_go_on_while_snapshots_are_written(
     used = {id for ids in stream.used.values() for id in ids}
     manifests = view.objects.list("manifests")
     for one in manifests:
-        snapshot = StoredSnapshot(view.objects, Manifest.from_bytes(view.objects.get(one.path), one.path))
+        snapshot = Snapshot(view.objects, Manifest.from_bytes(view.objects.get(one.path), one.path))
         assert measure_stored(snapshot, used) == shown[snapshot.seq]
     assert len(manifests) >= 6
 

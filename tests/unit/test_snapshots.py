@@ -27,10 +27,10 @@ from livegnn.graph import EdgeSchema, Schema
 from livegnn.snapshots import records, writer
 from livegnn.snapshots.manifest import Manifest
 from livegnn.snapshots.objects import Objects, open_objects
+from livegnn.snapshots.snapshot import Snapshot
 from livegnn.snapshots.snapshot_source import SnapshotSource, open_snapshot
-from livegnn.snapshots.stored_snapshot import StoredSnapshot
 from livegnn.snapshots.view import SnapshotView
-from livegnn.snapshots.writer import publish, write_snapshot
+from livegnn.snapshots.writer import write_snapshot
 from snapshots import Stream, check_shows, make_schema
 
 
@@ -193,7 +193,7 @@ def test_two_writers_do_not_mix(tmp_path: Path) -> None:
     graph = Graph.from_edges([0], [1])
     manifest = write_snapshot(graph, str(tmp_path))
     with pytest.raises(ObjectExistsError):
-        publish(open_objects(str(tmp_path)), manifest)
+        open_objects(str(tmp_path)).put_new(manifest.path, manifest.to_bytes())
 
 
 def test_each_damaged_byte_is_seen(tmp_path: Path, rng: np.random.Generator) -> None:
@@ -323,13 +323,13 @@ def test_a_base_without_a_table_is_refused(tmp_path: Path) -> None:
     assert manifest is not None
     base, delta = manifest.layers
     objects = open_objects(str(tmp_path))
-    StoredSnapshot(objects, manifest)
+    Snapshot(objects, manifest)
     for key in base.tables:
         tables = {name: table for name, table in base.tables.items() if name != key}
         if key in delta.tables or key.kind in ("ids", "features"):
             wrong = replace(manifest, layers=(replace(base, tables=tables), delta))
             with pytest.raises(FileFormatError, match=f"must have the tables {key}"):
-                StoredSnapshot(objects, wrong)
+                Snapshot(objects, wrong)
 
 
 def test_a_manifest_under_another_name_is_seen(tmp_path: Path) -> None:

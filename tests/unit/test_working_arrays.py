@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from livegnn.remote.working_arrays import LARGEST, WorkingArrays
+from livegnn.remote.missing_features import LARGEST, WorkingArrays
 
 
 def test_an_array_is_as_large_as_was_asked_and_the_next_one_in_the_same_place() -> None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from livegnn.cli.checkpoint import app as checkpoint_app
+from livegnn.cli.files import DeploymentFile, check_apart, read_deployment
 from livegnn.cli.function import app as function_app
 from livegnn.cli.key import app as key_app
 from livegnn.cli.log import app as log_app
 from livegnn.cli.model import app as model_app
-from livegnn.cli.outputs import check_apart
 from livegnn.cli.snapshot import app as snapshot_app
 from livegnn.cli.worker import app as worker_app
 from livegnn.errors import LiveGNNError, ModelError
@@ -38,21 +38,16 @@ app.add_typer(model_app, name="model")
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(worker_app, name="worker")
 
-DeploymentFile = Annotated[
-    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="deployment file: docs/deployment.md")
-]
-
 
 @app.command()
 def serve(deployment: DeploymentFile) -> None:
     """Serve a model on a live graph over HTTP, starting from the newest checkpoint and the log."""
-    from livegnn.deployment import Deployment
     from livegnn.deployment.snapshots import start_snapshots
     from livegnn.server import create_app, listen
     from livegnn.server import serve as serve_app
     from livegnn.server.bodies import Limits
 
-    settings = Deployment.read(deployment)
+    settings = read_deployment(deployment)
     access = settings.server.access()
     # A second server must not touch the files of the first, so the address comes before the log.
     with listen(settings.server.host, settings.server.port) as listener:
@@ -83,10 +78,9 @@ def serve(deployment: DeploymentFile) -> None:
 @app.command()
 def verify(deployment: DeploymentFile) -> None:
     """Restore a deployment and compare every prediction with a full recomputation."""
-    from livegnn.deployment import Deployment
     from livegnn.inference import Engine
 
-    runtime = Deployment.read(deployment).open()
+    runtime = read_deployment(deployment).open()
     models = runtime.models
     runtime.log.close()
     if not any(isinstance(models.find(name), Engine) for name in models.names):

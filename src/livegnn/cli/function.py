@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from livegnn.functions.machine import Machine
     from livegnn.functions.settings import MachineSettings
 
 app = typer.Typer(
@@ -100,7 +99,13 @@ def serve(
         cache=cache,  # type: ignore[arg-type]
     )
     _limit(settings)
-    _listen(settings.open(), host, port)
+    from livegnn.functions.app import serve as serve_machine
+    from livegnn.server.listening import address_of, listen
+
+    machine = settings.open()
+    with listen(host, port) as listener:
+        typer.echo(f"a node listens at {address_of(listener)}")
+        serve_machine(machine, listener)
 
 
 def _limit(settings: "MachineSettings") -> None:
@@ -114,14 +119,3 @@ def _limit(settings: "MachineSettings") -> None:
     settings.check_memory()
     if threads and settings.memory is not None:
         limit_memory(settings.memory, 0)
-
-
-def _listen(machine: "Machine", host: str, port: int) -> None:
-    from livegnn.functions.app import serve
-    from livegnn.server.listening import listen
-
-    with listen(host, port) as listener:
-        found, number = listener.getsockname()[:2]
-        shown = f"[{found}]" if ":" in found else found
-        typer.echo(f"a node listens at http://{shown}:{number}")
-        serve(machine, listener)

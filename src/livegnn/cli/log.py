@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from livegnn.cli.outputs import check_apart_from_deployment, check_apart_from_log
+from livegnn.cli.files import check_apart_from_deployment, check_apart_from_log, read_deployment
 from livegnn.errors import InputError, LogError, SourceError
 
 if TYPE_CHECKING:
@@ -36,18 +36,18 @@ def verify(file: LogFile) -> None:
     from livegnn.log.sqlite.examination import examine
 
     path = _log_of(file)
-    found = examine(path)
+    report = examine(path)
     typer.echo(
-        f"{path}: events {found.begin + 1} to {found.end}, "
-        f"{_counted(found.entries, 'entry', 'entries')} in {_counted(found.rows, 'row')}, "
-        f"{_counted(found.batches, 'batch', 'batches')} up to event {found.last_batch}, "
-        f"{_counted(found.rejections, 'refused entry', 'refused entries')} ({found.dead_letters} trimmed), "
-        f"{_counted(found.keys, 'key')}, {_counted(found.origins, 'origin')}, "
-        f"{_counted(found.bad_messages, 'bad message')} of sources"
+        f"{path}: events {report.begin + 1} to {report.end}, "
+        f"{_counted(report.entries, 'entry', 'entries')} in {_counted(report.rows, 'row')}, "
+        f"{_counted(report.batches, 'batch', 'batches')} up to event {report.last_batch}, "
+        f"{_counted(report.rejections, 'refused entry', 'refused entries')} ({report.dead_letters} trimmed), "
+        f"{_counted(report.keys, 'key')}, {_counted(report.origins, 'origin')}, "
+        f"{_counted(report.bad_messages, 'bad message')} of sources"
     )
-    for problem in found.problems:
+    for problem in report.problems:
         typer.echo(f"error: {problem}", err=True)
-    if found.problems:
+    if report.problems:
         raise SystemExit(1)
 
 
@@ -84,8 +84,8 @@ def export(
         while writes := reader.writes(last, up_to=to, max_events=_EVENTS_AT_ONCE):
             for write in writes:
                 records = to_records(write.events.chunks)
-                numbered = ({"seq": seq, **one} for seq, one in enumerate(records, write.after + 1))
-                stream.write(b"".join(orjson.dumps(one) + b"\n" for one in numbered))
+                numbered = ({"seq": seq, **record} for seq, record in enumerate(records, write.after + 1))
+                stream.write(b"".join(orjson.dumps(record) + b"\n" for record in numbered))
             last = writes[-1].seq
 
 
@@ -99,12 +99,11 @@ def replay(
 ) -> None:
     """Restore the graph after event SEQ from the recorded batches. A server may run on the log."""
     from livegnn.atomic_file import check_replaceable
-    from livegnn.deployment import Deployment
     from livegnn.inference import Engine
 
     if output is not None:
         check_replaceable(output)
-    settings = Deployment.read(deployment)
+    settings = read_deployment(deployment)
     check_apart_from_deployment(output, deployment, settings)
     with _reading(settings.log.file) as reader:
         graph, views = _replay(settings, reader, to)
@@ -145,10 +144,9 @@ def retry(
     seqs: Annotated[list[int], typer.Argument(metavar="SEQ...", help="event numbers of refused entries")],
 ) -> None:
     """Append refused entries again. The next start applies them. The server must not run."""
-    from livegnn.deployment import Deployment
     from livegnn.log.keys import retry_key
 
-    with _owning(Deployment.read(deployment)) as log:
+    with _owning(read_deployment(deployment)) as log:
         refused = {rejection.seq for rejection in log.rejections()}
         entries = {seq: log.entry(seq) for seq in seqs if seq in refused}
         for seq in seqs:
@@ -175,9 +173,7 @@ def forget(
     partition: Annotated[int, typer.Option("--partition", help="partition of the source")] = 0,
 ) -> None:
     """Forget refused entries up to an event, or bad messages up to an offset. The server must not run."""
-    from livegnn.deployment import Deployment
-
-    settings = Deployment.read(deployment)
+    settings = read_deployment(deployment)
     with _owning(settings) if settings.log.path is not None else closing(settings.log.open()) as log:
         if source is None:
             typer.echo(f"forgot {log.forget_rejections(up_to)} refused entries")
@@ -208,10 +204,9 @@ def consumers(
 @app.command()
 def trim(deployment: DeploymentFile) -> None:
     """Delete events that no checkpoint and no consumer needs. The server must not run."""
-    from livegnn.deployment import Deployment
     from livegnn.runtime import oldest_kept
 
-    settings = Deployment.read(deployment)
+    settings = read_deployment(deployment)
     if settings.checkpoint is None:
         raise InputError(
             f"{deployment} must have a section [checkpoint]: without checkpoints all of the log is needed"
@@ -231,10 +226,9 @@ def trim(deployment: DeploymentFile) -> None:
 @app.command()
 def bind(deployment: DeploymentFile) -> None:
     """Accept the graph, the schema and the settings of a deployment for its log. The server must not run."""
-    from livegnn.deployment import Deployment
     from livegnn.runtime import restore, schema_properties
 
-    settings = Deployment.read(deployment)
+    settings = read_deployment(deployment)
     with _owning(settings) if settings.log.path is not None else closing(settings.log.open()) as log:
         directory = None if settings.checkpoint is None else settings.checkpoint.directory
         graph, _ = restore({}, replace(settings, features=None).load_graph, directory=directory)
@@ -255,9 +249,9 @@ def _refuse_checkpoints(directory: Path, graph: Path) -> None:
     """The next start goes on from the newest one, whatever the graph's file has."""
     from livegnn.runtime import list_checkpoints
 
-    if there := list_checkpoints(directory):
+    if checkpoints := list_checkpoints(directory):
         raise InputError(
-            f"another graph in {graph} must have no checkpoints of the one before, got {len(there)} in "
+            f"another graph in {graph} must have no checkpoints of the one before, got {len(checkpoints)} in "
             f"{directory}, from which the next start would go on: remove them, and bind again; the "
             "log is then applied to the new graph"
         )
@@ -272,9 +266,8 @@ def skip(
 ) -> None:
     """Continue a source at a later offset, and skip the messages before it. The server must not run."""
     from livegnn.connectors import skip as skip_to
-    from livegnn.deployment import Deployment
 
-    settings = Deployment.read(deployment)
+    settings = read_deployment(deployment)
     if source not in settings.sources:
         known = ", ".join(settings.sources) or "none"
         raise InputError(f"expected one of the sources of {deployment}, which are {known}, got {source!r}")
@@ -296,9 +289,7 @@ def create(
     ] = -1,
 ) -> None:
     """Create the topics of a log in Kafka. Topics that exist are not changed."""
-    from livegnn.deployment import Deployment
-
-    log = Deployment.read(deployment).log
+    log = read_deployment(deployment).log
     log.create(partitions, replication)
     typer.echo(f"{log.topic} and {log.topic}.control are at {log.kafka}")
 
@@ -333,20 +324,14 @@ def _write_checkpoint(path: Path, graph: "Graph", views: "dict[str, View]", read
 
 def _log_of(file: Path) -> Path:
     """The log itself, of a deployment file too."""
-    if file.suffix != ".toml":
-        return file
-    from livegnn.deployment import Deployment
-
-    return Deployment.read(file).log.file
+    return read_deployment(file).log.file if file.suffix == ".toml" else file
 
 
 def _check_output(output: Path | None, file: Path) -> None:
-    if file.suffix != ".toml":
+    if file.suffix == ".toml":
+        check_apart_from_deployment(output, file, read_deployment(file))
+    else:
         check_apart_from_log(output, file)
-        return
-    from livegnn.deployment import Deployment
-
-    check_apart_from_deployment(output, file, Deployment.read(file))
 
 
 @contextmanager

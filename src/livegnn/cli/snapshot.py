@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from livegnn.cli.files import read_deployment
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def _seconds(name: str, value: str) -> float:
 
 
 def _newest(objects: "Objects", url: str) -> "Manifest":
-    from livegnn.snapshots.snapshot import read_newest_manifest
+    from livegnn.snapshots.manifest import read_newest_manifest
 
     manifest = read_newest_manifest(objects)
     if manifest is None:
@@ -136,7 +137,7 @@ def _newest(objects: "Objects", url: str) -> "Manifest":
 
 
 def _read_graph(source: Path, parallel: str | None) -> "Graph":
-    from livegnn.deployment import Deployment, read_graph
+    from livegnn.deployment import read_graph
 
     if source.suffix != ".toml":
         try:
@@ -153,7 +154,7 @@ def _read_graph(source: Path, parallel: str | None) -> "Graph":
     from livegnn.log.sqlite.reader import SqliteReader
     from livegnn.runtime import replay, restore
 
-    settings = Deployment.read(source)
+    settings = read_deployment(source)
     directory = None if settings.checkpoint is None else settings.checkpoint.directory
     with closing(SqliteReader(settings.log.file)) as reader:  # beside whoever serves it
         load = replace(settings, features=None).load_graph

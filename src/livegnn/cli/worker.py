@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from livegnn.cli.files import DeploymentFile, read_deployment
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,9 +17,6 @@ app = typer.Typer(
     help="Run sampling workers, serving workers and their front end: docs/workers.md.", no_args_is_help=True
 )
 
-DeploymentFile = Annotated[
-    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="deployment file: docs/deployment.md")
-]
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="number of the worker, from 0")]
 Host = Annotated[str, typer.Option(help="address to listen at")]
 _SECONDS = 0.2
@@ -34,10 +31,9 @@ def sample(deployment: DeploymentFile, number: Number) -> None:
     import threading
     from contextlib import closing
 
-    from livegnn.deployment import Deployment
     from livegnn.deployment.workers import open_sampling
 
-    found, stopped = Deployment.read(deployment), threading.Event()
+    found, stopped = read_deployment(deployment), threading.Event()
     for one in (signal.SIGTERM, signal.SIGINT):
         signal.signal(one, lambda number, frame: stopped.set())
     while not stopped.is_set():
@@ -68,11 +64,10 @@ def serve(
     port: Port = 0,
 ) -> None:
     """Run a serving worker over HTTP."""
-    from livegnn.deployment import Deployment
     from livegnn.deployment.workers import open_serving
     from livegnn.workers.app import serving_config
 
-    worker = open_serving(Deployment.read(deployment), number, replica)
+    worker = open_serving(read_deployment(deployment), number, replica)
     worker.start()
     try:
         _listen(serving_config(worker), host, port, f"serving worker {number}", worker.stop)
@@ -94,12 +89,11 @@ def front(
     port: Port = 8080,
 ) -> None:
     """Run the front end, which sends each seed to its serving worker."""
-    from livegnn.deployment import Deployment
     from livegnn.deployment.workers import plan_workers
 
     with _needs_cluster("a front end"):
         from livegnn.workers.front import create_front, front_config
-    plan, _ = plan_workers(Deployment.read(deployment))
+    plan, _ = plan_workers(read_deployment(deployment))
     served = create_front(plan, [one.split(",") for one in addresses])
     _listen(front_config(served), host, port, "the front end")
 
@@ -107,10 +101,9 @@ def front(
 @app.command()
 def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8080) -> None:
     """Run all workers on the machines of a Ray cluster, and their front end."""
-    from livegnn.deployment import Deployment
     from livegnn.deployment.workers import cluster_spec
 
-    read = Deployment.read(deployment)
+    read = read_deployment(deployment)
     spec, plan = cluster_spec(read)
     with _needs_cluster("a cluster"):
         import ray
@@ -152,10 +145,9 @@ def resize(
     timeout: Annotated[float, typer.Option(help="longest wait for the workers, in seconds")] = 600.0,
 ) -> None:
     """Change the numbers of running workers to those of the deployment file."""
-    from livegnn.deployment import Deployment
     from livegnn.deployment.workers import resize_workers
 
-    state = resize_workers(Deployment.read(deployment), finish, timeout)
+    state = resize_workers(read_deployment(deployment), finish, timeout)
     plan = state.next or state.plan
     numbers = f"{plan.sampling_workers} sampling and {plan.serving_workers} serving workers"
     if state.next is None:
@@ -181,7 +173,7 @@ def _listen(
     import signal
     import threading
 
-    from livegnn.server.listening import Server, accepting, listen
+    from livegnn.server.listening import Server, accepting, address_of, listen
 
     class Worker(Server):
         def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
@@ -190,14 +182,12 @@ def _listen(
             super().handle_exit(sig, frame)
 
     def leave(sig: int, frame: "FrameType | None") -> None:
-        for one in (signal.SIGTERM, signal.SIGINT):  # what comes afterwards is not told again
-            signal.signal(one, signal.SIG_IGN)
+        for number in (signal.SIGTERM, signal.SIGINT):  # what comes afterwards is not told again
+            signal.signal(number, signal.SIG_IGN)
         raise SystemExit(0)
 
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, leave)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
     with listen(host, port) as listener:
-        found, number = listener.getsockname()[:2]
-        shown = f"[{found}]" if ":" in found else found
-        typer.echo(f"{what} listens at http://{shown}:{number}")
+        typer.echo(f"{what} listens at {address_of(listener)}")
         Worker(config).run(accepting(listener))

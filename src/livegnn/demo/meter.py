@@ -37,30 +37,6 @@ class Figures:
     reached: tuple[int, ...]  # the number of nodes that each of the last batches reached, the newest last
 
 
-class RiskHistory:
-    """Every risk that was ever shown, as three growing columns: member, date and risk."""
-
-    def __init__(self) -> None:
-        self._size = 0
-        self._members: IntArray = np.empty(1 << 16, np.int64)
-        self._dates: DoubleArray = np.empty(1 << 16, np.float64)
-        self._risks: FloatArray = np.empty(1 << 16, np.float32)
-
-    def append(self, members: IntArray, date: float, risks: FloatArray) -> None:
-        start, stop = self._size, self._size + len(members)
-        while stop > len(self._members):
-            self._members = np.concatenate([self._members, np.empty_like(self._members)])
-            self._dates = np.concatenate([self._dates, np.empty_like(self._dates)])
-            self._risks = np.concatenate([self._risks, np.empty_like(self._risks)])
-        self._members[start:stop], self._dates[start:stop], self._risks[start:stop] = members, date, risks
-        self._size = stop
-
-    def of(self, member: int) -> tuple[DoubleArray, FloatArray]:
-        """The dates (unix seconds) at which the member's risk changed, and the new risks."""
-        rows = np.flatnonzero(self._members[: self._size] == member)
-        return self._dates[rows], self._risks[rows]
-
-
 class Meter:
     """Collects figures from the replay and the engine for the page and the terminal.
 
@@ -78,7 +54,9 @@ class Meter:
         )  # when, ratings, events, seconds
         self._reached: deque[int] = deque(maxlen=240)
         self._apply: deque[float] = deque(maxlen=2000)
-        self._history = RiskHistory()
+        self._shown: list[
+            tuple[IntArray, float, FloatArray]
+        ] = []  # members, date and their risks from then on
         self._replayed = 0
 
     def start(self, members: IntArray, risks: FloatArray, date: float) -> None:
@@ -110,7 +88,7 @@ class Meter:
         place, risks = place[ours], risks[ours]
         self._risks[place] = risks
         self._first[place] = np.where(np.isnan(self._first[place]), risks, self._first[place])
-        self._history.append(members[ours], date, risks)
+        self._shown.append((members[ours], date, risks))
 
     @property
     def replayed(self) -> int:
@@ -153,10 +131,14 @@ class Meter:
     def history(self, member: int, points: int = 600) -> list[tuple[float, float]]:
         """(date, risk) for each change of the member's risk, thinned to about `points`; keeps the last."""
         with self._lock:
-            dates, risks = self._history.of(member)
-        step = max(1, -(-len(dates) // points))
-        kept = slice((len(dates) - 1) % step if len(dates) else 0, None, step)
-        return list(zip(dates[kept].tolist(), risks[kept].tolist(), strict=True))
+            shown = list(self._shown)
+        changes = [
+            (date, float(risks[at]))
+            for members, date, risks in shown
+            for at in np.flatnonzero(members == member)
+        ]
+        step = max(1, -(-len(changes) // points))
+        return changes[(len(changes) - 1) % step if changes else 0 :: step]
 
 
 def percentiles(seconds: DoubleArray) -> tuple[float | None, float | None]:

@@ -3,17 +3,15 @@ it until SIGTERM.
 """
 
 import asyncio
-import signal
 import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import uvicorn
 
 from livegnn.errors import InputError, OverloadedError
 from livegnn.functions.bodies import LARGEST_BODY, Answer, answer_error, answer_problem, refuse_parameters
-from livegnn.server.listening import Server, accepting
+from livegnn.server.listening import Server, accepting, exit_at_sigterm
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
@@ -135,7 +133,7 @@ def serve(machine: "Machine", listener: socket.socket) -> None:
     `GRACE_SECONDS` at most, refuses those that are left, and ends all workers. Ends with SystemExit after
     SIGTERM.
     """
-    signal.signal(signal.SIGTERM, _exit)
+    exit_at_sigterm()
     application = Application(machine)
     config = uvicorn.Config(
         application,
@@ -158,7 +156,3 @@ class _Server(Server):
         """Called by uvicorn."""
         self._application.stop()
         await super().shutdown(sockets)
-
-
-def _exit(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(0)

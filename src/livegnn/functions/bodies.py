@@ -32,6 +32,14 @@ LONGEST_WAIT: Final = 300.0
 _FIELDS = ("ids", "min_seq", "timeout")
 _LARGEST_INTEGER = 2**63 - 1
 _RETRY = 1.0  # seconds after which to ask again where a store was away, or workers died
+_STATUS: Final = (
+    (UnknownNodeError, 404),
+    (TooLargeError, 413),
+    (InputError, 400),
+    (SnapshotReplacedError, 409),
+    ((OverloadedError, TimeoutExpired, StoreUnavailableError, WorkersFailed), 503),
+)
+"""Of errors, the first that fits; 500 of all others."""
 
 
 class Asked(NamedTuple):
@@ -116,21 +124,10 @@ def refuse_parameters(query: str | Iterable[str]) -> None:
 
 def answer_error(error: Exception) -> Answer:
     """The answer for an error: as the server's, `{"error": {"type": ..., "message": ...}}`."""
+    status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
     retry_after = None
-    if isinstance(error, UnknownNodeError):
-        status = 404
-    elif isinstance(error, TooLargeError):
-        status = 413
-    elif isinstance(error, InputError):
-        status = 400
-    elif isinstance(error, SnapshotReplacedError):
-        status = 409
-    elif isinstance(error, OverloadedError | TimeoutExpired | StoreUnavailableError | WorkersFailed):
-        status = 503
-        if not isinstance(error, TimeoutExpired):
-            retry_after = error.retry_after if isinstance(error, OverloadedError) else _RETRY
-    else:
-        status = 500
+    if status == 503 and not isinstance(error, TimeoutExpired):
+        retry_after = error.retry_after if isinstance(error, OverloadedError) else _RETRY
     kind, message = type(error).__name__, str(error)
     if isinstance(error, MemoryError):  # NumPy has one of its own
         kind = "MemoryError"
@@ -155,21 +152,21 @@ def _ids(given: object) -> list[int] | list[str]:
         raise InputError(f"ids must be a list of integers or of texts, got {quoted(given)}")
     if len(given) > MOST_IDS:
         raise TooLargeError(f"a request may have {MOST_IDS:,} ids at most, got {len(given):,}: send several")
-    kinds = {type(one) for one in given}
+    kinds = set(map(type, given))
     if kinds <= {int}:
         if given and not 0 <= min(given) <= max(given) <= _LARGEST_INTEGER:
-            wrong = next(one for one in given if not 0 <= one <= _LARGEST_INTEGER)
+            wrong = next(id for id in given if not 0 <= id <= _LARGEST_INTEGER)
             raise InputError(f"ids must be integers from 0 to 2^63 - 1, got {wrong}")
     elif kinds != {str}:
-        wrong = [one for one in given if type(one) not in (int, str)]
+        wrong = [id for id in given if type(id) not in (int, str)]
         found = f"{quoted(wrong[0])} in it" if wrong else "both"
         raise InputError(f"ids must be a list of integers or of texts, got {found}")
     else:
         check_lengths(given, "ids")
-        for one in given:
-            if "\0" in one or any("\ud800" <= letter <= "\udfff" for letter in one):
+        for id in given:
+            if "\0" in id or any("\ud800" <= letter <= "\udfff" for letter in id):
                 raise InputError(
-                    f"a text id must have no NUL and no half of a surrogate pair, got {quoted(one)}"
+                    f"a text id must have no NUL and no half of a surrogate pair, got {quoted(id)}"
                 )
     return given
 

@@ -176,8 +176,8 @@ def confine(predictor: Predictor, function: Function, room: int | None) -> int |
     if isinstance(predictor, Confined):
         if room is not None:
             predictor.confine(room, room * 3 // 4)
-        elif (there := memory_of_machine()) is not None:
-            predictor.confine(None, there // 2 // function.workers)
+        elif (available := memory_of_machine()) is not None:
+            predictor.confine(None, available // 2 // function.workers)
     return room
 
 
@@ -199,9 +199,9 @@ def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":
 def answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None = None) -> Answer:
     """What a worker of a stage answers, errors included. room: bytes that it may take for that."""
     requests, read = _read_so_far(predictor)
-    found = _answer(predictor, stage, body, room)
+    reply = _answer(predictor, stage, body, room)
     after, read_after = _read_so_far(predictor)
-    return found._replace(store_requests=after - requests, store_bytes=read_after - read)
+    return reply._replace(store_requests=after - requests, store_bytes=read_after - read)
 
 
 def _read_so_far(predictor: Predictor) -> tuple[int, int]:
@@ -224,12 +224,12 @@ def _answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: i
             return Answer(200, _LENGTH.pack(len(body)) + body + subgraph)
         return _describe(predictor, asked, predictor.predict(_to_ids(asked), memory_limit=room))
     except Exception as error:
-        found = answer_error(error)
+        reply = answer_error(error)
         if isinstance(error, StoreUnavailableError):  # as stores are now and then: no place in this program
             _log.warning("a request failed: %s", error)
-        elif found.status >= 500 and not isinstance(error, TimeoutExpired):
+        elif reply.status >= 500 and not isinstance(error, TimeoutExpired):
             _log.exception("a request failed")
-        return found
+        return reply
 
 
 def _infer(predictor: StagedPredictor, body: memoryview, room: int | None) -> Answer:
@@ -267,6 +267,4 @@ def _seq(predictor: Predictor) -> int:
 def _to_ids(asked: Asked) -> "Ids":
     import numpy as np
 
-    if not asked.ids:
-        return np.empty(0, np.int64)
-    return np.array(asked.ids)
+    return np.array(asked.ids) if asked.ids else np.empty(0, np.int64)

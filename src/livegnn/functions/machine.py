@@ -10,19 +10,18 @@ for its health has it try: a request for no ids goes through, until one has open
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import check_int
 from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired
 from livegnn.functions.bodies import Answer, answer_error, answer_json, read_asked
 from livegnn.functions.stage import Stage
-from livegnn.histogram import Histogram
 from livegnn.readiness import Readiness
+from livegnn.server.prometheus import CONTENT_TYPE, counter, gauge, histogram
 
 if TYPE_CHECKING:
     from livegnn.remote.shared_memory import MemoryFile
-
-METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _NO_IDS: Final = b'{"ids": []}'
 _TRIAL_SECONDS: Final = 60.0
@@ -122,7 +121,7 @@ class Machine:
 
     async def report_metrics(self) -> Answer:
         """Metrics in Prometheus' text format."""
-        return Answer(200, _render(self).encode(), content_type=METRICS)
+        return Answer(200, _render(self).encode(), content_type=CONTENT_TYPE)
 
     async def close(self, seconds: float = 0.0) -> None:
         """Takes no further request, gives those that are here so many seconds, and ends all workers."""
@@ -149,46 +148,34 @@ class Machine:
 
 
 def _render(node: Machine) -> str:
-    lines = []
-
-    def add(name: str, kind: str, samples: "dict[str, float]") -> None:
-        lines.append(f"# TYPE livegnn_function_{name} {kind}")
-        lines.extend(f"livegnn_function_{name}{labels} {value:g}" for labels, value in samples.items())
-
-    add("up", "gauge", {"": node.readiness.ready})
-    add("requests", "gauge", {"": node.requests})
-    add("refused_total", "counter", {"": node.refused})
+    stages, schedulers = node.stages.items(), {name: stage.scheduler for name, stage in node.stages.items()}
+    parts = [
+        gauge("function_up", "", node.readiness.ready),
+        gauge("function_requests", "", node.requests),
+        counter("function_refused_total", "", node.refused),
+    ]
     if node.memory is not None:
-        add("shared_cache_bytes", "gauge", {"": node.memory.bytes})
-    stages = {f'{{stage="{name}"}}': stage for name, stage in node.stages.items()}
-    add("waiting_requests", "gauge", {at: stage.scheduler.waiting for at, stage in stages.items()})
-    add("workers", "gauge", {at: stage.scheduler.workers for at, stage in stages.items()})
-    add("idle_workers", "gauge", {at: stage.scheduler.idle for at, stage in stages.items()})
-    add("starting_workers", "gauge", {at: stage.scheduler.starting for at, stage in stages.items()})
-    add("answered_total", "counter", {at: stage.figures.answered for at, stage in stages.items()})
-    add("failed_total", "counter", {at: stage.figures.failed for at, stage in stages.items()})
-    add("store_requests_total", "counter", {at: stage.figures.store_requests for at, stage in stages.items()})
-    add("store_bytes_total", "counter", {at: stage.figures.store_bytes for at, stage in stages.items()})
-    add("launches_total", "counter", {at: stage.figures.launched for at, stage in stages.items()})
-    add("dead_workers_total", "counter", {at: stage.figures.died for at, stage in stages.items()})
-    add("stopped_workers_total", "counter", {at: stage.figures.stopped for at, stage in stages.items()})
+        parts.append(gauge("function_shared_cache_bytes", "", node.memory.bytes))
+    for shown, name in (
+        ("waiting_requests", "waiting"),
+        ("workers", "workers"),
+        ("idle_workers", "idle"),
+        ("starting_workers", "starting"),
+    ):
+        numbers = {at: getattr(scheduler, name) for at, scheduler in schedulers.items()}
+        parts.append(gauge(f"function_{shown}", "", numbers, "stage"))
+    for shown, name in (
+        ("answered_total", "answered"),
+        ("failed_total", "failed"),
+        ("store_requests_total", "store_requests"),
+        ("store_bytes_total", "store_bytes"),
+        ("launches_total", "launched"),
+        ("dead_workers_total", "died"),
+        ("stopped_workers_total", "stopped"),
+    ):
+        numbers = {at: getattr(stage.figures, name) for at, stage in stages}
+        parts.append(counter(f"function_{shown}", "", numbers, "stage"))
     for name in ("waiting_seconds", "executing_seconds", "starting_seconds"):
-        lines.append(f"# TYPE livegnn_function_{name} histogram")
-        for stage_name, stage in node.stages.items():
-            lines.extend(_buckets(name, stage_name, getattr(stage.figures, name)))
-    return "\n".join([*lines, ""])
-
-
-def _buckets(name: str, stage: str, histogram: Histogram) -> list[str]:
-    *below, count = histogram.cumulative()
-    metric = f"livegnn_function_{name}"
-    lines = [
-        f'{metric}_bucket{{stage="{stage}",le="{bound:.6g}"}} {value}'
-        for bound, value in zip(histogram.bounds, below, strict=True)
-    ]
-    return [
-        *lines,
-        f'{metric}_bucket{{stage="{stage}",le="+Inf"}} {count}',
-        f'{metric}_sum{{stage="{stage}"}} {histogram.total:g}',
-        f'{metric}_count{{stage="{stage}"}} {count}',
-    ]
+        times = {at: getattr(stage.figures, name) for at, stage in stages}
+        parts.append(histogram(f"function_{name}", "", times, "stage"))
+    return "\n".join([*chain.from_iterable(parts), ""])

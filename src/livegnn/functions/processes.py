@@ -155,20 +155,18 @@ class ProcessHost:
 
     async def launch(self, number: int) -> ProcessWorker:
         """Starts a process and returns when it is ready. Raises WorkerDied."""
-        memory = self._memory
-        if memory is None:
-            return await start(self._command, environment=self._environment, seconds=self._seconds)
+        memory, worker = self._memory, None
+        shared = [] if memory is None else [memory.fd]
         try:
             worker = await start(
-                [*self._command, str(memory.fd)],
+                [*self._command, *map(str, shared)],
                 environment=self._environment,
                 seconds=self._seconds,
-                descriptors=[memory.fd],
+                descriptors=shared,
             )
-        except BaseException:
-            self._begin(self._forget(memory))
-            raise
-        self._begin(self._forget(memory, worker))
+        finally:
+            if memory is not None:
+                self._begin(self._forget(memory, worker))
         return worker
 
     async def close(self) -> None:
@@ -180,8 +178,8 @@ class ProcessHost:
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
 
-    async def _forget(self, memory: "MemoryFile", worker: ProcessWorker | None = None) -> None:
-        """Gives back what a worker has left in common memory, when it has ended."""
+    async def _forget(self, memory: "MemoryFile", worker: ProcessWorker | None) -> None:
+        """Gives back what a worker has left in common memory, when it has ended; None if it did not start."""
         if worker is not None:
             await worker.ended()
         await asyncio.to_thread(memory.release_of_ended)

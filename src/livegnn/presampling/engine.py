@@ -5,17 +5,18 @@ follow every batch; a prediction is a few look-ups and a forward pass over the s
 the same for a hub as for any other node.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
 
 import numpy as np
 
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
-from livegnn.inference import EngineOptions, SampledForward
-from livegnn.inference.native_engine import check_pair
+from livegnn.inference import Engine, EngineOptions, SampledForward
+from livegnn.inference.native_engine import check_pair, lay_out
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
 from livegnn.network.outputs import Output, Outputs
@@ -104,12 +105,12 @@ class SampledEngine(SamplesView):
         if isinstance(ids, Texts) and len(ids) > _TEXTS:
             parts = (ids[at : at + _TEXTS] for at in range(0, len(ids), _TEXTS))
             return np.concatenate([self.predict(part, output=output) for part in parts])
-        asked = given_ids(ids)
-        if len(asked) > 1 and asked.dtype.kind in "iuU":  # anything else is refused where samples are drawn
-            distinct, places = np.unique(asked, return_inverse=True)
-            if len(distinct) < len(asked):
+        nodes = given_ids(ids)
+        if len(nodes) > 1 and nodes.dtype.kind in "iuU":  # anything else is refused where samples are drawn
+            distinct, places = np.unique(nodes, return_inverse=True)
+            if len(distinct) < len(nodes):
                 return self._predict_each(distinct, output)[places]
-        return self._predict_each(asked, output)
+        return self._predict_each(nodes, output)
 
     def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> None:
         """None: a prediction is always computed. For callers that must not block, as of `Engine`."""
@@ -117,10 +118,10 @@ class SampledEngine(SamplesView):
 
     def samples_for(self, ids: "ArrayLike") -> list[HeteroSubgraph]:
         """The sample of each node by itself, all of one moment, with the columns that the model reads."""
-        asked = given_ids(ids)
-        if len(asked) == 1:
-            return [self.sample(asked)]
-        return self._samples_of_each(asked)
+        nodes = given_ids(ids)
+        if len(nodes) == 1:
+            return [self.sample(nodes)]
+        return self._samples_of_each(nodes)
 
     def predict_from(
         self, samples: Sequence[HeteroSubgraph], *, output: str | None = None
@@ -132,28 +133,28 @@ class SampledEngine(SamplesView):
         return np.concatenate(rows) if rows else np.empty((0, width), np.float32)
 
     def _predict_each(
-        self, asked: "Shaped[NDArray[np.generic], 'ids']", output: str | None
+        self, ids: "Shaped[NDArray[np.generic], 'ids']", output: str | None
     ) -> "Float32[FloatArray, 'ids channels']":
         """Samples and predicts in one native call. What that refuses goes the slow way, which says why."""
-        found = self._check_output(output)
+        wanted = self._check_output(output)
         if self._places is not None:
             values, done = self.native.predict(
-                self._forward.native, found.position, *self._places, native_ids(self.graph, asked)
+                self._forward.native, wanted.position, *self._places, native_ids(self.graph, ids)
             )
-            if done == len(asked):
+            if done == len(ids):
                 return values
-            self.predict_from(self.samples_for(asked[done : done + 1]), output=output)
+            self.predict_from(self.samples_for(ids[done : done + 1]), output=output)
         # Here a batch has mended what was refused, or the query draws too little for the model.
-        return self.predict_from(self.samples_for(asked), output=output)
+        return self.predict_from(self.samples_for(ids), output=output)
 
     def _check_output(self, output: str | None) -> Output:
-        found = self.outputs.find(output)
-        if found.node_type != self.query.seed_type:
+        wanted = self.outputs.find(output)
+        if wanted.node_type != self.query.seed_type:
             raise InputError(
                 f"output must be one of {self.query.seed_type!r} nodes, from which the query draws, got "
-                f"{output!r} of {found.node_type!r} nodes"
+                f"{output!r} of {wanted.node_type!r} nodes"
             )
-        return found
+        return wanted
 
 
 def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> Query:
@@ -169,3 +170,33 @@ def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> Query:
             f"got {query.seed_type!r}"
         )
     return query
+
+
+Predictor: TypeAlias = Engine | SampledEngine
+PredictorFactory: TypeAlias = Callable[[Graph, State | None], Predictor]
+
+
+def predictor_factory(model: Model, options: EngineOptions, *, name: str = "engine") -> PredictorFactory:
+    """A function that makes what `options.mode` says from a graph and an optional saved state.
+
+    Samples that it makes anew have the seed of those that it made before.
+    """
+    if options.mode != "presampled":
+        return Engine.factory(model, options, name=name)
+    seeds = [] if options.sample_seed is None else [options.sample_seed]
+
+    def make(graph: Graph, state: State | None) -> SampledEngine:
+        own = options if state is not None or not seeds else replace(options, sample_seed=seeds[-1])
+        engine = SampledEngine(graph, model, own, state=state, name=name)
+        seeds.append(engine.seed)
+        return engine
+
+    return make
+
+
+def check_predictor(graph: Graph, model: Model, options: EngineOptions) -> None:
+    """Raises `ModelError` or `InputError` if no such predictor of `model` can follow the graph."""
+    if options.mode == "presampled":
+        check_sampled(graph, model, options)
+    else:
+        lay_out(graph, model, options)

@@ -88,14 +88,8 @@ class MemoryModel:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the file, as a whole or not at all. Raises `OSError`."""
-        content = {
-            "version": VERSION,
-            "model": self.model,
-            "limit": self.limit,
-            "error": self.error,
-            "offset": self.offset,
-            **{name: getattr(self, name).tolist() for name in _ARRAYS},
-        }
+        arrays = {name: getattr(self, name).tolist() for name in _ARRAYS}
+        content = {"version": VERSION, **vars(self), **arrays}
         with replace_file(as_path(path, "path")) as stream:
             blank = json.dumps({"sha256": _NO_CHECKSUM, "livegnn.memory": content}).encode()
             stream.write(blank.replace(_NO_CHECKSUM.encode(), hashlib.sha256(blank).hexdigest().encode(), 1))
@@ -136,6 +130,8 @@ class PeakMeter:
     taken it is told (`note`). Other threads must allocate nothing meanwhile.
     """
 
+    peak: int
+
     def __enter__(self) -> "PeakMeter":
         import tracemalloc  # only who measures needs it
 
@@ -148,7 +144,7 @@ class PeakMeter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._seen()
+        self.peak = max(self.peak, self._trace.get_traced_memory()[1] - self._before)
         if self._began:
             self._trace.stop()
 
@@ -161,10 +157,6 @@ class PeakMeter:
         """Counts bytes that others have taken just now, beside what is allocated at this moment."""
         now, _ = self._trace.get_traced_memory()
         self.peak = max(self.peak, now - self._before + outside)
-
-    def _seen(self) -> None:
-        _, peak = self._trace.get_traced_memory()
-        self.peak = max(self.peak, peak - self._before)
 
 
 def _fit(counts: IntArray, peaks: IntArray) -> MemoryModel:

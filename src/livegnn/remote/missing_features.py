@@ -1,5 +1,5 @@
 """Features that a request reads and no cache has: fetched at once, with the records of the index that are
-missing like them.
+missing like them; and the arrays that they are put into.
 
 Thread safety: functions of their arguments; a snapshot may be read by several threads.
 """
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn.remote.cached_index import NotedIndex
-from livegnn.remote.parallel import run_parallel
-from livegnn.remote.subgraph import Lists, Neighborhood, receiver_of
+from livegnn.remote.subgraph import Lists, Neighborhood, receiver_of, run_parallel
 from livegnn.snapshots.row_sets import distinct
 from livegnn.snapshots.snapshot import Snapshot
 from livegnn.types import FloatArray, IntArray, NodeType
@@ -20,6 +19,43 @@ from livegnn.types import FloatArray, IntArray, NodeType
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64
     from numpy.typing import NDArray
+
+
+LARGEST = 64 << 20
+"""Bytes of an array of features that is kept."""
+
+
+class WorkingArrays:
+    """One array for each node type, for the features of one request after the other.
+
+    An array that is freed and made anew has pages that the system must first give, which for megabytes takes
+    as long as filling them. So they stay, up to a size; whoever is short of memory releases them.
+    Thread safety: none; one request at a time.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[NodeType, FloatArray] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Of those that are kept."""
+        return sum(array.nbytes for array in self._kept.values())
+
+    def take(self, name: NodeType, rows: int, width: int) -> "Float32[FloatArray, 'rows width']":
+        """An array with anything in it. What was taken before for this type is no longer the caller's."""
+        kept = self._kept.get(name)
+        if kept is not None and kept.shape[1] == width and len(kept) >= rows:
+            return kept[:rows]
+        self._kept.pop(name, None)
+        del kept  # before there is another one
+        made = np.empty((rows, width), np.float32)
+        if made.nbytes <= LARGEST:
+            self._kept[name] = made
+        return made
+
+    def release(self) -> None:
+        """Keeps none."""
+        self._kept.clear()
 
 
 def fetch_missing(

@@ -13,10 +13,11 @@ Thread safety: any thread may call; requests are answered one after another.
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -27,19 +28,13 @@ from livegnn.network.outputs import Outputs
 from livegnn.remote.feature_cache import CachedFeatures, FeatureCache
 from livegnn.remote.memory_limit import memory_of_machine
 from livegnn.remote.memory_model import MemoryModel, PeakMeter
-from livegnn.remote.missing_features import fetch_missing, first_of_each, repeat
+from livegnn.remote.missing_features import WorkingArrays, fetch_missing, first_of_each, repeat
 from livegnn.remote.model_fit import FittedModel
 from livegnn.remote.statistics import Account
-from livegnn.remote.subgraph import (
-    Known,
-    Lists,
-    Neighborhood,
-    receiver_of,
-)
+from livegnn.remote.subgraph import Known, Lists, Neighborhood, receiver_of
 from livegnn.remote.subgraph_message import decode, encode
-from livegnn.remote.working_arrays import WorkingArrays
 from livegnn.snapshots.objects import Objects, open_objects
-from livegnn.snapshots.snapshot import Snapshot, Source
+from livegnn.snapshots.snapshot import Snapshot
 from livegnn.snapshots.snapshot_source import SnapshotSource
 from livegnn.types import FloatArray, Ids, IntArray, NodeType
 
@@ -48,6 +43,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from livegnn.remote.shared_memory import SharedMemory
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -113,7 +110,7 @@ class SnapshotPredictor:
 
     def __init__(
         self,
-        source: Source,
+        source: SnapshotSource,
         model: Model,
         *,
         output: str | None = None,
@@ -132,8 +129,8 @@ class SnapshotPredictor:
         self.memory_limit = None if memory_limit is None else check_int(memory_limit, "memory_limit", 1)
         self.memory_model = memory_model
         self._caches = check_bool(cache, "cache")
-        there = memory_of_machine()
-        self._cache_limit = _ALL if there is None else there // 2
+        machine = memory_of_machine()
+        self._cache_limit = _ALL if machine is None else machine // 2
         self._sample_seed = check_int(sample_seed, "sample_seed", 0, 2**64 - 1)
         self._refresh_seconds = (
             check_positive(refresh_seconds, "refresh_seconds") if refresh_seconds else refresh_seconds
@@ -173,12 +170,9 @@ class SnapshotPredictor:
         """
         with self._lock:
             self._look_for_newer()
-
-            def request(snapshot: Snapshot) -> FloatArray:
-                self._adopt(snapshot)
-                return self._infer(snapshot, self._sample(snapshot, ids), memory_limit)
-
-            return self._source.read(request)
+            return self._read(
+                lambda snapshot: self._infer(snapshot, self._sample(snapshot, ids), memory_limit)
+            )
 
     def share(self, memory: "SharedMemory") -> None:
         """Keeps features in memory that it has in common with other workers, instead of in its own."""
@@ -209,12 +203,7 @@ class SnapshotPredictor:
         Raises what `predict` raises."""
         with self._lock:
             self._look_for_newer()
-
-            def request(snapshot: Snapshot) -> bytes:
-                self._adopt(snapshot)
-                return encode(self._sample(snapshot, ids, later=False))
-
-            return self._source.read(request)
+            return self._read(lambda snapshot: encode(self._sample(snapshot, ids, later=False)))
 
     def infer(
         self, subgraph: bytes | memoryview, *, memory_limit: int | None = None
@@ -222,18 +211,18 @@ class SnapshotPredictor:
         """The predictions of the nodes for which `sample` gave this. Raises what `predict` raises,
         `FileFormatError` if the bytes are damaged, and `SnapshotReplacedError` if the subgraph is of another
         snapshot than the newest: sample again."""
-        found = decode(subgraph)
+        decoded = decode(subgraph)
         with self._lock:
-            if self._current().identity != found.snapshot:
+            if self._current().identity != decoded.snapshot:
                 self._adopt(self._source.newest())
-            if self._current().identity != found.snapshot:
+            if self._current().identity != decoded.snapshot:
                 raise SnapshotReplacedError(
                     f"expected a subgraph of the snapshot {self._current().identity}, got one of "
-                    f"{found.snapshot}: sample again"
+                    f"{decoded.snapshot}: sample again"
                 )
-            if self._current().layout != found.layout:
-                found = replace(found, index={})
-            return self._infer(self._current(), found, memory_limit)
+            if self._current().layout != decoded.layout:
+                decoded = replace(decoded, index={})
+            return self._infer(self._current(), decoded, memory_limit)
 
     def measure(self, ids: "ArrayLike") -> "tuple[Int64[IntArray, 'counts'], int]":
         """The counts of a request (`Neighborhood.counts`), and the bytes that it takes beside the cache.
@@ -244,16 +233,14 @@ class SnapshotPredictor:
             caches, self._caches = self._caches, False
 
             def request(snapshot: Snapshot) -> tuple[IntArray, int]:
-                self._adopt(snapshot)
-
                 with PeakMeter() as meter:
-                    found = self._sample(snapshot, ids)
+                    subgraph = self._sample(snapshot, ids)
                     meter.start_over()  # what sampling needs on the way is not predicted
-                    self._run(snapshot, found, None, meter)
-                return found.counts(), meter.peak
+                    self._run(snapshot, subgraph, None, meter)
+                return subgraph.counts(), meter.peak
 
             try:
-                return self._source.read(request)
+                return self._read(request)
             finally:
                 self._caches = caches
                 self._release()
@@ -263,14 +250,13 @@ class SnapshotPredictor:
         with self._lock:
 
             def request(snapshot: Snapshot) -> IntArray:
-                self._adopt(snapshot)
                 rows, total = self._seeds(snapshot, ids), np.zeros(1, np.int64)
                 for lists in self._fitted.reads.lists:
                     if receiver_of(lists) == self._fitted.node_type:
                         total = total + snapshot.degrees(lists[0], rows, lists[1]).columns[0]
                 return np.broadcast_to(total, rows.shape).copy()
 
-            return self._source.read(request)
+            return self._read(request)
 
     def describe(self) -> dict[str, int | float | str | None]:
         """What it is and has done. `seq` is the last event that its predictions reflect. It waits for no
@@ -289,6 +275,15 @@ class SnapshotPredictor:
         }
 
     # -- the snapshot
+
+    def _read(self, request: Callable[[Snapshot], T]) -> T:
+        """What `request` returns of the snapshot on which requests predict then."""
+
+        def adopting(snapshot: Snapshot) -> T:
+            self._adopt(snapshot)
+            return request(snapshot)
+
+        return self._source.read(adopting)
 
     def _current(self) -> Snapshot:
         assert self._snapshot is not None
@@ -360,29 +355,29 @@ class SnapshotPredictor:
 
     def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
         """The row numbers of ids. Raises `UnknownNodeError`."""
-        given = np.asarray(listed_ids(ids))
-        if not given.size:
+        listed = np.asarray(listed_ids(ids))
+        if not listed.size:
             return np.zeros(0, np.int64)
-        rows = snapshot.rows_of(cast("Ids", given), self._fitted.node_type)
+        rows = snapshot.rows_of(cast("Ids", listed), self._fitted.node_type)
         if rows.min() < 0:
             raise UnknownNodeError(
                 f"expected ids of {self._fitted.node_type!r} nodes of the snapshot that shows event "
-                f"{snapshot.seq}, got {given[rows < 0][0].item()!r}"
+                f"{snapshot.seq}, got {listed[rows < 0][0].item()!r}"
             )
         return rows
 
-    def _infer(self, snapshot: Snapshot, found: Neighborhood, memory_limit: int | None) -> FloatArray:
+    def _infer(self, snapshot: Snapshot, subgraph: Neighborhood, memory_limit: int | None) -> FloatArray:
         limit = self.memory_limit if memory_limit is None else check_int(memory_limit, "memory_limit", 1)
         self.account.requests += 1
-        self.account.nodes += sum(map(len, found.sample.node.values()))
-        self.account.edges += sum(map(len, found.sample.row.values()))
+        self.account.nodes += sum(map(len, subgraph.sample.node.values()))
+        self.account.edges += sum(map(len, subgraph.sample.row.values()))
         try:
             try:
-                return self._run(snapshot, found, limit)
+                return self._run(snapshot, subgraph, limit)
             except (MemoryError, _TooLowError):
                 self.account.predicted_too_low += 1
                 self._drop()
-            return self._run(snapshot, found, limit, again=True)
+            return self._run(snapshot, subgraph, limit, again=True)
         finally:
             if limit is not None and self._held_bytes() > limit:
                 self._arrays.release()
@@ -391,36 +386,38 @@ class SnapshotPredictor:
     def _run(
         self,
         snapshot: Snapshot,
-        found: Neighborhood,
+        subgraph: Neighborhood,
         limit: int | None,
         meter: PeakMeter | None = None,
         *,
         again: bool = False,
     ) -> FloatArray:
         room = None
-        taken = found.bytes + self._fitted.feature_bytes(found)
+        taken = subgraph.bytes + self._fitted.feature_bytes(subgraph)
         if limit is not None:
             with self.account.timed("memory_seconds"):
-                room = max(limit - self._predicted(found), 0)
-            self._make_room(room, keep=True, found=found)
+                room = max(limit - self._predicted(subgraph), 0)
+            self._make_room(room, keep=True, subgraph=subgraph)
             beside = limit - taken - self._held_bytes()
             if beside < 0 or self._cache.exceeds(beside):
                 self._release()  # what an earlier, larger request has left
-        x, absent = self._read_cache(found)
-        missing = {name: first_of_each(found.rows[name], at) for name, at in absent.items()}
+        x, absent = self._read_cache(subgraph)
+        missing = {name: first_of_each(subgraph.rows[name], at) for name, at in absent.items()}
         with self.account.timed("fetch_seconds"):
-            found = fetch_missing(snapshot, found, x, missing, self._fitted.noted if self._caches else None)
+            subgraph = fetch_missing(
+                snapshot, subgraph, x, missing, self._fitted.noted if self._caches else None
+            )
         for name, at in absent.items():
             self.account.feature_bytes_fetched += 4 * self._fitted.widths[name] * len(missing[name])
-            repeat(x[name], found.rows[name], missing[name], at)
+            repeat(x[name], subgraph.rows[name], missing[name], at)
         if limit is not None and room is not None:
-            self._make_room(room, keep=False, found=found)  # `x` has what the request needs
+            self._make_room(room, keep=False, subgraph=subgraph)  # `x` has what the request needs
             if not again and self._cache.exceeds(max(limit - taken, 0)):
                 raise _TooLowError
         with self.account.timed("infer_seconds"):
             rows = self._fitted.forward.predict(
-                replace(found.sample, x=x),
-                degrees="sample" if found.degrees is None else found.degrees,
+                replace(subgraph.sample, x=x),
+                degrees="sample" if subgraph.degrees is None else subgraph.degrees,
                 output=self._output,
             )
         taken += self._fitted.forward.last_bytes + rows.nbytes
@@ -429,38 +426,38 @@ class SnapshotPredictor:
         if limit is not None and self._cache.exceeds(max(limit - taken, 0)):
             self.account.predicted_too_low += 1
             self._drop()
-        self._keep(found, x, missing, limit)
+        self._keep(subgraph, x, missing, limit)
         return rows
 
-    def _predicted(self, found: Neighborhood) -> int:
+    def _predicted(self, subgraph: Neighborhood) -> int:
         """The bytes that a request will take beside the cache."""
         if self.memory_model is not None:
-            return self.memory_model.predict(found.counts())
+            return self.memory_model.predict(subgraph.counts())
         # Bytes that arrive, the array that they become, and sums that are as wide.
-        return 2 * found.bytes + 3 * self._fitted.feature_bytes(found)
+        return 2 * subgraph.bytes + 3 * self._fitted.feature_bytes(subgraph)
 
-    def _make_room(self, room: int, *, keep: bool, found: Neighborhood) -> None:
+    def _make_room(self, room: int, *, keep: bool, subgraph: Neighborhood) -> None:
         """Evicts until the cache fits into `room`. keep: whether features of the request stay."""
         with self.account.timed("cache_seconds", "change_seconds"):
-            kept = {name: found.rows[name] for name in self._fitted.widths} if keep else {}
+            kept = {name: subgraph.rows[name] for name in self._fitted.widths} if keep else {}
             self.account.evicted += self._cache.evict(room, kept)
 
-    def _read_cache(self, found: Neighborhood) -> tuple[dict[NodeType, FloatArray], dict[NodeType, IntArray]]:
+    def _read_cache(self, nodes: Neighborhood) -> tuple[dict[NodeType, FloatArray], dict[NodeType, IntArray]]:
         """Features of all nodes, as far as they are cached, and the positions of those that are not."""
         x, missing = {}, {}
         for name, width in self._fitted.widths.items():
-            rows = found.rows[name]
+            rows = nodes.rows[name]
             x[name] = self._arrays.take(name, len(rows), width)
             with self.account.timed("cache_seconds"):
-                there = self._cache.read(name, rows, x[name])
-            missing[name] = np.flatnonzero(~there) if width else np.zeros(0, np.int64)
+                cached = self._cache.read(name, rows, x[name])
+            missing[name] = np.flatnonzero(~cached) if width else np.zeros(0, np.int64)
             self.account.features_read += len(rows) if width else 0
             self.account.features_reused += len(rows) - len(missing[name]) if width else 0
         return x, missing
 
     def _keep(
         self,
-        found: Neighborhood,
+        subgraph: Neighborhood,
         x: dict[NodeType, FloatArray],
         missing: dict[NodeType, IntArray],
         limit: int | None,
@@ -469,16 +466,16 @@ class SnapshotPredictor:
         if not self._caches:
             return
         taken = (
-            found.bytes
-            + max(self._fitted.feature_bytes(found), self._arrays.bytes)
+            subgraph.bytes
+            + max(self._fitted.feature_bytes(subgraph), self._arrays.bytes)
             + self._fitted.forward.held_bytes
         )
         room = self._room_of_cache(limit, taken)
         with self.account.timed("cache_seconds", "change_seconds"):
             for name, at in missing.items():
-                rows, degrees = found.rows[name][at], np.maximum(found.degree[name][at], 0)
+                rows, degrees = subgraph.rows[name][at], np.maximum(subgraph.degree[name][at], 0)
                 self.account.evicted += self._cache.insert(
-                    name, rows, x[name], at, degrees, self._fitted.noted.of(found, name, at), room=room
+                    name, rows, x[name], at, degrees, self._fitted.noted.of(subgraph, name, at), room=room
                 )
 
     def _room_of_cache(self, limit: int | None, taken: int = 0) -> int:

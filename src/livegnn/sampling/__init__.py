@@ -4,8 +4,7 @@ A sample depends only on the graph, the request and `seed`: the same seed draws 
 of threads.
 """
 
-from livegnn.sampling.neighbors import NeighborSample, sample_neighbors
-from livegnn.sampling.nodes import sample_nodes
+from livegnn.sampling.nodes import NeighborSample, sample_neighbors, sample_nodes
 from livegnn.sampling.query import sample_query
 from livegnn.sampling.request import Direction, NeighborsBy, NodesBy
 from livegnn.sampling.subgraph import HeteroSubgraph, Subgraph, sample_metapath, sample_subgraph

@@ -54,12 +54,6 @@ def position_in(names: Sequence[str], given: str, what: str) -> int:
     return names.index(given)
 
 
-def is_incoming(direction: str) -> bool:
-    if not isinstance(direction, str) or direction not in ("in", "out"):
-        raise InputError(f"direction must be 'in' or 'out', got {direction!r}")
-    return direction == "in"
-
-
 def chosen_seed(seed: int | None) -> int:
     """`seed`, or a random one."""
     if seed is None:

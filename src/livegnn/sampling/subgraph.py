@@ -1,12 +1,12 @@
 """Samples subgraphs: several hops of neighbours around seeds, in the form of PyG's sampler outputs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast, overload
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, cast, overload
 
 import numpy as np
 
-from livegnn.arguments import as_array, check_bool, chosen_threads
+from livegnn.arguments import as_array, check_bool, chosen_threads, is_incoming
 from livegnn.errors import InputError
 from livegnn.graph import Graph, Schema
 from livegnn.graph.node_ids import NodeIds
@@ -20,7 +20,6 @@ from livegnn.sampling.request import (
     chosen_seed,
     explained,
     given_ids,
-    is_incoming,
     native_ids,
     position_in,
     sampler_of,
@@ -63,7 +62,7 @@ class Subgraph:
     edge_attr: "Float32[FloatArray, 'edges edge_channels'] | None"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HeteroSubgraph:
     """A `Subgraph` by node type and by edge type, as in PyG's `HeteroSamplerOutput`.
 
@@ -73,22 +72,34 @@ class HeteroSubgraph:
     the types with such columns, and are empty without `attributes`.
     """
 
-    node: "dict[NodeType, Shaped[Ids, '_']]"
-    row: "dict[EdgeType, Int64[IntArray, '_']]"
-    col: "dict[EdgeType, Int64[IntArray, '_']]"
-    edge: "dict[EdgeType, Int64[IntArray, '_'] | None]"
-    batch: "dict[NodeType, Int64[IntArray, '_']] | None"
-    num_sampled_nodes: dict[NodeType, list[int]]
-    num_sampled_edges: dict[EdgeType, list[int]]
+    node: "dict[NodeType, Shaped[Ids, '_']]" = field(default_factory=dict)
+    row: "dict[EdgeType, Int64[IntArray, '_']]" = field(default_factory=dict)
+    col: "dict[EdgeType, Int64[IntArray, '_']]" = field(default_factory=dict)
+    edge: "dict[EdgeType, Int64[IntArray, '_'] | None]" = field(default_factory=dict)
+    batch: "dict[NodeType, Int64[IntArray, '_']] | None" = None
+    num_sampled_nodes: dict[NodeType, list[int]] = field(default_factory=dict)
+    num_sampled_edges: dict[EdgeType, list[int]] = field(default_factory=dict)
     inverse: "dict[NodeType, Int64[IntArray, '_']]"
     seed: int
-    x: "dict[NodeType, Float32[FloatArray, '_ _']]"
-    edge_weight: "dict[EdgeType, Float32[FloatArray, '_']]"
-    time: "dict[EdgeType, Float64[DoubleArray, '_']]"
-    edge_attr: "dict[EdgeType, Float32[FloatArray, '_ _']]"
+    x: "dict[NodeType, Float32[FloatArray, '_ _']]" = field(default_factory=dict)
+    edge_weight: "dict[EdgeType, Float32[FloatArray, '_']]" = field(default_factory=dict)
+    time: "dict[EdgeType, Float64[DoubleArray, '_']]" = field(default_factory=dict)
+    edge_attr: "dict[EdgeType, Float32[FloatArray, '_ _']]" = field(default_factory=dict)
 
 
 FanOuts = Mapping[EdgeType, Sequence[int]]
+
+
+class DrawOptions(NamedTuple):
+    """How neighbours are drawn, and what the sample has: as of `sample_subgraph`."""
+
+    by: NeighborsBy
+    replace: bool
+    disjoint: bool
+    direction: Direction
+    attributes: bool
+    seed: int | None
+    threads: int | None
 
 
 @overload
@@ -157,46 +168,24 @@ def sample_subgraph(
     Raises what `sample_neighbors` raises, and `InputError` if the numbers of hops differ.
     """
     check_graph(graph)
+    options = DrawOptions(by, replace, disjoint, direction, attributes, seed, threads)
     if isinstance(seeds, Mapping):
         if edge_type is not None:
             raise InputError("seeds by node type take num_neighbors by edge type, not an edge_type")
         if not isinstance(num_neighbors, Mapping):
             num_neighbors = dict.fromkeys(graph.schema.edge_types, num_neighbors)
-        return _sample(
-            graph,
-            dict(seeds),
-            dict(num_neighbors),
-            _bounds_by_type(until, seeds, disjoint=disjoint),
-            by=by,
-            replace=replace,
-            disjoint=disjoint,
-            direction=direction,
-            attributes=attributes,
-            seed=seed,
-            threads=threads,
-        )
+        times = _bounds_by_type(until, seeds, disjoint=disjoint)
+        return _sample(graph, dict(seeds), dict(num_neighbors), times, options)
     if isinstance(num_neighbors, Mapping):
         raise InputError("num_neighbors by edge type needs seeds by node type")
     name = list(graph.schema.edge_types)[graph.edge_type_index(edge_type)]
     source, _, target = name
     if source != target:
         raise InputError(f"edge type {name!r} joins two node types: give seeds by node type")
-    asked = given_ids(seeds)
     if isinstance(until, Mapping):
         raise InputError("until by node type needs seeds by node type")
-    sample = _sample(
-        graph,
-        {source: asked},
-        {name: num_neighbors},
-        bounds(until, len(asked)),
-        by=by,
-        replace=replace,
-        disjoint=disjoint,
-        direction=direction,
-        attributes=attributes,
-        seed=seed,
-        threads=threads,
-    )
+    ids = given_ids(seeds)
+    sample = _sample(graph, {source: ids}, {name: num_neighbors}, bounds(until, len(ids)), options)
     return Subgraph(
         node=sample.node[source],
         row=sample.row[name],
@@ -264,20 +253,9 @@ def sample_metapath(
         counts = list(fan_outs.get(name, [0] * len(metapath)))
         counts[hop] = count
         fan_outs[name] = counts
-    asked = given_ids(seeds)
-    return _sample(
-        graph,
-        {start: asked},
-        fan_outs,
-        bounds(until, len(asked)),
-        by=by,
-        replace=replace,
-        disjoint=disjoint,
-        direction=direction,
-        attributes=attributes,
-        seed=seed,
-        threads=threads,
-    )
+    ids = given_ids(seeds)
+    options = DrawOptions(by, replace, disjoint, direction, attributes, seed, threads)
+    return _sample(graph, {start: ids}, fan_outs, bounds(until, len(ids)), options)
 
 
 def _bounds_by_type(
@@ -300,8 +278,7 @@ def _bounds_by_type(
     columns = []
     for name, ids in seeds.items():
         count = len(given_ids(ids))
-        column = bounds(until[name], count)
-        columns.append(np.broadcast_to(cast("DoubleArray", column), (count,)))
+        columns.append(np.broadcast_to(cast("DoubleArray", bounds(until[name], count)), (count,)))
     return np.concatenate(columns) if columns else None
 
 
@@ -310,31 +287,12 @@ def _sample(
     seeds: "Mapping[NodeType, ArrayLike]",
     fan_outs: FanOuts,
     times: DoubleArray | None,
-    *,
-    by: NeighborsBy,
-    replace: bool,
-    disjoint: bool,
-    direction: Direction,
-    attributes: bool,
-    seed: int | None,
-    threads: int | None,
+    options: DrawOptions,
 ) -> HeteroSubgraph:
-    asked = {name: given_ids(ids) for name, ids in seeds.items()}
-    with explained(graph, {graph.node_type_index(name): ids for name, ids in asked.items()}):
-        return sample_native(
-            graph,
-            {name: native_ids(graph, ids) for name, ids in asked.items()},
-            fan_outs,
-            times,
-            by=by,
-            replace=replace,
-            disjoint=disjoint,
-            direction=direction,
-            attributes=attributes,
-            seed=seed,
-            threads=threads,
-            named=True,
-        )
+    checked = {name: given_ids(ids) for name, ids in seeds.items()}
+    with explained(graph, {graph.node_type_index(name): ids for name, ids in checked.items()}):
+        numbers = {name: native_ids(graph, ids) for name, ids in checked.items()}
+        return sample_native(graph, numbers, fan_outs, times, options, named=True)
 
 
 def sample_native(
@@ -342,14 +300,8 @@ def sample_native(
     seeds: "Mapping[NodeType, Int64[IntArray, '...'] | UInt32[NDArray[np.uint32], '...']]",
     fan_outs: FanOuts,
     times: "Float64[DoubleArray, 'seeds'] | None",
+    options: DrawOptions,
     *,
-    by: NeighborsBy,
-    replace: bool,
-    disjoint: bool,
-    direction: Direction,
-    attributes: bool,
-    seed: int | None,
-    threads: int | None,
     named: bool,
 ) -> HeteroSubgraph:
     """`sample_subgraph` for ids in the form that the native core takes.
@@ -358,24 +310,25 @@ def sample_native(
 
     Raises `_core.SampleError`, which `explained` turns into an error of LiveGNN.
     """
-    strategy = position_in(NEIGHBORS_BY, by, "by")
+    strategy = position_in(NEIGHBORS_BY, options.by, "by")
+    disjoint = check_bool(options.disjoint, "disjoint")
     edge_types = list(graph.schema.edge_types)
     counts = {graph.edge_type_index(name): checked_hops(hops) for name, hops in fan_outs.items()}
     # In the order of the schema, so that the sample does not depend on the order of a dictionary.
     ordered = sorted(counts.items())
-    used = chosen_seed(seed)
+    used = chosen_seed(options.seed)
     nodes, edges, inverse = sampler_of(graph).subgraph(
         graph.native,
         [(graph.node_type_index(name), numbers) for name, numbers in seeds.items()],
         ordered,
         strategy,
-        check_bool(replace, "replace"),
-        check_bool(disjoint, "disjoint"),
-        is_incoming(direction),
-        check_bool(attributes, "attributes"),
+        check_bool(options.replace, "replace"),
+        disjoint,
+        is_incoming(options.direction),
+        check_bool(options.attributes, "attributes"),
         times,
         used,
-        chosen_threads(threads),
+        chosen_threads(options.threads),
         named,
     )
     drawn = [edge_types[type_] for type_, _ in ordered]
@@ -402,21 +355,7 @@ def hetero_subgraph(
 ) -> HeteroSubgraph:
     """A sample as the native core gives it. nodes: for every node type of the graph."""
     named = node_ids.named
-    sample = HeteroSubgraph(
-        node={},
-        row={},
-        col={},
-        edge={},
-        batch={} if disjoint else None,
-        num_sampled_nodes={},
-        num_sampled_edges={},
-        inverse=inverse,
-        seed=seed,
-        x={},
-        edge_weight={},
-        time={},
-        edge_attr={},
-    )
+    sample = HeteroSubgraph(batch={} if disjoint else None, inverse=inverse, seed=seed)
     # One pass: a small sample takes a few microseconds, of which each dictionary is a part.
     for name, (ids, batch, sampled, x) in zip(schema.node_types, nodes, strict=True):
         sample.node[name] = named(ids)

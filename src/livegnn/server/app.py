@@ -2,14 +2,12 @@
 
 import asyncio
 import gc
-import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -29,7 +27,7 @@ from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
 from livegnn.server.inference_routes import create_inference_routes
-from livegnn.server.listening import Server, accepting
+from livegnn.server.listening import Server, accepting, address_of, exit_at_sigterm
 from livegnn.server.listening import listen as listen
 from livegnn.server.routes import create_routes
 
@@ -199,18 +197,13 @@ def serve(
     caller's `finally` runs.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, _exit)
+        exit_at_sigterm()
     # What is there now stays. Looking through it for cycles, which a large body makes Python do, would stop
     # all threads for tens of milliseconds each time.
     gc.collect()
     gc.freeze()
-    host, port = listener.getsockname()[:2]
     if ready is not None:
-        ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        ready(address_of(listener))
     config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
     runtime = app.runtime if until_failure and isinstance(app, _Application) else None
     _Server(config, app.state.feed, runtime).run(accepting(listener))
-
-
-def _exit(sig: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast, get_type_hints
 
 import numpy as np
 import orjson
@@ -10,7 +10,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ValidationError, create_model
 
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events.json_parts import check_parts
@@ -148,6 +148,16 @@ def _parse_json(body: bytes, largest: int) -> JSON:
     if key is not None:
         raise InputError(f"each object of the body must have a field once, got {quoted(key)} twice")
     return content
+
+
+def answer_model(name: str, of: type, text: str, **fields: object) -> type[BaseModel]:
+    """What an API page says of an answer: the fields of a NamedTuple; and `fields`, beside or in place of
+    them. text: the description."""
+    types = {**get_type_hints(of), **fields}
+    return cast(
+        "type[BaseModel]",
+        create_model(name, __doc__=text, **{field: (type_, ...) for field, type_ in types.items()}),  # type: ignore[call-overload]
+    )
 
 
 def listed(ids: "Shaped[Ids, 'ids'] | Texts") -> object:

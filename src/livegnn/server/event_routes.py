@@ -10,12 +10,14 @@ from pydantic import BaseModel
 
 from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
 from livegnn.events import Events
-from livegnn.log import Rejection
+from livegnn.expiry import HeldExpiry
+from livegnn.log import BadMessage, Rejection
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
 from livegnn.server.bodies import (
     LINE_TYPES,
     Limits,
+    answer_model,
     media_type_of,
     read_body,
     to_json,
@@ -51,27 +53,26 @@ class AppendAnswer(BaseModel):
     refused: list[RefusedEvent] | None = None
 
 
-class RejectionAnswer(BaseModel):
-    """An entry that was refused when its turn came: the error, and the first of its `num_events` events, all
-    if there is room for them."""
-
-    seq: int
-    error: str
-    message: str
-    events: list[dict[str, object]]
-    num_events: int
-
-
-class BadMessageAnswer(BaseModel):
-    """A message of a source that is no events: where it stands, and its first bytes as text."""
-
-    number: int
-    source: str
-    partition: int
-    offset: int
-    reason: str
-    payload: str
-    size: int
+_REJECTION = answer_model(
+    "RejectionAnswer",
+    Rejection,
+    "An entry that was refused when its turn came: the error, and the first of its `num_events` events, all\n"
+    "if there is room for them.",
+    events=list[dict[str, object]],
+    num_events=int,
+)
+_BAD_MESSAGE = answer_model(
+    "BadMessageAnswer",
+    BadMessage,
+    "A message of a source that is no events: where it stands, and its first bytes as text.",
+    payload=str,
+)
+_HELD_EXPIRY = answer_model(
+    "HeldExpiryAnswer",
+    HeldExpiry,
+    "At time `now`, `edges` of the `of` edges with a time to live would expire.",
+    seq=int,
+)
 
 
 class ForgottenAnswer(BaseModel):
@@ -85,8 +86,8 @@ class RejectionsAnswer(BaseModel):
     """Entries that were refused, and messages that could not be read, each in order."""
 
     seq: int
-    rejections: list[RejectionAnswer]
-    bad_messages: list[BadMessageAnswer]
+    rejections: list[_REJECTION]  # type: ignore[valid-type]
+    bad_messages: list[_BAD_MESSAGE]  # type: ignore[valid-type]
 
 
 _EVENTS_BODY = {
@@ -201,11 +202,10 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         limit: Annotated[int, AsWritten, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
         """Entries that were refused when their turn came, and messages of sources that are no events."""
-        found = list_page(runtime.log, after, limit)
-        bad = [
-            one._asdict() | {"payload": one.text} for one in runtime.log.bad_messages(bad_after, most=limit)
-        ]
-        return to_json({"seq": runtime.seq, "rejections": found, "bad_messages": bad})
+        messages = runtime.log.bad_messages(bad_after, most=limit)
+        bad = [message._asdict() | {"payload": message.text} for message in messages]
+        page = list_page(runtime.log, after, limit)
+        return to_json({"seq": runtime.seq, "rejections": page, "bad_messages": bad})
 
     @router.delete("/v1/rejections", responses={200: {"model": ForgottenAnswer}})
     def forget_rejections(up_to: Seq) -> Response:
@@ -235,6 +235,11 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
             message = f"{refused.message} (retry entry {again}, as which entry {seq} was appended again)"
             return _to_error(again, "refused", refused.error, message, 409)
         return to_json({"seq": again, "status": "logged"})
+
+    @router.post("/v1/expiry/confirm", responses={200: {"model": _HELD_EXPIRY}})
+    def confirm_expiry() -> Response:
+        """Let the expiry that waits happen: `/healthz` shows it as `held_expiry`."""
+        return to_json({"seq": runtime.seq, **runtime.confirm_expiry()._asdict()})
 
     return append_events
 

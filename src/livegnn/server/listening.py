@@ -1,7 +1,9 @@
 """Sockets that accept connections, and servers that end in order."""
 
 import errno
+import signal
 import socket
+import sys
 from contextlib import ExitStack
 from typing import Final
 
@@ -21,6 +23,11 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
         if self.force_exit:
             await self.lifespan.shutdown()
+
+
+def exit_at_sigterm() -> None:
+    """From now on, SIGTERM raises SystemExit."""
+    signal.signal(signal.SIGTERM, lambda sig, frame: sys.exit(0))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -62,6 +69,12 @@ def _refusal(error: OSError, host: str, port: int) -> OSError:
             "0.0.0.0 other machines too"
         )
     return OSError(error.errno, f"cannot listen at {host} port {port}, {error.strerror}: {advice}")
+
+
+def address_of(listener: socket.socket) -> str:
+    """The URL at which a listener is."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def accepting(listener: socket.socket) -> list[socket.socket]:

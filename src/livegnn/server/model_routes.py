@@ -12,10 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.inference import EngineOptions, Mode
 from livegnn.model import Model
-from livegnn.runtime import ModelState, Runtime
+from livegnn.runtime import Comparison, ModelState, Runtime, Switch
+from livegnn.runtime.comparison import DegreeClass
 from livegnn.server.bodies import (
     BodyTooLarge,
     Limits,
+    answer_model,
     media_type_of,
     off_loop,
     parse,
@@ -24,6 +26,7 @@ from livegnn.server.bodies import (
     to_json,
 )
 from livegnn.server.query import AsWritten, NumberAsWritten
+from livegnn.server.requests import body_of
 from livegnn.wording import quoted
 
 _Sample: TypeAlias = Annotated[int, AsWritten, Query(ge=1, le=1 << 24, description="nodes, drawn at random")]
@@ -35,14 +38,12 @@ _Seed: TypeAlias = Annotated[int, AsWritten, Query(ge=0, description="of the dra
 _FROM_FILE = "name its file in the deployment"
 
 
-class ModelAnswer(BaseModel):
-    """A model. phase: "building", "following" the graph, or "failed", for `reason`."""
-
-    name: str
-    digest: str
-    phase: str
-    serving: bool
-    reason: str | None
+_MODEL = answer_model(
+    "ModelAnswer",
+    ModelState,
+    'A model. phase: "building", "following" the graph, or "failed", for `reason`.',
+    phase=str,
+)
 
 
 class ModelsAnswer(BaseModel):
@@ -51,43 +52,23 @@ class ModelsAnswer(BaseModel):
     seq: int
     serving: str | None
     previous: str | None
-    models: list[ModelAnswer]
+    models: list[_MODEL]  # type: ignore[valid-type]
 
 
-class DegreeClassAnswer(BaseModel):
-    """The same of nodes with at least `degree` in-edges, and fewer than twice as many."""
-
-    degree: int
-    nodes: int
-    different: int
-    largest: float
-    mean: float
-
-
-class ComparisonAnswer(BaseModel):
-    """How predictions of `second` differ from those of `first`, between events `since` and `seq`."""
-
-    first: str
-    second: str
-    since: int
-    seq: int
-    nodes: int
-    tolerance: float
-    different: int
-    largest: float
-    mean: float
-    largest_id: int | str | None
-    changed_class: int | None
-    not_finite: int
-    degrees: list[DegreeClassAnswer]
-
-
-class SwitchAnswer(BaseModel):
-    """After event `seq`, `model` answers in the place of `previous`."""
-
-    seq: int
-    model: str
-    previous: str | None
+_DEGREES = answer_model(
+    "DegreeClassAnswer",
+    DegreeClass,
+    "The same of nodes with at least `degree` in-edges, and fewer than twice as many.",
+)
+_COMPARISON = answer_model(
+    "ComparisonAnswer",
+    Comparison,
+    "How predictions of `second` differ from those of `first`, between events `since` and `seq`.",
+    degrees=list[_DEGREES],  # type: ignore[valid-type]
+)
+_SWITCH = answer_model(
+    "SwitchAnswer", Switch, "After event `seq`, `model` answers in the place of `previous`."
+)
 
 
 class ServingRequest(BaseModel):
@@ -121,7 +102,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
     @router.put(
         "/v1/models/{name}",
         status_code=202,
-        responses={202: {"model": ModelAnswer}},
+        responses={202: {"model": _MODEL}},
         openapi_extra={"requestBody": {"required": True, "content": {"application/octet-stream": {}}}},
     )
     async def deploy_model(
@@ -149,7 +130,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         models.remove(name)
         return list_models()
 
-    @router.get("/v1/models/{name}/comparison", responses={200: {"model": ComparisonAnswer}})
+    @router.get("/v1/models/{name}/comparison", responses={200: {"model": _COMPARISON}})
     def compare_models(
         name: str,
         first: Annotated[
@@ -169,13 +150,8 @@ def _add_serving(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
 
     @router.put(
         "/v1/serving",
-        responses={200: {"model": SwitchAnswer}},
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {"application/json": {"schema": ServingRequest.model_json_schema()}},
-            }
-        },
+        responses={200: {"model": _SWITCH}},
+        openapi_extra=body_of(ServingRequest),
     )
     async def switch_model(request: Request) -> Response:
         """Let another model answer, from one event on."""
@@ -183,7 +159,7 @@ def _add_serving(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         asked = await off_loop(len(body), lambda: parse(ServingRequest, body, media_type))
         return to_json((await run_in_threadpool(models.switch, asked.model))._asdict())
 
-    @router.post("/v1/serving/rollback", responses={200: {"model": SwitchAnswer}})
+    @router.post("/v1/serving/rollback", responses={200: {"model": _SWITCH}})
     def roll_back() -> Response:
         """Let the model answer that did before."""
         return to_json(models.roll_back()._asdict())
@@ -203,17 +179,17 @@ def _deploy(runtime: Runtime, name: str, path: Path, limits: Limits, mode: Mode 
         said = str(error).replace(str(path), "the body")
         raise InputError(f"the body must be a file that Model.save wrote: {said}") from error
     digest = model.digest
-    known = _find(runtime, name)
-    there = known is not None and known.digest == digest and known.phase != "failed"
-    if known is None or not there or not _in_mode(runtime, name, mode):
+    state = _find(runtime, name)
+    same = state is not None and state.digest == digest and state.phase != "failed"
+    if state is None or not same or not _in_mode(runtime, name, mode):
         predictor = runtime.models.predictor
         options = EngineOptions() if predictor is None else predictor.options
         try:
             runtime.models.deploy(name, model, options if mode is None else options.in_mode(mode), wait=False)
         except ModelError as error:
             raise InputError(f"the model must fit the graph: {error}") from error
-        known = _find(runtime, name) or ModelState(name, digest, "building", False, None)
-    return to_json(known._asdict(), status=202)
+        state = _find(runtime, name) or ModelState(name, digest, "building", False, None)
+    return to_json(state._asdict(), status=202)
 
 
 def _in_mode(runtime: Runtime, name: str, mode: Mode | None) -> bool:

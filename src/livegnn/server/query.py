@@ -45,30 +45,24 @@ AsWritten = _as_written(INTEGER, "an integer")
 """For each whole number in an address."""
 NumberAsWritten = _as_written(_NUMBER, "a number")
 
+
+def _event(description: str) -> object:
+    """A parameter that is the number of an event."""
+    return Query(ge=0, le=LARGEST_SEQ, description=description)
+
+
 Timeout: TypeAlias = Annotated[
-    float,
-    NumberAsWritten,
-    Query(gt=0, le=300, description="seconds to wait at most"),
+    float, NumberAsWritten, Query(gt=0, le=300, description="seconds to wait at most")
 ]
 MinSeq: TypeAlias = Annotated[
-    int,
-    AsWritten,
-    Query(ge=0, le=LARGEST_SEQ, description="answer when this event is visible: read your own writes"),
+    int, AsWritten, _event("answer when this event is visible: read your own writes")
 ]
-Since: TypeAlias = Annotated[
-    int,
-    AsWritten,
-    Query(ge=0, le=LARGEST_SEQ, description="the event after which the movement begins"),
-]
+Since: TypeAlias = Annotated[int, AsWritten, _event("the event after which the movement begins")]
+Seq: TypeAlias = Annotated[int, AsWritten, _event("the event after which the list begins")]
 LastEvent: TypeAlias = Annotated[
     int | None,
     AsWritten,
     Header(ge=0, le=LARGEST_SEQ, description="the id of the last change that you were told of"),
-]
-Seq: TypeAlias = Annotated[
-    int,
-    AsWritten,
-    Query(ge=0, le=LARGEST_SEQ, description="the event after which the list begins"),
 ]
 
 
@@ -87,11 +81,8 @@ class CheckedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
         handle = super().get_route_handler()
-        # Whether it may come several times.
-        known = {
-            field.alias: get_origin(field.field_info.annotation) is list
-            for field in self.dependant.query_params
-        }
+        fields = self.dependant.query_params
+        may_repeat = {field.alias: get_origin(field.field_info.annotation) is list for field in fields}
 
         async def check(request: Request) -> Response:
             if request.scope["path"].endswith("\n"):  # which the end of Starlette's patterns lets pass
@@ -99,7 +90,7 @@ class CheckedRoute(APIRoute):
             for part in ("raw_path", "query_string"):
                 _check_encoding(request.scope.get(part) or b"")
             if request.query_params:
-                _check([name for name, _ in request.query_params.multi_items()], known)
+                _check([name for name, _ in request.query_params.multi_items()], may_repeat)
             answer = await handle(request)
             if request.method == "HEAD" and isinstance(answer, StreamingResponse):
                 return Response(status_code=answer.status_code, headers=answer.headers)  # it might never end
@@ -115,19 +106,22 @@ def answer_head(router: APIRouter) -> None:
             router.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
 
 
-def _check(given: list[str], known: dict[str, bool]) -> None:
-    """Raises InputError that names the first parameter that is wrong, and those that there are."""
-    for name in given:
-        if name not in known:
-            if not known:
+def _check(names: list[str], may_repeat: dict[str, bool]) -> None:
+    """Raises InputError that names the first parameter that is wrong, and those that there are.
+
+    may_repeat: of each parameter of the address, whether it may occur several times.
+    """
+    for name in names:
+        if name not in may_repeat:
+            if not may_repeat:
                 raise InputError(f"this address takes no parameters, got {quoted(name)}")
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, may_repeat, n=1)
             hint = f": did you mean {quoted(near[0])}?" if near else ""
             raise InputError(
-                f"the query may have the parameters {', '.join(known)}, got {quoted(name)}{hint}"
+                f"the query may have the parameters {', '.join(may_repeat)}, got {quoted(name)}{hint}"
             )
-        if not known[name] and given.count(name) > 1:
-            raise InputError(f"the query must have {quoted(name)} once, got it {given.count(name)} times")
+        if not may_repeat[name] and names.count(name) > 1:
+            raise InputError(f"the query must have {quoted(name)} once, got it {names.count(name)} times")
 
 
 def _check_encoding(part: bytes) -> None:

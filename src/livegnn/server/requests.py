@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
 
 import numpy as np
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, StrictStr, WithJsonSchema
 
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events.chunk import to_ids, to_texts
-from livegnn.runtime import Runtime
-from livegnn.server.bodies import Limits, parse
+from livegnn.runtime import Prediction, Runtime
+from livegnn.runtime.predictions import SampledPrediction
+from livegnn.server.bodies import Limits, parse, to_json
 from livegnn.server.query import LARGEST_SEQ
 from livegnn.texts import Texts
 from livegnn.types import Ids
@@ -31,15 +33,13 @@ def _check_ids(value: object) -> object:
     if not isinstance(value, list):
         raise ValueError("expected a list of integers or texts")  # noqa: TRY004 (pydantic's)
     if not set(map(type, value)) <= {int, str}:
-        at = next(at for at, one in enumerate(value) if type(one) not in (int, str))
+        at = next(at for at, id in enumerate(value) if type(id) not in (int, str))
         raise ValueError(f"expected integers or texts, got {quoted(value[at])} at position {at}")
     return value
 
 
-_ID_SCHEMA = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
-GivenIds: TypeAlias = Annotated[
-    list[NodeId], PlainValidator(_check_ids), WithJsonSchema({"type": "array", "items": _ID_SCHEMA})
-]
+_IDS_SCHEMA = {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "string"}]}}
+GivenIds: TypeAlias = Annotated[list[NodeId], PlainValidator(_check_ids), WithJsonSchema(_IDS_SCHEMA)]
 """The ids of a request."""
 
 OUTPUT = "the name of one of the model's outputs; the first one if it is left out"
@@ -79,7 +79,7 @@ def ids_of(runtime: Runtime, ids: Sequence[int | str]) -> "Shaped[Ids, 'ids'] | 
     text = runtime.graph.schema.text_ids
     if not ids:
         return np.empty(0, np.str_) if text else np.empty(0, np.int64)
-    all_text = all(type(one) is str for one in ids)
+    all_text = all(type(id) is str for id in ids)
     values = to_texts(cast("list[str]", ids)) if all_text else to_ids(cast("list[int]", ids), "ids")
     if (values.dtype.kind == "U") != text:
         raise InputError(f"ids must be {'text' if text else 'integers'} in this graph, got {quoted(ids[0])}")
@@ -94,6 +94,14 @@ def read_wanted(
     ids = ids_of(runtime, wanted.ids)
     wanted.ids.clear()
     return ids, wanted
+
+
+def answer_predictions(
+    runtime: Runtime, prediction: Prediction | SampledPrediction, ids: Ids | Texts, **more: object
+) -> Response:
+    """The answer to a request, with `more` of its fields."""
+    content = {"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values, **more}
+    return to_json(content if runtime.failure is None else {**content, "stale": True})
 
 
 def check_listed(runtime: Runtime, count: int, beside: int, limits: Limits, what: str, way: str) -> None:

@@ -14,13 +14,13 @@ from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.graph import Neighbors
 from livegnn.inference.explanation import Explanation
-from livegnn.runtime import Prediction, Runtime, Source
+from livegnn.runtime import Runtime, Source
 from livegnn.server import metrics
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
-from livegnn.server.expiry_routes import add_expiry_routes
 from livegnn.server.feed import Feed
 from livegnn.server.model_routes import add_model_routes
+from livegnn.server.prometheus import CONTENT_TYPE
 from livegnn.server.query import (
     CheckedRoute,
     LastEvent,
@@ -39,6 +39,7 @@ from livegnn.server.requests import (
     NodeId,
     PredictionAnswer,
     PredictionRequest,
+    answer_predictions,
     body_of,
     check_count,
     check_listed,
@@ -149,7 +150,6 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
     graph = runtime.graph
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
     append_events = add_event_routes(router, runtime, feed, limits)
-    add_expiry_routes(router, runtime)
     add_model_routes(router, runtime, limits)
     add_sample_routes(router, runtime, feed, limits)
 
@@ -183,8 +183,10 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
         few = len(ids) <= _FEW
         prediction = runtime.predict_at_once(ids, output=chosen.output, model=chosen.model) if few else None
         if prediction is None:  # the event loop waits for nobody
-            return await run_in_threadpool(_predict, runtime, ids, chosen)
-        return _describe(runtime, prediction, ids)
+            return await run_in_threadpool(
+                lambda: answer_predictions(runtime, runtime.predict(ids, **chosen._asdict()), ids)
+            )
+        return answer_predictions(runtime, prediction, ids)
 
     @router.post(
         "/v1/what-if", responses={200: {"model": WhatIfAnswer}}, openapi_extra=body_of(WhatIfRequest)
@@ -243,15 +245,15 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
         await feed.wait(min_seq, timeout)
 
         def answer() -> Response:
-            seq, found = runtime.read(lambda: _read_neighbors(runtime, node, type_, direction, limits))
+            seq, neighbors = runtime.read(lambda: _read_neighbors(runtime, node, type_, direction, limits))
             return to_json(
                 {
                     "seq": seq,
                     "id": node,
-                    "ids": listed(found.ids),
-                    "weight": found.weight,
-                    "key": found.key,
-                    "time": found.time,
+                    "ids": listed(neighbors.ids),
+                    "weight": neighbors.weight,
+                    "key": neighbors.key,
+                    "time": neighbors.time,
                 }
             )
 
@@ -302,7 +304,7 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
     @router.get("/metrics")
     def report_metrics() -> Response:
         """Metrics in Prometheus' text format."""
-        return Response(metrics.render(runtime, feed), headers={"content-type": metrics.CONTENT_TYPE})
+        return Response(metrics.render(runtime, feed), headers={"content-type": CONTENT_TYPE})
 
     answer_head(router)
     return Routes(router, append_events)
@@ -337,36 +339,21 @@ def _stand(source: Source) -> dict[str, object]:
     return stand
 
 
-def _describe_explanation(found: Explanation) -> Response:
+def _describe_explanation(explanation: Explanation) -> Response:
     return to_json(
         {
-            "seq": found.seq,
-            "id": found.id,
-            "since": found.since,
-            "before": found.before,
-            "after": found.after,
+            "seq": explanation.seq,
+            "id": explanation.id,
+            "since": explanation.since,
+            "before": explanation.before,
+            "after": explanation.after,
             "events": [
                 {"seq": one.seq, "event": one.kind, "type": one.type, "ids": one.ids, "share": one.share}
-                for one in found.events
+                for one in explanation.events
             ],
             "neighbors": [
                 {"edge_type": one.edge_type, "id": one.id, "share": one.share, "reverse": one.reverse}
-                for one in found.neighbors
+                for one in explanation.neighbors
             ],
         }
     )
-
-
-def _predict(runtime: Runtime, ids: Ids | Texts, chosen: _Choice) -> Response:
-    return _describe(runtime, runtime.predict(ids, output=chosen.output, model=chosen.model), ids)
-
-
-def _describe(runtime: Runtime, prediction: Prediction, ids: Ids | Texts) -> Response:
-    content: dict[str, object] = {
-        "seq": prediction.seq,
-        "ids": ids.tolist(),
-        "predictions": prediction.values,
-    }
-    if runtime.failure is not None:
-        content["stale"] = True
-    return to_json(content)

@@ -9,12 +9,13 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from livegnn.runtime import Runtime
-from livegnn.server.bodies import Limits, media_type_of, off_loop, read_body, to_json
+from livegnn.server.bodies import Limits, media_type_of, off_loop, read_body
 from livegnn.server.feed import Feed
 from livegnn.server.requests import (
     NodeId,
     PredictionAnswer,
     PredictionRequest,
+    answer_predictions,
     body_of,
     check_count,
     read_wanted,
@@ -63,15 +64,8 @@ def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: L
 
         def answer() -> Response:
             found = runtime.predict_with_samples(ids, output=wanted.output, model=wanted.model)
-            content: dict[str, object] = {
-                "seq": found.seq,
-                "ids": ids.tolist(),
-                "predictions": found.values,
-                "samples": [describe(sample) for sample in found.samples],
-            }
-            if runtime.failure is not None:
-                content["stale"] = True
-            return to_json(content)
+            samples = [describe(sample) for sample in found.samples]
+            return answer_predictions(runtime, found, ids, samples=samples)
 
         return await run_in_threadpool(answer)
 

@@ -53,8 +53,8 @@ class ChangedRows:
     def union(cls, *noted: "ChangedRows") -> "ChangedRows":
         """What several have noted together, at least one, of the same tables."""
         together = cls(noted[0]._flags)
-        for one in noted:
-            together.add(one)
+        for each in noted:
+            together.add(each)
         return together
 
     def rows(self) -> "dict[TableKey, Rows]":
@@ -67,21 +67,22 @@ class ChangedRows:
         """The memory that it takes."""
         return sum(flags.nbytes for flags in self._flags.values())
 
-    def save(self) -> "dict[str, NDArray[np.uint8]]":
-        """As arrays by name: a bit for each row."""
-        return {str(key): np.packbits(flags) for key, flags in self._flags.items()}
+    def save(self, name: str) -> "dict[str, Array]":
+        """As arrays by name, which begin with `name`: a bit for each row."""
+        return {f"{name}/{key}": np.packbits(flags) for key, flags in self._flags.items()}
 
     @classmethod
-    def load(cls, keys: Iterable[TableKey], saved: "Mapping[str, Array]") -> "ChangedRows":
-        """The inverse of `save`. Raises `FileFormatError` for other arrays."""
+    def load(cls, keys: Iterable[TableKey], saved: "Mapping[str, Array]", name: str) -> "ChangedRows":
+        """The inverse of `save`, among other arrays. Raises `FileFormatError` if they are not these."""
         changed = cls(keys)
-        if saved.keys() != {str(key) for key in changed._flags}:
+        theirs = [each for each in saved if each.startswith(f"{name}/")]
+        if set(theirs) != {f"{name}/{key}" for key in changed._flags}:
             raise FileFormatError(
                 f"expected the rows that changed in {', '.join(map(str, changed._flags))}, "
-                f"got {', '.join(saved)}"
+                f"got {', '.join(each.removeprefix(f'{name}/') for each in theirs)}"
             )
         for key in changed._flags:
-            bits = saved[str(key)]
+            bits = saved[f"{name}/{key}"]
             if bits.dtype != np.uint8 or bits.ndim != 1:
                 raise FileFormatError(f"expected a bit for each row of {key}, got {bits.dtype} {bits.shape}")
             changed._flags[key] = np.unpackbits(bits.astype(np.uint8)).view(np.bool_)

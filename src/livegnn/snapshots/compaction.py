@@ -7,9 +7,8 @@ from typing import Literal, TypeAlias
 
 from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import FileFormatError, InputError, ObjectMissingError
-from livegnn.snapshots.manifest import Manifest
+from livegnn.snapshots.manifest import Manifest, list_manifests
 from livegnn.snapshots.objects import Objects, as_objects
-from livegnn.snapshots.snapshot import list_manifests
 from livegnn.snapshots.writer import DATA
 
 Step: TypeAlias = Literal["delta", "merge", "base"]
@@ -59,28 +58,28 @@ def collect(where: str | Objects, grace: float) -> int:
     """
     check_grace(grace)
     objects = as_objects(where)
-    found = list_manifests(objects)
-    if not found:
+    manifests = list_manifests(objects)
+    if not manifests:
         return 0
-    now = found[-1].modified
+    now = manifests[-1].modified
     kept, removed = [], 0
-    for one, next_one in zip(found, [*found[1:], None], strict=True):
-        if next_one is not None and (now - next_one.modified).total_seconds() >= grace:
-            objects.delete(one.path)
+    for item, later in zip(manifests, [*manifests[1:], None], strict=True):
+        if later is not None and (now - later.modified).total_seconds() >= grace:
+            objects.delete(item.path)
             removed += 1
         else:
-            kept.append(one)
+            kept.append(item)
     named = set()
-    for one in kept:
+    for item in kept:
         try:
-            manifest = Manifest.from_bytes(objects.get(one.path), one.path)
+            manifest = Manifest.from_bytes(objects.get(item.path), item.path)
         except ObjectMissingError:
             continue
         except FileFormatError:
             return removed  # what a damaged manifest names is not known
         named |= {section.path for section in manifest.sections()}
-    for one in objects.list(DATA):
-        if one.path not in named and (now - one.modified).total_seconds() >= grace:
-            objects.delete(one.path)
+    for item in objects.list(DATA):
+        if item.path not in named and (now - item.modified).total_seconds() >= grace:
+            objects.delete(item.path)
             removed += 1
     return removed

@@ -4,6 +4,7 @@ Of a delta, the list of the rows that it has is in memory; nothing else of any t
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -77,7 +78,7 @@ class LayeredTables:
     @property
     def bytes(self) -> int:
         """The memory that it takes."""
-        return sum(one.nbytes for one in self._changed.values())
+        return sum(rows.nbytes for rows in self._changed.values())
 
     def locate(self, key: TableKey, rows: "Int64[IntArray, 'rows']") -> list[Place]:
         """Where the records of these rows are. A row that is nowhere is left out."""
@@ -118,60 +119,45 @@ class LayeredTables:
         for place in places:
             section = place.table.sections[name]
             _refuse_beyond(section, (place.positions.max(initial=0) + 1) * size, self._objects.url)
-            reads.append(
-                Checked(
-                    Ranges(
-                        section.path, section.offset + place.positions * size, np.full(len(place.asked), size)
-                    ),
-                    self._sealed(place, size),
-                )
+            starts, lengths = section.offset + place.positions * size, np.full(len(place.asked), size)
+            are_sealed = partial(
+                records.are_sealed, size=size, positions=place.positions, salt=self._salts[place.layer]
             )
+            reads.append(Checked(Ranges(section.path, starts, lengths), are_sealed))
         if len(places) == 1 and len(places[0].asked) == count:
             return self.read(reads)[0].reshape(-1, size)
-        found = np.zeros((count, size), dtype=np.uint8)
+        filled = np.zeros((count, size), dtype=np.uint8)
         for place, data in zip(places, self.read(reads), strict=True):
-            found[place.asked] = data.reshape(-1, size)
-        return found
-
-    def _sealed(self, place: Place, size: int) -> "Callable[[Octets], NDArray[np.bool_]]":
-        return lambda data: records.are_sealed(data, size, place.positions, self._salts[place.layer])
+            filled[place.asked] = data.reshape(-1, size)
+        return filled
 
     def read_whole(self, sections: Sequence[Section]) -> "list[Octets]":
         """Whole sections, which must be small."""
-
-        def check_of(section: Section) -> "Callable[[Octets], NDArray[np.bool_]]":
-            return lambda data: records.checksums(data, max(len(data), 1), len(data)) == section.crc32
-
+        begin = np.zeros(1, dtype=np.int64)
         return self.read(
-            [
-                Checked(
-                    Ranges(one.path, np.array([one.offset]), np.array([one.length])),
-                    check_of(one) if one.length else lambda _: np.ones(1, dtype=np.bool_),
-                )
-                for one in sections
-            ]
+            [checked(it, begin, np.array([it.length]), np.array([it.crc32], np.uint32)) for it in sections]
         )
 
     def read(self, asked: Sequence[Checked]) -> "list[Octets]":
         """The bytes of ranges, one after the other for each object, all in parallel. What is not as it was
         written is read again, and then raises `ObjectDamagedError`.
         """
-        found = self._objects.read([one.ranges for one in asked])
+        read = self._objects.read([item.ranges for item in asked])
         for attempt in range(_READS):
-            wrong = [i for i, one in enumerate(asked) if not one.check(found[i]).all()]
+            wrong = [i for i, item in enumerate(asked) if not item.check(read[i]).all()]
             if not wrong:
                 break
             if attempt == _READS - 1:
-                one = asked[wrong[0]]
-                at = int(np.argmin(one.check(found[wrong[0]])))
+                ranges, check = asked[wrong[0]]
+                at = int(np.argmin(check(read[wrong[0]])))
                 raise ObjectDamagedError(
-                    f"{one.ranges.path} in {self._objects.url} is not as it was written at the byte "
-                    f"{one.ranges.starts[at]:,}: its checksum is another. Write the snapshot anew, and see "
+                    f"{ranges.path} in {self._objects.url} is not as it was written at the byte "
+                    f"{ranges.starts[at]:,}: its checksum is another. Write the snapshot anew, and see "
                     "`livegnn snapshot verify`"
                 )
             for i, data in zip(wrong, self._objects.read([asked[i].ranges for i in wrong]), strict=True):
-                found[i] = data
-        return found
+                read[i] = data
+        return read
 
     def read_lists(
         self,
@@ -189,37 +175,38 @@ class LayeredTables:
             lengths = counts[place.asked] * size
             starts = begins[place.asked] * size
             _refuse_beyond(section, int((starts + lengths).max(initial=0)), self._objects.url)
-            reads.append(
-                Checked(
-                    Ranges(section.path, section.offset + starts, lengths),
-                    summed(lengths, crc32[place.asked]),
-                )
-            )
+            reads.append(checked(section, starts, lengths, crc32[place.asked]))
         return reads
 
 
 def in_order(
-    places: Sequence[Place], found: "Sequence[Octets]", lengths: "Int64[IntArray, 'rows']"
+    places: Sequence[Place], parts: "Sequence[Octets]", lengths: "Int64[IntArray, 'rows']"
 ) -> "UInt8[Octets, '_']":
     """The bytes of each row, `lengths` of them, in the order asked for, from those of each place."""
     if len(places) == 1 and len(places[0].asked) == len(lengths):
-        return found[0]
+        return parts[0]
     starts = np.zeros(len(lengths), dtype=np.int64)
     before = 0
-    for place, data in zip(places, found, strict=True):
+    for place, data in zip(places, parts, strict=True):
         here = lengths[place.asked]
         starts[place.asked] = before + np.cumsum(here) - here
         before += len(data)
-    joined = np.concatenate([np.empty(0, dtype=np.uint8), *found])
+    joined = np.concatenate([np.empty(0, dtype=np.uint8), *parts])
     return _core.gather_ranges(joined, starts, lengths)
 
 
-def summed(
-    lengths: "Int64[IntArray, 'ranges']", crc32: "UInt32[NDArray[np.uint32], 'ranges']"
-) -> "Callable[[Octets], NDArray[np.bool_]]":
-    """Checks ranges that lie one after the other by their CRC-32."""
-    starts = np.cumsum(lengths) - lengths
-    return lambda data: np.equal(_core.checksum_ranges(data, starts, lengths), crc32)
+def checked(
+    section: Section,
+    starts: "Int64[IntArray, 'ranges']",
+    lengths: "Int64[IntArray, 'ranges']",
+    crc32: "UInt32[NDArray[np.uint32], 'ranges']",
+) -> Checked:
+    """Ranges of a section, and their CRC-32."""
+    begins = np.cumsum(lengths) - lengths
+    return Checked(
+        Ranges(section.path, section.offset + starts, lengths),
+        lambda data: np.equal(_core.checksum_ranges(data, begins, lengths), crc32),
+    )
 
 
 def _refuse_beyond(section: Section, end: int, url: str) -> None:

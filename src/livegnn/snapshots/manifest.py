@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from livegnn.errors import FileFormatError
+from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
+from livegnn.snapshots.objects import Objects
+from livegnn.snapshots.stores import ObjectInfo
 from livegnn.types import JSON
 
 FORMAT = 1
@@ -22,6 +24,7 @@ Kind: TypeAlias = Literal["features", "ids", "in", "out", "both"]
 KINDS: tuple[Kind, ...] = ("features", "ids", "in", "out", "both")
 
 _MAGIC = b"livegnn-snapshot"
+_ATTEMPTS = 5
 
 
 class TableKey(NamedTuple):
@@ -111,14 +114,15 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """As it is stored."""
-        content: JSON = {
-            "generation": self.generation,
-            "seq": self.seq,
-            "chain": self.chain,
-            "schema": self.schema,
-            "nodes": [list(one) for one in self.nodes],
-            "layers": [_from_layer(layer) for layer in self.layers],
-        }
+        layers = [
+            {
+                "kind": layer.kind,
+                "salt": layer.salt,
+                "tables": [{**key._asdict(), **vars(table)} for key, table in layer.tables.items()],
+            }
+            for layer in self.layers
+        ]
+        content = {**vars(self), "layers": layers}  # a section is a list in it
         body = json.dumps(content, indent=1).encode()
         return b"%s %d %08x %d\n" % (_MAGIC, FORMAT, zlib.crc32(body), len(body)) + body
 
@@ -167,27 +171,50 @@ def generation_of(path: str) -> int:
     return int(path.rpartition("/")[2])
 
 
-def is_path(path: str) -> bool:
-    """Whether it is the path of a manifest, and not of something that somebody left beside them."""
-    return re.fullmatch(rf"{FOLDER}/\d{{12}}", path) is not None
+def list_manifests(objects: Objects, after: int = 0) -> list[ObjectInfo]:
+    """The manifests of a store that are newer than generation `after`, the oldest first."""
+    listed = objects.list(FOLDER, path_of(after) if after else "")
+    return [item for item in listed if re.fullmatch(rf"{FOLDER}/\d{{12}}", item.path)]  # no other files
 
 
-def _from_layer(layer: Layer) -> JSON:
-    return {
-        "kind": layer.kind,
-        "salt": layer.salt,
-        "tables": [
-            {
-                "kind": key.kind,
-                "type": key.type,
-                "rows": table.rows,
-                "entries": table.entries,
-                "changed": None if table.changed is None else list(table.changed),
-                "sections": {name: list(section) for name, section in table.sections.items()},
-            }
-            for key, table in layer.tables.items()
-        ],
-    }
+def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
+    """The newest manifest of a store; None if there is none newer than generation `after`.
+
+    Raises `FileFormatError` if it is damaged.
+    """
+    for _ in range(_ATTEMPTS):
+        listed = list_manifests(objects, after)
+        if not listed:
+            return None
+        try:
+            path, where = listed[-1].path, f"{listed[-1].path} in {objects.url}"
+            manifest = Manifest.from_bytes(objects.get(path), where)
+        except ObjectMissingError:
+            continue  # a newer one has come, and this one was collected between the two requests
+        if manifest.path != path:
+            raise FileFormatError(
+                f"{where} must be the manifest of that name, got the one of {manifest.path}: remove it"
+            )
+        return manifest
+    raise SnapshotError(f"the manifests of {objects.url} vanish faster than they can be read: try again")
+
+
+def read_past_damage(objects: Objects) -> tuple[Manifest | None, int]:
+    """The newest manifest that can be read, None if none can; and the generation of the newest one if that
+    cannot, else 0.
+    """
+    try:
+        return read_newest_manifest(objects), 0
+    except FileFormatError:
+        listed = list_manifests(objects)
+    for one in reversed(listed):
+        try:
+            manifest = Manifest.from_bytes(objects.get(one.path), one.path)
+        except (FileFormatError, ObjectMissingError):
+            continue
+        if manifest.path == one.path:
+            return manifest, 0 if one is listed[-1] else generation_of(listed[-1].path)
+    return None, generation_of(listed[-1].path) if listed else 0
 
 
 def _to_layer(data: Mapping[str, JSON]) -> Layer:
@@ -195,14 +222,14 @@ def _to_layer(data: Mapping[str, JSON]) -> Layer:
     if kind not in ("base", "delta"):
         raise ValueError(f"a layer must be a base or a delta, got {kind!r}")
     tables = {}
-    for one in cast("list[dict[str, JSON]]", data["tables"]):
-        if one["kind"] not in KINDS:
-            raise ValueError(f"expected a kind of table, got {one['kind']!r}")
-        sections = cast("dict[str, JSON]", one["sections"])
-        tables[TableKey(one["kind"], _whole(one["type"]))] = Table(
-            _whole(one["rows"]),
-            None if one["changed"] is None else _to_section(one["changed"]),
-            _whole(one["entries"]),
+    for table in cast("list[dict[str, JSON]]", data["tables"]):
+        if table["kind"] not in KINDS:
+            raise ValueError(f"expected a kind of table, got {table['kind']!r}")
+        sections = cast("dict[str, JSON]", table["sections"])
+        tables[TableKey(table["kind"], _whole(table["type"]))] = Table(
+            _whole(table["rows"]),
+            None if table["changed"] is None else _to_section(table["changed"]),
+            _whole(table["entries"]),
             {name: _to_section(section) for name, section in sections.items()},
         )
     return Layer(cast("Literal['base', 'delta']", kind), _whole(data["salt"]), tables)

@@ -13,9 +13,8 @@ import numpy as np
 import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.snapshots import records
-from livegnn.snapshots.layered_tables import Checked, LayeredTables, summed
-from livegnn.snapshots.manifest import Section, TableKey
-from livegnn.snapshots.objects import Ranges
+from livegnn.snapshots.layered_tables import LayeredTables, checked
+from livegnn.snapshots.manifest import TableKey
 from livegnn.snapshots.row_sets import are_in, distinct_places
 from livegnn.types import Array, Ids, IntArray
 
@@ -37,8 +36,8 @@ class NodeRows:
         if "fences" in self._base.sections:
             (data,) = layers.read_whole([self._base.sections["fences"]])
             self._fences = data.view(records.FENCE)
-        self._changed, self._names, there = self._read_changes()
-        names, rows = self._names[there], self._changed[there]
+        self._changed, self._names, exists = self._read_changes()
+        names, rows = self._names[exists], self._changed[exists]
         order = np.argsort(names, kind="stable")
         self._by_name = names[order], rows[order]
 
@@ -47,7 +46,7 @@ class NodeRows:
         """The memory that it takes."""
         texts = sum(map(sys.getsizeof, self._names.tolist())) if self._text else 0
         arrays = (self._fences, self._changed, self._names, *self._by_name)
-        return texts + sum(one.nbytes for one in arrays)
+        return texts + sum(array.nbytes for array in arrays)
 
     def _read_changes(self) -> "tuple[IntArray, Ids, NDArray[np.bool_]]":
         """The rows whose node is another than in the base, ascending, their ids, and which have a node."""
@@ -68,16 +67,16 @@ class NodeRows:
             )
         names = cast("Ids", ids.astype(object if self._text else np.int64))
         rows = np.full(len(names), -1, dtype=np.int64)
-        known, at = self._by_name
-        if len(known):
-            place = np.minimum(np.searchsorted(known, names), len(known) - 1)
-            hit = known[place] == names
+        changed, at = self._by_name
+        if len(changed):
+            place = np.minimum(np.searchsorted(changed, names), len(changed) - 1)
+            hit = changed[place] == names
             rows[hit] = at[place[hit]]
         left = np.flatnonzero(rows < 0)
         if len(left):
-            found = self._rows_in_base(names[left])
-            moved = are_in(found, self._changed)
-            rows[left] = np.where(moved, -1, found)
+            in_base = self._rows_in_base(names[left])
+            moved = are_in(in_base, self._changed)
+            rows[left] = np.where(moved, -1, in_base)
         return rows
 
     def _rows_in_base(self, names: Ids) -> IntArray:
@@ -86,22 +85,21 @@ class NodeRows:
             return np.where(inside, names, -1).astype(np.int64)
         if not len(self._fences):
             return np.full(len(names), -1, dtype=np.int64)
+        located = np.full(len(names), -1, dtype=np.int64)
         if not self._text:
-            asked, keys, rows = self._candidates(cast("IntArray", names))
-            found = np.full(len(names), -1, dtype=np.int64)
-            found[asked] = rows
-            return found
+            asked, rows = self._candidates(cast("IntArray", names))
+            located[asked] = rows
+            return located
         data, lengths = records.encode_texts(names.tolist())
         keys = _core.checksum_ranges(data, np.cumsum(lengths) - lengths, lengths).astype(np.int64)
-        asked, _, rows = self._candidates(keys)
-        in_base, there = self._ids_in(rows, base=True)
-        same = there & (in_base == names[asked])
-        found = np.full(len(names), -1, dtype=np.int64)
-        found[asked[same]] = rows[same]
-        return found
+        asked, rows = self._candidates(keys)
+        in_base, exists = self._ids_in(rows, base=True)
+        same = exists & (in_base == names[asked])
+        located[asked[same]] = rows[same]
+        return located
 
-    def _candidates(self, keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """The entries of the order with these keys: which key was asked for, the key, and the row."""
+    def _candidates(self, keys: IntArray) -> tuple[IntArray, IntArray]:
+        """The entries of the order with these keys: which key was asked for, and the row."""
         fences = self._fences["key"]
         last = np.searchsorted(fences, keys, side="right") - 1
         # A key may stand in two blocks only if it stands in the order twice, as checksums of texts may.
@@ -115,7 +113,7 @@ class NodeRows:
         size = records.BLOCK * records.ORDER.itemsize
         starts = needed * size
         lengths = np.minimum(section.length - starts, size)
-        (data,) = self._layers.read([_blocks(section, starts, lengths, self._fences["crc32"][needed])])
+        (data,) = self._layers.read([checked(section, starts, lengths, self._fences["crc32"][needed])])
         entries = data.view(records.ORDER)
         # Within a block keys ascend, and blocks ascend, so all that was read ascends.
         counts = lengths // records.ORDER.itemsize
@@ -126,18 +124,15 @@ class NodeRows:
         high = np.minimum(high, begins[slot] + counts[slot])
         hits = np.maximum(high - low, 0)
         at = np.repeat(low, hits) + np.arange(int(hits.sum())) - np.repeat(np.cumsum(hits) - hits, hits)
-        asked = np.repeat(which, hits)
-        return asked, entries["key"][at], entries["row"][at].astype(np.int64)
+        return np.repeat(which, hits), entries["row"][at].astype(np.int64)
 
     def ids_of(self, rows: "Int64[IntArray, 'rows']") -> "Shaped[Ids, 'rows']":
         """The ids of nodes; -1, or an empty text, where a row has no node."""
-        known = are_in(rows, self._changed)
-        found, _ = self._ids_in(np.where(known, -1, rows), base=True)
-        if not known.any():
-            return _as_array(found)
-        kept = self._names[np.searchsorted(self._changed, rows[known])]
-        found[known] = kept
-        return _as_array(found)
+        is_changed = are_in(rows, self._changed)
+        ids, _ = self._ids_in(np.where(is_changed, -1, rows), base=True)
+        if is_changed.any():
+            ids[is_changed] = self._names[np.searchsorted(self._changed, rows[is_changed])]
+        return cast("Ids", ids.astype(np.str_)) if ids.dtype.kind == "O" else ids
 
     def _ids_in(self, rows: IntArray, *, base: bool) -> "tuple[Ids, NDArray[np.bool_]]":
         """As they are in the base, or else in the newest layer that has them; and which rows have a node."""
@@ -146,13 +141,13 @@ class NodeRows:
         if not self._text:
             ids = np.full(len(rows), records.NO_NODE, dtype=np.int64)
             stored = [place for place in places if place.table.sections]
-            found = self._layers.read_records("records", records.INTEGER_ID.itemsize, stored, len(rows))
+            stored_rows = self._layers.read_records("records", records.INTEGER_ID.itemsize, stored, len(rows))
             for place in places:
-                some = found[place.asked].reshape(-1).view(records.INTEGER_ID)
-                ids[place.asked] = some["id"] if place.table.sections else rows[place.asked]
+                stored_ids = stored_rows[place.asked].reshape(-1).view(records.INTEGER_ID)["id"]
+                ids[place.asked] = stored_ids if place.table.sections else rows[place.asked]
             return ids, ids != records.NO_NODE
-        found = self._layers.read_records("records", records.TEXT_ID.itemsize, places, len(rows))
-        table_rows = found.reshape(-1).view(records.TEXT_ID)
+        stored_rows = self._layers.read_records("records", records.TEXT_ID.itemsize, places, len(rows))
+        table_rows = stored_rows.reshape(-1).view(records.TEXT_ID)
         nowhere = np.ones(len(rows), dtype=np.bool_)
         for place in places:
             nowhere[place.asked] = False
@@ -168,12 +163,3 @@ class NodeRows:
             for i, end, length in zip(place.asked, ends, lengths[place.asked], strict=True):
                 texts[i] = text[end - length : end].decode()
         return cast("Ids", texts), ~gap
-
-
-def _as_array(ids: Ids) -> Ids:
-    """Ids as callers get them: texts as an array of text."""
-    return cast("Ids", ids.astype(np.str_)) if ids.dtype.kind == "O" else ids
-
-
-def _blocks(section: Section, starts: IntArray, lengths: IntArray, crc32: "NDArray[np.uint32]") -> Checked:
-    return Checked(Ranges(section.path, section.offset + starts, lengths), summed(lengths, crc32))

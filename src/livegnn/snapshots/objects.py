@@ -22,7 +22,6 @@ from livegnn.errors import (
     InputError,
     ObjectDamagedError,
     ObjectExistsError,
-    SnapshotError,
     StoreUnavailableError,
 )
 from livegnn.snapshots.attempts import Attempts, StoreHealth
@@ -182,25 +181,24 @@ class Objects:
     ) -> "Iterator[list[_Bytes]]":
         """Arrays for the bytes that are asked for. What else reading takes can be had while this is open, and
         a copy of them now."""
-        sizes = [int(one.lengths.sum()) for one in asked]
+        sizes = [int(ranges.lengths.sum()) for ranges in asked]
         if not self.confined:
             yield [np.empty(size, np.uint8) for size in sizes]
             return
-        requests = min(sum(len(one.starts) for one in joined), self._at_once)
-        read = min(sum(int(one.lengths.sum()) for one in joined), self._bytes_at_once)
+        requests = min(sum(len(ranges.starts) for ranges in joined), self._at_once)
+        read = min(sum(int(ranges.lengths.sum()) for ranges in joined), self._bytes_at_once)
         working = _CONNECTION * requests + read
         with self._counting:
             np.empty(self._reserved + working + 2 * sum(sizes), np.uint8)
-            found = [np.empty(size, np.uint8) for size in sizes]
+            buffers = [np.empty(size, np.uint8) for size in sizes]
             self._reserved += working
         try:
-            yield found
+            yield buffers
         finally:
             with self._counting:
                 self._reserved -= working
 
     # -- reading
-    # ------------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> bytes:
         """A whole small object. Raises `ObjectMissingError` if there is none."""
@@ -224,17 +222,17 @@ class Objects:
         # and all of it lies in the store's client, too.
         part = max(self._bytes_at_once // PARTS_AT_ONCE, 1)
         together = max(self._at_once // _THREADS, 1)
-        joined = [join(one.starts, one.lengths, gap=self._gap, part=part) for one in asked]
-        with self._allocating(asked, joined) as found:
+        joined = [join(ranges.starts, ranges.lengths, gap=self._gap, part=part) for ranges in asked]
+        with self._allocating(asked, joined) as buffers:
             calls: list[Callable[[], None]] = []
-            for one, requests, out in zip(asked, joined, found, strict=True):
+            for ranges, requests, out in zip(asked, joined, buffers, strict=True):
                 begin = 0
                 for end in _ends(requests.lengths, 2 * part):
-                    some = [slice(at, min(at + together, end)) for at in range(begin, end, together)]
-                    calls += [partial(self._fetch, one.path, requests, here, out) for here in some]
+                    slices = [slice(at, min(at + together, end)) for at in range(begin, end, together)]
+                    calls += [partial(self._fetch, ranges.path, requests, here, out) for here in slices]
                     begin = end
             self._run(calls)
-        return found
+        return buffers
 
     def _fetch(self, path: str, joined: JoinedRanges, here: slice, out: "NDArray[np.uint8]") -> None:
         """Reads some requests, and copies what was asked for to its places in `out`."""
@@ -257,17 +255,17 @@ class Objects:
         attempts = Attempts(self._health, self._patience, parts=len(starts), sleep=self._sleep)
         short = 0
         while True:
-            found = self._ask(path, starts, into)
-            failed = [i for i, one in enumerate(found) if one != len(into[i])]
+            answers = self._ask(path, starts, into)
+            failed = [i for i, answer in enumerate(answers) if answer != len(into[i])]
             if not failed:
                 return
             starts, into = [starts[i] for i in failed], [into[i] for i in failed]
-            errors = [one for i in failed if not isinstance(one := found[i], int)]
+            errors = [answer for i in failed if not isinstance(answer := answers[i], int)]
             if not errors:
                 short += 1
                 said = (
                     f"expected {len(into[0]):,} bytes of {path} in {self.url} from {starts[0]:,} on, got "
-                    f"{found[failed[0]]:,}: the object was truncated, or its store answers wrongly"
+                    f"{answers[failed[0]]:,}: the object was truncated, or its store answers wrongly"
                 )
                 if short > _REREADS:
                     raise ObjectDamagedError(said)
@@ -281,13 +279,13 @@ class Objects:
     def _ask(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         """What the store says of each range."""
         try:
-            found = self.store.get_ranges(path, starts, into)
+            answers = self.store.get_ranges(path, starts, into)
         except StoreUnavailableError as error:
-            found = [error] * len(starts)
-        self._count(len(found), sum(one for one in found if isinstance(one, int)))
-        if any(one == len(there) for one, there in zip(found, into, strict=True)):
+            answers = [error] * len(starts)
+        self._count(len(answers), sum(answer for answer in answers if isinstance(answer, int)))
+        if any(answer == len(buffer) for answer, buffer in zip(answers, into, strict=True)):
             self._health.note_answer()
-        return found
+        return answers
 
     def _refuse_truncated(self, path: str, needed: int, error: StoreUnavailableError) -> None:
         """Many stores answer with an error where a range begins behind the end."""
@@ -310,23 +308,22 @@ class Objects:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_THREADS, "livegnn-objects")
         under_way = [self._pool.submit(call) for call in calls]
-        failures = [one.exception() for one in under_way]
+        failures = [future.exception() for future in under_way]
         for failure in failures:
             if failure is not None:
                 raise failure
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
         """The objects below a folder whose paths come after `after`, in the order of their paths."""
-        found = self._repeated(lambda: self.store.list(prefix, after))
+        listed = self._repeated(lambda: self.store.list(prefix, after))
         self._count(1, 0)
-        return found
+        return listed
 
     def size(self, path: str) -> int:
         """The bytes of an object. Raises `ObjectMissingError`."""
         return self._repeated(lambda: self.store.size(path))
 
     # -- writing
-    # ------------------------------------------------------------------------------------------------
 
     def put_new(self, path: str, data: Buffer) -> None:
         """Writes an object that nobody has written. Raises `ObjectExistsError` if it exists: another writer
@@ -362,7 +359,6 @@ class Objects:
             pool.shutdown()
 
     # -- attempts
-    # -----------------------------------------------------------------------------------------------
 
     def _repeated(self, call: Callable[[], T]) -> T:
         """What `call` returns; it is called again, with longer and longer pauses, while the store is
@@ -371,12 +367,12 @@ class Objects:
         attempts = Attempts(self._health, self._patience, sleep=self._sleep)
         while True:
             try:
-                found = call()
+                result = call()
             except StoreUnavailableError as error:
                 attempts.wait(error)
             else:
                 self._health.note_answer()
-                return found
+                return result
 
     def _count(self, requests: int, read: int) -> None:
         with self._counting:
@@ -389,22 +385,3 @@ def _ends(lengths: "Int64[IntArray, 'requests']", most: int) -> list[int]:
     which = np.cumsum(lengths) // most
     ends: list[int] = (np.flatnonzero(np.diff(which, append=-1)) + 1).tolist()
     return ends
-
-
-__all__ = [
-    "AT_ONCE",
-    "BYTES_AT_ONCE",
-    "FAR_GAP",
-    "GAP",
-    "PARTS_AT_ONCE",
-    "ObjectInfo",
-    "Objects",
-    "Ranges",
-    "SnapshotError",
-    "Upload",
-    "as_objects",
-    "checked_gap",
-    "open_objects",
-    "split_gap",
-    "with_gap",
-]

@@ -5,7 +5,7 @@ Thread safety: any thread may read, also beside a batch, and sees each row befor
 """
 
 import math
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,8 +18,6 @@ from livegnn.snapshots.records import NO_NODE, NO_TEXT, Lists
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, IntArray, Keys
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from jaxtyping import Float32, Int64, UInt8, UInt32
     from numpy.typing import NDArray
     from torch_geometric.data import Data, HeteroData
@@ -30,39 +28,8 @@ if TYPE_CHECKING:
 N = TypeVar("N", bound=np.generic)
 
 
-class RowSource(Protocol):
-    """Types are positions in the schema."""
-
-    schema: Schema
-
-    def rows(self, node_type: int) -> int:
-        """How many rows there are, gaps included."""
-
-    def count(self, node_type: int) -> int:
-        """How many nodes there are."""
-
-    def features(
-        self, node_type: int, rows: "UInt32[Rows, 'rows']"
-    ) -> "Float32[FloatArray, 'rows channels']":
-        """The features of nodes; any numbers for a gap."""
-
-    def ids(self, node_type: int, rows: "UInt32[Rows, 'rows']") -> "Int64[IntArray, 'rows']":
-        """The ids of nodes, which are integers; `NO_NODE` for a gap."""
-
-    def texts(
-        self, node_type: int, rows: "UInt32[Rows, 'rows']"
-    ) -> "tuple[UInt8[NDArray[np.uint8], '_'], Int64[IntArray, 'rows']]":
-        """The ids of nodes, which are texts: their bytes, and how many each has; `NO_TEXT` for a gap."""
-
-    def degrees(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> "IntArray":
-        """How long the lists of these rows are, as far as is known now."""
-
-    def lists(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> Lists:
-        """The neighbours of these rows, in the order of the graph."""
-
-
 class GraphRows:
-    """The rows of a graph."""
+    """The rows of a graph. Types are positions in the schema."""
 
     def __init__(self, graph: Graph) -> None:
         self.schema = graph.schema
@@ -70,22 +37,27 @@ class GraphRows:
         self._edges = list(graph.schema.edge_types.values())
 
     def rows(self, node_type: int) -> int:
+        """How many rows there are, gaps included."""
         return self._graph.native.capacity(node_type)
 
     def count(self, node_type: int) -> int:
+        """How many nodes there are."""
         return self._graph.native.num_nodes(node_type)
 
     def features(
         self, node_type: int, rows: "UInt32[Rows, 'rows']"
     ) -> "Float32[FloatArray, 'rows channels']":
+        """The features of nodes; any numbers for a gap."""
         return self._graph.native.features(node_type, rows)
 
     def ids(self, node_type: int, rows: "UInt32[Rows, 'rows']") -> "Int64[IntArray, 'rows']":
+        """The ids of nodes, which are integers; `NO_NODE` for a gap."""
         return self._graph.native.ids_of(node_type, rows)
 
     def texts(
         self, node_type: int, rows: "UInt32[Rows, 'rows']"
     ) -> "tuple[UInt8[NDArray[np.uint8], '_'], Int64[IntArray, 'rows']]":
+        """The ids of nodes, which are texts: their bytes, and how many each has; `NO_TEXT` for a gap."""
         texts = self._graph.node_ids.texts
         assert texts is not None
         with self._graph.pin():
@@ -97,9 +69,11 @@ class GraphRows:
         return data, lengths
 
     def degrees(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> "IntArray":
+        """How long the lists of these rows are, as far as is known now."""
         return self._graph.native.degrees(edge_type, rows, incoming)
 
     def lists(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> Lists:
+        """The neighbours of these rows, in the order of the graph."""
         edges = self._edges[edge_type]
         counts, others, weight, time, x, key = self._graph.native.edges_of(edge_type, rows, not incoming)
         return Lists(
@@ -113,12 +87,12 @@ class GraphRows:
 
 
 class DataRows:
-    """The rows of PyG's `Data` or `HeteroData`, without a graph. Nodes have the ids 0, 1, 2, ... of each
-    type; the neighbours of a node stand in the order in which the edges are listed, parallel edges included.
-    An edge type that lists any keeps them apart.
+    """As `GraphRows`, of PyG's `Data` or `HeteroData`, without a graph. Nodes have the ids 0, 1, 2, ... of
+    each type; the neighbours of a node stand in the order in which the edges are listed, parallel edges
+    included. An edge type that lists any keeps them apart.
 
-    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for
-    what is no such data, or names a node that is not there.
+    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for what is no such data, or names a
+    node that is not there.
     """
 
     def __init__(self, data: "Data | HeteroData") -> None:
@@ -190,6 +164,9 @@ class DataRows:
         )
 
 
+RowSource: TypeAlias = GraphRows | DataRows
+
+
 class _Links:
     """The edges of one type, as listed, and their order by target or by source."""
 
@@ -208,11 +185,9 @@ class _Links:
         attributes = _column(store, "edge_attr", np.float32, None)
         if attributes is not None and (not attributes.ndim or len(attributes) != edge_index.shape[1]):
             raise InputError(f"edge_attr of {name!r} must have a row for each of {edge_index.shape[1]} edges")
-        self.edge_attr = (
-            None
-            if attributes is None
-            else attributes.reshape(len(attributes), math.prod(attributes.shape[1:]))
-        )
+        if attributes is not None:
+            attributes = attributes.reshape(len(attributes), math.prod(attributes.shape[1:]))
+        self.edge_attr = attributes
         for name_of, values in (("edge_weight", self.weight), ("time", self.time)):
             if values is not None and len(values) != edge_index.shape[1]:
                 raise InputError(

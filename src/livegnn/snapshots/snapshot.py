@@ -1,29 +1,52 @@
-"""A snapshot as what needs a graph reads it: rows, degrees, neighbours and features, many of each at once.
+"""The snapshot of a manifest, read from its store as it is asked.
 
-`livegnn.snapshots.snapshot_source` opens one of a store.
+Thread safety: any thread may call. Nothing of the graph is kept but which rows deltas have, the ids that
+deltas have changed, and the fences of the ids.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from collections.abc import Collection
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from livegnn.errors import FileFormatError, ObjectMissingError, SnapshotError
-from livegnn.graph import Schema
-from livegnn.snapshots.manifest import FOLDER, Manifest, generation_of, is_path, path_of
+from livegnn.arguments import is_incoming
+from livegnn.errors import FileFormatError, InputError, ObjectMissingError, SnapshotReplacedError
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.inference import Degrees
+from livegnn.snapshots import records
+from livegnn.snapshots.layered_tables import Checked, LayeredTables, Place, in_order
+from livegnn.snapshots.manifest import Kind, Manifest, TableKey, read_newest_manifest
+from livegnn.snapshots.node_rows import NodeRows
 from livegnn.snapshots.objects import Objects
-from livegnn.snapshots.stores import ObjectInfo
 from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
     from numpy.typing import NDArray
 
-    from livegnn.inference import Degrees
+_COLUMNS = ("weight", "time", "edge_attr", "key")
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-_ATTEMPTS = 5
+
+def _or_replaced(
+    method: "Callable[Concatenate[Snapshot, P], T]",
+) -> "Callable[Concatenate[Snapshot, P], T]":
+    """Tells an object that collection took from one that is lost."""
+
+    @wraps(method)
+    def call(self: "Snapshot", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except ObjectMissingError as error:
+            self._refuse_replaced(error)
+            raise
+
+    return call
 
 
 class Neighbors(NamedTuple):
@@ -50,147 +73,218 @@ class Neighbors(NamedTuple):
             return self
         place = np.arange(len(segment))
         place[at] = ordered
-        return self._replace(
-            weight=None if self.weight is None else self.weight[place],
-            time=None if self.time is None else self.time[place],
-            edge_attr=None if self.edge_attr is None else self.edge_attr[place],
-            key=self.key[place],
-        )
+        columns = {name: column for name in _COLUMNS if (column := getattr(self, name)) is not None}
+        return self._replace(**{name: column[place] for name, column in columns.items()})
 
 
-class Snapshot(Protocol):
-    """A graph at one event. All methods raise `UnknownTypeError` for a type that it does not have, and
-    `SnapshotError` if it cannot be read.
+class Snapshot:
+    """A graph at one event, in a store. Opening reads the lists of what deltas have changed.
+
+    seq: the event up to which it shows everything. All methods raise `UnknownTypeError` for a type that it
+    does not have, and `SnapshotError` if it cannot be read: `SnapshotReplacedError` if objects are gone
+    because a newer snapshot replaced it.
     """
 
-    seq: int
-    """The event up to which it shows everything."""
+    @_or_replaced
+    def _open(self) -> None:
+        self._layers = LayeredTables(self.objects, self.manifest)
+        self._nodes = [
+            NodeRows(self._layers, i, text=self.schema.text_ids) for i in range(len(self.schema.node_types))
+        ]
 
-    schema: Schema
+    def __init__(self, objects: Objects, manifest: Manifest) -> None:
+        self.objects = objects
+        self.manifest = manifest
+        self.seq = manifest.seq
+        self.schema = Schema.from_json(manifest.schema)
+        self._node_types = list(self.schema.node_types)
+        self._edge_types = list(self.schema.edge_types)
+        self._check_tables()
+        self._open()
+
+    def _check_tables(self) -> None:
+        """A row that no layer has is a row without a node, so the base must have all tables."""
+        base, *deltas = self.manifest.layers or (None,)
+        needed = {TableKey("ids", i) for i in range(len(self._node_types))}
+        needed |= {
+            TableKey("features", i) for i, width in enumerate(self.schema.node_types.values()) if width
+        }
+        needed |= {
+            TableKey("both", i) for i, edges in enumerate(self.schema.edge_types.values()) if edges.undirected
+        }
+        needed = needed.union(*(layer.tables for layer in deltas))
+        present = set() if base is None else set(base.tables)
+        if missing := sorted(map(str, needed - present)):
+            raise FileFormatError(
+                f"the base of {self.manifest.path} in {self.objects.url} must have the tables "
+                f"{', '.join(missing)}, it has none such: write the snapshot anew"
+            )
 
     @property
     def confined(self) -> bool:
         """Whether memory is limited, so that it is read in one thread at a time."""
+        return self.objects.confined
 
     @property
     def identity(self) -> str:
-        """Names what it shows: snapshots of one identity have the same graph in the same rows."""
+        """Names what it shows: the writer, and the event up to which it wrote."""
+        return f"{self.manifest.chain}/{self.seq}"
 
     @property
     def layout(self) -> str:
-        """Names where all of it lies: snapshots of one layout have the same identity, and the same index."""
+        """Names where all of it lies: its identity, and the generation of its manifest."""
+        return f"{self.identity}/{self.manifest.generation}"
 
+    @property
+    def bytes(self) -> int:
+        """The memory that it takes."""
+        return self._layers.bytes + sum(nodes.bytes for nodes in self._nodes)
+
+    @_or_replaced
     def rows_of(
         self, ids: "Shaped[Ids, 'ids']", node_type: NodeType | None = None
     ) -> "Int64[IntArray, 'ids']":
         """The rows of nodes; -1 where there is no such node."""
+        return self._nodes[self.schema.node_type_index(node_type)].rows_of(np.asarray(ids))
 
+    @_or_replaced
     def ids_of(
         self, rows: "Int64[IntArray, 'rows']", node_type: NodeType | None = None
     ) -> "Shaped[Ids, 'rows']":
         """The ids of nodes; -1, or an empty text, where a row has no node."""
+        return self._nodes[self.schema.node_type_index(node_type)].ids_of(_rows(rows))
 
+    @_or_replaced
+    def features(
+        self, node_type: NodeType | None, rows: "Int64[IntArray, 'rows']"
+    ) -> "Float32[FloatArray, 'rows channels']":
+        """The features of nodes."""
+        index = self.schema.node_type_index(node_type)
+        rows = _rows(rows)
+        width = self.schema.node_types[self._node_types[index]]
+        if not width:
+            return np.empty((len(rows), 0), dtype=np.float32)
+        places = self._layers.locate(TableKey("features", index), rows)
+        self._refuse_unknown(rows, places)
+        stored = self._layers.read_records("records", 4 * width + records.SEAL, places, len(rows))
+        return np.ascontiguousarray(stored[:, : -records.SEAL]).view("<f4")
+
+    @_or_replaced
     def degrees(
+        self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
+    ) -> Degrees:
+        """How many edges each of these nodes has, loops among them, and the sums of their weights."""
+        return records.degrees_of(self.index(edge_type, rows, direction))
+
+    @_or_replaced
+    def index(
         self,
         edge_type: EdgeType | None,
         rows: "Int64[IntArray, 'rows']",
         direction: str = "in",
-    ) -> "Degrees":
-        """How many edges each of these nodes has, loops among them, and the sums of their weights."""
-
-    def index(
-        self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
     ) -> "Shaped[NDArray[np.void], 'rows']":
-        """Where the lists of these nodes are, and what they sum to, as `records.index_type` says."""
+        """Where the lists of these nodes are, and what they sum to: records of `records.index_type`."""
+        rows = _rows(rows)
+        key, edges = self._lists(edge_type, direction)
+        return self._read_index(edges, self._places(key, rows), len(rows))
 
+    @_or_replaced
     def neighbors(
         self,
         edge_type: EdgeType | None,
         rows: "Int64[IntArray, 'rows']",
         direction: str = "in",
         *,
+        columns: Collection[str] | None = None,
         index: "Shaped[NDArray[np.void], 'rows'] | None" = None,
     ) -> Neighbors:
-        """The lists of neighbours of these nodes. index: what `index` returned for them, if that is known."""
-
-    def features(
-        self, node_type: NodeType | None, rows: "Int64[IntArray, 'rows']"
-    ) -> "Float32[FloatArray, 'rows channels']":
-        """The features of these nodes."""
-
-
-class Source(Protocol):
-    """The newest snapshot of a store."""
-
-    def newest(self) -> Snapshot:
-        """The newest snapshot; the same object as before if there is no newer one."""
-        ...
-
-    @property
-    def read_so_far(self) -> tuple[int, int]:
-        """Requests to the store, and bytes that came from it."""
-        ...
-
-    @property
-    def refused(self) -> str | None:
-        """Why a newer snapshot was not taken; None if none was refused."""
-        ...
-
-    def require(self, check: Callable[[Snapshot], None]) -> None:
-        """Takes no snapshot from now on that `check` refuses with `ModelError`; the one before stays."""
-        ...
-
-    def confine(self, room: int) -> None:
-        """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
-        ...
-
-    def read(self, request: Callable[[Snapshot], T]) -> T:
-        """What `request` returns of the snapshot that was opened last; of the newest one if that was
-        replaced meanwhile."""
-        ...
-
-
-def list_manifests(objects: Objects, after: int = 0) -> list[ObjectInfo]:
-    """The manifests of a store that are newer than generation `after`, the oldest first."""
-    found = objects.list(FOLDER, path_of(after) if after else "")
-    return [one for one in found if is_path(one.path)]
-
-
-def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
-    """The newest manifest of a store; None if there is none newer than generation `after`.
-
-    Raises `FileFormatError` if it is damaged.
-    """
-    for _ in range(_ATTEMPTS):
-        found = list_manifests(objects, after)
-        if not found:
-            return None
-        try:
-            path, where = found[-1].path, f"{found[-1].path} in {objects.url}"
-            manifest = Manifest.from_bytes(objects.get(path), where)
-        except ObjectMissingError:
-            continue  # a newer one has come, and this one was collected between the two requests
-        if manifest.path != path:
-            raise FileFormatError(
-                f"{where} must be the manifest of that name, got the one of {manifest.path}: remove it"
+        """The lists of neighbours of nodes. columns: which of `weight`, `time`, `edge_attr` and `key` to
+        read; by default all that the edge type has. index: what `index` returned for these rows; None: it is
+        read.
+        """
+        _check_columns(columns)
+        rows = _rows(rows)
+        key, edges = self._lists(edge_type, direction)
+        places = self._places(key, rows)
+        if index is None:
+            index = self._read_index(edges, places, len(rows))
+        counts = index["count"].astype(np.int64)
+        begins = index["begin"].astype(np.int64)
+        types = {
+            name: type_
+            for name, type_ in records.columns_of(edges).items()
+            if name == "neighbors" or columns is None or name in columns
+        }
+        asked: list[Checked] = []
+        for name, type_ in types.items():
+            asked += self._layers.read_lists(
+                name, type_.itemsize, places, begins, counts, index[f"crc32_{name}"]
             )
-        return manifest
-    raise SnapshotError(f"the manifests of {objects.url} vanish faster than they can be read: try again")
+        stored = self._layers.read(asked)
+        read: dict[str, NDArray[np.generic]] = {}
+        for i, (name, type_) in enumerate(types.items()):
+            parts = stored[i * len(places) : (i + 1) * len(places)]
+            data = in_order(places, parts, counts * type_.itemsize)
+            read[name] = data.view(type_.base).reshape(-1, *type_.shape)
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        neighbors = read.pop("neighbors").astype(np.int64)
+        return Neighbors(offsets, neighbors, **cast("dict[str, NDArray[np.float32]]", read))  # type: ignore[arg-type]
+
+    def _places(self, key: TableKey, rows: IntArray) -> list[Place]:
+        """Where the records of the index are."""
+        name = self._edge_types[key.type][0 if key.kind == "out" else 2]
+        most, _ = self.manifest.nodes[self._node_types.index(name)]
+        if len(rows) and not 0 <= rows.min() <= rows.max() < most:
+            wrong = rows[(rows < 0) | (rows >= most)][0]
+            raise InputError(f"rows must be those of nodes, as rows_of returns them, got {wrong}")
+        return self._layers.locate(key, rows)
+
+    def _read_index(self, edges: EdgeSchema, places: list[Place], count: int) -> "NDArray[np.void]":
+        type_ = records.index_type(edges)
+        stored = self._layers.read_records("index", type_.itemsize, places, count)
+        return stored.reshape(-1).view(type_)
+
+    # -- types
+
+    def _lists(self, edge_type: EdgeType | None, direction: str) -> tuple[TableKey, EdgeSchema]:
+        index = self.schema.edge_type_index(edge_type)
+        edge_type = self._edge_types[index]
+        edges = self.schema.edge_types[edge_type]
+        kind: Kind = "in" if is_incoming(direction) else "out"
+        key = TableKey("both" if edges.undirected else kind, index)
+        if key not in self._layers:
+            raise InputError(
+                f"the snapshot in {self.objects.url} has no lists of {edge_type!r} in direction {kind!r}: "
+                "write it with them (directions)"
+            )
+        return key, edges
+
+    def _refuse_unknown(self, rows: IntArray, places: list[Place]) -> None:
+        if sum(len(place.asked) for place in places) != len(rows):
+            located = np.zeros(len(rows), dtype=np.bool_)
+            for place in places:
+                located[place.asked] = True
+            raise InputError(f"rows must be those of nodes, as rows_of returns them, got {rows[~located][0]}")
+
+    def _refuse_replaced(self, error: ObjectMissingError) -> None:
+        if read_newest_manifest(self.objects, self.manifest.generation) is not None:
+            raise SnapshotReplacedError(
+                f"the snapshot {self.manifest.generation} in {self.objects.url} was replaced by a newer one, "
+                "and collected: begin again with the newest"
+            ) from error
 
 
-def read_past_damage(objects: Objects) -> tuple[Manifest | None, int]:
-    """The newest manifest that can be read, None if none can; and the generation of the newest one if that
-    cannot, else 0.
-    """
-    try:
-        return read_newest_manifest(objects), 0
-    except FileFormatError:
-        found = list_manifests(objects)
-    for one in reversed(found):
-        try:
-            manifest = Manifest.from_bytes(objects.get(one.path), one.path)
-        except (FileFormatError, ObjectMissingError):
-            continue
-        if manifest.path == one.path:
-            return manifest, 0 if one is found[-1] else generation_of(found[-1].path)
-    return None, generation_of(found[-1].path) if found else 0
+def _check_columns(columns: object) -> None:
+    listed = isinstance(columns, Collection) and not isinstance(columns, str)
+    if columns is not None and not (
+        listed and all(name in _COLUMNS for name in cast("Collection[str]", columns))
+    ):
+        raise InputError(f"columns must be some of {', '.join(map(repr, _COLUMNS))}, got {columns!r}")
+
+
+def _rows(rows: "Int64[IntArray, 'rows']") -> IntArray:
+    listed = np.asarray(rows)
+    if listed.ndim != 1 or (listed.dtype.kind not in "iu" and len(listed)):
+        raise InputError(f"rows must be a list of integers, got {listed.dtype} {list(listed.shape)}")
+    return np.ascontiguousarray(listed, dtype=np.int64)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from livegnn.errors import ModelError, ObjectMissingError, SnapshotError, SnapshotReplacedError
+from livegnn.snapshots.manifest import read_newest_manifest
 from livegnn.snapshots.objects import Objects, as_objects
-from livegnn.snapshots.snapshot import read_newest_manifest
-from livegnn.snapshots.stored_snapshot import StoredSnapshot
+from livegnn.snapshots.snapshot import Snapshot
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ _ATTEMPTS = 5
 _log = logging.getLogger(__name__)
 
 
-def open_snapshot(where: str | Objects) -> StoredSnapshot:
+def open_snapshot(where: str | Objects) -> Snapshot:
     """The newest snapshot of a store. Raises `SnapshotError` if there is none or it cannot be read."""
     return SnapshotSource(where).newest()
 
@@ -32,13 +32,13 @@ class SnapshotSource:
 
     def __init__(self, where: str | Objects) -> None:
         self.objects = as_objects(where)
-        self._current: StoredSnapshot | None = None
-        self._check: Callable[[StoredSnapshot], None] | None = None
+        self._current: Snapshot | None = None
+        self._check: Callable[[Snapshot], None] | None = None
         self._refused: tuple[int, ModelError] | None = None  # the generation, and why
         self._opening = threading.Lock()
 
     @property
-    def current(self) -> StoredSnapshot:
+    def current(self) -> Snapshot:
         """The snapshot that was opened last; the newest one if none was."""
         current = self._current
         return self.newest() if current is None else current
@@ -48,7 +48,7 @@ class SnapshotSource:
         """Requests to the store, and bytes that came from it."""
         return self.objects.requests, self.objects.bytes_read
 
-    def require(self, check: Callable[[StoredSnapshot], None]) -> None:
+    def require(self, check: Callable[[Snapshot], None]) -> None:
         """Takes no snapshot from now on that `check` refuses with `ModelError`; the one before stays."""
         self._check = check
 
@@ -58,7 +58,7 @@ class SnapshotSource:
         refused = self._refused
         return None if refused is None else f"the snapshot {refused[0]} does not fit the model: {refused[1]}"
 
-    def newest(self) -> StoredSnapshot:
+    def newest(self) -> Snapshot:
         """The newest snapshot that is taken: one request if it is the current one. Raises `SnapshotError`,
         and the `ModelError` of `require` if there is no other snapshot."""
         with self._opening:
@@ -76,14 +76,14 @@ class SnapshotSource:
                         "`livegnn snapshot write`, or name the right place"
                     )
                 try:
-                    return self._take(StoredSnapshot(self.objects, manifest))
+                    return self._take(Snapshot(self.objects, manifest))
                 except SnapshotReplacedError:
                     continue
         raise SnapshotError(
             f"the snapshots of {self.objects.url} are replaced faster than they open: try again"
         )
 
-    def _take(self, snapshot: StoredSnapshot) -> StoredSnapshot:
+    def _take(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot, or the current one if it is refused."""
         try:
             if self._check is not None:
@@ -103,7 +103,7 @@ class SnapshotSource:
         """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
         self.objects.confine(room // 4)
 
-    def read(self, request: Callable[[StoredSnapshot], T]) -> T:
+    def read(self, request: Callable[[Snapshot], T]) -> T:
         """What `request` returns of the current snapshot; if that was replaced and collected under it, what
         it returns of the newest one.
         """

@@ -8,12 +8,13 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from livegnn.errors import (
@@ -58,50 +59,7 @@ class ObjectInfo:
     modified: datetime
 
 
-class Upload(Protocol):
-    """An object that is written in parts. Nobody sees it before `finish`, and not at all after `abort`."""
-
-    def write(self, data: Buffer) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def abort(self) -> None: ...
-
-
-class Store(Protocol):
-    """Objects by path. All raise `ObjectMissingError`, `ObjectExistsError`, `StoreUnavailableError`, which
-    may pass, or `SnapshotError` for what will not, such as a key that is refused.
-    """
-
-    @property
-    def url(self) -> str:
-        """Where it is, for messages."""
-
-    def get(self, path: str) -> Buffer:
-        """A whole object."""
-
-    def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
-        """Fills each of `into` with the bytes from its start on. One request for each, all at a time. Returns
-        of each how many bytes there were, fewer than asked for where the object ends, or why the store did
-        not answer this one."""
-
-    def put(self, path: str, data: Buffer, *, create: bool) -> None:
-        """Writes an object, all of it or nothing; create: only where there is none."""
-
-    def upload(self, path: str) -> Upload:
-        """Begins a large object."""
-
-    def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """The objects below a folder whose paths come after `after`, in the order of their paths."""
-
-    def size(self, path: str) -> int:
-        """The bytes of an object."""
-
-    def delete(self, path: str) -> None:
-        """Removes an object; one that is missing is none the less removed."""
-
-
-def open_store(url: str, *, timeout: float = 10.0, **options: str) -> "ObstoreStore":
+def open_store(url: str, *, timeout: float = 10.0, **options: str) -> "Store":
     """A store by its URL: `s3://BUCKET/PREFIX`, `gs://`, `az://`, `file:///FOLDER`, a folder's path, or
     `memory://NAME`, which all of one process share.
 
@@ -133,7 +91,7 @@ def open_store(url: str, *, timeout: float = 10.0, **options: str) -> "ObstoreSt
     return _open_by_url(url, timeout, options)
 
 
-def _open_folder(url: str, options: dict[str, str]) -> "ObstoreStore":
+def _open_folder(url: str, options: dict[str, str]) -> "Store":
     where = urlsplit(url)
     folder = Path(unquote(where.path))
     if options:
@@ -145,14 +103,14 @@ def _open_folder(url: str, options: dict[str, str]) -> "ObstoreStore":
     return _Folder(url, folder)
 
 
-def _open_in_memory(url: str, name: str) -> "ObstoreStore":
+def _open_in_memory(url: str, name: str) -> "Store":
     from obstore.store import MemoryStore
 
     store = _IN_MEMORY.setdefault(name, MemoryStore())
-    return ObstoreStore(url, store, store)
+    return Store(url, store, store)
 
 
-def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "ObstoreStore":
+def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "Store":
     from obstore.exceptions import BaseError
     from obstore.store import from_url
 
@@ -163,7 +121,7 @@ def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "ObstoreS
         allowed = settings.pop("allow_http", os.environ.get("AWS_ALLOW_HTTP", ""))
         named = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
         endpoints = (settings.get("endpoint", ""), *(os.environ.get(name, "") for name in named))
-        if allowed.lower() in ("1", "true") or any(one.startswith("http://") for one in endpoints):
+        if allowed.lower() in ("1", "true") or any(endpoint.startswith("http://") for endpoint in endpoints):
             client["allow_http"] = True  # type: ignore[assignment]
         # Reads are repeated by `Objects`, which also sees what is truncated; parts of uploads by obstore.
         reads, writes = (
@@ -184,15 +142,20 @@ def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "ObstoreS
             for retries in (0, 8)
         )
     except (BaseError, ValueError, TypeError) as error:
-        given = f" with the options {', '.join(sorted(options))}" if options else ""
+        named_options = f" with the options {', '.join(sorted(options))}" if options else ""
         raise InputError(
-            f"{url!r}{given} opens no store, as s3://BUCKET/PREFIX does: {_first_words(error)}"
+            f"{url!r}{named_options} opens no store, as s3://BUCKET/PREFIX does: {_first_words(error)}"
         ) from error
-    return ObstoreStore(url, reads, writes)
+    return Store(url, reads, writes)
 
 
-class ObstoreStore:
-    """A store of `obstore`. reads, writes: the same store, without and with attempts of its own."""
+class Store:
+    """Objects by path, in a store of `obstore`. All methods raise `ObjectMissingError`, `ObjectExistsError`,
+    `StoreUnavailableError`, which may pass, or `SnapshotError` for what will not, such as a key that is
+    refused.
+
+    url: where it is, for messages. reads, writes: the same store, without and with attempts of its own.
+    """
 
     def __init__(self, url: str, reads: "ObjectStore", writes: "ObjectStore") -> None:
         self.url = url
@@ -204,12 +167,16 @@ class ObstoreStore:
         return self._reads
 
     def get(self, path: str) -> Buffer:
+        """A whole object."""
         import obstore
 
-        with _told(self.url, path):
+        with _translating(self.url, path):
             return memoryview(obstore.get(self._open(), path).bytes())
 
     def get_ranges(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
+        """Fills each of `into` with the bytes from its start on. One request for each, all at a time. Returns
+        of each how many bytes there were, fewer than asked for where the object ends, or why the store did
+        not answer this one."""
         if len(starts) == 1:
             return [self._get_one(path, starts[0], into[0])]
         began = time.monotonic()
@@ -225,26 +192,26 @@ class ObstoreStore:
             asyncio.get_running_loop()
         except RuntimeError:
             return asyncio.run(self._get_apart(path, starts, into))
-        return [self._get_one(path, *one) for one in zip(starts, into, strict=True)]  # the caller has a loop
+        return [self._get_one(path, *pair) for pair in zip(starts, into, strict=True)]  # a loop runs here
 
     def _get_one(self, path: str, start: int, into: memoryview) -> Fetched:
         import obstore
 
         try:
-            with _told(self.url, path):
-                found = obstore.get_range(self._open(), path, start=start, length=len(into))
+            with _translating(self.url, path):
+                data = obstore.get_range(self._open(), path, start=start, length=len(into))
         except StoreUnavailableError as error:
             return error
-        return _fill(into, memoryview(found))
+        return _fill(into, memoryview(data))
 
     def _get_together(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         """Several at a time, all or none."""
         import obstore
 
-        lengths = [len(one) for one in into]
-        with _told(self.url, path):
-            found = obstore.get_ranges(self._open(), path, starts=starts, lengths=lengths, coalesce=0)
-        return [_fill(there, memoryview(one)) for there, one in zip(into, found, strict=True)]
+        lengths = [len(part) for part in into]
+        with _translating(self.url, path):
+            parts = obstore.get_ranges(self._open(), path, starts=starts, lengths=lengths, coalesce=0)
+        return [_fill(buffer, memoryview(part)) for buffer, part in zip(into, parts, strict=True)]
 
     async def _get_apart(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         """Several at a time, each by itself."""
@@ -252,60 +219,62 @@ class ObstoreStore:
 
         import obstore
 
-        async def get(start: int, there: memoryview) -> Fetched:
+        async def get(start: int, buffer: memoryview) -> Fetched:
             try:
-                with _told(self.url, path):
-                    found = await obstore.get_range_async(self._open(), path, start=start, length=len(there))
+                with _translating(self.url, path):
+                    data = await obstore.get_range_async(self._open(), path, start=start, length=len(buffer))
             except StoreUnavailableError as error:
                 return error
-            return _fill(there, memoryview(found))
+            return _fill(buffer, memoryview(data))
 
         return await asyncio.gather(*map(get, starts, into))
 
     def put(self, path: str, data: Buffer, *, create: bool) -> None:
+        """Writes an object, all of it or nothing; create: only where there is none."""
         import obstore
 
         # An attempt whose answer is lost must be told apart from another writer, so `Objects` repeats it.
-        with _told(self.url, path):
+        with _translating(self.url, path):
             mode: Literal["create", "overwrite"] = "create" if create else "overwrite"
             obstore.put(self._open(write=True), path, data, mode=mode, use_multipart=False)
 
-    def upload(self, path: str) -> Upload:
+    def upload(self, path: str) -> "Upload":
+        """Begins a large object."""
         import obstore
 
-        with _told(self.url, path):
+        with _translating(self.url, path):
             self._open(write=True)
             writer = obstore.open_writer(self._writes, path, buffer_size=PART, max_concurrency=_PARTS_AT_ONCE)
-        return _ObstoreUpload(self.url, path, writer)
+        return Upload(self.url, path, writer)
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
+        """The objects below a folder whose paths come after `after`, in the order of their paths."""
         import obstore
 
-        with _told(self.url, prefix):
-            found = [
-                ObjectInfo(one["path"], one["size"], one["last_modified"])
+        with _translating(self.url, prefix):
+            listed = [
+                ObjectInfo(item["path"], item["size"], item["last_modified"])
                 for chunk in obstore.list(self._open(), prefix, offset=after or None)
-                for one in chunk
+                for item in chunk
             ]
-        return sorted(found, key=lambda one: one.path)
+        return sorted(listed, key=lambda item: item.path)
 
     def size(self, path: str) -> int:
+        """The bytes of an object."""
         import obstore
 
-        with _told(self.url, path):
+        with _translating(self.url, path):
             return obstore.head(self._open(), path)["size"]
 
     def delete(self, path: str) -> None:
+        """Removes an object; one that is missing is none the less removed."""
         import obstore
 
-        try:
-            with _told(self.url, path):
-                obstore.delete(self._open(), path)
-        except ObjectMissingError:
-            pass
+        with suppress(ObjectMissingError), _translating(self.url, path):
+            obstore.delete(self._open(), path)
 
 
-class _Folder(ObstoreStore):
+class _Folder(Store):
     """A folder, which is made when something is written into it. Until then it is a store without objects."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -334,19 +303,19 @@ class _Folder(ObstoreStore):
         # obstore hands each range to a thread of its own, which takes twenty times as long as reading it.
         if not _PLAIN.fullmatch(path):
             return super().get_ranges(path, starts, into)
-        with _told(self.url, path):
+        with _translating(self.url, path):
             file = os.open(f"{self._root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return [_read_whole(file, *one) for one in zip(into, starts, strict=True)]
+                return [_read_whole(file, *pair) for pair in zip(into, starts, strict=True)]
             finally:
                 os.close(file)
 
 
-def _fill(into: memoryview, found: memoryview) -> int:
+def _fill(into: memoryview, data: memoryview) -> int:
     """Copies what was found, and says how many bytes that are; of more than were asked for it copies none."""
-    if len(found) <= len(into):
-        into[: len(found)] = found
-    return len(found)
+    if len(data) <= len(into):
+        into[: len(data)] = data
+    return len(data)
 
 
 def _read_whole(file: int, into: memoryview, start: int) -> int:
@@ -354,14 +323,16 @@ def _read_whole(file: int, into: memoryview, start: int) -> int:
     than is asked for, and more when it is asked again."""
     done = 0
     while done < len(into):
-        some = os.preadv(file, [into[done:]], start + done)
-        if not some:
+        count = os.preadv(file, [into[done:]], start + done)
+        if not count:
             break
-        done += some
+        done += count
     return done
 
 
-class _ObstoreUpload:
+class Upload:
+    """An object that is written in parts. Nobody sees it before `finish`, and not at all after `abort`."""
+
     def __init__(self, url: str, path: str, writer: "WritableFile") -> None:
         self._where = url, path
         self._writer: WritableFile | None = writer
@@ -369,12 +340,12 @@ class _ObstoreUpload:
 
     def write(self, data: Buffer) -> None:
         assert self._writer is not None
-        with _told(*self._where):
+        with _translating(*self._where):
             self._writer.write(data)
 
     def finish(self) -> None:
         assert self._writer is not None
-        with _told(*self._where):
+        with _translating(*self._where):
             self._writer.close()
         self._writer = None
 
@@ -382,21 +353,17 @@ class _ObstoreUpload:
         self._writer = None  # parts that were never joined are nobody's; a bucket's life cycle removes them
 
 
-class _told:  # noqa: N801 - it reads as a word of a `with` statement
+@contextmanager
+def _translating(url: str, path: str) -> Iterator[None]:
     """Turns errors of obstore into those of this library."""
-
-    def __init__(self, url: str, path: str) -> None:
-        self._url, self._path = url, path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is None or not isinstance(error, Exception) or isinstance(error, SnapshotError):
-            return
+    try:
+        yield
+    except SnapshotError:
+        raise
+    except Exception as error:
         from obstore import exceptions
 
-        where = f"{self._path} in {self._url}"
+        where = f"{path} in {url}"
         refused = _REFUSED.search(str(error))
         if refused is not None:  # obstore takes some of these for errors that pass
             raise SnapshotError(
@@ -423,6 +390,7 @@ class _told:  # noqa: N801 - it reads as a word of a `with` statement
             said += ": no keys were given, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         if isinstance(error, (exceptions.BaseError, OSError)):
             raise StoreUnavailableError(f"the store does not answer for {where}: {said}") from error
+        raise
 
 
 def _first_words(error: Exception) -> str:

@@ -27,24 +27,22 @@ from livegnn.log.directories import Record
 from livegnn.snapshots import records
 from livegnn.snapshots.changed_rows import ChangedRows
 from livegnn.snapshots.compaction import Compaction, Step, check_grace, collect
-from livegnn.snapshots.manifest import Layer, Manifest, TableKey, path_of
+from livegnn.snapshots.manifest import Layer, Manifest, TableKey, path_of, read_past_damage
 from livegnn.snapshots.objects import Objects, as_objects
 from livegnn.snapshots.ownership import claim
 from livegnn.snapshots.rows import GraphRows
-from livegnn.snapshots.snapshot import read_past_damage
 from livegnn.snapshots.writer import (
     ONCE,
     Direction,
     checked_directions,
     counts_of,
-    publish,
     read_changes,
     receiver,
     table_keys,
     write_base,
-    write_changes,
+    write_layer,
 )
-from livegnn.types import JSON, Array, State
+from livegnn.types import JSON, State
 from livegnn.wording import kind_of, show
 
 if TYPE_CHECKING:
@@ -154,7 +152,6 @@ class SnapshotView(View):
         self.graph.attach(self)
 
     # -- the way of a batch
-    # ---------------------------------------------------------------------------------------------
 
     def prepare(self, change: GraphDelta) -> None:
         native = change.native
@@ -197,7 +194,6 @@ class SnapshotView(View):
             self.start()
 
     # -- what checkpoints keep
-    # ------------------------------------------------------------------------------------------
 
     def state(self) -> State | None:
         """Which snapshot it continues, and what has changed since; None before the first one."""
@@ -208,9 +204,7 @@ class SnapshotView(View):
         if generation is None:
             return None
         changed = ChangedRows.union(self._since_snapshot, self._in_flight)
-        arrays: dict[str, Array] = {}
-        for name, rows in (("snapshot", changed), ("base", self._since_base)):
-            arrays |= {f"{name}/{key}": bits for key, bits in rows.save().items()}
+        arrays = changed.save("snapshot") | self._since_base.save("base")
         meta: dict[str, JSON] = {
             "kind": self.name,
             "seq": self.seq,
@@ -232,16 +226,8 @@ class SnapshotView(View):
             raise FileFormatError(
                 f"expected the state of {self.name!r} at event {self.seq}, got {dict(meta)}"
             )
-        parts = {
-            name: {
-                key.removeprefix(f"{name}/"): bits
-                for key, bits in state.arrays.items()
-                if key.startswith(f"{name}/")
-            }
-            for name in ("snapshot", "base")
-        }
-        self._since_snapshot = ChangedRows.load(self._keys, parts["snapshot"])
-        self._since_base = ChangedRows.load(self._keys, parts["base"])
+        self._since_snapshot = ChangedRows.load(self._keys, state.arrays, "snapshot")
+        self._since_base = ChangedRows.load(self._keys, state.arrays, "base")
         self._continues, self._chain = generation, chain
 
     def memory(self) -> dict[str, int]:
@@ -261,7 +247,6 @@ class SnapshotView(View):
         self.objects.close()
 
     # -- writing
-    # ------------------------------------------------------------------------------------------------
 
     @property
     def manifest(self) -> Manifest | None:
@@ -344,8 +329,8 @@ class SnapshotView(View):
         if before is not None and before.seq == self.graph.seq:
             return False
         # Readers look for a number above theirs, also in a store that was emptied under them.
-        there = [0 if one is None else one.generation for one in (newest, self._manifest)]
-        generation = 1 + max(damaged, *there)
+        generations = [0 if one is None else one.generation for one in (newest, self._manifest)]
+        generation = 1 + max(damaged, *generations)
         step = self._choose(before)
         kept: tuple[Layer, ...] = ()
         if before is not None and step != "base":
@@ -358,7 +343,7 @@ class SnapshotView(View):
             generation, seq, self._chain, self.graph.schema.to_json(), nodes, (*kept, *deltas)
         )
         self._attempted = _Attempt(manifest, fresh, step)
-        publish(self.objects, manifest)
+        self.objects.put_new(manifest.path, manifest.to_bytes())
         _core.holding(self.graph.writer, self._adopt, self._attempted)
         return True
 
@@ -373,8 +358,8 @@ class SnapshotView(View):
     def _continue(self, newest: Manifest | None) -> Manifest | None:
         """The snapshot whose layers the next one may use, or None."""
         if self._continues is not None:
-            found = self._find_continued(self._continues, newest)
-            _core.holding(self.graph.writer, self._go_on, found)
+            continued = self._find_continued(self._continues, newest)
+            _core.holding(self.graph.writer, self._go_on, continued)
         if self._attempted is not None and newest == self._attempted.manifest:
             _core.holding(
                 self.graph.writer, self._adopt, self._attempted
@@ -391,9 +376,9 @@ class SnapshotView(View):
             return None
         raise self._not_newest(before, newest.path)
 
-    def _go_on(self, found: Manifest | None) -> None:
-        self._manifest = found
-        if found is None or found.generation != self._continues:
+    def _go_on(self, manifest: Manifest | None) -> None:
+        self._manifest = manifest
+        if manifest is None or manifest.generation != self._continues:
             # What is dropped may have shown another graph at an event that comes again.
             self._chain = secrets.token_hex(8)
         self._continues = None
@@ -437,7 +422,7 @@ class SnapshotView(View):
         if before is None:
             return self._compaction.choose(None, (), merged)
         base, *deltas = before.layers
-        return self._compaction.choose(base.size, [one.size for one in deltas], merged)
+        return self._compaction.choose(base.size, [layer.size for layer in deltas], merged)
 
     def _write_rounds(self, generation: int, *, merge: bool) -> "tuple[ChangedRows, list[Layer], int, Nodes]":
         """Writes what has changed, round after round, until what is left is read while batches wait. Returns
@@ -465,7 +450,7 @@ class SnapshotView(View):
             rows, last, seq, nodes = _core.holding(self.graph.writer, read, number)
             if last is not None:
                 break
-            layers.append(write_changes(self._source, self.objects, generation, rows))
+            layers.append(write_layer(self._source, self.objects, generation, rows, "delta"))
         assert last is not None
         if last.layer.tables:
             last.store(self.objects)

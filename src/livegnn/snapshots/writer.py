@@ -8,10 +8,10 @@ by the changed rows for a delta.
 
 import secrets
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
@@ -27,16 +27,14 @@ from livegnn.snapshots.manifest import (
     Table,
     TableKey,
     generation_of,
+    list_manifests,
 )
 from livegnn.snapshots.objects import Objects, as_objects
 from livegnn.snapshots.rows import DataRows, GraphRows, RowSource
-from livegnn.snapshots.snapshot import list_manifests
 from livegnn.snapshots.stores import Upload
 from livegnn.wording import show
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
     from numpy.typing import NDArray
     from torch_geometric.data import Data, HeteroData
 
@@ -86,7 +84,8 @@ def write_snapshot(
             seq = source.seq if seq is None else seq
         else:
             rows = DataRows(source)
-        generation = newest_generation(objects) + 1
+        listed = list_manifests(objects)
+        generation = generation_of(listed[-1].path) + 1 if listed else 1
         layer = write_base(rows, objects, generation, directions)
         manifest = Manifest(
             generation,
@@ -96,19 +95,8 @@ def write_snapshot(
             counts_of(rows),
             (layer,),
         )
-    publish(objects, manifest)
-    return manifest
-
-
-def publish(objects: Objects, manifest: Manifest) -> None:
-    """Makes a snapshot the newest one. Raises `ObjectExistsError` if another writer took its number."""
     objects.put_new(manifest.path, manifest.to_bytes())
-
-
-def newest_generation(objects: Objects) -> int:
-    """The number of the newest manifest; 0 if there is none."""
-    found = list_manifests(objects)
-    return generation_of(found[-1].path) if found else 0
+    return manifest
 
 
 def counts_of(source: RowSource) -> tuple[tuple[int, int], ...]:
@@ -120,31 +108,30 @@ def checked_directions(directions: Iterable[Direction]) -> tuple[Direction, ...]
     """`directions`, if they are 'in', 'out' or both, in a list or another iterable. Raises `InputError`."""
     listed = isinstance(directions, Iterable) and not isinstance(directions, str)
     wanted = tuple(directions) if listed else ()
-    if not wanted or any(one not in ("in", "out") for one in wanted):
+    if not wanted or any(direction not in ("in", "out") for direction in wanted):
         raise InputError(
             f"directions must be a list of 'in', 'out' or both, got {show(wanted if listed else directions)}"
         )
     return wanted
 
 
-def table_keys(schema: Schema, directions: Iterable[Direction] = ("in", "out")) -> list[TableKey]:
-    """The tables that a base of this schema has. Raises `InputError` for a wrong direction."""
-    wanted = checked_directions(directions)
+def table_keys(schema: Schema, directions: Collection[Direction]) -> list[TableKey]:
+    """The tables that a base of this schema has."""
     keys = [TableKey("ids", i) for i in range(len(schema.node_types))]
     keys += [TableKey("features", i) for i, width in enumerate(schema.node_types.values()) if width]
     for i, edges in enumerate(schema.edge_types.values()):
         if edges.undirected:
             keys.append(TableKey("both", i))
             continue
-        if "in" in wanted and edges.in_neighbors:
+        if "in" in directions and edges.in_neighbors:
             keys.append(TableKey("in", i))
-        if "out" in wanted or not edges.in_neighbors:
+        if "out" in directions or not edges.in_neighbors:
             keys.append(TableKey("out", i))
     return keys
 
 
 def write_base(
-    source: RowSource, objects: Objects, generation: int, directions: Iterable[Direction] = ("in", "out")
+    source: RowSource, objects: Objects, generation: int, directions: Collection[Direction]
 ) -> Layer:
     """Writes all rows of a source, and returns the layer for a manifest to name.
 
@@ -155,29 +142,23 @@ def write_base(
         key: np.arange(source.rows(receiver(schema, key)), dtype=np.uint32)
         for key in table_keys(schema, directions)
     }
-    return _stream(source, objects, generation, rows, "base")
+    return write_layer(source, objects, generation, rows, "base")
 
 
-def write_changes(
-    source: RowSource, objects: Objects, generation: int, changed: "Mapping[TableKey, Rows]"
-) -> Layer:
-    """Writes rows that have changed, ascending for each table, piece by piece as a base is."""
-    return _stream(source, objects, generation, changed, "delta")
-
-
-def _stream(
+def write_layer(
     source: RowSource,
     objects: Objects,
     generation: int,
     rows: "Mapping[TableKey, Rows]",
     kind: Literal["base", "delta"],
 ) -> Layer:
+    """Writes some rows of each table, all of them or those that have changed, ascending, piece by piece."""
     salt = secrets.randbits(32)
     folder = _folder(generation)
     tables = {}
-    for key, some in rows.items():
+    for key, changed in rows.items():
         with _Uploads(objects, f"{folder}/{key}") as sink:
-            tables[key] = _write_table(source, key, some, sink, salt, whole=kind == "base")
+            tables[key] = _write_table(source, key, changed, sink, salt, whole=kind == "base")
     return Layer(kind, salt, tables)
 
 
@@ -225,19 +206,10 @@ def receiver(schema: Schema, key: TableKey) -> int:
 
 
 # -- sections, and where they go
-# --------------------------------------------------------------------------------------------------------
-
-
-class _Sink(Protocol):
-    def write(self, name: str, pieces: "Iterable[Octets]") -> Section:
-        """One section, a piece after the other."""
-
-    def write_beside(self, pieces: "Iterator[Mapping[str, Octets]]") -> dict[str, Section]:
-        """Several sections at once, a piece of each after the other."""
 
 
 class _Uploads:
-    """Each section is an object of its own."""
+    """Where sections go: each becomes an object of its own."""
 
     def __init__(self, objects: Objects, folder: str) -> None:
         self._objects = objects
@@ -252,9 +224,11 @@ class _Uploads:
             upload.abort()
 
     def write(self, name: str, pieces: "Iterable[Octets]") -> Section:
+        """One section, a piece after the other."""
         return self.write_beside({name: piece} for piece in pieces)[name]
 
     def write_beside(self, pieces: "Iterator[Mapping[str, Octets]]") -> dict[str, Section]:
+        """Several sections at once, a piece of each after the other."""
         lengths: dict[str, int] = {}
         sums: dict[str, int] = {}
         for piece in pieces:
@@ -273,7 +247,7 @@ class _Uploads:
 
 
 class _OneObject:
-    """All sections lie in one object, which is kept in memory until it is whole."""
+    """As `_Uploads`, but all sections lie in one object, which is kept in memory until it is whole."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -296,8 +270,10 @@ class _OneObject:
         return {name: self.write(name, data) for name, data in gathered.items()}
 
 
+_Sink: TypeAlias = _Uploads | _OneObject
+
+
 # -- tables
-# --------------------------------------------------------------------------------------------------------
 
 
 def _write_table(
@@ -305,11 +281,9 @@ def _write_table(
 ) -> Table:
     """whole: the rows are all there are; otherwise they are listed."""
     table = _write_rows(source, key, rows, sink, salt, whole=whole)
-    return (
-        table
-        if whole
-        else replace(table, changed=sink.write("changed", [records.octets(rows.astype("<u4"))]))
-    )
+    if whole:
+        return table
+    return replace(table, changed=sink.write("changed", [records.octets(rows.astype("<u4"))]))
 
 
 def _write_rows(
@@ -318,14 +292,11 @@ def _write_rows(
     if key.kind == "features":
         width = list(source.schema.node_types.values())[key.type]
         step = max(1, PIECE // (4 * width + records.SEAL))
-        written = sink.write(
-            "records",
-            (
-                records.encode_features(source.features(key.type, rows[at : at + step]), at, salt)
-                for at in range(0, max(len(rows), 1), step)
-            ),
+        pieces = (
+            records.encode_features(source.features(key.type, rows[at : at + step]), at, salt)
+            for at in range(0, max(len(rows), 1), step)
         )
-        return Table(len(rows), sections={"records": written})
+        return Table(len(rows), sections={"records": sink.write("records", pieces)})
     if key.kind == "ids":
         if source.schema.text_ids:
             return _write_texts(source, key.type, rows, sink, salt, whole=whole)
@@ -380,13 +351,13 @@ def _write_lists(source: RowSource, key: TableKey, rows: "Rows", sink: _Sink, sa
     def pieces() -> "Iterator[Mapping[str, Octets]]":
         nonlocal entries
         place = 0
-        for some in _in_pieces(source, key, rows, edges):
-            lists = source.lists(key.type, some, incoming=key.kind != "out")
+        for piece in _in_pieces(source, key, rows, edges):
+            lists = source.lists(key.type, piece, incoming=key.kind != "out")
             yield records.encode_lists(
-                lists, some if ends[0] == ends[2] else None, edges, begin=entries, first=place, salt=salt
+                lists, piece if ends[0] == ends[2] else None, edges, begin=entries, first=place, salt=salt
             )
             entries += int(lists.offsets[-1])
-            place += len(some)
+            place += len(piece)
 
     sections = sink.write_beside(pieces())
     return Table(len(rows), None, entries, sections)
@@ -396,7 +367,7 @@ def _in_pieces(source: RowSource, key: TableKey, rows: "Rows", edges: EdgeSchema
     """The rows in pieces whose lists have at most `PIECE` bytes together, or that are one row."""
     width = sum(type_.itemsize for type_ in records.columns_of(edges).values())
     for at in range(0, max(len(rows), 1), _ROWS_AT_ONCE):
-        some = rows[at : at + _ROWS_AT_ONCE]
-        degrees = source.degrees(key.type, some, incoming=key.kind != "out")
+        span = rows[at : at + _ROWS_AT_ONCE]
+        degrees = source.degrees(key.type, span, incoming=key.kind != "out")
         piece = (np.cumsum(degrees) - degrees) * width // PIECE
-        yield from np.split(some, np.flatnonzero(np.diff(piece)) + 1)
+        yield from np.split(span, np.flatnonzero(np.diff(piece)) + 1)

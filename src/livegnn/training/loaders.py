@@ -1,7 +1,7 @@
 """PyG's loaders with LiveGNN's sampler and stores: they take a graph and seeds, and yield batches."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar, cast
 
 import numpy as np
@@ -32,7 +32,23 @@ Output: TypeAlias = SamplerOutput | HeteroSamplerOutput
 Transform: TypeAlias = Callable[[Batch], Batch]
 
 
-class NodeLoader(pyg.NodeLoader):
+class _LiveLoader:
+    """The difference of both loaders to PyG's: they leave out batches without a seed, and fork workers
+    between two batches of events, because one that is forked within would keep a half-applied graph."""
+
+    _graph: Graph
+    num_workers: int
+
+    def filter_fn(self, out: Output) -> Batch | None:
+        return super().filter_fn(out) if len(out.metadata[0]) else None  # type: ignore[misc]
+
+    def _get_iterator(self) -> Iterator[Batch]:
+        with self._graph.writer if self.num_workers > 0 else nullcontext():
+            batches = super()._get_iterator()  # type: ignore[misc]
+        return (batch for batch in batches if batch is not None)
+
+
+class NodeLoader(_LiveLoader, pyg.NodeLoader):
     """PyG's `NodeLoader` on a live graph. A batch has the seeds first (`batch_size` of them, at the positions
     `input_id` of the input), then their neighbours hop by hop, with `x`, and with `edge_weight`, `time` and
     `edge_attr` if the edges have them.
@@ -66,42 +82,34 @@ class NodeLoader(pyg.NodeLoader):
         """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for a text that is no known id. PyG
         and torch check the arguments that are passed on to them."""
         check_graph(graph)
-        _check_batches(graph, features, transform)
+        stores, transform = _batch_settings(graph, features, transform)
         pin = graph.pin()
         node_type, ids = (
             input_nodes if _is_typed(input_nodes) else (None, cast("ArrayLike | None", input_nodes))
         )
         if node_type is not None:
             graph.node_type_index(node_type)
-        marked = None
         if ids is None:
-            numbers = torch.from_numpy(all_numbers(graph, node_type))
+            numbers, marked = torch.from_numpy(all_numbers(graph, node_type)), None
         else:
             numbers, marked = as_seeds(graph, node_type, ids)
         pin.close()
         if marked is not None:
             kwargs.setdefault("input_id", marked)
         super().__init__(
-            (features if features is not None else LiveFeatureStore(graph), LiveGraphStore(graph)),
+            stores,
             LiveSampler(
                 graph, num_neighbors, by=by, replace=replace, disjoint=disjoint, gone=gone, threads=threads
             ),
             input_nodes=numbers if node_type is None else (node_type, numbers),
             input_time=None if input_time is None else _times(input_time, len(numbers)),
-            transform=_then(transform),
+            transform=transform,
             **checked_options(kwargs),
         )
-        self._pin = pin  # a seed keeps its number if its node is removed and added again
-
-    def filter_fn(self, out: Output) -> Batch | None:
-        return super().filter_fn(out) if len(out.metadata[0]) else None
-
-    def _get_iterator(self) -> Iterator[Batch]:
-        with _between_batches(self.node_sampler.graph, self.num_workers):
-            return _NotEmpty(super()._get_iterator())
+        self._graph, self._pin = graph, pin  # a seed keeps its number if its node is removed and added again
 
 
-class LinkLoader(pyg.LinkLoader):
+class LinkLoader(_LiveLoader, pyg.LinkLoader):
     """PyG's `LinkLoader` on a live graph. A batch has the neighbourhoods of both ends of links, with optional
     negative links.
 
@@ -131,7 +139,7 @@ class LinkLoader(pyg.LinkLoader):
     ) -> None:
         """Raises what `NodeLoader` raises, and `UnknownEdgeError` for an edge that is gone."""
         check_graph(graph)
-        _check_batches(graph, features, transform)
+        stores, transform = _batch_settings(graph, features, transform)
         pin = graph.pin()
         edge_type, ids = (
             edge_label_index
@@ -155,35 +163,16 @@ class LinkLoader(pyg.LinkLoader):
         )
         sampler._negatives_of(negatives, (link[0], link[2]))
         super().__init__(
-            (features if features is not None else LiveFeatureStore(graph), LiveGraphStore(graph)),
+            stores,
             sampler,
             edge_label_index=(edge_type, index),
             edge_label=edge_label,
             edge_label_time=None if edge_label_time is None else _times(edge_label_time, index.shape[1]),
             neg_sampling=negatives,
-            transform=_then(transform),
+            transform=transform,
             **checked_options(kwargs),
         )
-        self._pin = pin
-
-    def filter_fn(self, out: Output) -> Batch | None:
-        return super().filter_fn(out) if len(out.metadata[0]) else None
-
-    def _get_iterator(self) -> Iterator[Batch]:
-        with _between_batches(self.link_sampler.graph, self.num_workers):
-            return _NotEmpty(super()._get_iterator())
-
-
-class _NotEmpty(Iterator[Batch]):
-    """The batches that have a seed: of the others, `filter_fn` has made None."""
-
-    def __init__(self, batches: Iterator[Batch | None]) -> None:
-        self._batches = batches
-
-    def __next__(self) -> Batch:
-        while (batch := next(self._batches)) is None:
-            pass
-        return batch
+        self._graph, self._pin = graph, pin
 
 
 Type = TypeVar("Type", NodeType, EdgeType)
@@ -228,13 +217,20 @@ def _times(times: "ArrayLike", count: int) -> Tensor:
     return column
 
 
-def _check_batches(graph: Graph, features: object, transform: object) -> None:
-    """Checks the feature store and the transform of a loader. Raises `InputError`."""
-    if features is not None and not (isinstance(features, LiveFeatureStore) and features.graph is graph):
+def _batch_settings(
+    graph: Graph, features: LiveFeatureStore | None, transform: Transform | None
+) -> tuple[tuple[LiveFeatureStore, LiveGraphStore], Transform]:
+    """The stores of a loader, and its transform after that of the edges. Raises `InputError`."""
+    if features is None:
+        features = LiveFeatureStore(graph)
+    elif not (isinstance(features, LiveFeatureStore) and features.graph is graph):
         kind = "one of another graph" if isinstance(features, LiveFeatureStore) else kind_of(features)
         raise InputError(f"features must be a LiveFeatureStore of the graph to sample from, got {kind}")
-    if transform is not None:
-        check_function(transform, "transform", "a batch")
+    stores = features, LiveGraphStore(graph)
+    if transform is None:
+        return stores, add_edge_attributes
+    check_function(transform, "transform", "a batch")
+    return stores, lambda batch: transform(add_edge_attributes(batch))
 
 
 def _check_labels(edge_label: object, count: int) -> None:
@@ -254,24 +250,3 @@ def _negatives(given: NegativeSampling | str | None) -> NegativeSampling | None:
         raise InputError(
             f"neg_sampling must be 'binary', 'triplet' or a NegativeSampling, got {given!r}"
         ) from None
-
-
-def _then(transform: Transform | None) -> Transform:
-    if transform is None:
-        return add_edge_attributes
-    return _Both(transform)
-
-
-class _Both:
-    """A transform in two steps. It is a class because a closure cannot be pickled for spawned workers."""
-
-    def __init__(self, second: Transform) -> None:
-        self.second = second
-
-    def __call__(self, batch: Batch) -> Batch:
-        return self.second(add_edge_attributes(batch))
-
-
-def _between_batches(graph: Graph, num_workers: int) -> AbstractContextManager[object]:
-    """The writer lock if workers are forked: one forked during a batch would keep a half-applied graph."""
-    return graph.writer if num_workers > 0 else nullcontext()

@@ -1,7 +1,8 @@
-"""The options of PyG's and torch's loaders that mean something else on a live graph, or nothing."""
+"""The options of PyG's and torch's loaders that mean something else on a live graph, or nothing; and what
+cannot leave the process of its graph."""
 
 import multiprocessing
-from typing import Final
+from typing import Final, NoReturn
 
 from livegnn.errors import InputError
 from livegnn.wording import quoted
@@ -26,6 +27,16 @@ _INSTEAD: Final = {
     ),
     "weight_attr": "leave it out, and pass by='weight' to draw by the weights of the edges",
 }
+
+
+class OneProcess:
+    """What belongs to a live graph, and cannot be sent to another process, which would have a copy of it."""
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            f"{type(self).__name__} belongs to the graph of this process and cannot be sent to another: fork "
+            "the workers of a loader, with multiprocessing_context='fork', or leave num_workers at 0"
+        )
 
 
 def checked_options(options: dict[str, object]) -> dict[str, object]:

@@ -31,11 +31,11 @@ from livegnn.sampling.request import (
     position_in,
     sampler_of,
 )
-from livegnn.sampling.subgraph import HeteroSubgraph, sample_native
+from livegnn.sampling.subgraph import DrawOptions, HeteroSubgraph, sample_native
 from livegnn.training.attributes import Attributes, keep
 from livegnn.training.columns import Name, NodeColumns, at_one_moment, columns_of
 from livegnn.training.indices import weights_by_number, whole_numbers
-from livegnn.training.one_process import OneProcess
+from livegnn.training.options import OneProcess
 from livegnn.training.repeated_seeds import with_repeated_seeds
 from livegnn.types import NO_INDEX, Array, DoubleArray, EdgeType, IntArray, NodeType
 
@@ -245,21 +245,11 @@ class LiveSampler(OneProcess, BaseSampler):
     def _draw(
         self, seeds: dict[NodeType, IntArray], times: DoubleArray | None, *, disjoint: bool = False
     ) -> HeteroSubgraph:
+        disjoint = self.disjoint or disjoint or times is not None
+        drawn_by = int(torch.randint(2**63 - 1, ()))
+        options = DrawOptions(self.by, self.replace, disjoint, "in", True, drawn_by, self.threads)
         try:
-            return sample_native(
-                self.graph,
-                seeds,
-                self.num_neighbors,
-                times,
-                by=self.by,
-                replace=self.replace,
-                disjoint=self.disjoint or disjoint or times is not None,
-                direction="in",
-                attributes=True,
-                seed=int(torch.randint(2**63 - 1, ())),
-                threads=self.threads,
-                named=False,
-            )
+            return sample_native(self.graph, seeds, self.num_neighbors, times, options, named=False)
         except _core.SampleError:
             with explained(self.graph, {self.graph.node_type_index(name): it for name, it in seeds.items()}):
                 raise

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
+from torch_geometric.data import Data, EdgeAttr, FeatureStore, GraphStore, HeteroData, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
+from torch_geometric.data.storage import EdgeStorage, NodeStorage
 
 import livegnn._core as _core
 from livegnn.arguments import as_array
@@ -19,13 +20,24 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
 from livegnn.sampling.request import check_graph
 from livegnn.training.attributes import kept
-from livegnn.training.batch_names import check_tensor_name
 from livegnn.training.columns import NodeColumns
 from livegnn.training.indices import all_numbers, count_if_dense, numbers_at
-from livegnn.training.one_process import OneProcess
+from livegnn.training.options import OneProcess
 from livegnn.types import NodeType
+from livegnn.wording import quoted
 
 _UNSET = TensorAttr().index
+# Names that no tensor may have: PyG's loaders, this package or PyG's notion of a node or an edge use them.
+_OF_BATCHES = frozenset(
+    {
+        "adj", "adj_t", "batch", "batch_size", "dst_neg_index", "dst_pos_index", "e_id", "face", "index",
+        "input_id", "n_id", "num_nodes", "num_sampled_edges", "num_sampled_nodes", "ptr", "seed_time",
+        "src_index", "time", "x",
+    }
+)  # fmt: skip
+# Those that `Data` knows as tensors of nodes, and leaves to the user.
+_OF_USERS = frozenset({"y", "pos"})
+_OF_CLASSES = frozenset(name for cls in (Data, HeteroData, NodeStorage, EdgeStorage) for name in dir(cls))
 
 
 class _TensorAttr(TensorAttr):
@@ -104,7 +116,7 @@ class LiveFeatureStore(OneProcess, FeatureStore):
         group = self._group(attr)
         if attr.attr_name == "x":
             raise InputError("features of nodes change by events: graph.apply(Events().set_features(ids, x))")
-        check_tensor_name(attr.attr_name)
+        _check_tensor_name(attr.attr_name)
         rows = tensor if isinstance(tensor, Tensor) else torch.as_tensor(as_array(tensor, attr.attr_name))
         if not (rows.dtype.is_floating_point or rows.dtype.is_signed or rows.dtype is torch.bool):
             raise InputError(f"a tensor of nodes must be of a float, signed or bool dtype, got {rows.dtype}")
@@ -209,3 +221,18 @@ class LiveGraphStore(OneProcess, GraphStore):
 
     def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
         raise InputError("edges go by events: graph.apply(Events().remove_edges(src, dst))")
+
+
+def _check_tensor_name(name: object) -> None:
+    """Raises `InputError` for a name under which a tensor of nodes would vanish from a batch, or replace
+    something of it."""
+    if not isinstance(name, str) or not name.isidentifier() or name.startswith("_"):
+        raise InputError(
+            f"attr_name must be a name such as 'y', of letters, digits and _, that begins with a letter, got "
+            f"{quoted(name)}"
+        )
+    if name not in _OF_USERS and (name in _OF_BATCHES | _OF_CLASSES or "edge" in name):
+        raise InputError(
+            f"attr_name must not be {name!r}, which batches use themselves, or PyG takes for something of "
+            f"edges: put it as 'node_{name.replace('edge', 'link')}', say"
+        )

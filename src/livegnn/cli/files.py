@@ -1,20 +1,32 @@
-"""A command must not overwrite a file that it reads. Links are resolved."""
+"""The files of commands: deployments; and a command must not overwrite a file that it reads."""
 
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
     from livegnn.deployment import Deployment
 
+DeploymentFile = Annotated[
+    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="deployment file: docs/deployment.md")
+]
 _BESIDE = ("", "-wal", "-shm", "-mark", "-lock")
 
 
+def read_deployment(file: Path) -> "Deployment":
+    """The deployment of a file. Its modules are loaded now. Raises InputError."""
+    from livegnn.deployment import Deployment
+
+    return Deployment.read(file)
+
+
 def check_apart(output: Path | None, files: Iterable[Path], folders: Iterable[Path] = ()) -> None:
-    """Raises InputError if `output` is one of `files`, or an existing file in `folders`.
+    """Raises InputError if `output` is one of `files`, or an existing file in `folders`. Links are resolved.
 
     `files` need not exist.
     """
