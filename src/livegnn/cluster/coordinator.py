@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 _THREADS: Final = 4  # of a worker's process, for answers
 _EVENTS: Final = 1000
+_CHECKPOINT_SECONDS: Final = 60.0  # that a checkpoint of all sampling workers may take
 _ORPHAN: Final = 3.0  # times `silent_seconds`, until a worker that is not asked looks whether it is an orphan
 
 
@@ -313,7 +314,7 @@ class Coordinator:
     def _save_often(self) -> None:
         while not self._stopped.wait(self._pace.checkpoint_seconds):
             try:
-                self.checkpoint(self._pace.checkpoint_timeout)
+                self.checkpoint(_CHECKPOINT_SECONDS)
             except LiveGNNError as error:
                 self._say(str(error))
 
