@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from livegnn.inference.degrees import Degrees as Degrees
     from livegnn.inference.engine import Engine as Engine
     from livegnn.inference.forward import SampledForward as SampledForward
-    from livegnn.inference.guard import NonFinite as NonFinite
     from livegnn.inference.options import EngineOptions as EngineOptions
     from livegnn.inference.options import Mode as Mode
+    from livegnn.inference.options import NonFinite as NonFinite
     from livegnn.inference.scrub import Scrubbed as Scrubbed
     from livegnn.inference.scrub_rounds import Scrub as Scrub
     from livegnn.inference.scrub_rounds import ScrubPolicy as ScrubPolicy
@@ -50,7 +50,7 @@ lazy_names.register(
         "EngineOptions": "livegnn.inference.options",
         "Keep": "livegnn.compiler.plan",
         "Mode": "livegnn.inference.options",
-        "NonFinite": "livegnn.inference.guard",
+        "NonFinite": "livegnn.inference.options",
         "QueryWork": "livegnn.inference.update",
         "SampledForward": "livegnn.inference.forward",
         "Scrub": "livegnn.inference.scrub_rounds",
