@@ -1,6 +1,7 @@
 """What all processes of a cluster must know: where the log is, the graph's types, how many workers."""
 
 import copy
+import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -83,8 +84,10 @@ class ClusterSpec(WorkerNumbers, _Log):
         """Raises InputError for a query that does not fit the schema, or that workers cannot have."""
         return convert(self, WorkerPlan, query=query)
 
-    def open_sampling(self, plan: WorkerPlan, number: int, node: str) -> SamplingWorker:
-        """A sampling worker on the node of this address. Raises what `SamplingWorker` raises."""
+    def open_sampling(
+        self, plan: WorkerPlan, number: int, node: str | None, stopped: threading.Event | None = None
+    ) -> SamplingWorker:
+        """A sampling worker, on the node of this address or of no cluster. Raises as `SamplingWorker`."""
         return SamplingWorker(
             self._place_on(node),
             plan,
@@ -92,10 +95,12 @@ class ClusterSpec(WorkerNumbers, _Log):
             self.directory,
             checkpoint_every=self.checkpoint_every,
             trim=self.shared,
+            stopped=stopped,
         )
 
-    def open_serving(self, plan: WorkerPlan, number: int, replica: int, node: str) -> ServingWorker:
-        """A serving worker on the node of this address, not started yet. Raises as `ServingWorker` does."""
+    def open_serving(self, plan: WorkerPlan, number: int, replica: int, node: str | None) -> ServingWorker:
+        """A serving worker on the node of this address, or of no cluster, not started yet. Raises as
+        `ServingWorker` does."""
         return ServingWorker(
             self._place_on(node),
             plan,
@@ -106,7 +111,7 @@ class ClusterSpec(WorkerNumbers, _Log):
             directory=self._own(node) / f"serving-{number}-{replica}" if self.budget_bytes else None,
         )
 
-    def _place_on(self, node: str) -> Place:
+    def _place_on(self, node: str | None) -> Place:
         """The place of the log; what a node keeps of its own must not be that of another one."""
         place = copy.copy(self.place)
         if isinstance(place, KafkaPlace):
@@ -114,5 +119,5 @@ class ClusterSpec(WorkerNumbers, _Log):
             place.folder.mkdir(parents=True, exist_ok=True)
         return place
 
-    def _own(self, node: str) -> Path:
-        return self.directory / ("node-" + node.replace(":", "-"))
+    def _own(self, node: str | None) -> Path:
+        return self.directory if node is None else self.directory / ("node-" + node.replace(":", "-"))

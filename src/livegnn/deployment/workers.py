@@ -46,47 +46,32 @@ def open_sampling(
 
     Raises LogError and as above.
     """
-    plan, _ = plan_workers(deployment)
-    assert deployment.workers is not None
-    return SamplingWorker(_place_of(deployment), plan, worker, deployment.workers.directory, stopped=stopped)
+    spec, plan = _specify(deployment)
+    return spec.open_sampling(plan, worker, None, stopped)
 
 
 def resize_workers(deployment: Deployment, finishing: bool, timeout: float) -> PlanState:
     """Changes the plan in effect to the deployment's numbers, or finishes that: see `resize`, `finish`."""
-    plan, _ = plan_workers(deployment)
-    return (finish if finishing else resize)(_place_of(deployment), plan, timeout=timeout)
+    spec, plan = _specify(deployment)
+    return (finish if finishing else resize)(spec.place, plan, timeout=timeout)
 
 
 def open_serving(deployment: Deployment, worker: int, replica: int) -> ServingWorker:
     """A serving worker, not started yet. Raises LogError and as above."""
-    plan, model = plan_workers(deployment)
-    section = deployment.workers
-    assert section is not None
-    spilled = section.directory / f"serving-{worker}-{replica}" if section.budget_bytes else None
-    return ServingWorker(
-        _place_of(deployment),
-        plan,
-        worker,
-        model,
-        replica=replica,
-        budget_bytes=section.budget_bytes or None,
-        directory=spilled,
-    )
+    spec, plan = _specify(deployment)
+    return spec.open_serving(plan, worker, replica, None)
 
 
 def cluster_spec(deployment: Deployment) -> tuple[ClusterSpec, WorkerPlan]:
     """What the processes of a cluster must know, and the plan. Raises as `plan_workers`."""
+    return _specify(deployment, shared=deployment.cluster.shared, listen=deployment.cluster.listen)
+
+
+def _specify(deployment: Deployment, **of_cluster: bool | str) -> tuple[ClusterSpec, WorkerPlan]:
     plan, _ = plan_workers(deployment)
+    log, section = deployment.log, deployment.workers
+    assert section is not None
     assert deployment.model is not None
-    cluster = deployment.cluster
-    own = {"place": _place_of(deployment), "schema": plan.schema, "model": deployment.model.path}
-    spec = convert(deployment.workers, ClusterSpec, **own, shared=cluster.shared, listen=cluster.listen)
-    return spec, plan
-
-
-def _place_of(deployment: Deployment) -> SqlitePlace | KafkaPlace:
-    log = deployment.log
-    if log.path is not None:
-        return SqlitePlace(log.path)
-    assert deployment.workers is not None
-    return KafkaPlace(log.kafka, log.topic, deployment.workers.directory)
+    kafka = KafkaPlace(log.kafka, log.topic, section.directory)
+    own = {"place": kafka if log.path is None else SqlitePlace(log.path), "model": deployment.model.path}
+    return convert(section, ClusterSpec, schema=plan.schema, **own, **of_cluster), plan
