@@ -8,7 +8,7 @@ the same for a hub as for any other node.
 from collections.abc import Sequence
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, Literal, Unpack
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class SampledEngine(SamplesView):
 
     Thread safety: a read waits only for the moment in which a batch becomes visible.
     """
+
+    keeps_rows: Literal[False] = False
 
     def __init__(
         self,
