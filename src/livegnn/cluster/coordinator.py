@@ -134,19 +134,13 @@ class Coordinator:
     def workers(self) -> list[WorkerState]:
         """What is known of each worker."""
         with self._lock:
-            return [
-                WorkerState(
-                    role.kind,
-                    role.number,
-                    role.replica,
-                    self._addresses.get(actor.node, actor.node),
-                    actor.report.process if actor.report else 0,
-                    actor.report.seq if actor.report else 0,
-                    actor.report.address if actor.report else None,
-                    actor.report is not None and actor.report.ready,
+            found = []
+            for role, actor in sorted(self._actors.items()):
+                report, node = actor.report or Report(0), self._addresses.get(actor.node, actor.node)
+                found.append(
+                    WorkerState(*role, node, report.process, report.seq, report.address, report.ready)
                 )
-                for role, actor in sorted(self._actors.items())
-            ]
+            return found
 
     def said(self) -> list[str]:
         """What was started and ended, and why: the last thousand lines."""
