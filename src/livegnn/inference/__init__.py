@@ -3,7 +3,7 @@
 Names are loaded on first use (`livegnn.lazy_names`), so that a forward pass alone loads no engine.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import livegnn.lazy_names as lazy_names
 
@@ -24,44 +24,27 @@ if TYPE_CHECKING:
     from livegnn.inference.what_if import WhatIf as WhatIf
     from livegnn.oracle.exactness import Verification as Verification
 
-__all__ = [
-    "Degrees",
-    "Engine",
-    "EngineOptions",
-    "Keep",
-    "Mode",
-    "NonFinite",
-    "QueryWork",
-    "SampledForward",
-    "Scrub",
-    "ScrubPolicy",
-    "Scrubbed",
-    "Update",
-    "Verification",
-    "WhatIf",
-    "Work",
-]
+_HOMES: Final = {
+    "Degrees": "livegnn.inference.degrees",
+    "Engine": "livegnn.inference.engine",
+    "EngineOptions": "livegnn.inference.options",
+    "Keep": "livegnn.compiler.plan",
+    "Mode": "livegnn.inference.options",
+    "NonFinite": "livegnn.inference.options",
+    "QueryWork": "livegnn.inference.update",
+    "SampledForward": "livegnn.inference.forward",
+    "Scrub": "livegnn.inference.scrub_rounds",
+    "ScrubPolicy": "livegnn.inference.scrub_rounds",
+    "Scrubbed": "livegnn.inference.scrub",
+    "Update": "livegnn.inference.update",
+    "Verification": "livegnn.oracle.exactness",
+    "WhatIf": "livegnn.inference.what_if",
+    "Work": "livegnn.inference.update",
+}
 
-lazy_names.register(
-    __name__,
-    {
-        "Degrees": "livegnn.inference.degrees",
-        "Engine": "livegnn.inference.engine",
-        "EngineOptions": "livegnn.inference.options",
-        "Keep": "livegnn.compiler.plan",
-        "Mode": "livegnn.inference.options",
-        "NonFinite": "livegnn.inference.options",
-        "QueryWork": "livegnn.inference.update",
-        "SampledForward": "livegnn.inference.forward",
-        "Scrub": "livegnn.inference.scrub_rounds",
-        "ScrubPolicy": "livegnn.inference.scrub_rounds",
-        "Scrubbed": "livegnn.inference.scrub",
-        "Update": "livegnn.inference.update",
-        "Verification": "livegnn.oracle.exactness",
-        "WhatIf": "livegnn.inference.what_if",
-        "Work": "livegnn.inference.update",
-    },
-)
+__all__ = list(_HOMES)
+
+lazy_names.register(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> object:
