@@ -22,7 +22,8 @@ from typing import Literal
 
 import numpy as np
 
-from livegnn.functions.scheduler import KEEP_ALIVE, Assign, Decision, Launch, Limits, Policy, Scheduler, Stop
+from livegnn.functions.options import KEEP_ALIVE
+from livegnn.functions.scheduler import Assign, Decision, Launch, Limits, Policy, Scheduler, Stop
 from livegnn.remote.feature_cache import CachedFeatures, FeatureCache
 from livegnn.remote.feature_table import entry_bytes
 from livegnn.remote.shared_cache import SharedFeatureCache

@@ -4,8 +4,9 @@ import contextlib
 import operator
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, SupportsIndex, cast
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex, TypeVar, cast
 
 import numpy as np
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 
 _MAX_THREADS: Final = 1024
+
+_Made = TypeVar("_Made")
 
 
 def check_int(value: object, name: str, least: int, most: int | None = None) -> int:
@@ -35,6 +38,12 @@ def check_int(value: object, name: str, least: int, most: int | None = None) -> 
             return number
     between = f"of at least {least}" if most is None else f"from {least} to {most}"
     raise InputError(f"{name} must be an integer {between}, got {quoted(value)}")
+
+
+def convert(source: object, type_: type[_Made], **others: object) -> _Made:
+    """`source` as another dataclass: `others`, and the fields that both have; the rest has its defaults."""
+    names = [it.name for it in fields(cast("Any", type_)) if it.init and hasattr(source, it.name)]
+    return type_(**{**{name: getattr(source, name) for name in names}, **others})
 
 
 def chosen_threads(threads: int | None) -> int:

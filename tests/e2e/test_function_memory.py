@@ -20,7 +20,7 @@ from test_lambda import Instance, http_event
 
 from functions import ENVIRONMENT, body
 from livegnn import Graph, Model
-from livegnn.functions.function import PREDICTOR
+from livegnn.functions.options import PREDICTOR
 from livegnn.model import Input, Step
 from livegnn.snapshots.writer import write_snapshot
 from loopback import get

@@ -16,7 +16,7 @@ from test_lambda import Instance, http_event
 
 import loopback
 from functions import body, expected
-from livegnn.functions.function import PREDICTOR
+from livegnn.functions.options import PREDICTOR
 from livegnn.remote.memory_model import MemoryModel
 from livegnn.snapshots.writer import write_snapshot
 from ports import free_port

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from functions import ENVIRONMENT, FAIL, ROOM, asked, body, expected
-from livegnn.functions.function import PREDICTOR
+from livegnn.functions.options import PREDICTOR
 from livegnn.snapshots.writer import write_snapshot
 from streams import make_graph, make_model
 from waiting import PATIENCE, wait_until

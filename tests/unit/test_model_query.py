@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from model_examples import EDGES, ITEM_USER, USER_ITEM, make_sage, typed_graph, typed_model
 
 import livegnn as lg
+from answering import check_predictions
 from gate import draws
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Model, Propagate, Step
@@ -242,6 +243,7 @@ def test_undirected_edges_carry_messages_whichever_way_they_are_drawn(
     seq = runtime.append(events)
     runtime.wait(seq)
     exact = runtime.predict(seeds).values
+    check_predictions(runtime, list(range(NODES)), seq)
     assert model.query is not None
     place, plan = SqlitePlace(log.path), WorkerPlan(schema, model.query)
     sampling = SamplingWorker(place, plan, 0, tmp_path / "workers")
@@ -249,6 +251,9 @@ def test_undirected_edges_carry_messages_whichever_way_they_are_drawn(
     serving.start()
     while serving.seq < seq:
         sampling.step()
+    check_predictions(serving, list(range(NODES)), seq)
+    with pytest.raises(lg.InputError, match="has one model, got a request for 'other'"):
+        serving.predict(seeds, model="other")
     answers = {
         "worker": serving.predict(seeds).values,
         "worker, with samples": serving.predict_with_samples(seeds)[0].values,

@@ -3,9 +3,9 @@
 import pytest
 
 from livegnn.errors import InputError
+from livegnn.functions.options import KEEP_ALIVE
 from livegnn.functions.scheduler import (
     FAILED_STARTS,
-    KEEP_ALIVE,
     Assign,
     Fail,
     Launch,

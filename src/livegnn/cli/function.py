@@ -1,9 +1,12 @@
 """`livegnn function`: predictions from a snapshot, by workers that are started on demand."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+
+from livegnn.functions.options import MachineOptions
 
 if TYPE_CHECKING:
     from livegnn.functions.settings import MachineSettings
@@ -16,88 +19,15 @@ app = typer.Typer(
 Host = Annotated[str, typer.Option(help="address to listen at")]
 Port = Annotated[int, typer.Option(envvar="PORT", help="port to listen at; 0 takes any free port")]
 
-Refresh = Annotated[
-    float | None,
-    typer.Option(metavar="SECONDS", help="seconds between checks for a newer snapshot (default: 60)"),
-]
-Memory = Annotated[
-    int | None,
-    typer.Option(
-        metavar="MIB",
-        help="memory limit of a worker, or of all threads together, in MiB (default: none)",
-    ),
-]
-Gap = Annotated[
-    int | None,
-    typer.Option(
-        metavar="BYTES",
-        help="largest gap, in bytes, between two ranges of an object that one request reads "
-        "(default: 65536, 4096 for a folder)",
-    ),
-]
-Cache = Annotated[
-    str | None,
-    typer.Option(
-        metavar="shared|private",
-        help="one cache of features for all workers, or one in each worker (default: shared if workers "
-        "are processes)",
-    ),
-]
-SamplingWorkers = Annotated[
-    int,
-    typer.Option(help="maximum number of sampling workers, which fetch subgraphs; 0: each worker does both"),
-]
 
-
-@app.command()
-def serve(
-    snapshot: Annotated[
-        str,
-        typer.Option(
-            metavar="URL", envvar="LIVEGNN_SNAPSHOT", help="URL or folder of the snapshot: docs/snapshots.md"
-        ),
-    ],
-    model: Annotated[
-        Path,
-        typer.Option(metavar="FILE", envvar="LIVEGNN_MODEL", help="model file: docs/model-file.md"),
-    ],
-    workers: Annotated[int, typer.Option(help="maximum number of prediction workers")] = 4,
-    sampling_workers: SamplingWorkers = 0,
-    waiting: Annotated[
-        int, typer.Option(help="maximum number of waiting requests; further requests are refused")
-    ] = 100,
-    keep_alive: Annotated[
-        float, typer.Option(metavar="SECONDS", help="seconds after which an idle worker ends")
-    ] = 600.0,
-    memory: Memory = None,
-    refresh: Refresh = None,
-    gap: Gap = None,
-    cache: Cache = None,
-    place: Annotated[str, typer.Option(help="kind of workers: processes or threads")] = "processes",
-    opener: Annotated[
-        str, typer.Option(metavar="MODULE:NAME", help="function that opens the predictor")
-    ] = "livegnn.remote.predictor:open_predictor",
-    host: Host = "127.0.0.1",
-    port: Port = 8080,
-) -> None:
+def serve(host: Host = "127.0.0.1", port: Port = 8080, **given: Any) -> None:
     """Serve predictions over HTTP. No worker runs while there are no requests."""
     from livegnn.arguments import check_int
     from livegnn.functions.settings import MachineSettings
 
-    settings = MachineSettings(
-        snapshot,
-        str(model),
-        opener=opener,
-        place=place,  # type: ignore[arg-type]
-        workers=workers,
-        sampling_workers=sampling_workers,
-        waiting=waiting,
-        keep_alive=keep_alive,
-        memory=None if memory is None else check_int(memory, "memory, in MiB,", 1) * 2**20,
-        refresh=refresh,
-        gap=gap,
-        cache=cache,  # type: ignore[arg-type]
-    )
+    if given["memory"] is not None:
+        given["memory"] = check_int(given["memory"], "memory, in MiB,", 1) * 2**20
+    settings = MachineSettings(**given)
     _limit(settings)
     from livegnn.functions.app import serve as serve_machine
     from livegnn.server.listening import address_of, listen
@@ -106,6 +36,26 @@ def serve(
     with listen(host, port) as listener:
         typer.echo(f"a node listens at {address_of(listener)}")
         serve_machine(machine, listener)
+
+
+def _add_serve() -> None:
+    own = list(inspect.signature(serve).parameters.values())[:2]
+    hints = get_type_hints(MachineOptions)
+    options = [
+        inspect.Parameter(
+            it.name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if it.default is MISSING else it.default,
+            annotation=Annotated[hints[it.name], typer.Option(**it.metadata)],
+        )
+        for it in fields(MachineOptions)
+    ]
+    serve.__signature__ = inspect.Signature([*options, *own])  # type: ignore[attr-defined]
+    serve.__annotations__ = {it.name: it.annotation for it in [*options, *own]}
+    app.command()(serve)
+
+
+_add_serve()
 
 
 def _limit(settings: "MachineSettings") -> None:

@@ -121,9 +121,7 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
         ) from error
     try:
         section = read.cluster
-        running = Cluster.start(
-            spec, namespace=section.namespace, patience=section.patience(), pace=section.pace()
-        )
+        running = Cluster.start(spec, namespace=section.namespace, patience=section, pace=section)
         try:
             running.register(plan.query)
             _listen(front_config(create_cluster_app(running, plan)), host, port, "the front end")

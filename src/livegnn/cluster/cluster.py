@@ -7,7 +7,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from livegnn.arguments import check_not_negative, check_positive
+from livegnn.arguments import check_not_negative
 from livegnn.cluster.coordinator import Coordinator, WorkerState
 from livegnn.cluster.spec import ClusterSpec, Pace
 from livegnn.cluster.watch import Patience
@@ -56,11 +56,6 @@ class Cluster:
             raise InputError(
                 "a cluster needs a process that has joined Ray, got one that has not: ray.init()"
             )
-        patience, pace = patience or Patience(), pace or Pace()
-        for name, value in patience._asdict().items():
-            check_positive(value, name)
-        check_positive(pace.beat_seconds, "beat_seconds")
-        check_not_negative(pace.checkpoint_seconds, "checkpoint_seconds")
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         made = ray.remote(Coordinator).options(
             name=_NAME,
@@ -76,7 +71,7 @@ class Cluster:
         before = _is_there(namespace)
         cluster = cls(
             spec,
-            cast("ActorHandle[Any]", made.remote(spec, patience, pace, namespace)),
+            cast("ActorHandle[Any]", made.remote(spec, patience or Patience(), pace or Pace(), namespace)),
         )
         try:
             cluster._ask(int, "begin", spec)

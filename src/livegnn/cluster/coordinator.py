@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 _THREADS: Final = 4  # of a worker's process, for answers
 _EVENTS: Final = 1000
+_CHECKPOINT_SECONDS: Final = 60.0  # that a checkpoint of all sampling workers may take
 _ORPHAN: Final = 3.0  # times `silent_seconds`, until a worker that is not asked looks whether it is an orphan
 
 
@@ -133,19 +134,13 @@ class Coordinator:
     def workers(self) -> list[WorkerState]:
         """What is known of each worker."""
         with self._lock:
-            return [
-                WorkerState(
-                    role.kind,
-                    role.number,
-                    role.replica,
-                    self._addresses.get(actor.node, actor.node),
-                    actor.report.process if actor.report else 0,
-                    actor.report.seq if actor.report else 0,
-                    actor.report.address if actor.report else None,
-                    actor.report is not None and actor.report.ready,
+            found = []
+            for role, actor in sorted(self._actors.items()):
+                report, node = actor.report or Report(0), self._addresses.get(actor.node, actor.node)
+                found.append(
+                    WorkerState(*role, node, report.process, report.seq, report.address, report.ready)
                 )
-                for role, actor in sorted(self._actors.items())
-            ]
+            return found
 
     def said(self) -> list[str]:
         """What was started and ended, and why: the last thousand lines."""
@@ -313,7 +308,7 @@ class Coordinator:
     def _save_often(self) -> None:
         while not self._stopped.wait(self._pace.checkpoint_seconds):
             try:
-                self.checkpoint(self._pace.checkpoint_timeout)
+                self.checkpoint(_CHECKPOINT_SECONDS)
             except LiveGNNError as error:
                 self._say(str(error))
 

@@ -21,7 +21,7 @@ from livegnn.log.streams import Record, StoredRecord
 from livegnn.query import Query
 from livegnn.types import JSON
 from livegnn.workers import WorkerPlan
-from livegnn.workers.messages import REGISTERED
+from livegnn.workers.messages import REGISTERED, read_all
 
 PLAN: Final = "plan"
 REPLICAS: Final = "replicas"
@@ -41,14 +41,8 @@ class Registration:
         self.plan: WorkerPlan | None = None
         self.replicas = dict.fromkeys(range(spec.serving_workers), 1)
         try:
-            after = 0
-            while after < self._stream.last_position():
-                found = self._stream.records(after)
-                for record in found:
-                    self._take(record)
-                if not found:
-                    break
-                after = found[-1].position
+            for record in read_all(self._stream):
+                self._take(record)
         except BaseException:
             self.close()
             raise

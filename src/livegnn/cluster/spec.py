@@ -1,33 +1,43 @@
 """What all processes of a cluster must know: where the log is, the graph's types, how many workers."""
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+import threading
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
 
-from livegnn.arguments import as_path, check_bool, check_int
+from livegnn.arguments import as_path, check_bool, check_int, check_not_negative, check_positive, convert
 from livegnn.errors import InputError
 from livegnn.model import Model
 from livegnn.query import Query
 from livegnn.schema import Schema
 from livegnn.wording import kind_of
 from livegnn.workers import KafkaPlace, Place, SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
+from livegnn.workers.plan import WorkerNumbers
 
 
-class Pace(NamedTuple):
+@dataclass(frozen=True)
+class Pace:
     """beat_seconds: how often workers are asked how they are. checkpoint_seconds: how often all sampling
-    workers write a checkpoint, 0 for never: then each writes one after so many steps. checkpoint_timeout: the
-    seconds that this may take.
+    workers write a checkpoint, 0 for never: then each writes one after so many steps.
     """
 
     beat_seconds: float = 1.0
     checkpoint_seconds: float = 0.0
-    checkpoint_timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        check_positive(self.beat_seconds, "beat_seconds")
+        check_not_negative(self.checkpoint_seconds, "checkpoint_seconds")
 
 
 @dataclass(frozen=True)
-class ClusterSpec:
+class _Log:
+    place: SqlitePlace | KafkaPlace
+    schema: Schema
+    directory: Path
+
+
+@dataclass(frozen=True)
+class ClusterSpec(WorkerNumbers, _Log):
     """Workers of one log. Paths are those of the machine that a worker runs on.
 
     place: where the log is; in files of one machine only if all nodes are on that one. directory: for
@@ -36,23 +46,13 @@ class ClusterSpec:
     replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
     serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: where serving workers
     listen: at "loopback", and then all of them are on the coordinator's machine; or at the address of their
-    "node", where whoever reaches it may ask them. The others are of `WorkerPlan`.
+    "node", where whoever reaches it may ask them.
     """
 
-    place: SqlitePlace | KafkaPlace
-    schema: Schema
-    directory: Path
-    sampling_workers: int = 1
-    serving_workers: int = 1
-    replicas: int = 1
-    seed: int | None = None
-    keep_edges: bool = True
     model: Path | None = None
     budget_bytes: int = 0
     shared: bool = True
     checkpoint_every: int = 1000
-    moved: Mapping[int, int] = field(default_factory=dict)
-    placement: str = "both"
     listen: str = "loopback"
 
     def __post_init__(self) -> None:
@@ -60,8 +60,8 @@ class ClusterSpec:
             raise InputError(f"schema must be a Schema, got {kind_of(self.schema)}")
         if not isinstance(self.place, SqlitePlace | KafkaPlace):
             raise InputError(f"place must be a SqlitePlace or a KafkaPlace, got {kind_of(self.place)}")
-        for name in ("sampling_workers", "serving_workers", "replicas", "checkpoint_every"):
-            check_int(getattr(self, name), name, 1)
+        super().__post_init__()
+        check_int(self.checkpoint_every, "checkpoint_every", 1)
         check_int(self.budget_bytes, "budget_bytes", 0)
         place = copy.copy(self.place)
         if isinstance(place, SqlitePlace):
@@ -82,20 +82,12 @@ class ClusterSpec:
 
     def plan_of(self, query: Query) -> WorkerPlan:
         """Raises InputError for a query that does not fit the schema, or that workers cannot have."""
-        return WorkerPlan(
-            self.schema,
-            query,
-            self.sampling_workers,
-            self.serving_workers,
-            self.replicas,
-            self.seed,
-            self.keep_edges,
-            self.moved,
-            self.placement,
-        )
+        return convert(self, WorkerPlan, query=query)
 
-    def open_sampling(self, plan: WorkerPlan, number: int, node: str) -> SamplingWorker:
-        """A sampling worker on the node of this address. Raises what `SamplingWorker` raises."""
+    def open_sampling(
+        self, plan: WorkerPlan, number: int, node: str | None, stopped: threading.Event | None = None
+    ) -> SamplingWorker:
+        """A sampling worker, on the node of this address or of no cluster. Raises as `SamplingWorker`."""
         return SamplingWorker(
             self._place_on(node),
             plan,
@@ -103,10 +95,12 @@ class ClusterSpec:
             self.directory,
             checkpoint_every=self.checkpoint_every,
             trim=self.shared,
+            stopped=stopped,
         )
 
-    def open_serving(self, plan: WorkerPlan, number: int, replica: int, node: str) -> ServingWorker:
-        """A serving worker on the node of this address, not started yet. Raises as `ServingWorker` does."""
+    def open_serving(self, plan: WorkerPlan, number: int, replica: int, node: str | None) -> ServingWorker:
+        """A serving worker on the node of this address, or of no cluster, not started yet. Raises as
+        `ServingWorker` does."""
         return ServingWorker(
             self._place_on(node),
             plan,
@@ -117,7 +111,7 @@ class ClusterSpec:
             directory=self._own(node) / f"serving-{number}-{replica}" if self.budget_bytes else None,
         )
 
-    def _place_on(self, node: str) -> Place:
+    def _place_on(self, node: str | None) -> Place:
         """The place of the log; what a node keeps of its own must not be that of another one."""
         place = copy.copy(self.place)
         if isinstance(place, KafkaPlace):
@@ -125,5 +119,5 @@ class ClusterSpec:
             place.folder.mkdir(parents=True, exist_ok=True)
         return place
 
-    def _own(self, node: str) -> Path:
-        return self.directory / ("node-" + node.replace(":", "-"))
+    def _own(self, node: str | None) -> Path:
+        return self.directory if node is None else self.directory / ("node-" + node.replace(":", "-"))

@@ -8,9 +8,10 @@ Thread safety: none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from livegnn.arguments import check_positive
 from livegnn.backoff import Backoff
 
 Kind: TypeAlias = Literal["sampling", "serving"]
@@ -40,7 +41,8 @@ class Node(NamedTuple):
     kinds: frozenset[str] = frozenset(KINDS)
 
 
-class Patience(NamedTuple):
+@dataclass(frozen=True)
+class Patience:
     """After how many seconds a worker is given up: that does not answer, whose work stands still, that has
     not answered since it was started.
     """
@@ -48,6 +50,10 @@ class Patience(NamedTuple):
     silent_seconds: float = 10.0
     stuck_seconds: float = 60.0
     start_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        for it in fields(Patience):
+            check_positive(getattr(self, it.name), it.name)
 
 
 class End(NamedTuple):

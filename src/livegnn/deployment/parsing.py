@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_type_hints
@@ -38,14 +38,15 @@ def parse_section(name: str, type_: type[_Section], content: object, directory: 
     """One section, its values checked against the annotations of `type_`."""
     if not isinstance(content, dict):
         raise InputError(f"{name} must be a section [{name}], got {content!r}")
-    known = {part.name: part for part in fields(type_)}  # type: ignore[arg-type]
+    known = {part.metadata.get("key", part.name): part for part in fields(type_)}  # type: ignore[arg-type]
     refuse_unknown(content, known, f"key in [{name}]:")
     hints = get_type_hints(type_)
     values: dict[str, Any] = {}
     for key, part in known.items():
         if key in content:
-            values[key] = parse_value(f"{key} in [{name}]", hints[key], content[key], directory)
-        elif part.default is MISSING:
+            place = f"{key} in [{name}]"
+            values[part.name] = parse_value(place, hints[part.name], content[key], directory)
+        elif part.default is part.default_factory:  # neither is there
             raise InputError(f"[{name}] must have a value for {key!r}, got {', '.join(content) or 'nothing'}")
     try:
         return type_(**values)
@@ -93,9 +94,9 @@ def parse_value(place: str, type_: type, value: object, directory: Path) -> obje
         if isinstance(value, (list, dict)):
             return value
         raise InputError(f"{place} must be a list of node types, or a table of features, got {value!r}")
-    if dict[str, int] in choices:
+    if type_ == Mapping[int, int]:
         if isinstance(value, dict) and all(type(one) is int for one in value.values()):
-            return value
+            return value  # the section makes numbers of its keys
         raise InputError(f"{place} must be a table of integers, got {value!r}")
     if choices and type(None) in choices:  # a value that may be left out
         (type_,) = (choice for choice in choices if choice is not type(None))

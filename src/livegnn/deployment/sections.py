@@ -9,14 +9,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast, get_args
 
-from livegnn.arguments import check_int, check_share
+from livegnn.arguments import check_int, check_share, convert
 from livegnn.deployment.parsing import import_factory
 from livegnn.errors import InputError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Parallel
 from livegnn.http.guard import Access, is_local
 from livegnn.http.keys import KeyFile
-from livegnn.inference import EngineOptions, Keep, Mode, NonFinite, ScrubPolicy
+from livegnn.inference import EngineOptions, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails
 
@@ -55,7 +55,7 @@ class GraphSection:
     auto_add_nodes: list[str] | dict[str, list[float]] | None = None
 
     def __post_init__(self) -> None:
-        _at_least(0, "time_to_live", self.time_to_live)
+        _at_least(self, time_to_live=0)
         if self.parallel not in get_args(Parallel):
             raise InputError(
                 f"parallel must be one of {', '.join(map(repr, get_args(Parallel)))}, got {self.parallel!r}"
@@ -87,16 +87,7 @@ class EngineSection:
 
     def options(self) -> EngineOptions:
         """The same in the engine's terms."""
-        return EngineOptions(
-            mode=cast("Mode", self.mode),
-            keep=cast("Keep", self.keep),
-            keep_degree=self.keep_degree,
-            threads=self.threads or None,
-            history=self.history,
-            non_finite=cast("NonFinite", self.non_finite),
-            state_dir=self.state_dir,
-            sample_seed=self.sample_seed,
-        )
+        return convert(self, EngineOptions, threads=self.threads or None)
 
 
 @dataclass(frozen=True)
@@ -202,20 +193,12 @@ class CheckpointSection:
     full_every: int = 8
 
     def __post_init__(self) -> None:
-        _at_least(0, "every_events", self.every_events)
-        _at_least(0, "every_seconds", self.every_seconds)
-        _at_least(1, "full_every", self.full_every)
+        _at_least(self, every_events=0, every_seconds=0, full_every=1)
 
     def policy(self, *, trim_log: bool = False) -> CheckpointPolicy:
         """The same in the runtime's terms."""
-        return CheckpointPolicy(
-            self.directory,
-            self.every_events or None,
-            self.every_seconds or None,
-            beside=self.beside,
-            trim_log=trim_log,
-            full_every=self.full_every,
-        )
+        events, seconds = self.every_events or None, self.every_seconds or None
+        return convert(self, CheckpointPolicy, every_events=events, every_seconds=seconds, trim_log=trim_log)
 
 
 @dataclass(frozen=True)
@@ -244,16 +227,18 @@ class RuntimeSection:
     recompute_after_events: int = 0
 
     def __post_init__(self) -> None:
-        _at_least(1, "max_batch_events", self.max_batch_events)
-        _at_least(0, "freshness_ms", self.freshness_ms)
-        _at_least(0, "recompute_after_events", self.recompute_after_events)
-        _at_least(0, "max_waiting_events", self.max_waiting_events)
-        _at_least(0, "max_waiting_ms", self.max_waiting_ms)
-        _at_least(0, "expire_every_seconds", self.expire_every_seconds)
-        _at_least(0, "scrub_every_seconds", self.scrub_every_seconds)
-        _at_least(0, "max_ahead", self.max_ahead)
-        if self.ask_from_edges is not None:
-            _at_least(1, "ask_from_edges", self.ask_from_edges)
+        _at_least(
+            self,
+            max_batch_events=1,
+            freshness_ms=0,
+            recompute_after_events=0,
+            max_waiting_events=0,
+            max_waiting_ms=0,
+            expire_every_seconds=0,
+            scrub_every_seconds=0,
+            max_ahead=0,
+            ask_from_edges=1,
+        )
         check_share(self.max_expired_share, "max_expired_share")
         if self.when_view_fails not in get_args(WhenViewFails):
             raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {self.when_view_fails!r}")
@@ -304,9 +289,8 @@ class ServerSection:
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
             raise InputError(f"port must be from 0 to 65535, got {self.port}")
-        check_int(self.largest_json_bytes, "largest_json_bytes", 1024)
-        check_int(self.largest_body_bytes, "largest_body_bytes", 1024)
-        check_int(self.largest_answer_numbers, "largest_answer_numbers", 1024)
+        for name in ("largest_json_bytes", "largest_body_bytes", "largest_answer_numbers"):
+            check_int(getattr(self, name), name, 1024)
         if self.when_failed not in ("exit", "wait"):
             raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
         if self.keys is None and not self.insecure and not is_local(self.host):
@@ -334,6 +318,8 @@ def _import_kafka(module: str) -> ModuleType:
         ) from error
 
 
-def _at_least(least: int, name: str, value: float) -> None:
-    if not value >= least:
-        raise InputError(f"{name} must be at least {least}, got {value}")
+def _at_least(section: object, **least: int) -> None:
+    for name, number in least.items():
+        value: float | None = getattr(section, name)
+        if value is not None and not value >= number:
+            raise InputError(f"{name} must be at least {number}, got {value}")

@@ -1,29 +1,27 @@
 """Sampling and serving workers of a deployment's log (see docs/workers.md)."""
 
 import threading
-from typing import TYPE_CHECKING
 
+from livegnn.arguments import convert
+from livegnn.cluster import ClusterSpec
 from livegnn.deployment import Deployment
 from livegnn.errors import InputError
 from livegnn.model import Model
 from livegnn.sampling.model_query import fit_query
+from livegnn.workers import (
+    KafkaPlace,
+    PlanState,
+    SamplingWorker,
+    ServingWorker,
+    SqlitePlace,
+    WorkerPlan,
+    finish,
+    resize,
+)
 
-if TYPE_CHECKING:
-    from livegnn.cluster import ClusterSpec
-    from livegnn.workers import (
-        KafkaPlace,
-        PlanState,
-        SamplingWorker,
-        ServingWorker,
-        SqlitePlace,
-        WorkerPlan,
-    )
 
-
-def plan_workers(deployment: Deployment) -> "tuple[WorkerPlan, Model]":
+def plan_workers(deployment: Deployment) -> tuple[WorkerPlan, Model]:
     """The plan of a deployment's workers, and its model. Raises InputError, ModelError, FileFormatError."""
-    from livegnn.workers import WorkerPlan
-
     section = deployment.workers
     if section is None or deployment.model is None:
         missing = "[workers]" if section is None else "[model]"
@@ -38,93 +36,42 @@ def plan_workers(deployment: Deployment) -> "tuple[WorkerPlan, Model]":
     deployment.complete_schema(graph)
     fit_query(model, graph.schema)
     assert model.query is not None
-    plan = WorkerPlan(
-        graph.schema,
-        model.query,
-        section.sampling,
-        section.serving,
-        section.replicas,
-        section.seed,
-        section.keep_edges,
-        {int(seed): worker for seed, worker in (section.moved or {}).items()},
-        section.placement,
-    )
-    return plan, model
+    return convert(section, WorkerPlan, schema=graph.schema, query=model.query), model
 
 
 def open_sampling(
     deployment: Deployment, worker: int, stopped: threading.Event | None = None
-) -> "SamplingWorker":
+) -> SamplingWorker:
     """A sampling worker, at the end of the steps that it has recorded; `stopped` ends its `run`.
 
     Raises LogError and as above.
     """
-    from livegnn.workers import SamplingWorker
-
-    plan, _ = plan_workers(deployment)
-    assert deployment.workers is not None
-    return SamplingWorker(_place_of(deployment), plan, worker, deployment.workers.directory, stopped=stopped)
+    spec, plan = _specify(deployment)
+    return spec.open_sampling(plan, worker, None, stopped)
 
 
-def resize_workers(deployment: Deployment, finishing: bool, timeout: float) -> "PlanState":
+def resize_workers(deployment: Deployment, finishing: bool, timeout: float) -> PlanState:
     """Changes the plan in effect to the deployment's numbers, or finishes that: see `resize`, `finish`."""
-    from livegnn.workers import finish, resize
-
-    plan, _ = plan_workers(deployment)
-    return (finish if finishing else resize)(_place_of(deployment), plan, timeout=timeout)
+    spec, plan = _specify(deployment)
+    return (finish if finishing else resize)(spec.place, plan, timeout=timeout)
 
 
-def open_serving(deployment: Deployment, worker: int, replica: int) -> "ServingWorker":
+def open_serving(deployment: Deployment, worker: int, replica: int) -> ServingWorker:
     """A serving worker, not started yet. Raises LogError and as above."""
-    from livegnn.workers import ServingWorker
-
-    plan, model = plan_workers(deployment)
-    section = deployment.workers
-    assert section is not None
-    spilled = section.directory / f"serving-{worker}-{replica}" if section.budget_bytes else None
-    return ServingWorker(
-        _place_of(deployment),
-        plan,
-        worker,
-        model,
-        replica=replica,
-        budget_bytes=section.budget_bytes or None,
-        directory=spilled,
-    )
+    spec, plan = _specify(deployment)
+    return spec.open_serving(plan, worker, replica, None)
 
 
-def cluster_spec(deployment: Deployment) -> "tuple[ClusterSpec, WorkerPlan]":
+def cluster_spec(deployment: Deployment) -> tuple[ClusterSpec, WorkerPlan]:
     """What the processes of a cluster must know, and the plan. Raises as `plan_workers`."""
-    from livegnn.cluster import ClusterSpec
+    return _specify(deployment, shared=deployment.cluster.shared, listen=deployment.cluster.listen)
 
+
+def _specify(deployment: Deployment, **of_cluster: bool | str) -> tuple[ClusterSpec, WorkerPlan]:
     plan, _ = plan_workers(deployment)
-    section, model = deployment.workers, deployment.model
+    log, section = deployment.log, deployment.workers
     assert section is not None
-    assert model is not None
-    spec = ClusterSpec(
-        _place_of(deployment),
-        plan.schema,
-        section.directory,
-        section.sampling,
-        section.serving,
-        section.replicas,
-        section.seed,
-        section.keep_edges,
-        model=model.path,
-        budget_bytes=section.budget_bytes,
-        moved=plan.moved,
-        placement=plan.placement,
-        shared=deployment.cluster.shared,
-        listen=deployment.cluster.listen,
-    )
-    return spec, plan
-
-
-def _place_of(deployment: Deployment) -> "SqlitePlace | KafkaPlace":
-    from livegnn.workers import KafkaPlace, SqlitePlace
-
-    log = deployment.log
-    if log.path is not None:
-        return SqlitePlace(log.path)
-    assert deployment.workers is not None
-    return KafkaPlace(log.kafka, log.topic, deployment.workers.directory)
+    assert deployment.model is not None
+    kafka = KafkaPlace(log.kafka, log.topic, section.directory)
+    own = {"place": kafka if log.path is None else SqlitePlace(log.path), "model": deployment.model.path}
+    return convert(section, ClusterSpec, schema=plan.schema, **own, **of_cluster), plan

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from livegnn.arguments import check_int
 from livegnn.errors import InputError, StoreUnavailableError, TimeoutExpired
@@ -27,9 +27,6 @@ Step: TypeAlias = Literal["predict", "sample", "infer"]
 """What a worker does: all of it, or one of two halves."""
 
 Setting: TypeAlias = "str | int | float | bool | Sequence[Setting] | Mapping[str, Setting] | None"
-
-PREDICTOR: Final = "livegnn.remote.predictor:open_predictor"
-"""What opens the predictor of a snapshot and a model, `snapshot_url` and `model_path`."""
 
 _log = logging.getLogger(__name__)
 _LENGTH = struct.Struct("<I")

@@ -27,7 +27,8 @@ from livegnn.functions.bodies import (  # noqa: E402
     answer_problem,
     refuse_parameters,
 )
-from livegnn.functions.function import PREDICTOR, Function, Predictor, answer, limit  # noqa: E402
+from livegnn.functions.function import Function, Predictor, answer, limit  # noqa: E402
+from livegnn.functions.options import PREDICTOR  # noqa: E402
 
 Event = Mapping[str, object]
 LARGEST_ANSWER: Final = 6_000_000

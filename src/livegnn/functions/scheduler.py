@@ -21,9 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 from livegnn.arguments import check_int, check_not_negative
 from livegnn.backoff import Backoff
 from livegnn.errors import InputError
-
-KEEP_ALIVE: Final = 600.0
-"""Seconds for which a worker may be idle, as in the paper."""
+from livegnn.functions.options import KEEP_ALIVE
 
 ATTEMPTS: Final = 2
 """How often a request is executed whose worker dies. One that kills its workers must not kill all of them."""

@@ -1,18 +1,19 @@
-"""How a node is set up: which predictor, how many workers of which kind."""
+"""How a node is set up: its options, checked, and what they open."""
 
 import asyncio
 import logging
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING
 
 from livegnn.arguments import check_int, check_positive
 from livegnn.errors import InputError
 from livegnn.functions.bodies import LONGEST_WAIT
-from livegnn.functions.function import PREDICTOR, Function, Setting, Step
+from livegnn.functions.function import Function, Setting, Step
 from livegnn.functions.machine import Machine
-from livegnn.functions.scheduler import KEEP_ALIVE, Limits
+from livegnn.functions.options import PREDICTOR, MachineOptions
+from livegnn.functions.scheduler import Limits
 from livegnn.functions.stage import Stage
 from livegnn.functions.worker_host import WorkerDied, WorkerHost
 from livegnn.snapshots.objects import checked_gap, with_gap
@@ -20,40 +21,17 @@ from livegnn.snapshots.objects import checked_gap, with_gap
 if TYPE_CHECKING:
     from livegnn.remote.shared_memory import MemoryFile
 
-Place: TypeAlias = Literal["processes", "threads"]
-"""Where workers are."""
-
-Cache: TypeAlias = Literal["shared", "private"]
-"""Whether workers keep features in common, or each by itself."""
-
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class MachineSettings:
-    """A node that predicts from a snapshot.
+class MachineSettings(MachineOptions):
+    """A node that predicts from a snapshot. Raises InputError.
 
-    snapshot, model: where they are. opener: "module:name" of what opens the predictor with these. workers: at
-    most, that predict. sampling_workers: at most, that sample beside them; 0: whoever predicts samples, too.
-    refresh: how many seconds after the last time a worker looks for a newer snapshot; None: as the opener
-    has it. gap: as `open_objects` takes it; None: as the URL or the store has it. waiting: so many requests
-    more than workers are taken. keep_alive: seconds for which a worker may be idle. memory: bytes of each
-    worker; of workers that are threads, bytes of the process, which whoever starts it limits. cache: by
-    default shared where workers are processes. Raises InputError.
+    opener: "module:name" of what is called with `snapshot_url` and `model_path`. memory: here in bytes; of
+    workers that are threads, of the process, which whoever starts it limits. refresh, gap: None: as the
+    opener, and `open_objects`, have them.
     """
-
-    snapshot: str
-    model: str
-    opener: str = PREDICTOR
-    place: Place = "processes"
-    workers: int = 4
-    sampling_workers: int = 0
-    waiting: int = 100
-    keep_alive: float = KEEP_ALIVE
-    memory: int | None = None
-    refresh: float | None = None
-    gap: int | None = None
-    cache: Cache | None = None
 
     def __post_init__(self) -> None:
         check_int(self.workers, "workers", 1)
@@ -65,9 +43,9 @@ class MachineSettings:
             check_positive(self.refresh, "refresh")
         if self.gap is not None:
             checked_gap(self.gap)
-        if self.place not in get_args(Place):
-            raise InputError(f"place must be one of {', '.join(get_args(Place))}, got {self.place!r}")
-        if self.cache not in (None, *get_args(Cache)):
+        if self.place not in ("processes", "threads"):
+            raise InputError(f"place must be one of processes, threads, got {self.place!r}")
+        if self.cache not in (None, "shared", "private"):
             raise InputError(f"cache must be shared or private, got {self.cache!r}")
 
     def open(self) -> Machine:

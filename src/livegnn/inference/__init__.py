@@ -3,7 +3,7 @@
 Names are loaded on first use (`livegnn.lazy_names`), so that a forward pass alone loads no engine.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import livegnn.lazy_names as lazy_names
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from livegnn.inference.degrees import Degrees as Degrees
     from livegnn.inference.engine import Engine as Engine
     from livegnn.inference.forward import SampledForward as SampledForward
-    from livegnn.inference.guard import NonFinite as NonFinite
     from livegnn.inference.options import EngineOptions as EngineOptions
     from livegnn.inference.options import Mode as Mode
+    from livegnn.inference.options import NonFinite as NonFinite
     from livegnn.inference.scrub import Scrubbed as Scrubbed
     from livegnn.inference.scrub_rounds import Scrub as Scrub
     from livegnn.inference.scrub_rounds import ScrubPolicy as ScrubPolicy
@@ -24,44 +24,27 @@ if TYPE_CHECKING:
     from livegnn.inference.what_if import WhatIf as WhatIf
     from livegnn.oracle.exactness import Verification as Verification
 
-__all__ = [
-    "Degrees",
-    "Engine",
-    "EngineOptions",
-    "Keep",
-    "Mode",
-    "NonFinite",
-    "QueryWork",
-    "SampledForward",
-    "Scrub",
-    "ScrubPolicy",
-    "Scrubbed",
-    "Update",
-    "Verification",
-    "WhatIf",
-    "Work",
-]
+_HOMES: Final = {
+    "Degrees": "livegnn.inference.degrees",
+    "Engine": "livegnn.inference.engine",
+    "EngineOptions": "livegnn.inference.options",
+    "Keep": "livegnn.compiler.plan",
+    "Mode": "livegnn.inference.options",
+    "NonFinite": "livegnn.inference.options",
+    "QueryWork": "livegnn.inference.update",
+    "SampledForward": "livegnn.inference.forward",
+    "Scrub": "livegnn.inference.scrub_rounds",
+    "ScrubPolicy": "livegnn.inference.scrub_rounds",
+    "Scrubbed": "livegnn.inference.scrub",
+    "Update": "livegnn.inference.update",
+    "Verification": "livegnn.oracle.exactness",
+    "WhatIf": "livegnn.inference.what_if",
+    "Work": "livegnn.inference.update",
+}
 
-lazy_names.register(
-    __name__,
-    {
-        "Degrees": "livegnn.inference.degrees",
-        "Engine": "livegnn.inference.engine",
-        "EngineOptions": "livegnn.inference.options",
-        "Keep": "livegnn.compiler.plan",
-        "Mode": "livegnn.inference.options",
-        "NonFinite": "livegnn.inference.guard",
-        "QueryWork": "livegnn.inference.update",
-        "SampledForward": "livegnn.inference.forward",
-        "Scrub": "livegnn.inference.scrub_rounds",
-        "ScrubPolicy": "livegnn.inference.scrub_rounds",
-        "Scrubbed": "livegnn.inference.scrub",
-        "Update": "livegnn.inference.update",
-        "Verification": "livegnn.oracle.exactness",
-        "WhatIf": "livegnn.inference.what_if",
-        "Work": "livegnn.inference.update",
-    },
-)
+__all__ = list(_HOMES)
+
+lazy_names.register(__name__, _HOMES)
 
 
 def __getattr__(name: str) -> object:

@@ -7,6 +7,8 @@ import logging
 from functools import cached_property
 from typing import NoReturn
 
+import numpy as np
+
 import livegnn._core as _core
 from livegnn.arguments import as_path, chosen_threads
 from livegnn.compiler.plan import Plan
@@ -102,6 +104,28 @@ def lay_out(graph: Graph, model: Model, options: EngineOptions) -> tuple[Model, 
             'or keep_degree: leave these out, or use mode="eager"'
         )
     return model, plan, eager_steps
+
+
+def refuse_lost(engine: NativeEngine, delta: _core.Delta, node_type: int, index: int, step: int) -> NoReturn:
+    """Raises an `InputError` that names a node for which the prepared batch gives a row that is not finite,
+    and the propagation in which it is computed.
+
+    The row may be one of the node's aggregates, a layer's output or the prediction; features are always
+    finite.
+    """
+    graph, plan = engine.graph, engine.plan
+    added = delta.added(node_type)[delta.added_indices(node_type) == index]
+    numbers = added[added >= 0]
+    if not len(numbers):
+        numbers = graph.native.ids_of(node_type, np.array([index], dtype=np.uint32))
+    id = graph.to_user_ids(numbers)[0].item()
+    name = list(graph.schema.node_types)[node_type]
+    raise InputError(
+        "expected events after which every value is finite, but what the model computes for node "
+        f"{id!r} of type {name!r} would be infinite or not a number in propagation "
+        f"{plan.propagation_of(step)} of {plan.depths}: send smaller features and weights, or, to go on as "
+        'the framework would, set non_finite of the engine to "allow"'
+    )
 
 
 def _warn_of_missing_weights(graph: Graph, model: Model) -> None:

@@ -8,10 +8,10 @@ from typing import Final, Literal, TypedDict, cast, get_args
 from livegnn.arguments import check_int, chosen_threads
 from livegnn.compiler.plan import Keep
 from livegnn.errors import InputError
-from livegnn.inference.guard import NonFinite
 from livegnn.wording import kind_of
 
 Mode = Literal["eager", "lazy", "presampled"]
+NonFinite = Literal["refuse", "allow"]
 
 _OF_ROWS: Final = {"history": 0, "keep": "all", "keep_degree": 0, "state_dir": None}
 

@@ -9,8 +9,7 @@ from livegnn.arguments import listed_ids
 from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import View
-from livegnn.inference.guard import refuse_lost
-from livegnn.inference.native_engine import NativeEngine
+from livegnn.inference.native_engine import NativeEngine, refuse_lost
 from livegnn.texts import Texts
 from livegnn.types import NO_INDEX, FloatArray, Ids, NodeType
 
@@ -110,7 +109,7 @@ class WhatIf:
         staged = engine.graph.stage(self._events)
         delta = staged.native
         if not engine.native.prepare(delta, self._prepared):
-            refuse_lost(engine.graph, engine.plan, delta, *self._prepared.lost())
+            refuse_lost(engine, delta, *self._prepared.lost())
         self._delta = staged  # the prepared batch points into it: new features are not copied
         added = delta.added(engine.output_type)
         indices = delta.added_indices(engine.output_type)

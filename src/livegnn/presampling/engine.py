@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Final, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Unpack
 
 import numpy as np
 
@@ -52,6 +52,8 @@ class SampledEngine(SamplesView):
 
     Thread safety: a read waits only for the moment in which a batch becomes visible.
     """
+
+    keeps_rows: Literal[False] = False
 
     def __init__(
         self,

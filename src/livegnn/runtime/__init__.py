@@ -1,5 +1,6 @@
 """The loop between the log and the answers, its checkpoints, and the predictions that it serves."""
 
+from livegnn.inference.predictions import Prediction
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.checkpoint_files import list_checkpoints
 from livegnn.runtime.checkpoints import CheckpointPolicy, oldest_kept
@@ -11,7 +12,7 @@ from livegnn.runtime.loop import Loop
 from livegnn.runtime.model_register import ModelRegister, Nothing
 from livegnn.runtime.models import Models, ModelState, Switch
 from livegnn.runtime.pace import Pace
-from livegnn.runtime.predictions import Change, Prediction, Runtime, SampledPrediction, SupposedPrediction
+from livegnn.runtime.predictions import Change, Runtime, SampledPrediction, SupposedPrediction
 from livegnn.runtime.recovery import ViewFactory, count_recorded, restore
 from livegnn.runtime.replay import replay
 from livegnn.runtime.statistics import Statistics

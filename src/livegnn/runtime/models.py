@@ -29,7 +29,7 @@ from livegnn.inference import Engine, EngineOptions
 from livegnn.interrupts import Background
 from livegnn.log import Log
 from livegnn.model import Model
-from livegnn.presampling import Predictor, SampledEngine, check_predictor, predictor_factory
+from livegnn.presampling import Predictor, check_predictor, predictor_factory
 from livegnn.runtime.between_batches import BetweenBatches
 from livegnn.runtime.comparison import Comparison, Read, compare
 from livegnn.runtime.model_register import ModelRegister
@@ -326,15 +326,14 @@ class Models:
 
         def join() -> None:
             joined: Predictor
+            make = predictor_factory(model, options, name=name)  # again with the seed that it draws now
             if engine is None:
-                joined = SampledEngine(self._graph, model, options, name=name)
+                joined = make(self._graph, None)
             else:
                 replay(self._log, engine.graph, up_to=self._graph.seq)
                 joined = Engine(self._graph, model, options, state=engine, name=name)
             joined.guard(False)
-            seed = joined.seed if isinstance(joined, SampledEngine) else options.sample_seed
-            again = replace(options, sample_seed=seed)
-            self._factories[name] = predictor_factory(model, again, name=name)
+            self._factories[name] = make
             self._views.put_back(joined)
 
         if self._closing:

@@ -6,6 +6,7 @@ Thread safety: everything may be called from any thread.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,8 +20,9 @@ from livegnn.events.chunk import IdsLike
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import AutoAdd, Graph, GraphDelta, View, auto_add_nodes
 from livegnn.inference import Engine, Scrub, ScrubPolicy, Update
+from livegnn.inference.predictions import Prediction
 from livegnn.log import Log
-from livegnn.presampling import SampledEngine
+from livegnn.presampling import Predictor
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.checkpoints import CheckpointPolicy
 from livegnn.runtime.future_events import AheadPolicy
@@ -67,13 +69,6 @@ class SupposedPrediction(NamedTuple):
     values: "Float32[FloatArray, 'nodes channels']"
     changed: "Shaped[Ids, 'changed']"
     num_changed: int
-
-
-class Prediction(NamedTuple):
-    """Rows of the model's output, `values[n, out]`, as they are after event `seq`."""
-
-    seq: int
-    values: "Float32[FloatArray, 'nodes channels']"
 
 
 class SampledPrediction(NamedTuple):
@@ -190,19 +185,35 @@ class Runtime(Loop):
         engine = self.models.engine
         return self._subscriber_failures + (0 if engine is None else engine.subscriber_failures)
 
-    def predict(self, ids: IdsLike, *, output: str | None = None, model: str | None = None) -> Prediction:
+    def predict(
+        self,
+        ids: IdsLike,
+        *,
+        min_seq: int = 0,
+        timeout: float = 10.0,
+        output: str | None = None,
+        model: str | None = None,
+    ) -> Prediction:
         """The model's output for nodes, with the sequence number that it reflects, `values[n, out]`.
 
-        output: which one, as of `Engine.predict`. model: which one, by default the one that serves. Raises
-        UnknownNodeError, and InputError if there is no such output or model.
+        min_seq, timeout: waits so many seconds for this event, as `wait` does. output: which one, as of
+        `Engine.predict`. model: which one, by default the one that serves. Raises UnknownNodeError, and
+        InputError if there is no such output or model.
         """
-        seq, found = self.read(lambda: self.models.find(model))
-        if isinstance(found, SampledEngine):
+        if min_seq != 0:
+            self.wait(min_seq, timeout)
+
+        def begin() -> "tuple[Predictor, FloatArray | None]":
+            found = self.models.find(model)
+            return found, found.predict(ids, output=output) if found.keeps_rows else None
+
+        seq, (found, values) = self.read(begin)
+        if values is None:
             # Many samples take long, and others ask meanwhile: they wait only if a batch comes.
             values = found.predict(ids, output=output)
-            if self.read(lambda: None)[0] == seq:
-                return Prediction(seq, values)
-        return Prediction(*self.read(lambda: self.models.find(model).predict(ids, output=output)))
+            if self.read(lambda: None)[0] != seq:
+                return Prediction(*self.read(lambda: self.models.find(model).predict(ids, output=output)))
+        return Prediction(seq, values)
 
     def predict_with_samples(
         self, ids: IdsLike, *, output: str | None = None, model: str | None = None
@@ -212,7 +223,7 @@ class Runtime(Loop):
         Raises what `predict` raises, and `InputError` if the model reads all neighbours.
         """
         found = self.models.find(model)
-        if not isinstance(found, SampledEngine):
+        if found.keeps_rows is True:
             raise InputError(
                 f"expected a model that answers from samples, got {found.name!r}, which reads all "
                 "neighbours: ask for its predictions alone"
@@ -221,7 +232,7 @@ class Runtime(Loop):
         return SampledPrediction(seq, found.predict_from(samples, output=output), samples)  # batches go on
 
     def predict_at_once(
-        self, ids: IdsLike, *, output: str | None = None, model: str | None = None
+        self, ids: IdsLike, *, min_seq: int = 0, output: str | None = None, model: str | None = None
     ) -> Prediction | None:
         """What `predict` returns, if that is there to be read: None where it would have to wait or to
         compute, or if there is no such node.
@@ -229,6 +240,8 @@ class Runtime(Loop):
         found: list[Prediction] = []
 
         def predict() -> None:
+            if self.graph.seq < min_seq:
+                return
             values = self.models.find(model).predict_at_once(ids, output=output)
             if values is not None:
                 found.append(Prediction(self.graph.seq, values))
@@ -325,14 +338,7 @@ class Runtime(Loop):
         if self.scrub is not None:
             self.scrub.follow(self.models.engine)
         callbacks = _core.holding(self._visible, self._at_switch.copy)
-        for callback in callbacks:
-            try:
-                callback(switch)
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt) and not self._is_sheltered():
-                    raise
-                self._subscriber_failures += 1
-                _logger.exception("a subscriber to the switch to %r failed", switch.model)
+        self._call_each([partial(callback, switch) for callback in callbacks], f"switch to {switch.model!r}")
 
     def stop(self) -> None:
         self.models.close()
@@ -376,6 +382,10 @@ class Runtime(Loop):
 
     def _tell_end(self) -> None:
         callbacks, self._at_end = self._at_end, []
+        self._call_each(callbacks, "end of the loop")
+
+    def _call_each(self, callbacks: Sequence[Callable[[], None]], what: str) -> None:
+        """Calls subscribers to something that is no change."""
         for callback in callbacks:
             try:
                 callback()
@@ -383,7 +393,7 @@ class Runtime(Loop):
                 if isinstance(error, KeyboardInterrupt) and not self._is_sheltered():
                     raise
                 self._subscriber_failures += 1
-                _logger.exception("a subscriber to the end of the loop failed")
+                _logger.exception("a subscriber to the %s failed", what)
 
 
 def _removed(change: GraphDelta, node_type: NodeType) -> "Shaped[Ids, 'removed']":

@@ -13,16 +13,16 @@ from fastapi.responses import Response
 
 import livegnn
 from livegnn.errors import InputError
+from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.failures import add_failures
 from livegnn.server.query import CheckedRoute, answer_head
 from livegnn.server.requests import PredictionRequest
 from livegnn.server.sample_routes import describe
 from livegnn.types import IntArray
-from livegnn.wording import quoted
 from livegnn.workers.hot_path import HotPath
 from livegnn.workers.plan import integer_ids
-from livegnn.workers.serving import ServedPredictions, ServingWorker
+from livegnn.workers.serving import ServingWorker, refuse_model
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
@@ -80,7 +80,7 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
     return make_application("LiveGNN serving worker", router)
 
 
-def _predictions(ids: "ArrayLike", found: ServedPredictions) -> dict[str, object]:
+def _predictions(ids: "ArrayLike", found: Prediction) -> dict[str, object]:
     return {"seq": found.seq, "ids": ids, "predictions": found.values}
 
 
@@ -118,8 +118,7 @@ async def read_request(request: Request) -> PredictionRequest:
     body = await read_body(request, Limits().objects, "ask for fewer ids at once")
     media_type = media_type_of(request)
     wanted = await off_loop(len(body), lambda: parse(PredictionRequest, body, media_type))
-    if wanted.model is not None:
-        raise InputError(f"a serving worker has one model, got a request for {quoted(wanted.model)}")
+    refuse_model(wanted.model)
     return wanted
 
 

@@ -31,9 +31,8 @@ class HotPath:
 
     def text_of(self, head: Head, body: bytes) -> bytes | None:
         """The body of the answer; None if the request is for the application."""
-        worker = self._worker
         wanted = read_wanted(body)
-        if wanted is None or not worker.whole or wanted.min_seq > worker.seq or worker.failure is not None:
+        if wanted is None or not self._worker.shows(wanted.min_seq):
             return None
         try:
             return orjson.dumps(self._answers[head.path](wanted.ids), option=orjson.OPT_SERIALIZE_NUMPY)

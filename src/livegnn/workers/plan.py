@@ -1,4 +1,7 @@
-"""What all workers of one query agree on: the query, the graph's types, how many workers there are."""
+"""What all workers of one query agree on: the query, the graph's types, how many workers there are.
+
+A cluster and a deployment file have the same numbers: `WorkerNumbers` has their defaults and checks.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from jaxtyping import Int64, UInt64
     from numpy.typing import ArrayLike, NDArray
 
+    from livegnn.events.chunk import IdsLike
+
 _MOST_WORKERS: Final = 1000
 _MOST_NEIGHBORS: Final = 1024
 _MOST_MOVED: Final = 100_000
@@ -34,32 +39,65 @@ _MIX: Final = (
 
 
 @dataclass(frozen=True)
-class WorkerPlan:
-    """Raises `InputError` for what workers cannot do: text ids, parallel edges, edges that add up, features
-    of edges, fan-outs above 1,024; and what `Query.check` raises.
+class WorkerNumbers:
+    """How many workers there are, and which of them has what. Raises `InputError`.
 
-    schema: of the graph whose events the log has. seed: of the random numbers, 0 to 2^64 - 1; None: that of
-    the workers of the log, which the first one draws, so that nobody can choose ids for it. keep_edges:
-    whether sampling workers keep whole lists of neighbours, so that samples are exact whatever becomes of
-    edges; without, memory grows with samples alone, and samples are exact only while no edge is removed or
-    added again: the place of a removed neighbour stays empty until another comes, and so does that of one
-    whose weight is no more positive; one with a lower weight keeps its place; an edge that comes late counts
-    as a new one. replicas: how many serving workers may serve the same seeds. moved: seeds that another
-    serving worker has than the one that their ids say, and its number: a few that are asked for very often.
-    placement: which sampling workers take an edge: those of its "source", its "target", or of "both" ends
-    where the query needs both. With one end, queries that begin at the other, or go over undirected edges,
-    are refused.
+    seed: of the random numbers, 0 to 2^64 - 1; None: that of the workers of the log, which the first one
+    draws, so that nobody can choose ids for it. keep_edges: whether sampling workers keep whole lists of
+    neighbours, so that samples are exact whatever becomes of edges; without, memory grows with samples alone,
+    and samples are exact only while no edge is removed or added again: the place of a removed neighbour stays
+    empty until another comes, and so does that of one whose weight is no more positive; one with a lower
+    weight keeps its place; an edge that comes late counts as a new one. replicas: how many serving workers
+    may serve the same seeds. moved: seeds that another serving worker has than the one that their ids say,
+    and its number: a few that are asked for very often. placement: which sampling workers take an edge: those
+    of its "source", its "target", or of "both" ends where the query needs both. With one end, queries that
+    begin at the other, or go over undirected edges, are refused.
     """
 
-    schema: Schema
-    query: Query
-    sampling_workers: int = 1
-    serving_workers: int = 1
+    sampling_workers: int = field(default=1, metadata={"key": "sampling"})  # in a deployment file
+    serving_workers: int = field(default=1, metadata={"key": "serving"})
     replicas: int = 1
     seed: int | None = None
     keep_edges: bool = True
     moved: Mapping[int, int] = field(default_factory=dict)
     placement: str = "both"
+
+    def __post_init__(self) -> None:
+        for name in ("sampling_workers", "serving_workers", "replicas"):
+            object.__setattr__(self, name, check_int(getattr(self, name), name, 1, _MOST_WORKERS))
+        if self.seed is not None:
+            object.__setattr__(self, "seed", check_int(self.seed, "seed", 0, _MASK))
+        object.__setattr__(self, "keep_edges", check_bool(self.keep_edges, "keep_edges"))
+        if not isinstance(self.moved, Mapping) or len(self.moved) > _MOST_MOVED:
+            raise InputError(
+                f"moved must say the serving workers of at most {_MOST_MOVED:,} seeds, got "
+                f"{kind_of(self.moved)}"
+            )
+        moved = {
+            check_int(seed, "a seed that is moved", -(2**63), 2**63 - 1): check_int(
+                worker, f"the serving worker of seed {seed}", 0, self.serving_workers - 1
+            )
+            for seed, worker in sorted(self.moved.items())
+        }
+        object.__setattr__(self, "moved", moved)
+        if self.placement not in ("source", "target", "both"):
+            raise InputError(f"placement must be 'source', 'target' or 'both', got {self.placement!r}")
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    schema: Schema
+    query: Query
+
+
+@dataclass(frozen=True)
+class WorkerPlan(WorkerNumbers, _Sampled):
+    """The numbers of workers that sample by `query`. schema: of the graph whose events the log has.
+
+    Raises `InputError` for what workers cannot do: text ids, parallel edges, edges that add up, features of
+    edges, fan-outs above 1,024; and what `Query.check` raises.
+    """
+
     edge_types: tuple[EdgeType, ...] = field(init=False, repr=False)
     _moved_to: "Int64[IntArray, '2 moved']" = field(init=False, repr=False, compare=False)
 
@@ -68,30 +106,13 @@ class WorkerPlan:
             raise InputError(f"schema must be a Schema, got {kind_of(self.schema)}")
         if not isinstance(self.query, Query):
             raise InputError(f"query must be a Query, got {kind_of(self.query)}")
-        for name in ("sampling_workers", "serving_workers", "replicas"):
-            object.__setattr__(self, name, check_int(getattr(self, name), name, 1, _MOST_WORKERS))
-        if self.seed is not None:
-            object.__setattr__(self, "seed", check_int(self.seed, "seed", 0, _MASK))
-        object.__setattr__(self, "keep_edges", check_bool(self.keep_edges, "keep_edges"))
-        object.__setattr__(self, "moved", self._checked(self.moved))
-        moved_to = np.array([[*self.moved], [*self.moved.values()]], np.int64)  # by seed, as `_checked` sorts
+        super().__post_init__()
+        moved_to = np.array([[*self.moved], [*self.moved.values()]], np.int64)  # by seed
         object.__setattr__(self, "_moved_to", moved_to)
         self.query.check(self.schema)
         _check_types(self.schema, self.query)
         _check_placement(self.schema, self.query, self.placement)
         object.__setattr__(self, "edge_types", tuple(edge_types_of(self.schema, self.query)))
-
-    def _checked(self, moved: Mapping[int, int]) -> dict[int, int]:
-        if not isinstance(moved, Mapping) or len(moved) > _MOST_MOVED:
-            raise InputError(
-                f"moved must say the serving workers of at most {_MOST_MOVED:,} seeds, got {kind_of(moved)}"
-            )
-        return {
-            check_int(seed, "a seed that is moved", -(2**63), 2**63 - 1): check_int(
-                worker, f"the serving worker of seed {seed}", 0, self.serving_workers - 1
-            )
-            for seed, worker in sorted(moved.items())
-        }
 
     def to_json(self) -> dict[str, JSON]:
         """What workers must have in common, whatever their numbers are."""
@@ -168,7 +189,7 @@ class WorkerPlan:
         return seed_type, len(widths), types, native_one_hops(self.schema, self.query), widths
 
 
-def integer_ids(ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
+def integer_ids(ids: "ArrayLike | IdsLike") -> "Int64[IntArray, 'ids']":
     """Ids as workers have them. Raises InputError."""
     found = to_ids(cast("IntArray", ids), "ids") if np.size(cast("IntArray", ids)) else np.empty(0, np.int64)
     if found.dtype.kind == "U":
@@ -204,9 +225,7 @@ def _check_types(schema: Schema, query: Query) -> None:
             )
 
 
-def _check_placement(schema: Schema, query: Query, placement: object) -> None:
-    if placement not in ("source", "target", "both"):
-        raise InputError(f"placement must be 'source', 'target' or 'both', got {placement!r}")
+def _check_placement(schema: Schema, query: Query, placement: str) -> None:
     for one in query.one_hop:
         needed = "target" if one.direction == "in" else "source"
         undirected = schema.edge_types[one.edge_type].undirected

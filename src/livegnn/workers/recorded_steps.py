@@ -4,7 +4,8 @@ Thread safety: none.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import NamedTuple
 
 from livegnn.errors import LogError
 from livegnn.log import AppliedBatch, Tail
@@ -12,14 +13,15 @@ from livegnn.log.streams import StoredRecord
 from livegnn.workers.messages import ANEW, END, Step, read_new, read_up_to
 from livegnn.workers.sampling_streams import SamplingStreams
 
-Found: TypeAlias = tuple[
-    Step,
-    Sequence[AppliedBatch],
-    Mapping[int, Sequence[StoredRecord]],
-    Mapping[tuple[int, int], Sequence[StoredRecord]],
-    Sequence[StoredRecord],
-]
-"""A step, and what it takes: batches of the log, records of sampling and of serving workers, changes."""
+
+class Found(NamedTuple):
+    """A step, and what it takes: batches of the log, records of sampling and of serving workers, changes."""
+
+    step: Step
+    batches: Sequence[AppliedBatch] = ()
+    records: Mapping[int, Sequence[StoredRecord]] = MappingProxyType({})
+    asked: Mapping[tuple[int, int], Sequence[StoredRecord]] = MappingProxyType({})
+    changes: Sequence[StoredRecord] = ()
 
 
 def read_recorded(
@@ -49,19 +51,17 @@ def read_recorded(
             if record.type == END:
                 return
             step = Step.from_bytes(record.payload)
-            yield (
-                record.position,
-                (
-                    step,
-                    _read_batches(tail, now.seq, step),
-                    {k: read_up_to(streams.heard[k], now.received[k], at) for k, at in step.received.items()},
-                    {
-                        key: read_up_to(streams.asked[key], now.requests.get(key, 0), at)
-                        for key, at in step.requests.items()
-                    },
-                    read_up_to(streams.plans, now.changes, step.changes),
-                ),
+            took = Found(
+                step,
+                _read_batches(tail, now.seq, step),
+                {k: read_up_to(streams.heard[k], now.received[k], at) for k, at in step.received.items()},
+                {
+                    key: read_up_to(streams.asked[key], now.requests.get(key, 0), at)
+                    for key, at in step.requests.items()
+                },
+                read_up_to(streams.plans, now.changes, step.changes),
             )
+            yield record.position, took
             requests = {**now.requests, **step.requests}  # of some workers there may be none in a step
             now, position = step._replace(requests=requests), record.position
 

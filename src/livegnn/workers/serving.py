@@ -15,7 +15,7 @@ import threading
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from livegnn.arguments import check_int, check_not_negative, check_positive
 from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
 from livegnn.graph.node_ids import NodeIds
 from livegnn.inference import SampledForward
+from livegnn.inference.predictions import Prediction
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.model import Model
 from livegnn.network.outputs import Output
@@ -34,6 +35,7 @@ from livegnn.sampling.model_query import fit_query
 from livegnn.sampling.request import chosen_seed
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
+from livegnn.wording import quoted
 from livegnn.workers.changes import PlanState, begin_states
 from livegnn.workers.messages import (
     ALL,
@@ -50,21 +52,14 @@ from livegnn.workers.plan import WorkerPlan, integer_ids
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64
-    from numpy.typing import ArrayLike
 
+    from livegnn.events.chunk import IdsLike
     from livegnn.workers.spill import SpilledCache
 
 _IDLE_SECONDS: Final = 0.002
 _BYTES_AT_ONCE: Final = 4 << 20
 _FIRST: Final = np.zeros(1, np.int64)
 _LOOK_SECONDS: Final = 1.0  # between looks at whether those that do not answer were replaced
-
-
-class ServedPredictions(NamedTuple):
-    """Predictions, and the event up to which they have seen all."""
-
-    seq: int
-    values: "Float32[FloatArray, 'ids channels']"
 
 
 class ServingWorker:
@@ -137,11 +132,6 @@ class ServingWorker:
         return self._seq
 
     @property
-    def whole(self) -> bool:
-        """Whether all sampling workers have told what they know; until then every answer waits."""
-        return self._complete
-
-    @property
     def changes(self) -> int:
         """The change of the plan up to which it has all, -1 until all sampling workers have answered."""
         return min(self._changes.values()) if self._complete else -1
@@ -187,7 +177,7 @@ class ServingWorker:
                 )
             return self.seq
 
-    def sample(self, seeds: "ArrayLike", attributes: bool = True) -> HeteroSubgraph:
+    def sample(self, seeds: "IdsLike", attributes: bool = True) -> HeteroSubgraph:
         """The sample of some seeds of this worker, as `Presampler.sample` returns it.
 
         Raises UnknownNodeError for a seed that is not in the graph, where seeds have features; a seed without
@@ -201,12 +191,20 @@ class ServingWorker:
         )
 
     def predict(
-        self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
-    ) -> ServedPredictions:
+        self,
+        ids: "IdsLike",
+        *,
+        min_seq: int = 0,
+        timeout: float = 10.0,
+        output: str | None = None,
+        model: str | None = None,
+    ) -> Prediction:
         """Predictions for seeds of this worker, each on its own sample, float32 [ids, channels].
 
-        min_seq, timeout: as of `wait`. Raises what `wait` and `sample` raise, and ModelError without a model.
+        min_seq, timeout: as of `wait`. model: None, for it has one. Raises what `wait` and `sample` raise,
+        and ModelError without a model.
         """
+        refuse_model(model)
         forward, found = self._forward_to(output)
         seq = self.wait(min_seq, timeout)
         asked, places = _distinct(self._check(ids))
@@ -219,20 +217,30 @@ class ServingWorker:
         ):
             values, done = cache.predict(forward.native, found.position, *self._places, asked)
             if done == len(asked):
-                return ServedPredictions(seq, values[places])
+                return Prediction(seq, values[places])
             forward.predict(self.sample(asked[done : done + 1]), output=output)  # says what is wrong with it
-        return ServedPredictions(seq, self._predict_on(self._samples(asked), output)[places])
+        return Prediction(seq, self._predict_on(self._samples(asked), output)[places])
+
+    def predict_at_once(
+        self, ids: "IdsLike", *, min_seq: int = 0, output: str | None = None, model: str | None = None
+    ) -> Prediction | None:
+        """What `predict` returns; None where it would have to wait, or raise why the worker has ended."""
+        return self.predict(ids, output=output, model=model) if self.shows(min_seq) else None
+
+    def shows(self, min_seq: int) -> bool:
+        """Whether answers show this event now, so that nobody has to wait."""
+        return self._complete and min_seq <= self._seq and self._failure is None
 
     def predict_with_samples(
-        self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
-    ) -> tuple[ServedPredictions, list[HeteroSubgraph]]:
+        self, ids: "IdsLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
+    ) -> tuple[Prediction, list[HeteroSubgraph]]:
         """What `predict` returns, and the sample that each prediction was computed on. Raises the same."""
         self._forward_to(output)
         seq = self.wait(min_seq, timeout)
         asked, places = _distinct(self._check(ids))
         samples = self._samples(asked)
         values = self._predict_on(samples, output)[places]
-        return ServedPredictions(seq, values), [samples[place] for place in places.tolist()]
+        return Prediction(seq, values), [samples[place] for place in places.tolist()]
 
     def _forward_to(self, output: str | None) -> tuple[SampledForward, Output]:
         if self._forward is None:
@@ -249,7 +257,7 @@ class ServingWorker:
         rows = [forward.predict(sample, output=output) for sample in samples]
         return np.concatenate(rows) if rows else np.empty((0, forward.model.width(found.value)), np.float32)
 
-    def _check(self, ids: "ArrayLike") -> IntArray:
+    def _check(self, ids: "IdsLike") -> IntArray:
         asked = integer_ids(ids)
         owners = self._owners
         elsewhere = owners[0].serving_worker_of(asked) != self.worker
@@ -449,6 +457,12 @@ def _distinct(ids: "Int64[IntArray, 'ids']") -> "tuple[Int64[IntArray, 'distinct
         return ids, _FIRST
     distinct, places = np.unique(ids, return_inverse=True)
     return distinct, places
+
+
+def refuse_model(name: str | None) -> None:
+    """Raises InputError for a request that names a model."""
+    if name is not None:
+        raise InputError(f"a serving worker has one model, got a request for {quoted(name)}")
 
 
 def fit_model(model: Model | None, plan: WorkerPlan) -> tuple[SampledForward | None, Query]:

@@ -1,0 +1,58 @@
+"""What the command line sets of a node: names, defaults, helps. It must not wait for NumPy to show them."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+KEEP_ALIVE: Final = 600.0
+"""Seconds for which a worker may be idle, as in the paper."""
+
+PREDICTOR: Final = "livegnn.remote.predictor:open_predictor"
+"""What opens the predictor of a snapshot and a model, `snapshot_url` and `model_path`."""
+
+
+def _option(default: Any, help: str, **shown: object) -> Any:
+    return field(default=default, metadata={"help": help, **shown})
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """Options of `livegnn function serve`; the metadata of each field is what `typer.Option` takes."""
+
+    snapshot: str = field(
+        metadata={
+            "metavar": "URL",
+            "envvar": "LIVEGNN_SNAPSHOT",
+            "help": "URL or folder of the snapshot: docs/snapshots.md",
+        }
+    )
+    model: str = field(
+        metadata={"metavar": "FILE", "envvar": "LIVEGNN_MODEL", "help": "model file: docs/model-file.md"}
+    )
+    workers: int = _option(4, "maximum number of prediction workers")
+    sampling_workers: int = _option(
+        0, "maximum number of sampling workers, which fetch subgraphs; 0: each worker does both"
+    )
+    waiting: int = _option(100, "maximum number of waiting requests; further requests are refused")
+    keep_alive: float = _option(KEEP_ALIVE, "seconds after which an idle worker ends", metavar="SECONDS")
+    memory: int | None = _option(
+        None,
+        "memory limit of a worker, or of all threads together, in MiB (default: none)",
+        metavar="MIB",
+    )
+    refresh: float | None = _option(
+        None, "seconds between checks for a newer snapshot (default: 60)", metavar="SECONDS"
+    )
+    gap: int | None = _option(
+        None,
+        "largest gap, in bytes, between two ranges of an object that one request reads (default: 65536, "
+        "4096 for a folder)",
+        metavar="BYTES",
+    )
+    cache: str | None = _option(
+        None,
+        "one cache of features for all workers, or one in each worker (default: shared if workers are "
+        "processes)",
+        metavar="shared|private",
+    )
+    place: str = _option("processes", "kind of workers: processes or threads")
+    opener: str = _option(PREDICTOR, "function that opens the predictor", metavar="MODULE:NAME")
