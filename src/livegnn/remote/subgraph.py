@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
+from livegnn._core import draw_of_lists
 from livegnn.inference.degrees import Degrees
 from livegnn.network.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
-from livegnn.remote.draws import drawn
 from livegnn.sampling.subgraph import HeteroSubgraph
 from livegnn.snapshots.records import degrees_of
 from livegnn.snapshots.row_sets import are_in, distinct, missing, places_in, union
@@ -283,7 +283,10 @@ class _Growth:
         self, lists: Lists, rows: IntArray, distinct: IntArray, neighbors: Neighbors, query: OneHop, hop: int
     ) -> IntArray:
         """Draws from the lists of `distinct`, and keeps the edges for each seed's copy of these nodes."""
-        kept = drawn(neighbors, distinct, query, self._sample_seed)
+        weight = neighbors.weight if query.by == "weight" else None
+        time = neighbors.time if query.by == "latest" else None
+        given = neighbors.offsets, distinct, neighbors.rows, weight, time
+        kept = draw_of_lists(*given, query.num_neighbors, self._sample_seed)
         drawn_of = np.bincount(np.searchsorted(neighbors.offsets, kept, "right") - 1, minlength=len(distinct))
         where = np.searchsorted(distinct, rows & _ROW)
         self._lengths[receiver_of(lists)].append((rows, np.diff(neighbors.offsets)[where]))
