@@ -11,6 +11,8 @@ import livegnn._core as _core
 from livegnn.arguments import check_bool, check_int, check_not_negative
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Chunk, Events
+from livegnn.events.binary import check_type
+from livegnn.events.builder import CheckedEvents
 from livegnn.graph import Graph, check_columns
 from livegnn.interrupts import Background
 from livegnn.log import Appended, Log, Origin, Rejection
@@ -88,15 +90,21 @@ class Intake:
         self._failure: BaseException | None = None
         self._seq = graph.seq
 
-    def check(self, events: Events) -> None:
-        """Raises InputError for events that the graph could never take, whatever comes before them.
+    def check(self, events: Events) -> CheckedEvents:
+        """The events as they are logged. Raises InputError for events that the graph could never take,
+        whatever comes before them.
 
         Whether the nodes exist is known only when the events' turn comes: see `rejection`.
         """
+        if isinstance(events, CheckedEvents) and events.schema is self.graph.schema:
+            return events
         named = self.graph.with_types(events)
         named.check()
         for chunk in named.chunks:
             check_schema(self.graph, chunk)
+        for chunk in named.chunks:
+            check_type(chunk.type)
+        return CheckedEvents(named, self.graph.schema)
 
     def append(self, events: Events, *, key: str | None = None, room_timeout: float | None = 0.0) -> int:
         """Checks and logs events; returns the sequence number of the last one, for `wait`.
@@ -177,7 +185,7 @@ class Intake:
         log_all: Callable[[Sequence[_Given], Sequence[str | None], Sequence[Origin | None]], _Outcomes],
     ) -> _Outcomes:
         started = self._clock()
-        checked = [self._checked(events) for events in entries]
+        checked = [try_check(self, events) for events in entries]
         given = [
             row
             for row in zip(checked, keys, origins, strict=True)
@@ -199,15 +207,6 @@ class Intake:
                 self._arrivals[outcome.seq] = started
             elif outcome.size:
                 self.statistics.latency_seconds.record(self._clock() - started)
-
-    def _checked(self, events: _Given) -> _Given:
-        if isinstance(events, InputError):
-            return events
-        try:
-            self.check(events)
-            return self.graph.with_types(events)
-        except InputError as error:
-            return error
 
     def _append_one(
         self, entries: Sequence[_Given], keys: Sequence[str | None], origins: Sequence[Origin | None]
@@ -294,6 +293,16 @@ class Intake:
         if isinstance(outcome, InputError):
             raise outcome
         return outcome.seq
+
+
+def try_check(intake: Intake, events: Events | InputError) -> CheckedEvents | InputError:
+    """What `Intake.check` returns or raises."""
+    if isinstance(events, InputError):
+        return events
+    try:
+        return intake.check(events)
+    except InputError as error:
+        return error
 
 
 def _has_payload(origin: Origin | None) -> bool:
