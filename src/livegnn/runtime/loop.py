@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import NoneType
 from typing import TypeVar
 
@@ -457,10 +458,9 @@ class Loop(Intake):
         now = self._expiry.begin()
         if now is None:
             return
-        _core.holding(self._appending, _core.within, self._expiring, self._append_expired, now)
+        self.log.group.alone(partial(self._append_expired, now))
 
     def _append_expired(self, now: float) -> None:
-        self._expiring_thread = threading.get_ident()
         # What waits may renew an edge, or remove its node, so it comes first, and nothing comes between.
         while self._apply_waiting():
             pass
