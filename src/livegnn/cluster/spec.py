@@ -30,9 +30,9 @@ class Pace(NamedTuple):
 class ClusterSpec:
     """Workers of one log. Paths are those of the machine that a worker runs on.
 
-    place: where the log is; in files of one machine only if all nodes are on that one. directory: for
-    checkpoints. shared: whether all nodes see the same files there. If not, a worker that is placed on
-    another node reads the log from its beginning, so none of it and no step of a worker is trimmed.
+    place: where the log is; in files of one machine only if all workers are on that one. directory: for
+    checkpoints. shared: whether all machines see the same files there. If not, a worker that is placed on
+    another machine reads the log from its beginning, so none of it and no step of a worker is trimmed.
     replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
     serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: where serving workers
     listen: at "loopback", and then all of them are on the coordinator's machine; or at the address of their
@@ -95,7 +95,7 @@ class ClusterSpec:
         )
 
     def open_sampling(self, plan: WorkerPlan, number: int, node: str) -> SamplingWorker:
-        """A sampling worker on the node of this address. Raises what `SamplingWorker` raises."""
+        """A sampling worker on the machine of this address. Raises what `SamplingWorker` raises."""
         return SamplingWorker(
             self._place_on(node),
             plan,
@@ -106,7 +106,7 @@ class ClusterSpec:
         )
 
     def open_serving(self, plan: WorkerPlan, number: int, replica: int, node: str) -> ServingWorker:
-        """A serving worker on the node of this address, not started yet. Raises as `ServingWorker` does."""
+        """A serving worker on the machine of this address, not started. Raises as `ServingWorker` does."""
         return ServingWorker(
             self._place_on(node),
             plan,
@@ -118,7 +118,7 @@ class ClusterSpec:
         )
 
     def _place_on(self, node: str) -> Place:
-        """The place of the log; what a node keeps of its own must not be that of another one."""
+        """The place of the log; what a machine keeps of its own must not be that of another one."""
         place = copy.copy(self.place)
         if isinstance(place, KafkaPlace):
             place.folder = self._own(node)

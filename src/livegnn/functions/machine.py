@@ -1,10 +1,10 @@
-"""A node: the stages through which a request goes on one machine, and what it says of itself.
+"""The stages through which a request goes on one machine, and what it says of itself.
 
 With one stage a worker does all of a request. With two, sampling workers fetch the subgraph and inference
 workers compute on it; each stage has a scheduler of its own, so they scale apart.
 
-A node is ready when each stage has opened a predictor. Nothing runs before the first request, so whoever asks
-for its health has it try: a request for no ids goes through, until one has opened all predictors.
+A machine is ready when each stage has opened a predictor. Nothing runs before the first request, so a request
+for its health makes it try: a request for no ids goes through, until one has opened all predictors.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Machine:
     """Answers requests through its stages, in order. Belongs to one event loop.
 
     stages: by name, such as "predict", or "sample" and "infer". concurrency: how many requests may be here;
-    further ones are refused. memory: what workers have in common; the node closes it. Raises InputError.
+    further ones are refused. memory: what workers have in common; the machine closes it. Raises InputError.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Machine:
         return Readiness(reasons)
 
     async def report_health(self) -> Answer:
-        """200, or 503 with why the node is not ready: requests, and workers of each stage."""
+        """200, or 503 with why the machine is not ready: requests, and workers of each stage."""
         await self._try()
         readiness = self.readiness
         state = {
@@ -148,19 +148,19 @@ class Machine:
         return answer._replace(status=503, retry_after=1.0)
 
 
-def _render(node: Machine) -> str:
+def _render(machine: Machine) -> str:
     lines = []
 
     def add(name: str, kind: str, samples: "dict[str, float]") -> None:
         lines.append(f"# TYPE livegnn_function_{name} {kind}")
         lines.extend(f"livegnn_function_{name}{labels} {value:g}" for labels, value in samples.items())
 
-    add("up", "gauge", {"": node.readiness.ready})
-    add("requests", "gauge", {"": node.requests})
-    add("refused_total", "counter", {"": node.refused})
-    if node.memory is not None:
-        add("shared_cache_bytes", "gauge", {"": node.memory.bytes})
-    stages = {f'{{stage="{name}"}}': stage for name, stage in node.stages.items()}
+    add("up", "gauge", {"": machine.readiness.ready})
+    add("requests", "gauge", {"": machine.requests})
+    add("refused_total", "counter", {"": machine.refused})
+    if machine.memory is not None:
+        add("shared_cache_bytes", "gauge", {"": machine.memory.bytes})
+    stages = {f'{{stage="{name}"}}': stage for name, stage in machine.stages.items()}
     add("waiting_requests", "gauge", {at: stage.scheduler.waiting for at, stage in stages.items()})
     add("workers", "gauge", {at: stage.scheduler.workers for at, stage in stages.items()})
     add("idle_workers", "gauge", {at: stage.scheduler.idle for at, stage in stages.items()})
@@ -174,7 +174,7 @@ def _render(node: Machine) -> str:
     add("stopped_workers_total", "counter", {at: stage.figures.stopped for at, stage in stages.items()})
     for name in ("waiting_seconds", "executing_seconds", "starting_seconds"):
         lines.append(f"# TYPE livegnn_function_{name} histogram")
-        for stage_name, stage in node.stages.items():
+        for stage_name, stage in machine.stages.items():
             lines.extend(_buckets(name, stage_name, getattr(stage.figures, name)))
     return "\n".join([*lines, ""])
 

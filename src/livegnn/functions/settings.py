@@ -1,4 +1,4 @@
-"""How a node is set up: which predictor, how many workers of which kind."""
+"""How a machine is set up: which predictor, how many workers of which kind."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MachineSettings:
-    """A node that predicts from a snapshot.
+    """A machine that predicts from a snapshot.
 
     snapshot, model: where they are. opener: "module:name" of what opens the predictor with these. workers: at
     most, that predict. sampling_workers: at most, that sample beside them; 0: whoever predicts samples, too.
@@ -71,7 +71,7 @@ class MachineSettings:
             raise InputError(f"cache must be shared or private, got {self.cache!r}")
 
     def open(self) -> Machine:
-        """The node, which has no worker yet. Raises InputError for what workers here would not find."""
+        """The machine, which has no worker yet. Raises InputError for what workers here would not find."""
         self._check_here()
         memory = self._make_memory()
         wanted: dict[Step, int] = {"predict": self.workers}
