@@ -50,7 +50,7 @@ from livegnn.workers.messages import (
 )
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
-from livegnn.workers.recorded_steps import Found, check_history, read_recorded
+from livegnn.workers.recorded_steps import Round, check_history, read_recorded
 from livegnn.workers.sampling_streams import SamplingStreams
 from livegnn.workers.shard_events import ShardEvents
 
@@ -120,7 +120,7 @@ class SamplingWorker:
         try:
             self._take_again()
             if self.generation and not self._streams.steps.last_position():
-                self._record(Step(self._seq, self._received, {}, self._changes_at), [], {}, {}, [])
+                self._record(Round(Step(self._seq, self._received, {}, self._changes_at)))
         except BaseException:
             self.close()
             raise
@@ -168,7 +168,7 @@ class SamplingWorker:
             if found is None:
                 self._tail.wait(_IDLE_SECONDS, batches=True)
             else:
-                self._record(*found)
+                self._record(found)
         self.save()
 
     def stop(self) -> None:
@@ -187,7 +187,7 @@ class SamplingWorker:
         """Takes what has come, and publishes what follows from it. False if nothing had come."""
         if self._ended or (found := self._look()) is None:
             return False
-        self._record(*found)
+        self._record(found)
         return True
 
     def save(self) -> None:
@@ -200,7 +200,7 @@ class SamplingWorker:
         if not self._ended:
             # A step in which nothing comes. A worker that another has replaced may not write it, and so it
             # does not write over the checkpoint of that one.
-            step = self._step_of({}, {}, self._seq, [])
+            step = Step(self._seq, self._received, {}, self._changes_at, self._digest)
             self._step = self._streams.steps.append_all([Record(STEP, step.to_bytes())])
         meta: dict[str, JSON] = {
             "plan": self.plan.to_json(),
@@ -251,8 +251,8 @@ class SamplingWorker:
 
     # -- one step
 
-    def _look(self) -> "Found | None":
-        """What the next step takes, None if nothing has come."""
+    def _look(self) -> Round | None:
+        """The next step and what it takes, None if nothing has come."""
         batches = self._next_batches()
         if batches and not self._fits:
             self._tail.check_bound(schema_properties(self.plan.schema))
@@ -265,35 +265,19 @@ class SamplingWorker:
             return None
         if batches:
             self._digest = self._tail.digest(batches[-1].batch.seq)
-        seq = batches[-1].batch.seq if batches else self._seq
-        return self._step_of(records, asked, seq, changes), batches, records, asked, changes
-
-    def _step_of(
-        self,
-        records: Mapping[int, Sequence[StoredRecord]],
-        asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
-        seq: int,
-        changes: Sequence[StoredRecord],
-    ) -> Step:
-        return Step(
-            seq,
+        step = Step(
+            batches[-1].batch.seq if batches else self._seq,
             {**self._received, **last_of(records, self._received)},
             last_of(asked, self._requests),
             changes[-1].position if changes else self._changes_at,
             self._digest,
         )
+        return Round(step, batches, records, asked, changes)
 
-    def _record(
-        self,
-        step: Step,
-        batches: Sequence[AppliedBatch],
-        records: Mapping[int, Sequence[StoredRecord]],
-        asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
-        changes: Sequence[StoredRecord],
-    ) -> None:
+    def _record(self, found: Round) -> None:
         """Takes a step once it is in the stream of steps."""
-        position = self._streams.steps.append_all([Record(STEP, step.to_bytes())])
-        self._take(position, step, batches, records, asked, changes)
+        position = self._streams.steps.append_all([Record(STEP, found.step.to_bytes())])
+        self._take(position, found)
         if self._ended:
             self._hand_over()
         elif position - max(self._saved_step, self._tried_step) >= self._checkpoint_every:
@@ -303,20 +287,13 @@ class SamplingWorker:
             except OSError as error:  # as that of a full disk: the steps are there, so nothing is lost
                 _logger.warning("no checkpoint of sampling worker %d: %s", self.worker, error)
 
-    def _take(
-        self,
-        position: int,
-        step: Step,
-        batches: Sequence[AppliedBatch],
-        records: Mapping[int, Sequence[StoredRecord]],
-        asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
-        changes: Sequence[StoredRecord],
-    ) -> None:
+    def _take(self, position: int, found: Round) -> None:
         """Takes a step that is in the stream of steps. The order here is a part of what a step means."""
-        newcomers = {j for record in changes for j in self._change(record)}
-        for applied in batches:
+        step = found.step
+        newcomers = {j for record in found.changes for j in self._change(record)}
+        for applied in found.batches:
             self._events.apply(applied.events)
-        for other, several in records.items():
+        for other, several in found.records.items():
             for record in several:
                 numbers, blocks = unpack(record.payload)
                 if blocks:
@@ -329,9 +306,9 @@ class SamplingWorker:
             raise LogError(f"the stream {CHANGES!r} must hold position {step.changes}, got none")
         if self._stops[self.worker] == _GOES_ON and self._state.generation > self.generation:
             self._stops[self.worker] = self._seq
-        if batches:
+        if found.batches:
             self._tail.commit(step.seq)
-        self._publish(position, asked, bool(changes), newcomers)
+        self._publish(position, found, newcomers)
 
     def _hear(self, other: int, numbers: Sequence[int]) -> None:
         """What another sampling worker says of itself: see `_publish`."""
@@ -357,26 +334,20 @@ class SamplingWorker:
         self._open_serving()
         return range(before.serving_workers, after.serving_workers)
 
-    def _publish(
-        self,
-        position: int,
-        asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
-        changed: bool,
-        newcomers: "set[int]",
-    ) -> None:
+    def _publish(self, position: int, found: Round, newcomers: "set[int]") -> None:
         levels, changes = self.levels, self._changes.after(self._state.number)
         told = [levels[-1], changes[-1]]
         origin = Origin(f"sampling-{self.worker}", 0, position)
         change = Record(CHANGE, pack([], self._state.to_bytes()), origin)
         serving, sampling = self._shard.take_outbox()
-        made: dict[int, list[Record]] = {j: [change] if changed else [] for j in self._streams.samples}
+        made: dict[int, list[Record]] = {j: [change] if found.changes else [] for j in self._streams.samples}
         for j, records in made.items():
             # One that has only just come asks for everything, so nothing of the change is told to it.
             blocks = b"" if j in newcomers else serving[j]
             if blocks or self._published.get(j) != told:
                 records += pack_all(told, blocks, origin)
                 self._published[j] = told
-        for (j, _), several in asked.items():
+        for (j, _), several in found.requests.items():
             for record in several:
                 nonce = nonce_of(record)
                 if record.type == REQUEST and j in made and nonce is not None:
@@ -493,7 +464,7 @@ class SamplingWorker:
         """The steps that were recorded after the checkpoint, and perhaps not taken whole."""
         now = Step(self._seq, self._received, self._requests, self._changes_at, self._digest)
         for position, found in read_recorded(self._streams, self._tail, now, self._step):
-            self._digest = found[0].digest
-            self._take(position, *found)
+            self._digest = found.step.digest
+            self._take(position, found)
         if self._ended:
             self._hand_over()
