@@ -27,7 +27,7 @@ from livegnn.interrupts import Background, Flag
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
-from livegnn.runtime.between_batches import BetweenBatches, Task
+from livegnn.runtime.between_batches import BetweenBatches, SteadyClock, Task
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.future_events import AheadPolicy
 from livegnn.runtime.history import check_reaches, schema_properties
@@ -36,7 +36,6 @@ from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.refusals import commit_apart
 from livegnn.runtime.replay import replay
-from livegnn.runtime.steady_clock import SteadyClock
 from livegnn.runtime.turn import Turn
 from livegnn.runtime.views import Rebuilding, Views, WhenViewFails, check_build
 
