@@ -183,7 +183,7 @@ class Served:
 
     def assert_goes_on(self, number: int, where: str) -> None:
         runtime, models = self.runtime, self.runtime.models
-        locks: list[Lock] = [runtime.graph.writer, runtime._becoming_visible, runtime._appending]
+        locks: list[Lock] = [runtime.graph.writer, runtime._becoming_visible, runtime.log.group._turn]
         locks += [runtime._visible, models._lock, models._changing, runtime._between_batches._changed]
         assert all(is_free(lock, PATIENCE) for lock in locks), where
         assert elsewhere(lambda: runtime.wait(runtime.append(batch(number)))) == self.log.last_seq(), where

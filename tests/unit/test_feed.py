@@ -11,7 +11,7 @@ import pytest
 from livegnn import Engine, Events, LiveGNNError, TimeoutExpired
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import Runtime
+from livegnn.runtime import Change, Runtime
 from livegnn.server.feed import Feed
 from streams import WIDTH, make_graph, make_model
 from waiting import PATIENCE
@@ -255,3 +255,51 @@ def test_a_client_whose_loop_is_gone_is_forgotten(runtime: Runtime) -> None:
     loop.close()
     change(runtime, 1)
     assert feed.clients == 0
+
+
+def test_predictions_are_read_only_while_a_client_follows(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predict, read = Engine.predict, list[int]()
+
+    def note(engine: Engine, *args: object, **settings: object) -> np.ndarray:
+        read.append(runtime.seq)
+        return predict(engine, *args, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Engine, "predict", note)
+
+    async def follow() -> None:
+        feed = Feed(runtime)
+        waiter = asyncio.create_task(feed.wait(1, PATIENCE))
+        await asyncio.sleep(0)
+        change(runtime, 1)
+        await waiter
+        assert read == []
+        stream = feed.follow()
+        await take(stream, 1)
+        change(runtime, 1)
+        assert 0 in (await take(stream, 1))[0][1]["ids"]
+        await stream.aclose()
+        change(runtime, 1)
+        assert read == [2]
+
+    asyncio.run(follow())
+
+
+def test_a_client_is_not_told_of_a_batch_that_ready_has(runtime: Runtime) -> None:
+    """It comes when a batch is visible, and the runtime has not published it yet: nobody wanted its ids."""
+
+    async def follow() -> None:
+        feed, told = Feed(runtime), list[Change]()
+        runtime.subscribe(told.append, wanted=lambda: False)
+        change(runtime, 1)
+        assert told[0].ids.tolist() == told[0].predictions.tolist() == []
+        stream = feed.follow()
+        assert await take(stream, 1) == [("ready", {"seq": 1})]
+        feed._publish(told[0])
+        change(runtime, 1)
+        assert [data["seq"] for _, data in await take(stream, 1)] == [2]
+        assert len(told[1].ids) == len(told[1].predictions) > 0  # since the client wants them
+        await stream.aclose()
+
+    asyncio.run(follow())

@@ -261,3 +261,30 @@ def test_what_workers_cannot_do_is_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match="predictions need a model"):
         serving.predict([1])
     serving.stop()
+
+
+def test_what_cannot_be_read_is_tried_again_after_longer_and_longer_pauses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = ServingWorker(SqlitePlace(folder / "events.db"), WorkerPlan(SCHEMA, LATEST), 0)
+    pauses: list[float] = []
+
+    def follow() -> bool:
+        if len(pauses) == 14:
+            assert serving.readiness().reasons["streams"] == "a record is damaged"
+        if len(pauses) in (14, 16):
+            return False
+        raise LogError("a record is damaged")
+
+    def wait(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 17:
+            serving._stopped.set()
+
+    monkeypatch.setattr(serving, "follow", follow)
+    monkeypatch.setattr(serving._stopped, "wait", wait)
+    serving._run()
+    doubled = [0.002 * 2**number for number in range(9)]
+    assert pauses == [*doubled, *[1.0] * 5, 0.002, 0.002, 0.002]
+    assert "streams" not in serving.readiness().reasons
+    serving.stop()

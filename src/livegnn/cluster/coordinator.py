@@ -1,4 +1,4 @@
-"""The coordinator: starts the workers of a log on the nodes of a Ray cluster, watches and replaces them.
+"""The coordinator: starts the workers of a log on the machines of a Ray cluster, watches and replaces them.
 
 It is an actor that Ray starts again where it dies. It keeps nothing that it needs again: what is registered
 is in a stream of the log, and the workers, which outlive it, have names by which it finds them. Data goes
@@ -86,7 +86,7 @@ class Coordinator:
         self._registered: Registration | None = None
         self._watch, self._patience = Watch(patience), patience
         self._actors: dict[Role, _Actor] = {}
-        self._addresses: dict[str, str] = {}  # of nodes, by name
+        self._addresses: dict[str, str] = {}  # of machines, by name
         self._said: deque[str] = deque(maxlen=_EVENTS)
         self._threads = [threading.Thread(target=self._beat, name="beat", daemon=True)]
         if pace.checkpoint_seconds:
@@ -233,8 +233,8 @@ class Coordinator:
             self._watch.lose(role, f"it failed: {_reason(error)}")
 
     def _alive(self) -> list[Node]:
-        """The nodes that Ray holds to be alive; which kinds each is for, its resources say. Serving workers
-        that listen at loopback are on this one."""
+        """The machines that Ray holds to be alive; which kinds each is for, its resources say. Serving
+        workers that listen at loopback are on this one."""
         found = []
         for node in ray.nodes():
             if node["Alive"]:

@@ -40,9 +40,9 @@ class _Log:
 class ClusterSpec(WorkerNumbers, _Log):
     """Workers of one log. Paths are those of the machine that a worker runs on.
 
-    place: where the log is; in files of one machine only if all nodes are on that one. directory: for
-    checkpoints. shared: whether all nodes see the same files there. If not, a worker that is placed on
-    another node reads the log from its beginning, so none of it and no step of a worker is trimmed.
+    place: where the log is; in files of one machine only if all workers are on that one. directory: for
+    checkpoints. shared: whether all machines see the same files there. If not, a worker that is placed on
+    another machine reads the log from its beginning, so none of it and no step of a worker is trimmed.
     replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
     serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: where serving workers
     listen: at "loopback", and then all of them are on the coordinator's machine; or at the address of their
@@ -87,7 +87,7 @@ class ClusterSpec(WorkerNumbers, _Log):
     def open_sampling(
         self, plan: WorkerPlan, number: int, node: str | None, stopped: threading.Event | None = None
     ) -> SamplingWorker:
-        """A sampling worker, on the node of this address or of no cluster. Raises as `SamplingWorker`."""
+        """A sampling worker on the machine of this address, or of no cluster. Raises as `SamplingWorker`."""
         return SamplingWorker(
             self._place_on(node),
             plan,
@@ -99,7 +99,7 @@ class ClusterSpec(WorkerNumbers, _Log):
         )
 
     def open_serving(self, plan: WorkerPlan, number: int, replica: int, node: str | None) -> ServingWorker:
-        """A serving worker on the node of this address, or of no cluster, not started yet. Raises as
+        """A serving worker on the machine of this address, or of no cluster, not started. Raises as
         `ServingWorker` does."""
         return ServingWorker(
             self._place_on(node),
@@ -112,7 +112,7 @@ class ClusterSpec(WorkerNumbers, _Log):
         )
 
     def _place_on(self, node: str | None) -> Place:
-        """The place of the log; what a node keeps of its own must not be that of another one."""
+        """The place of the log; what a machine keeps of its own must not be that of another one."""
         place = copy.copy(self.place)
         if isinstance(place, KafkaPlace):
             place.folder = self._own(node)

@@ -2,7 +2,7 @@
 
 `Watch` is told what happened and what time it is; it speaks with nobody, so that every decision can be had
 again. A worker is lost when its process has ended, when it says that it failed, when it has not answered for
-some time, when the thread that does its work stands still, or when its node is gone.
+some time, when the thread that does its work stands still, or when its machine is gone.
 
 Thread safety: none.
 """
@@ -89,12 +89,12 @@ class Watch:
         self._workers: dict[Role, _Worker] = {}
         self._failures: dict[Role, int] = {}
         self._not_before: dict[Role, float] = {}
-        self._avoided: dict[str, float] = {}  # nodes, until when
+        self._avoided: dict[str, float] = {}  # machines, until when
         self._looked = 0.0  # when it last decided
 
     @property
     def nodes(self) -> Mapping[Role, str]:
-        """On which node each worker is."""
+        """On which machine each worker is."""
         return {role: worker.node for role, worker in self._workers.items()}
 
     def adopt(self, role: Role, node: str, now: float) -> None:
@@ -190,10 +190,10 @@ def pause_after(failures: int) -> float:
 def choose_node(
     role: Role, nodes: Sequence[Node], taken: Mapping[Role, str], avoided: Iterable[str] = ()
 ) -> str | None:
-    """Where to start `role`; None if there is no node. taken: on which node each other worker is.
+    """Where to start `role`; None if there is no machine. taken: on which machine each other worker is.
 
-    Nodes that answer come first, then those meant for this kind, then those without another replica of it,
-    then those with fewer workers.
+    Machines that answer come first, then those meant for this kind, then those without another replica of
+    it, then those with fewer workers.
     """
     shunned = set(avoided)
 

@@ -80,9 +80,14 @@ def check(chunks: Sequence[Chunk]) -> None:
         for ids in (chunk.ids, chunk.dst):
             if ids is not None and ids.dtype.kind == "U":
                 encode_text(ids)
-        if chunk.type not in (DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE):
-            for name in (chunk.type,) if isinstance(chunk.type, str) else chunk.type:
-                _encode_name(name)
+        check_type(chunk.type)
+
+
+def check_type(type_: NodeType | EdgeType) -> None:
+    """Raises InputError for names that `encode` cannot write."""
+    if type_ not in (DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE):
+        for name in (type_,) if isinstance(type_, str) else type_:
+            _encode_name(name)
 
 
 def _version_of(chunks: Sequence[Chunk]) -> int:

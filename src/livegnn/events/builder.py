@@ -255,6 +255,20 @@ class Events:
         return from_chunks(arrow.decode(table))
 
 
+class CheckedEvents(Events):
+    """Events that `Runtime.check` accepted for graphs with `schema`: they are not checked again before they
+    are staged. They cannot be extended.
+    """
+
+    __slots__ = ("schema",)
+
+    def __init__(self, events: Events, schema: object) -> None:
+        self.chunks, self._length, self.schema = list(events.chunks), len(events), schema
+
+    def _append(self, chunk: Chunk) -> Events:
+        raise InputError("events that were checked cannot be extended: begin with Events()")
+
+
 def cut(events: Events, ends: Iterable[int]) -> Iterator[Events]:
     """The events from the end before up to each of `ends`, which grow; columns are views.
 

@@ -1,10 +1,10 @@
-"""A node: the stages through which a request goes on one machine, and what it says of itself.
+"""The stages through which a request goes on one machine, and what it says of itself.
 
 With one stage a worker does all of a request. With two, sampling workers fetch the subgraph and inference
 workers compute on it; each stage has a scheduler of its own, so they scale apart.
 
-A node is ready when each stage has opened a predictor. Nothing runs before the first request, so whoever asks
-for its health has it try: a request for no ids goes through, until one has opened all predictors.
+A machine is ready when each stage has opened a predictor. Nothing runs before the first request, so a request
+for its health makes it try: a request for no ids goes through, until one has opened all predictors.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Machine:
     """Answers requests through its stages, in order. Belongs to one event loop.
 
     stages: by name, such as "predict", or "sample" and "infer". concurrency: how many requests may be here;
-    further ones are refused. memory: what workers have in common; the node closes it. Raises InputError.
+    further ones are refused. memory: what workers have in common; the machine closes it. Raises InputError.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Machine:
         return Readiness(reasons)
 
     async def report_health(self) -> Answer:
-        """200, or 503 with why the node is not ready: requests, and workers of each stage."""
+        """200, or 503 with why the machine is not ready: requests, and workers of each stage."""
         await self._try()
         readiness = self.readiness
         state = {
@@ -147,15 +147,16 @@ class Machine:
         return answer._replace(status=503, retry_after=1.0)
 
 
-def _render(node: Machine) -> str:
-    stages, schedulers = node.stages.items(), {name: stage.scheduler for name, stage in node.stages.items()}
+def _render(machine: Machine) -> str:
+    stages = machine.stages.items()
+    schedulers = {name: stage.scheduler for name, stage in stages}
     parts = [
-        gauge("function_up", "", node.readiness.ready),
-        gauge("function_requests", "", node.requests),
-        counter("function_refused_total", "", node.refused),
+        gauge("function_up", "", machine.readiness.ready),
+        gauge("function_requests", "", machine.requests),
+        counter("function_refused_total", "", machine.refused),
     ]
-    if node.memory is not None:
-        parts.append(gauge("function_shared_cache_bytes", "", node.memory.bytes))
+    if machine.memory is not None:
+        parts.append(gauge("function_shared_cache_bytes", "", machine.memory.bytes))
     for shown, name in (
         ("waiting_requests", "waiting"),
         ("workers", "workers"),

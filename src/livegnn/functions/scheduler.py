@@ -96,7 +96,7 @@ Decision: TypeAlias = Launch | Assign | Stop | Refuse | Fail
 
 
 class Scheduler:
-    """The workers and the requests of one node, or of one of its stages.
+    """The workers and the requests of one machine, or of one of its stages.
 
     Workers are numbered from 0 in the order of their launches; requests have any numbers that the caller
     gives them, each once.

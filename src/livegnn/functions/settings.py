@@ -1,4 +1,4 @@
-"""How a node is set up: its options, checked, and what they open."""
+"""How a machine is set up: its options, checked, and what they open."""
 
 import asyncio
 import logging
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MachineSettings(MachineOptions):
-    """A node that predicts from a snapshot. Raises InputError.
+    """A machine that predicts from a snapshot. Raises InputError.
 
     opener: "module:name" of what is called with `snapshot_url` and `model_path`. memory: here in bytes; of
     workers that are threads, of the process, which whoever starts it limits. refresh, gap: None: as the
@@ -49,7 +49,7 @@ class MachineSettings(MachineOptions):
             raise InputError(f"cache must be shared or private, got {self.cache!r}")
 
     def open(self) -> Machine:
-        """The node, which has no worker yet. Raises InputError for what workers here would not find."""
+        """The machine, which has no worker yet. Raises InputError for what workers here would not find."""
         self._check_here()
         memory = self._make_memory()
         wanted: dict[Step, int] = {"predict": self.workers}

@@ -41,7 +41,7 @@ class StageFigures:
     """What has happened in a stage since it began, for metrics."""
 
     def __init__(self) -> None:
-        self.launched = self.died = self.stopped = self.answered = self.refused = self.failed = 0
+        self.launched = self.died = self.stopped = self.answered = self.failed = 0
         self.store_requests = self.store_bytes = 0
         self.waiting_seconds = Histogram(SECONDS)
         self.executing_seconds = Histogram(SECONDS)
@@ -136,7 +136,6 @@ class Stage:
                 case Stop(worker):
                     self._stop(worker)
                 case Refuse(request):
-                    self.figures.refused += 1
                     self._fail(request, self._overloaded())
                 case Fail(request):
                     self.figures.failed += 1

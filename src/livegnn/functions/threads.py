@@ -64,7 +64,7 @@ class ThreadHost:
 
     def _divide(self, opened: Predictor) -> int | None:
         """The room of each worker. Whoever checks a limit opens one predictor, and asks for as many as there
-        will be, with what each has. A node that runs refuses nothing any more."""
+        will be, with what each has. A machine that runs refuses nothing any more."""
         function = self._function
         with self._dividing:
             if self._room is None and function.memory is not None:

@@ -67,7 +67,7 @@ def main(given: list[str]) -> None:
     except Exception as error:
         _write(output, answer_error(error)._replace(status=500))
         if isinstance(error, LiveGNNError):
-            sys.exit(1)  # the node says why
+            sys.exit(1)  # the machine says why
         raise
     _write(output, answer_json(dict(predictor.describe())))
     while True:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxtyping import Int64
 
     from livegnn.log.directories import Directories
+    from livegnn.log.group_commit import GroupCommit
 
 __all__ = [
     "Appended",
@@ -183,10 +184,11 @@ class ReadableLog(Protocol):
 class Log(Protocol):
     """What the runtime asks of a log. Every method may be called from any thread and raises LogError.
 
-    directories: those that belong to it, which `close` releases.
+    directories: those that belong to it, which `close` releases. group: through which all appends pass.
     """
 
     directories: "Directories"
+    group: "GroupCommit"
 
     def append(self, events: Events, *, key: str | None = None) -> int:
         """Stores events durably, as one entry; returns the sequence number of the last one.

@@ -2,30 +2,45 @@
 
 Whoever finds the disk idle writes for all who wait, and those who come meanwhile wait for the next write. So
 one thread alone waits for no other, and n threads need one flush for each n appends. Who waits is woken by
-the end of a write, not by the turn, so threads whose entry was written do not queue for it before the others.
+the end of a write, not by the turn, so threads whose entries were written do not queue for it before others.
 """
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import livegnn._core as _core
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Appended
+from livegnn.log import Appended, Origin
+
+_Answer = TypeVar("_Answer")
 
 _MOST = 1024  # appends in one write
 _SECONDS = 0.1  # then who waits looks by itself: a thread may be interrupted before it wakes others
 
-Commit = Callable[[Sequence[Events], Sequence[str | None]], Sequence[Appended | InputError]]
-"""Stores entries with their keys; what `Log.append_all` returns."""
+Given: TypeAlias = tuple[Events | InputError, str | None, Origin | None]
+"""An entry, its key and its origin."""
+
+Outcomes: TypeAlias = Sequence[Appended | InputError]
+"""What became of each entry."""
+
+
+def seq_of(outcomes: Outcomes) -> int:
+    """The number of the only entry. Raises its error."""
+    (outcome,) = outcomes
+    if isinstance(outcome, InputError):
+        raise outcome
+    return outcome.seq
 
 
 class _Waiting:
-    __slots__ = ("events", "key", "outcome")
+    __slots__ = ("given", "outcome")
 
-    def __init__(self, events: Events, key: str | None) -> None:
-        self.events, self.key = events, key
-        self.outcome: Appended | BaseException | None = None
+    def __init__(self, given: Sequence[Given]) -> None:
+        self.given = given
+        self.outcome: Outcomes | BaseException | None = None
 
     def withdraw(self) -> None:
         """Says that nobody waits any more: if it was not written yet, it never is."""
@@ -34,20 +49,33 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Appends of many threads through one `commit`. Thread-safe."""
+    """Appends of many threads through one `commit`, which stores entries. Thread-safe."""
 
-    def __init__(self, commit: Commit) -> None:
+    def __init__(self, commit: Callable[[Sequence[Given]], Outcomes]) -> None:
         self._commit = commit
         self._turn = threading.RLock()
+        self._alone = _core.Section()
         self._written = threading.Condition()
         self._waiting: list[_Waiting] = []  # list operations are atomic: threads only append, one takes
 
-    def append(self, events: Events, key: str | None) -> Appended:
-        """Returns when the entry is stored. Raises what `commit` raises, or returns for this entry."""
-        mine = _Waiting(events, key)
+    def append(self, given: Sequence[Given]) -> Outcomes:
+        """Returns when the entries are stored. Raises what `commit` raises.
+
+        Entries with origins share no write with others: a log may store some of them and then fail.
+        """
+        if any(origin is not None for _, _, origin in given):
+            return self.alone(partial(self._commit, given))
+        mine = _Waiting(given)
         return _core.settled(self._append, mine.withdraw, mine)
 
-    def _append(self, mine: _Waiting) -> Appended:
+    def alone(self, function: Callable[[], _Answer]) -> _Answer:
+        """Calls `function`, while no other thread appends. What it appends itself is stored at once."""
+        try:
+            return _core.holding(self._turn, _core.within, self._alone, function)
+        finally:
+            _core.holding(self._written, self._written.notify_all)
+
+    def _append(self, mine: _Waiting) -> Outcomes:
         self._waiting.append(mine)
         while mine.outcome is None:
             led = _core.if_free(self._turn, self._lead, mine)
@@ -64,7 +92,10 @@ class GroupCommit:
                 "the append was interrupted while another thread wrote for both: whether it was stored is "
                 "not known"
             )
-        self._write_for_all()
+        group = [mine] if self._alone.active else self._waiting[:_MOST]
+        for one in group:
+            self._waiting.remove(one)
+        self._write([one for one in group if one.outcome is None])
 
     def _wake_or_wait(self, mine: _Waiting, led: bool) -> None:
         if led:
@@ -72,18 +103,15 @@ class GroupCommit:
         elif mine.outcome is None and not _core.if_free(self._turn, _do_nothing):
             self._written.wait(_SECONDS)
 
-    def _write_for_all(self) -> None:
-        group = self._waiting[:_MOST]
-        del self._waiting[: len(group)]
-        group = [one for one in group if one.outcome is None]
+    def _write(self, group: Sequence[_Waiting]) -> None:
         try:
-            outcomes = self._commit([one.events for one in group], [one.key for one in group])
+            outcomes = iter(self._commit([given for one in group for given in one.given]))
         except Exception as error:
             for one in group:
                 one.outcome = error
         else:
-            for one, outcome in zip(group, outcomes, strict=True):
-                one.outcome = outcome
+            for one in group:
+                one.outcome = [next(outcomes) for _ in one.given]
 
 
 def _do_nothing() -> None:

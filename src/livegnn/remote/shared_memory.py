@@ -53,7 +53,7 @@ _FLOCK = "@hhqqi0q"  # type, whence, start, length, process: `struct flock`
 
 
 class MemoryFile:
-    """The file, as the node has it that gives it to workers. Any thread may call.
+    """The file, as the process has it that gives it to workers. Any thread may call.
 
     size: bytes, of which those that are written take memory; by default more than the machine has. Raises
     OSError where there is no such file, or where it cannot be mapped."""

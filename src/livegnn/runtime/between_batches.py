@@ -1,7 +1,7 @@
 """What the loop does between two batches, when graph and views stand at one event: tasks that become due, and
-calls that other threads ask for.
+calls that other threads ask for. And the clock by which tasks become due.
 
-Thread safety: `call` may be called from any thread; the loop calls the rest.
+Thread safety: `call` and the clock may be called from any thread; the loop calls the rest.
 """
 
 import threading
@@ -18,6 +18,26 @@ _OWN_THREAD: Final = (
     "thread for it"
 )
 _ENDED: Final = "expected a runtime whose loop runs, got one that has ended: nothing was changed"
+
+
+class SteadyClock:
+    """What `clock` says, but never less than before: where it goes back, time goes on from there.
+
+    So what is due after some seconds is never due in a year, because a clock was set.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last = self._now = clock()
+
+    def __call__(self) -> float:
+        return _core.holding(self._lock, self._read)
+
+    def _read(self) -> float:
+        last, self._last = self._last, self._clock()
+        self._now += max(0.0, self._last - last)
+        return self._now
 
 
 class Task(Protocol):

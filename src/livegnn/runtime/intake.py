@@ -1,20 +1,22 @@
 """What comes in: events that are checked, admitted and logged, and those who wait until they are visible.
 
-Thread safety: every method may be called from any thread. `_appending` is taken first of all locks.
+Thread safety: every method may be called from any thread.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import livegnn._core as _core
 from livegnn.arguments import check_bool, check_int, check_not_negative
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.events import Chunk, Events
+from livegnn.events.binary import check_type
+from livegnn.events.builder import CheckedEvents
 from livegnn.graph import Graph, check_columns
 from livegnn.interrupts import Background
 from livegnn.log import Appended, Log, Origin, Rejection
-from livegnn.log.group_commit import GroupCommit
+from livegnn.log.group_commit import Given, Outcomes, seq_of
 from livegnn.log.keys import retry_key
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.future_events import Ahead, AheadPolicy
@@ -22,8 +24,6 @@ from livegnn.runtime.log_watch import LogWatch
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
-_Given: TypeAlias = Events | InputError
-_Outcomes: TypeAlias = Sequence[Appended | InputError]
 _LARGEST_SEQ = 2**63 - 1
 
 
@@ -77,10 +77,6 @@ class Intake:
         self._clock = clock
         self._log_watch = LogWatch(log)
         self._ahead = Ahead(ahead)
-        self._appending = threading.RLock()  # taken first of all; by the loop, when it appends what expires
-        self._expiring = _core.Section()  # in which the loop does so
-        self._expiring_thread: int | None = None  # which did last
-        self._group = GroupCommit(self._log_all)
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
         self._thread: Background | None = None
@@ -88,15 +84,21 @@ class Intake:
         self._failure: BaseException | None = None
         self._seq = graph.seq
 
-    def check(self, events: Events) -> None:
-        """Raises InputError for events that the graph could never take, whatever comes before them.
+    def check(self, events: Events) -> CheckedEvents:
+        """The events as they are logged. Raises InputError for events that the graph could never take,
+        whatever comes before them.
 
         Whether the nodes exist is known only when the events' turn comes: see `rejection`.
         """
+        if isinstance(events, CheckedEvents) and events.schema is self.graph.schema:
+            return events
         named = self.graph.with_types(events)
         named.check()
         for chunk in named.chunks:
             check_schema(self.graph, chunk)
+        for chunk in named.chunks:
+            check_type(chunk.type)
+        return CheckedEvents(named, self.graph.schema)
 
     def append(self, events: Events, *, key: str | None = None, room_timeout: float | None = 0.0) -> int:
         """Checks and logs events; returns the sequence number of the last one, for `wait`.
@@ -105,10 +107,7 @@ class Intake:
         InputError if `check` does or if the key came with other events before, with nothing logged.
         """
         self.admit(room_timeout)
-        (outcome,) = self._append_all([events], [key], [None], self._append_one)
-        if isinstance(outcome, InputError):
-            raise outcome
-        return outcome.seq
+        return seq_of(self._append_all([(events, key, None)]))
 
     def append_all(
         self,
@@ -117,7 +116,7 @@ class Intake:
         origins: Sequence[Origin | None] | None = None,
         *,
         admitted: bool = False,
-    ) -> Sequence[Appended | InputError]:
+    ) -> Outcomes:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
         entries: an InputError stands for events that could not be read. origins: where each came from, as of
@@ -137,7 +136,7 @@ class Intake:
                 )
         if not check_bool(admitted, "admitted"):
             self.admit()
-        return self._append_all(entries, keys, origins, self._log_all)
+        return self._append_all(list(zip(entries, keys, origins, strict=True)))
 
     def admit(self, room_timeout: float | None = 0.0) -> None:
         """Returns if events are taken in: see `Admission`. Raises OverloadedError if they are not.
@@ -169,29 +168,27 @@ class Intake:
         """How many events wait for their turn."""
         return self.log.last_seq() - self._seq
 
-    def _append_all(
-        self,
-        entries: Sequence[_Given],
-        keys: Sequence[str | None],
-        origins: Sequence[Origin | None],
-        log_all: Callable[[Sequence[_Given], Sequence[str | None], Sequence[Origin | None]], _Outcomes],
-    ) -> _Outcomes:
+    def _append_all(self, given: Sequence[Given]) -> Outcomes:
         started = self._clock()
-        checked = [self._checked(events) for events in entries]
-        given = [
-            row
-            for row in zip(checked, keys, origins, strict=True)
-            if isinstance(row[0], Events) or _has_payload(row[2])
-        ]
-        logged = log_all(*(list(column) for column in zip(*given, strict=True))) if given else []
+        rows = [(try_check(self, events), key, origin) for events, key, origin in given]
+        wanted = [one for one in rows if isinstance(one[0], Events) or _has_payload(one[2])]
+        logged: Outcomes = []
+        if wanted:
+            try:
+                logged = self.log.group.append(wanted)
+            except LogError as error:
+                self._log_watch.note(error)
+                raise
+        if any(isinstance(one, Appended) and one.size and not one.again for one in logged):
+            self._log_watch.note(None)
         _core.holding(self._visible, self._note_arrivals, logged, started)
         rest = iter(logged)
         return [
-            one if isinstance(one, InputError) and not _has_payload(origin) else next(rest)
-            for one, origin in zip(checked, origins, strict=True)
+            events if isinstance(events, InputError) and not _has_payload(origin) else next(rest)
+            for events, _, origin in rows
         ]
 
-    def _note_arrivals(self, logged: _Outcomes, started: float) -> None:
+    def _note_arrivals(self, logged: Outcomes, started: float) -> None:
         for outcome in logged:
             if isinstance(outcome, InputError) or outcome.again:
                 continue
@@ -199,49 +196,6 @@ class Intake:
                 self._arrivals[outcome.seq] = started
             elif outcome.size:
                 self.statistics.latency_seconds.record(self._clock() - started)
-
-    def _checked(self, events: _Given) -> _Given:
-        if isinstance(events, InputError):
-            return events
-        try:
-            self.check(events)
-            return self.graph.with_types(events)
-        except InputError as error:
-            return error
-
-    def _append_one(
-        self, entries: Sequence[_Given], keys: Sequence[str | None], origins: Sequence[Origin | None]
-    ) -> _Outcomes:
-        """Logs one entry, together with those of other threads."""
-        (events,) = entries
-        expires = self._expiring.active and self._expiring_thread == threading.get_ident()
-        if expires or isinstance(events, InputError):
-            # The others wait until this thread has expired edges.
-            return self._log_all(entries, keys, origins)
-        return [self._group.append(events, keys[0])]
-
-    def _log_all(
-        self,
-        entries: Sequence[_Given],
-        keys: Sequence[str | None],
-        origins: Sequence[Origin | None] | None = None,
-    ) -> _Outcomes:
-        return _core.holding(self._appending, self._append_watched, entries, keys, origins)
-
-    def _append_watched(
-        self,
-        entries: Sequence[Events | InputError],
-        keys: Sequence[str | None],
-        origins: Sequence[Origin | None] | None,
-    ) -> _Outcomes:
-        try:
-            outcomes = self.log.append_all(entries, keys, origins)
-        except LogError as error:
-            self._log_watch.note(error)
-            raise
-        if any(isinstance(one, Appended) and one.size and not one.again for one in outcomes):
-            self._log_watch.note(None)
-        return outcomes
 
     def wait(self, seq: int, timeout: float | None = None) -> int:
         """Returns when event `seq` is visible: the sequence number that is.
@@ -290,10 +244,17 @@ class Intake:
             raise InputError(f"expected the number of an entry that was refused, got {seq}: see rejections")
         if any_time:
             self._ahead.allow(entry.events)
-        (outcome,) = self._append_all([entry.events], [retry_key(seq)], [None], self._append_one)
-        if isinstance(outcome, InputError):
-            raise outcome
-        return outcome.seq
+        return seq_of(self._append_all([(entry.events, retry_key(seq), None)]))
+
+
+def try_check(intake: Intake, events: Events | InputError) -> CheckedEvents | InputError:
+    """What `Intake.check` returns or raises."""
+    if isinstance(events, InputError):
+        return events
+    try:
+        return intake.check(events)
+    except InputError as error:
+        return error
 
 
 def _has_payload(origin: Origin | None) -> bool:

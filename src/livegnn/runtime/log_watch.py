@@ -40,6 +40,9 @@ class LogWatch:
 
     def note(self, failure: LogError | None) -> None:
         """Says what became of a write: why it failed, None if it did not."""
+        if failure is None and self._failure is None:
+            self._written = time.monotonic()  # nearly always, and by each append
+            return
         before = _core.holding(self._lock, self._note, failure)
         if failure is not None and before is None:
             _logger.error("events are refused: %s", failure)

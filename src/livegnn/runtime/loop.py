@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import NoneType
 from typing import TypeVar
 
@@ -26,7 +27,7 @@ from livegnn.interrupts import Background, Flag
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
 from livegnn.runtime.admission import Admission
-from livegnn.runtime.between_batches import BetweenBatches, Task
+from livegnn.runtime.between_batches import BetweenBatches, SteadyClock, Task
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.future_events import AheadPolicy
 from livegnn.runtime.history import check_reaches, schema_properties
@@ -35,7 +36,6 @@ from livegnn.runtime.pace import Pace
 from livegnn.runtime.recovery import ViewFactory
 from livegnn.runtime.refusals import commit_apart
 from livegnn.runtime.replay import replay
-from livegnn.runtime.steady_clock import SteadyClock
 from livegnn.runtime.turn import Turn
 from livegnn.runtime.views import Rebuilding, Views, WhenViewFails, check_build
 
@@ -457,10 +457,9 @@ class Loop(Intake):
         now = self._expiry.begin()
         if now is None:
             return
-        _core.holding(self._appending, _core.within, self._expiring, self._append_expired, now)
+        self.log.group.alone(partial(self._append_expired, now))
 
     def _append_expired(self, now: float) -> None:
-        self._expiring_thread = threading.get_ident()
         # What waits may renew an edge, or remove its node, so it comes first, and nothing comes between.
         while self._apply_waiting():
             pass

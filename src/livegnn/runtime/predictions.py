@@ -46,7 +46,7 @@ _NO_IDS = np.empty(0, np.int64)
 class Change(NamedTuple):
     """What a batch changed: the nodes with another prediction at `seq`: `ids[n]`, `predictions[n, out]`.
 
-    Where the runtime has no engine, there are none; while nobody subscribes, predictions are not computed.
+    Where the runtime has no engine, or no subscriber wants them (see `Runtime.subscribe`), there are none.
     removed: ids [removed] of the nodes of the same type that had a prediction, and are not in the graph any
     more.
     """
@@ -160,7 +160,7 @@ class Runtime(Loop):
             on_switch=self._switched,
             keep_apart=self._keep_apart,
         )
-        self._subscribers: list[Callable[[Change], None]] = []
+        self._subscribers: list[tuple[Callable[[Change], None], Callable[[], bool]]] = []
         self._at_switch: list[Callable[[Switch], None]] = []
         self._at_end: list[Callable[[], None]] = []
         if (engine := self.models.engine) is not None:
@@ -279,17 +279,21 @@ class Runtime(Loop):
         *,
         on_end: Callable[[], None] | None = None,
         on_switch: Callable[[Switch], None] | None = None,
+        wanted: Callable[[], bool] = lambda: True,
     ) -> Callable[[], None]:
         """Calls `callback` after every batch, in order, from the loop's thread; returns what ends that.
 
         A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
         otherwise ignored. It must not wait for events that come later. on_end: called once, when the loop has
         failed or the runtime is stopped, and no batch will come any more. on_switch: called when another
-        model serves, between the changes before and those after.
+        model serves, between the changes before and those after. wanted: called after every batch; while it
+        returns False for all subscribers, a `Change` has no ids and no predictions. It must not raise.
 
         Raises InputError for what cannot be called.
         """
         check_function(callback, "callback", "a Change")
+        check_function(wanted, "wanted", "nothing, which returns a bool")
+        subscriber = callback, wanted
         if on_end is not None:
             check_function(on_end, "on_end", "nothing")
         if on_switch is not None:
@@ -300,11 +304,11 @@ class Runtime(Loop):
                 self._at_switch.append(on_switch)
             if on_end is not None:
                 self._at_end.append(on_end)
-            self._subscribers.append(callback)
+            self._subscribers.append(subscriber)
 
         def remove() -> None:
-            if callback in self._subscribers:
-                self._subscribers.remove(callback)
+            if subscriber in self._subscribers:
+                self._subscribers.remove(subscriber)
             if on_end in self._at_end:
                 self._at_end.remove(on_end)
             if on_switch in self._at_switch:
@@ -357,27 +361,30 @@ class Runtime(Loop):
         return update if isinstance(update, Update) else None
 
     def _tell(self, change: GraphDelta, seconds: float) -> None:
-        described = self._describe(change, self._update_of(change), seconds)
-        change.tell(self, self._subscribers, described, self._count_failure)
+        subscribers = tuple(self._subscribers)
+        if subscribers:
+            wanted = any(wanted() for _, wanted in subscribers)
+            described = self._describe(change, self._update_of(change), seconds, wanted=wanted)
+            change.tell(self, [callback for callback, _ in subscribers], described, self._count_failure)
 
     def _count_failure(self, described: Change, error: BaseException) -> None:
         self._subscriber_failures += 1
         _logger.error("a subscriber to the changes of batch %d failed", described.seq, exc_info=error)
 
-    def _describe(self, change: GraphDelta, update: Update | None, seconds: float) -> Change:
+    def _describe(self, change: GraphDelta, update: Update | None, seconds: float, *, wanted: bool) -> Change:
         engine = self.models.engine
         if engine is None or update is None:
             return Change(change.seq, _NO_IDS, np.empty((0, 0), np.float32), 0, seconds)
-        ids, width = update.changed, engine.model.width(engine.model.output)
+        ids, width = update.changed if wanted else _NO_IDS, engine.model.width(engine.model.output)
         predictions = np.empty((0, width), np.float32)
-        if self._subscribers and len(ids):
+        if len(ids):
             try:
                 predictions = engine.predict(ids)
             except Exception:
                 # Of a lazy engine, which computes them now, by a function of the model that fails.
                 _logger.exception("the predictions that batch %d changed cannot be told", update.seq)
                 predictions = np.full((len(ids), width), np.nan, np.float32)
-        removed = _removed(change, engine.output_type_name) if self._subscribers else _NO_IDS
+        removed = _removed(change, engine.output_type_name) if wanted else _NO_IDS
         return Change(update.seq, ids, predictions, update.affected, seconds, removed)
 
     def _tell_end(self) -> None:

@@ -1,16 +1,11 @@
 """What a runtime did so far, for metrics."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from livegnn.histogram import COUNTS, SECONDS, Histogram
 
-
-def _seconds() -> Histogram:
-    return Histogram(SECONDS)
-
-
-def _counts() -> Histogram:
-    return Histogram(COUNTS)
+_seconds, _counts = partial(Histogram, SECONDS), partial(Histogram, COUNTS)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from livegnn.events import Events
 from livegnn.log import Appended
 from livegnn.log.keys import part_key
 from livegnn.runtime import Runtime
+from livegnn.runtime.intake import try_check
 from livegnn.server.entries import GivenEntry
 
 _MOST = 1024  # requests in one write
@@ -84,20 +85,21 @@ class Appender:
 
     def _write(self, group: Sequence[_Request]) -> list[list[Outcome] | Exception]:
         """What became of each request: of its entries, or an error of the whole."""
-        given = [_read(request.read) for request in group]
-        requests = [
-            _Keyed(request.key, read, self._runtime.check)
-            for request, read in zip(group, given, strict=True)
-            if not isinstance(read, Exception)
-        ]
+        given = [self._read(request) for request in group]
+        requests = [one for one in given if isinstance(one, _Keyed)]
         try:
             self._refuse_when_ended()
             self._append([(one, at) for one in requests for at in one.first])
         except Exception as error:
-            return [read if isinstance(read, Exception) else error for read in given]
+            return [one if isinstance(one, Exception) else error for one in given]
         unfinished = self._append_later([one for one in requests if one.later and not one.is_refused()])
-        outcomes = iter([unfinished.get(one) or one.outcomes() for one in requests])
-        return [read if isinstance(read, Exception) else next(outcomes) for read in given]
+        return [one if isinstance(one, Exception) else unfinished.get(one) or one.outcomes() for one in given]
+
+    def _read(self, request: _Request) -> "_Keyed | Exception":
+        try:
+            return _Keyed(request.key, request.read(), self._runtime)
+        except Exception as error:
+            return error
 
     def _append_later(self, requests: Sequence["_Keyed"]) -> dict["_Keyed", Exception]:
         """Appends the entries after those with the keys of requests. Returns the error of each request of
@@ -138,22 +140,18 @@ class _Keyed:
     it, which count only if that one does.
     """
 
-    def __init__(self, key: str | None, given: Sequence[GivenEntry], check: Callable[[Events], None]) -> None:
+    def __init__(self, key: str | None, given: Sequence[GivenEntry], runtime: Runtime) -> None:
         self._given = given
         self.entries: dict[int, Events] = {}
         self.keys: dict[int, str | None] = {}
         self.became: dict[int, Appended | InputError] = {}
         self._carrier: int | None = None
         for at, one in enumerate(given):
-            if not isinstance(one.events, Events):
+            events = try_check(runtime, one.events)
+            if isinstance(events, InputError):  # it carries no key
+                self.became[at] = events
                 continue
-            if key is not None and len(given) > 1:  # one that cannot be logged carries no key
-                try:
-                    check(one.events)
-                except InputError as error:
-                    self.became[at] = error
-                    continue
-            self.entries[at], self.keys[at] = one.events, one.key
+            self.entries[at], self.keys[at] = events, one.key
             if one.key is None and key is not None:
                 self.keys[at] = key if self._carrier is None else part_key(key, at)
                 self._carrier = at if self._carrier is None else self._carrier
@@ -169,10 +167,7 @@ class _Keyed:
         """What became of each entry."""
         refused = None if self._carrier is None else self.became[self._carrier]
         return [
-            Outcome(
-                one.position,
-                one.events if isinstance(one.events, InputError) else self.became.get(at) or _given(refused),
-            )
+            Outcome(one.position, self.became.get(at) or _given(refused))
             for at, one in enumerate(self._given)
         ]
 
@@ -180,10 +175,3 @@ class _Keyed:
 def _given(refused: Appended | InputError | None) -> Appended | InputError:
     assert refused is not None  # else the entry would have been appended
     return refused
-
-
-def _read(read: Reader) -> Sequence[GivenEntry] | Exception:
-    try:
-        return read()
-    except Exception as error:
-        return error

@@ -1,7 +1,7 @@
 """The routes that append events, and those that show entries that were refused, and append them again."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, cast
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -171,11 +171,9 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
     def read_whole(body: bytes, media_type: str) -> list[GivenEntry]:
         """The entries of a body of which none is logged if one can never be applied."""
         entries = read_entries(body, media_type, limits.objects)
-        if len(entries) > 1:
-            for entry in entries:
-                if isinstance(entry.events, Events):
-                    runtime.check(entry.events)
-        return entries
+        if len(entries) == 1:
+            return entries
+        return [one._replace(events=runtime.check(cast("Events", one.events))) for one in entries]
 
     async def answer_each(outcomes: Sequence[Outcome], wait: bool, timeout: float) -> Response:
         """The answer for several entries; what takes as long as there are many is done in another thread."""

@@ -5,6 +5,7 @@ its queue emptied and is told so; it can then ask for the predictions that it ne
 """
 
 import asyncio
+import math
 import threading
 from collections import deque
 from collections.abc import AsyncIterator
@@ -26,6 +27,8 @@ class _Client:
         self._changes: deque[tuple[int, bytes]] = deque()
         self._capacity = capacity
         self._lagged = (0, 0)
+        self.since = math.inf
+        """The event that `ready` names; the client is told of later ones."""
 
     def offer(self, seq: int, data: bytes) -> int:
         """Queues a change; returns how many were dropped because the queue was full."""
@@ -66,7 +69,12 @@ class Feed:
         self._waiters: dict[asyncio.Future[None], tuple[int, asyncio.AbstractEventLoop]] = {}
         self._closed = False
         self.dropped = 0
-        runtime.subscribe(self._publish, on_end=self._release, on_switch=self._tell_switch)
+        runtime.subscribe(
+            self._publish,
+            on_end=self._release,
+            on_switch=self._tell_switch,
+            wanted=lambda: bool(self._clients),
+        )
 
     @property
     def clients(self) -> int:
@@ -113,7 +121,7 @@ class Feed:
         with self._lock:
             self._clients.add(client)
         try:
-            seq = self._runtime.seq
+            seq = client.since = self._runtime.seq
             missed = (
                 {} if after is None else {"after": after, "missed": seq - after if seq >= after else None}
             )
@@ -148,9 +156,9 @@ class Feed:
             for future, (seq, loop) in self._waiters.items():
                 if seq <= change.seq:
                     _call(loop, future)
-            if not self._clients:
+            clients = [client for client in self._clients if client.since < change.seq]
+            if not clients:
                 return
-            clients = list(self._clients)
         data = encode(
             "change",
             change.seq,

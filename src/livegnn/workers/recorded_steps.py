@@ -14,19 +14,21 @@ from livegnn.workers.messages import ANEW, END, Step, read_new, read_up_to
 from livegnn.workers.sampling_streams import SamplingStreams
 
 
-class Found(NamedTuple):
-    """A step, and what it takes: batches of the log, records of sampling and of serving workers, changes."""
+class Round(NamedTuple):
+    """A step and what it takes: batches of the log, records of other sampling workers, requests of serving
+    workers by number and replica, changes of the plan.
+    """
 
     step: Step
     batches: Sequence[AppliedBatch] = ()
     records: Mapping[int, Sequence[StoredRecord]] = MappingProxyType({})
-    asked: Mapping[tuple[int, int], Sequence[StoredRecord]] = MappingProxyType({})
+    requests: Mapping[tuple[int, int], Sequence[StoredRecord]] = MappingProxyType({})
     changes: Sequence[StoredRecord] = ()
 
 
 def read_recorded(
     streams: SamplingStreams, tail: Tail, now: Step, position: int
-) -> Iterator[tuple[int, Found]]:
+) -> Iterator[tuple[int, Round]]:
     """The steps after `position` in the stream of steps, each with its own position.
 
     now: what was taken until then. The caller takes each before it asks for the next one. Raises LogError if
@@ -51,7 +53,7 @@ def read_recorded(
             if record.type == END:
                 return
             step = Step.from_bytes(record.payload)
-            took = Found(
+            took = Round(
                 step,
                 _read_batches(tail, now.seq, step),
                 {k: read_up_to(streams.heard[k], now.received[k], at) for k, at in step.received.items()},

@@ -50,7 +50,7 @@ from livegnn.workers.messages import (
 )
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
-from livegnn.workers.recorded_steps import Found, check_history, read_recorded
+from livegnn.workers.recorded_steps import Round, check_history, read_recorded
 from livegnn.workers.sampling_streams import SamplingStreams
 from livegnn.workers.shard_events import ShardEvents
 
@@ -120,7 +120,7 @@ class SamplingWorker:
         try:
             self._take_again()
             if self.generation and not self._streams.steps.last_position():
-                self._record(Found(Step(self._seq, self._received, {}, self._changes_at)))
+                self._record(Round(Step(self._seq, self._received, {}, self._changes_at)))
         except BaseException:
             self.close()
             raise
@@ -251,8 +251,8 @@ class SamplingWorker:
 
     # -- one step
 
-    def _look(self) -> Found | None:
-        """What the next step takes, None if nothing has come."""
+    def _look(self) -> Round | None:
+        """The next step and what it takes, None if nothing has come."""
         batches = self._next_batches()
         if batches and not self._fits:
             self._tail.check_bound(schema_properties(self.plan.schema))
@@ -268,14 +268,14 @@ class SamplingWorker:
         seq = batches[-1].batch.seq if batches else self._seq
         step = Step(
             seq,
-            last_of(records, self._received),
+            {**self._received, **last_of(records, self._received)},
             last_of(asked, self._requests),
             changes[-1].position if changes else self._changes_at,
             self._digest,
         )
-        return Found(step, batches, records, asked, changes)
+        return Round(step, batches, records, asked, changes)
 
-    def _record(self, found: Found) -> None:
+    def _record(self, found: Round) -> None:
         """Takes a step once it is in the stream of steps."""
         position = self._streams.steps.append_all([Record(STEP, found.step.to_bytes())])
         self._take(position, found)
@@ -288,13 +288,13 @@ class SamplingWorker:
             except OSError as error:  # as that of a full disk: the steps are there, so nothing is lost
                 _logger.warning("no checkpoint of sampling worker %d: %s", self.worker, error)
 
-    def _take(self, position: int, found: Found) -> None:
+    def _take(self, position: int, found: Round) -> None:
         """Takes a step that is in the stream of steps. The order here is a part of what a step means."""
-        step, batches, records, _, changes = found
-        newcomers = {j for record in changes for j in self._change(record)}
-        for applied in batches:
+        step = found.step
+        newcomers = {j for record in found.changes for j in self._change(record)}
+        for applied in found.batches:
             self._events.apply(applied.events)
-        for other, several in records.items():
+        for other, several in found.records.items():
             for record in several:
                 numbers, blocks = unpack(record.payload)
                 if blocks:
@@ -307,7 +307,7 @@ class SamplingWorker:
             raise LogError(f"the stream {CHANGES!r} must hold position {step.changes}, got none")
         if self._stops[self.worker] == _GOES_ON and self._state.generation > self.generation:
             self._stops[self.worker] = self._seq
-        if batches:
+        if found.batches:
             self._tail.commit(step.seq)
         self._publish(position, found, newcomers)
 
@@ -335,7 +335,7 @@ class SamplingWorker:
         self._open_serving()
         return range(before.serving_workers, after.serving_workers)
 
-    def _publish(self, position: int, found: Found, newcomers: "set[int]") -> None:
+    def _publish(self, position: int, found: Round, newcomers: "set[int]") -> None:
         levels, changes = self.levels, self._changes.after(self._state.number)
         told = [levels[-1], changes[-1]]
         origin = Origin(f"sampling-{self.worker}", 0, position)
@@ -348,7 +348,7 @@ class SamplingWorker:
             if blocks or self._published.get(j) != told:
                 records += pack_all(told, blocks, origin)
                 self._published[j] = told
-        for (j, _), several in found.asked.items():
+        for (j, _), several in found.requests.items():
             for record in several:
                 nonce = nonce_of(record)
                 if record.type == REQUEST and j in made and nonce is not None:

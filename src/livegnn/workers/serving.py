@@ -21,6 +21,7 @@ import numpy as np
 
 import livegnn._core as _core
 from livegnn.arguments import check_int, check_not_negative, check_positive
+from livegnn.backoff import Backoff
 from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
 from livegnn.graph.node_ids import NodeIds
 from livegnn.inference import SampledForward
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from livegnn.workers.spill import SpilledCache
 
 _IDLE_SECONDS: Final = 0.002
+_PAUSES: Final = Backoff(_IDLE_SECONDS, 1.0)  # while the streams cannot be read
 _BYTES_AT_ONCE: Final = 4 << 20
 _FIRST: Final = np.zeros(1, np.int64)
 _LOOK_SECONDS: Final = 1.0  # between looks at whether those that do not answer were replaced
@@ -299,13 +301,14 @@ class ServingWorker:
     def _run(self) -> None:
         try:
             self.begin()
+            failures = 0
             while not self._stopped.is_set():
                 try:
-                    some, self._unread = self.follow(), None
+                    some, self._unread, failures = self.follow(), None, 0
                 except LogError as error:  # it may come back; until then answers are as they were
-                    some, self._unread = False, error
+                    some, self._unread, failures = False, error, failures + 1
                 if not some:
-                    self._stopped.wait(_IDLE_SECONDS)
+                    self._stopped.wait(_PAUSES.after(failures) or _IDLE_SECONDS)
         except Exception as error:
             with self._changed:
                 known = error if isinstance(error, LiveGNNError) else None

@@ -29,7 +29,7 @@ from livegnn.interrupts import Background, Flag
 from livegnn.log import Appended, Batch, Entry, Origin, Rejection, Write
 from livegnn.log.arguments import check_entries, check_events, check_range, check_rejections
 from livegnn.log.directories import Directories
-from livegnn.log.group_commit import GroupCommit
+from livegnn.log.group_commit import Given, GroupCommit, Outcomes, seq_of
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
 from livegnn.log.kafka.control_producer import ControlProducer
 from livegnn.log.kafka.event_producer import EventProducer, Sent
@@ -80,7 +80,7 @@ class KafkaLog(KafkaMetadata):
         self._owner = TopicOwner(self._connection, self._history.owner)
         self._state = threading.Condition()
         self._writing, self._reading, self._closed = threading.Lock(), threading.Lock(), threading.Lock()
-        self._group = GroupCommit(self.append_all)
+        self.group = GroupCommit(self._append_group)
         self._failure: LogError | None = None
         self._woken = False
         self._ended, self._recent = Flag(), RecentEvents()
@@ -133,7 +133,9 @@ class KafkaLog(KafkaMetadata):
         cannot be stored, LogError if the broker does not answer; whether they were stored is then not known.
         """
         check_events(events)
-        return self._group.append(events, key).seq if len(events) or key is not None else self._last
+        if not len(events) and key is None:
+            return self._last
+        return seq_of(self.group.append([(events, key, None)]))
 
     def append_all(
         self,
@@ -146,9 +148,10 @@ class KafkaLog(KafkaMetadata):
         All messages are on their way before any is waited for; but with origins one after the other: they lie
         in several partitions, and what another message has overtaken would count as delivered again.
         """
-        keys, origins = check_entries(entries, keys, origins)
-        outcomes: list[Appended | InputError] = [Appended(self._last, 0)] * len(entries)
-        given = list(zip(entries, keys, origins, strict=True))
+        return self.group.append(list(zip(entries, *check_entries(entries, keys, origins), strict=True)))
+
+    def _append_group(self, given: Sequence[Given]) -> Outcomes:
+        outcomes: list[Appended | InputError] = [Appended(self._last, 0)] * len(given)
         some = [at for at, one in enumerate(given) if one[2] or isinstance(one[0], InputError) or one[0]]
         one_by_one = any(origin is not None for _, _, origin in given)
         sent: list[Sent] = []

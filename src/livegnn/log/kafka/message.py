@@ -24,6 +24,7 @@ import numpy as np
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
 from livegnn.events.binary import check
+from livegnn.events.builder import CheckedEvents
 from livegnn.log import Origin
 from livegnn.log.keys import check_key, stored_key
 from livegnn.log.origins import Unread, check_origin
@@ -79,7 +80,8 @@ def encode(
     bad = _find_bad(entries, origins)
     readable = [events if isinstance(events, Events) else Events() for events in entries]
     for events in readable:
-        check(events.chunks)
+        if not isinstance(events, CheckedEvents):
+            check(events.chunks)
     said: dict[str, JSON] = {}
     if keys is not None and any(key is not None for key in keys):
         for key in keys:

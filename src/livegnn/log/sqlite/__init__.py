@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Final, ParamSpec, TypeAlias, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import apsw
 
@@ -31,7 +31,7 @@ from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events, chec
 from livegnn.log.binding import new_properties
 from livegnn.log.consumers import read_positions
 from livegnn.log.directories import Directories
-from livegnn.log.group_commit import GroupCommit
+from livegnn.log.group_commit import Given, GroupCommit, Outcomes, seq_of
 from livegnn.log.location import beside, locate
 from livegnn.log.origins import check_origin
 from livegnn.log.owner import Owner
@@ -60,7 +60,6 @@ _SMALLEST_PAGE = 512  # of any SQLite database
 _DAY: Final = 86_400
 _INSERT: Final = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 
-_Given: TypeAlias = tuple[Events | InputError, str | None, Origin | None]
 _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
@@ -100,7 +99,7 @@ class SqliteLog(SqliteReader):
             self._last = self._find_end(acknowledged)
             self._tail: End | None = None
             self._keys = Keys(self._appends, keep_keys_seconds)
-            self._group = GroupCommit(self.append_all)
+            self.group = GroupCommit(self._append_group)
             self._settled = False
             try:
                 with self._errors("open"):
@@ -133,7 +132,9 @@ class SqliteLog(SqliteReader):
         or if the earlier entry had other events; LogError if the disk fails.
         """
         check_events(events)
-        return self._group.append(events, key).seq if len(events) or key is not None else self._last
+        if not len(events) and key is None:
+            return self._last
+        return seq_of(self.group.append([(events, key, None)]))
 
     def append_all(
         self,
@@ -146,16 +147,18 @@ class SqliteLog(SqliteReader):
         entries: an InputError stands for events that could not be read. origins: as of `Log.append_all`.
         Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
         """
-        given = list(zip(entries, *check_entries(entries, keys, origins), strict=True))
+        return self.group.append(list(zip(entries, *check_entries(entries, keys, origins), strict=True)))
+
+    def _append_group(self, given: Sequence[Given]) -> Outcomes:
         with self._errors("append to"):
             return _core.settled(self._append_all, self._note_end, given)
 
-    def _append_all(self, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+    def _append_all(self, given: Sequence[Given]) -> Outcomes:
         outcomes = _core.holding(self._write, self._store, given)
         _core.holding(self._appended, self._appended.notify_all)
         return outcomes
 
-    def _store(self, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+    def _store(self, given: Sequence[Given]) -> Outcomes:
         self._files.check()
         self._settle()
         tail, self._tail = self._find_tail(), None
@@ -173,7 +176,7 @@ class SqliteLog(SqliteReader):
         self._end_at(writer.tail)
         return outcomes
 
-    def _store_rows(self, writer: RowWriter, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+    def _store_rows(self, writer: RowWriter, given: Sequence[Given]) -> Outcomes:
         outcomes = _add_all(writer, given)
         self._appends.executemany(_INSERT, writer.rows)
         if writer.known:
@@ -402,7 +405,7 @@ class SqliteLog(SqliteReader):
         return last
 
 
-def _add_all(writer: RowWriter, given: "Sequence[_Given]") -> "list[Appended | InputError]":
+def _add_all(writer: RowWriter, given: Sequence[Given]) -> Outcomes:
     outcomes = [_add(writer, *one) for one in given]
     writer.finish()
     return outcomes

@@ -15,6 +15,7 @@ import numpy as np
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.binary import check
+from livegnn.events.builder import CheckedEvents
 from livegnn.log import Appended, Origin, Write
 from livegnn.log.keys import Known, check_key
 from livegnn.log.origins import Partition, Reached, Unread, check_origin
@@ -139,7 +140,8 @@ class RowWriter:
     def _add(self, events: Events | InputError, key: str | None) -> Appended:
         if isinstance(events, InputError):
             raise events
-        check(events.chunks)
+        if not isinstance(events, CheckedEvents):
+            check(events.chunks)
         if key is not None:
             check_key(key)
             known = self.known.get(key) or self._keys.find(key)
