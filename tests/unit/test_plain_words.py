@@ -190,7 +190,6 @@ NOT_YET = {
     "docs/functions.md": 32,
     "docs/internals/checkpoints.md": 1,
     "docs/internals/inference.md": 12,
-    "docs/internals/map.md": 49,
     "docs/internals/presampling.md": 61,
     "docs/internals/rules.md": 44,
     "docs/kafka.md": 5,
