@@ -191,7 +191,6 @@ NOT_YET = {
     "docs/internals/checkpoints.md": 1,
     "docs/internals/inference.md": 12,
     "docs/internals/presampling.md": 61,
-    "docs/internals/rules.md": 44,
     "docs/kafka.md": 5,
     "docs/models.md": 4,
     "docs/presampling.md": 19,
