@@ -190,7 +190,6 @@ NOT_YET = {
     "docs/functions.md": 32,
     "docs/internals/checkpoints.md": 1,
     "docs/internals/inference.md": 12,
-    "docs/internals/presampling.md": 61,
     "docs/kafka.md": 5,
     "docs/models.md": 4,
     "docs/presampling.md": 19,
