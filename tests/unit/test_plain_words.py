@@ -188,7 +188,6 @@ NOT_YET = {
     "docs/deploying.md": 1,
     "docs/deployment.md": 3,
     "docs/functions.md": 32,
-    "docs/internals/checkpoints.md": 1,
     "docs/kafka.md": 5,
     "docs/models.md": 4,
     "docs/presampling.md": 19,
