@@ -190,7 +190,6 @@ NOT_YET = {
     "docs/functions.md": 32,
     "docs/kafka.md": 5,
     "docs/models.md": 4,
-    "docs/presampling.md": 19,
     "docs/server.md": 47,
     "docs/serverless.md": 2,
     "docs/streams.md": 12,
