@@ -192,7 +192,6 @@ NOT_YET = {
     "docs/models.md": 4,
     "docs/server.md": 47,
     "docs/serverless.md": 2,
-    "docs/streams.md": 12,
     "docs/workers.md": 26,
     "tests/faults/README.md": 28,
 }
