@@ -184,7 +184,6 @@ PHRASES: Final = [
 NOT_YET = {
     "docs/functions.md": 32,
     "docs/server.md": 47,
-    "docs/workers.md": 26,
 }
 
 
