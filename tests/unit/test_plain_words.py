@@ -181,8 +181,7 @@ PHRASES: Final = [
 ]
 
 # Pages that are still to be rewritten, with the largest number of findings that each may have.
-NOT_YET = {
-}
+NOT_YET = {}
 
 
 def compiled(phrase: Phrase) -> re.Pattern[str]:

@@ -1,4 +1,6 @@
-"""What all processes of a cluster must know: where the log is, the graph's types, how many workers."""
+"""The settings that all processes of a cluster need: the place of the log, the graph's types, the numbers of
+workers.
+"""
 
 import copy
 from collections.abc import Mapping
@@ -16,9 +18,9 @@ from livegnn.workers import KafkaPlace, Place, SamplingWorker, ServingWorker, Sq
 
 
 class Pace(NamedTuple):
-    """beat_seconds: how often workers are asked how they are. checkpoint_seconds: how often all sampling
-    workers write a checkpoint, 0 for never: then each writes one after so many steps. checkpoint_timeout: the
-    seconds that this may take.
+    """beat_seconds: seconds between two queries of a worker's state. checkpoint_seconds: seconds between two
+    checkpoints of all sampling workers, 0 for never: then each writes one after a number of steps.
+    checkpoint_timeout: the seconds that this may take.
     """
 
     beat_seconds: float = 1.0
@@ -30,13 +32,13 @@ class Pace(NamedTuple):
 class ClusterSpec:
     """Workers of one log. Paths are those of the machine that a worker runs on.
 
-    place: where the log is; in files of one machine only if all nodes are on that one. directory: for
+    place: of the log; in files of one machine only if all nodes are on that machine. directory: for
     checkpoints. shared: whether all nodes see the same files there. If not, a worker that is placed on
-    another node reads the log from its beginning, so none of it and no step of a worker is trimmed.
-    replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
-    serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: where serving workers
-    listen: at "loopback", and then all of them are on the coordinator's machine; or at the address of their
-    "node", where whoever reaches it may ask them. The others are of `WorkerPlan`.
+    another node reads the log from its beginning, so none of it and no step of a worker is trimmed. replicas:
+    the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a serving
+    worker's cache, 0 for no limit. checkpoint_every: steps. listen: the address of serving workers:
+    "loopback", and then all of them are on the coordinator's machine; or that of their "node", where every
+    client that reaches it gets answers. The others are of `WorkerPlan`.
     """
 
     place: SqlitePlace | KafkaPlace
@@ -75,7 +77,7 @@ class ClusterSpec:
             object.__setattr__(self, "model", as_path(self.model, "model").absolute())
 
     def is_like(self, other: "ClusterSpec") -> bool:
-        """Whether both say the same."""
+        """Whether both are the same specification."""
         return vars(self.place) == vars(other.place) and all(
             getattr(self, one.name) == getattr(other, one.name) for one in fields(self) if one.name != "place"
         )

@@ -1,13 +1,13 @@
 """A serving worker: keeps the samples that its seeds can need, and answers with look-ups of its own.
 
-It keeps nothing on disk that it needs again. When it begins, and when it has missed something, it asks all
-sampling workers for everything, with a number of its own, and takes what each tells from its answer on.
-Changes of the plan come with the samples. When all sampling workers of a generation have ended, it goes on
-with those of the next, whose first blocks follow what it has.
+It keeps nothing on disk for its next start. When it begins, and when it has missed something, it requests
+everything from all sampling workers, with a number of its own, and takes the records of each from its answer
+on. Changes of the plan are among the samples. When all sampling workers of a generation have ended, it
+continues with those of the next, whose first blocks follow its last ones.
 
 Invariant: `seq` is the least event up to which a sampling worker has published whole; 0 until each has
-answered. Answers show all events up to it, and perhaps some of later ones.
-Thread safety: any thread may ask; one thread follows the streams, and is started by `start`.
+answered. Answers show all events up to it, and perhaps some of later ones. Thread safety: any thread may send
+requests; one thread follows the streams, and is started by `start`.
 """
 
 import secrets
@@ -70,10 +70,10 @@ class ServedPredictions(NamedTuple):
 class ServingWorker:
     """Serving worker `worker` of `plan`, or a replica of it.
 
-    The numbers of the plan may be those that are to come: until the plan has changed, such a worker has no
-    seeds (docs/workers.md). model: what predictions are computed with; its query must be that of the plan.
-    budget_bytes, directory: with them, what does not fit into so much memory goes to a RocksDB database
-    there. Raises LogError if another process is this worker; ModelError; InputError.
+    The numbers of the plan may be future ones: until the plan has changed, such a worker has no seeds
+    (docs/workers.md). model: for predictions; its query must be that of the plan. budget_bytes, directory:
+    with them, entries over this memory are stored in a RocksDB database there. Raises LogError if another
+    process is this worker; ModelError; InputError.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class ServingWorker:
 
     @property
     def whole(self) -> bool:
-        """Whether all sampling workers have told what they know; until then every answer waits."""
+        """Whether all sampling workers have sent their data; until then every answer waits."""
         return self._complete
 
     @property
@@ -152,7 +152,7 @@ class ServingWorker:
         return self._failure
 
     def readiness(self) -> Readiness:
-        """Whether answers come and follow the graph, and why not."""
+        """Whether the worker answers and follows the graph, and why not."""
         reasons = {}
         if self._failure is not None:
             reasons["worker"] = str(self._failure)
@@ -190,8 +190,8 @@ class ServingWorker:
     def sample(self, seeds: "ArrayLike", attributes: bool = True) -> HeteroSubgraph:
         """The sample of some seeds of this worker, as `Presampler.sample` returns it.
 
-        Raises UnknownNodeError for a seed that is not in the graph, where seeds have features; a seed without
-        features that nobody knows has an empty sample. InputError for a seed of another worker.
+        Raises UnknownNodeError for a seed that is not in the graph, where seeds have features; an unknown
+        seed without features has an empty sample. InputError for a seed of another worker.
         """
         asked = self._check(seeds)
         nodes, edges, (inverse,) = self._cache.sample(asked, attributes)
@@ -226,7 +226,7 @@ class ServingWorker:
     def predict_with_samples(
         self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
     ) -> tuple[ServedPredictions, list[HeteroSubgraph]]:
-        """What `predict` returns, and the sample that each prediction was computed on. Raises the same."""
+        """The rows of `predict`, and the sample of each prediction. Raises the same errors."""
         self._forward_to(output)
         seq = self.wait(min_seq, timeout)
         asked, places = _distinct(self._check(ids))
@@ -307,7 +307,7 @@ class ServingWorker:
                 raise  # for the traceback
 
     def begin(self) -> None:
-        """Asks for everything, and passes over what was told before. Raises LogError."""
+        """Requests everything, and skips earlier records. Raises LogError."""
         while True:
             for sender, stream in self._streams.items():
                 self._after[sender] = stream.last_position()
@@ -322,7 +322,7 @@ class ServingWorker:
         self._update()
 
     def follow(self) -> bool:
-        """Takes what has come. False if nothing had. Raises LogError."""
+        """Takes the arrived records. False if there were none. Raises LogError."""
         some = False
         for sender, stream in self._streams.items():
             try:
@@ -374,7 +374,7 @@ class ServingWorker:
         return self.worker < state.serving_workers and self.replica < state.replicas
 
     def _update(self) -> None:
-        """Tells those who wait, and whoever changes the plan, how far it is."""
+        """Notifies waiting threads, and the process that changes the plan, of its progress."""
         with self._changed:
             self._complete = len(self._whole) == len(self._streams)
             self._seq = min(self._whole.values()) if self._complete else 0
@@ -452,8 +452,9 @@ def _distinct(ids: "Int64[IntArray, 'ids']") -> "tuple[Int64[IntArray, 'distinct
 
 
 def fit_model(model: Model | None, plan: WorkerPlan) -> tuple[SampledForward | None, Query]:
-    """What predicts, and the plan's query as the model's messages go. Raises ModelError unless the model was
-    trained with the plan's query, and as `fit_query`."""
+    """The forward pass, and the plan's query in the direction of the model's messages. Raises ModelError
+    unless the model was trained with the plan's query, and as `fit_query`.
+    """
     if model is None:
         return None, plan.query
     forward = SampledForward(model)
