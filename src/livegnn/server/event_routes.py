@@ -52,8 +52,9 @@ class AppendAnswer(BaseModel):
 
 
 class RejectionAnswer(BaseModel):
-    """An entry that was refused when its turn came: the error, and the first of its `num_events` events, all
-    if there is room for them."""
+    """An entry that was refused when it was applied: the error, and the first of its `num_events` events, all
+    if there is room for them.
+    """
 
     seq: int
     error: str
@@ -63,7 +64,7 @@ class RejectionAnswer(BaseModel):
 
 
 class BadMessageAnswer(BaseModel):
-    """A message of a source that is no events: where it stands, and its first bytes as text."""
+    """A message of a source that is not an event: its place, and its first bytes as text."""
 
     number: int
     source: str
@@ -75,7 +76,7 @@ class BadMessageAnswer(BaseModel):
 
 
 class ForgottenAnswer(BaseModel):
-    """How many were forgotten."""
+    """The number of forgotten entries or messages."""
 
     seq: int
     forgotten: int
@@ -131,11 +132,11 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
     ) -> Response:
         """Append events, as one entry of the log: they become visible together or not at all.
 
-        JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when its turn
-        comes (an unknown node) is answered with 409, one whose turn has not come with 202. If `partial` is
-        set, each event is an entry of its own, and the answer lists those that were refused. A request with
-        the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer. An event
-        with a field `idempotency_key` is an entry of its own with that key.
+        JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when it is
+        applied (an unknown node) is answered with 409, one that is not applied in time with 202. If `partial`
+        is set, each event is an entry of its own, and the answer lists those that were refused. A request
+        with the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer. An
+        event with a field `idempotency_key` is an entry of its own with that key.
         """
         runtime.admit()  # before the body is read: what is pushed back costs as little as can be
         body = await read_body(request, limits.body, "send the events in parts")
@@ -200,7 +201,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         bad_after: Seq = 0,
         limit: Annotated[int, AsWritten, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
-        """Entries that were refused when their turn came, and messages of sources that are no events."""
+        """Entries that were refused when they were applied, and messages of sources that are not events."""
         found = list_page(runtime.log, after, limit)
         bad = [
             one._asdict() | {"payload": one.text} for one in runtime.log.bad_messages(bad_after, most=limit)
@@ -214,7 +215,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
 
     @router.delete("/v1/bad-messages", responses={200: {"model": ForgottenAnswer}})
     def forget_bad_messages(source: str, partition: Seq, up_to: Seq) -> Response:
-        """Forget messages of a partition that are no events, up to an offset."""
+        """Forget messages of a partition that are not events, up to an offset."""
         forgotten = runtime.log.forget_bad_messages(source, partition, up_to)
         return to_json({"seq": runtime.seq, "forgotten": forgotten})
 

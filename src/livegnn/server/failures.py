@@ -1,4 +1,4 @@
-"""What a server answers when a request fails: a status, and the error as JSON."""
+"""The answer of a server when a request fails: a status, and the error as JSON."""
 
 import math
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ _STATUS: dict[type[LiveGNNError], int] = {
 
 
 def add_failures(app: FastAPI, router: APIRouter) -> None:
-    """From now on `app`, whose routes are those of `router`, answers whatever fails with an error as JSON."""
+    """From now on `app`, whose routes are those of `router`, answers every failure with an error as JSON."""
     app.state.router = router
     app.add_exception_handler(LiveGNNError, answer_error)
     app.add_exception_handler(RequestValidationError, _answer_invalid)
@@ -82,7 +82,9 @@ def _cut(path: str) -> str:
 
 
 async def _answer_unknown(request: Request, error: Exception) -> Response:
-    """A path that there is not, or not for this method; whatever else is refused before a route is asked."""
+    """Answers for a path or method that does not exist, and for requests that are refused before a route is
+    called.
+    """
     assert isinstance(error, HTTPException)
     path, method = request.scope["path"], request.method  # that of `request.url` ends at a "?", decoded
     if error.status_code in (404, 405):
@@ -107,7 +109,7 @@ def _paths_of(request: Request) -> str:
 
 
 def _methods_of(request: Request, path: str) -> set[str]:
-    """The methods with which there is something at `path`, but for a dashboard's files."""
+    """The methods that exist at `path`, without a dashboard's files."""
     app, below = request.app, path.removeprefix(request.scope.get("root_path", ""))
     routes = [r for r in (*app.state.router.routes, *app.routes) if isinstance(r, APIRoute)]
     matching = [] if below.endswith("\n") else [r for r in routes if r.path_regex.match(below)]
@@ -115,12 +117,12 @@ def _methods_of(request: Request, path: str) -> set[str]:
 
 
 async def answer_nobody(request: Request, error: Exception) -> Response:
-    """The client has gone, as clients do: nobody reads this, and nothing is wrong with the server."""
+    """The client has disconnected: no answer is read, and the server has no fault."""
     return Response(status_code=400)
 
 
 async def answer_failure(request: Request, error: Exception) -> Response:
-    """What nobody foresaw; the server's log has the traceback."""
+    """The answer for an unforeseen error; the server's log has the traceback."""
     return to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
 
 

@@ -65,7 +65,7 @@ class DegreeClassAnswer(BaseModel):
 
 
 class ComparisonAnswer(BaseModel):
-    """How predictions of `second` differ from those of `first`, between events `since` and `seq`."""
+    """The differences between predictions of `second` and `first`, between events `since` and `seq`."""
 
     first: str
     second: str
@@ -83,7 +83,7 @@ class ComparisonAnswer(BaseModel):
 
 
 class SwitchAnswer(BaseModel):
-    """After event `seq`, `model` answers in the place of `previous`."""
+    """After event `seq`, `model` answers instead of `previous`."""
 
     seq: int
     model: str
@@ -159,7 +159,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         tolerance: _Tolerance = 1e-4,
         seed: _Seed = 0,
     ) -> Response:
-        """How the predictions of a model differ from those of another."""
+        """Compare the predictions of a model with those of another."""
         found = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)
         return to_json({**found._asdict(), "degrees": [one._asdict() for one in found.degrees]})
 
@@ -217,7 +217,7 @@ def _deploy(runtime: Runtime, name: str, path: Path, limits: Limits, mode: Mode 
 
 
 def _in_mode(runtime: Runtime, name: str, mode: Mode | None) -> bool:
-    """Whether a model that follows the graph does so in this mode; what is being built is asked for again."""
+    """Whether a model that follows the graph does so in this mode; True while it is being built."""
     state = _find(runtime, name)
     if mode is None or state is None or state.phase != "following":
         return True

@@ -25,7 +25,7 @@ _MAGIC = b"livegnn-snapshot"
 
 
 class TableKey(NamedTuple):
-    """What a table holds: features or ids of a node type, or the lists of an edge type in a direction
+    """The contents of a table: features or ids of a node type, or the lists of an edge type in a direction
     ("both" for an undirected one). type: the position of the type in the schema.
     """
 
@@ -66,7 +66,7 @@ class Table:
 @dataclass(frozen=True)
 class Layer:
     """Tables that were written together: all of a graph (a base), or the rows that have changed (a delta).
-    salt: goes into the checksum of each record, so that none is taken for that of another layer.
+    salt: a part of the checksum of each record, so that none is mistaken for a record of another layer.
     """
 
     kind: Literal["base", "delta"]
@@ -95,7 +95,7 @@ class Manifest:
 
     @property
     def path(self) -> str:
-        """Where it lies in its store."""
+        """Its path in its store."""
         return path_of(self.generation)
 
     @property
@@ -158,7 +158,7 @@ _ANEW = "write the snapshot anew, with `livegnn snapshot write` or a view"
 
 
 def path_of(generation: int) -> str:
-    """Where the manifest of this generation lies: the order of the paths is that of the generations."""
+    """The path of the manifest of this generation: the order of the paths is that of the generations."""
     return f"{FOLDER}/{generation:012d}"
 
 
@@ -168,7 +168,7 @@ def generation_of(path: str) -> int:
 
 
 def is_path(path: str) -> bool:
-    """Whether it is the path of a manifest, and not of something that somebody left beside them."""
+    """Whether it is the path of a manifest, and not of another object beside them."""
     return re.fullmatch(rf"{FOLDER}/\d{{12}}", path) is not None
 
 

@@ -1,7 +1,7 @@
 """Ids of nodes to their rows and back, in a snapshot.
 
-What deltas have changed is in memory. In the base, a row that is its own id needs no look-up; other ids lie
-in an order, of whose blocks the first keys (fences) are in memory, so that one block is read for each id.
+The changes of deltas are in memory. In the base, a row that is its own id needs no look-up; other ids lie in
+an order, of whose blocks the first keys (fences) are in memory, so that one block is read for each id.
 Immutable. Texts are strings of Python here: an array of text would give each the room of the longest.
 """
 
@@ -101,7 +101,7 @@ class NodeRows:
         return found
 
     def _candidates(self, keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """The entries of the order with these keys: which key was asked for, the key, and the row."""
+        """The entries of the order with these keys: which of the keys, the key, and the row."""
         fences = self._fences["key"]
         last = np.searchsorted(fences, keys, side="right") - 1
         # A key may stand in two blocks only if it stands in the order twice, as checksums of texts may.

@@ -1,4 +1,4 @@
-"""What snapshots are written from: the rows of a live graph, or of PyG's data without a graph.
+"""The source of snapshots: the rows of a live graph, or of PyG's data without a graph.
 
 Row i is the node with the graph's dense index i; a gap that a removed node has left is a row without a node.
 Thread safety: any thread may read, also beside a batch, and sees each row before the batch or after it.
@@ -36,10 +36,10 @@ class RowSource(Protocol):
     schema: Schema
 
     def rows(self, node_type: int) -> int:
-        """How many rows there are, gaps included."""
+        """The number of rows, gaps included."""
 
     def count(self, node_type: int) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
 
     def features(
         self, node_type: int, rows: "UInt32[Rows, 'rows']"
@@ -55,7 +55,7 @@ class RowSource(Protocol):
         """The ids of nodes, which are texts: their bytes, and how many each has; `NO_TEXT` for a gap."""
 
     def degrees(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> "IntArray":
-        """How long the lists of these rows are, as far as is known now."""
+        """The lengths of the lists of these rows, as far as they are known now."""
 
     def lists(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> Lists:
         """The neighbours of these rows, in the order of the graph."""
@@ -117,8 +117,8 @@ class DataRows:
     type; the neighbours of a node stand in the order in which the edges are listed, parallel edges included.
     An edge type that lists any keeps them apart.
 
-    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for
-    what is no such data, or names a node that is not there.
+    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for other data, or data that name a node
+    that does not exist.
     """
 
     def __init__(self, data: "Data | HeteroData") -> None:
@@ -223,7 +223,7 @@ class _Links:
         self._order: dict[bool, tuple[IntArray, IntArray]] = {}
 
     def order(self, *, incoming: bool) -> tuple[IntArray, IntArray]:
-        """Where the edges of each node begin, and the edges in that order."""
+        """The positions at which the edges of each node begin, and the edges in that order."""
         if incoming not in self._order:
             side = self.edge_index[1 if incoming else 0]
             counts = np.bincount(side, minlength=self._ends[1 if incoming else 0])
@@ -245,7 +245,7 @@ def _keys(edge_index: "Int64[IntArray, '2 edges']", targets: int) -> "UInt32[Key
 
 
 def _check_values(data: "Data | HeteroData") -> None:
-    """Raises `InputError` for what no graph would take."""
+    """Raises `InputError` for values that no graph would take."""
     _, events, _ = read_pyg(data, "keep")
     events.check()
     for chunk in events.chunks:

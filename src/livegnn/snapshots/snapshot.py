@@ -1,4 +1,4 @@
-"""A snapshot as what needs a graph reads it: rows, degrees, neighbours and features, many of each at once.
+"""A snapshot, read instead of a graph: rows, degrees, neighbours and features, many of each at once.
 
 `livegnn.snapshots.snapshot_source` opens one of a store.
 """
@@ -40,7 +40,9 @@ class Neighbors(NamedTuple):
 
     def loops_by_key(self, rows: "Int64[IntArray, 'nodes']") -> "Neighbors":
         """The same lists, of these nodes, with the parallel loops of each in the order of their keys: a layer
-        that adds loops keeps the last one, and a list is in the order in which its edges came and went."""
+        that adds loops keeps the last one, and a list is in the order in which its edges were added and
+        removed.
+        """
         if self.key is None:
             return self
         segment = np.repeat(np.arange(len(rows)), np.diff(self.offsets))
@@ -96,12 +98,12 @@ class Snapshot(Protocol):
         rows: "Int64[IntArray, 'rows']",
         direction: str = "in",
     ) -> "Degrees":
-        """How many edges each of these nodes has, loops among them, and the sums of their weights."""
+        """The number of edges of each of these nodes, loops among them, and the sums of their weights."""
 
     def index(
         self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
     ) -> "Shaped[NDArray[np.void], 'rows']":
-        """Where the lists of these nodes are, and what they sum to, as `records.index_type` says."""
+        """The positions and sums of the lists of these nodes, as `records.index_type` says."""
 
     def neighbors(
         self,
@@ -128,7 +130,7 @@ class Source(Protocol):
 
     @property
     def read_so_far(self) -> tuple[int, int]:
-        """Requests to the store, and bytes that came from it."""
+        """Requests to the store, and bytes read from it."""
         ...
 
     @property
@@ -137,16 +139,17 @@ class Source(Protocol):
         ...
 
     def require(self, check: Callable[[Snapshot], None]) -> None:
-        """Takes no snapshot from now on that `check` refuses with `ModelError`; the one before stays."""
+        """Takes no snapshot from now on that `check` refuses with `ModelError`; the previous one stays."""
         ...
 
     def confine(self, room: int) -> None:
-        """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
+        """Gives requests this number of bytes; reading takes a quarter at most, beside its result."""
         ...
 
     def read(self, request: Callable[[Snapshot], T]) -> T:
-        """What `request` returns of the snapshot that was opened last; of the newest one if that was
-        replaced meanwhile."""
+        """The result of `request` on the snapshot that was opened last; on the newest one if that was
+        replaced meanwhile.
+        """
         ...
 
 

@@ -45,11 +45,11 @@ class SnapshotSource:
 
     @property
     def read_so_far(self) -> tuple[int, int]:
-        """Requests to the store, and bytes that came from it."""
+        """Requests to the store, and bytes read from it."""
         return self.objects.requests, self.objects.bytes_read
 
     def require(self, check: Callable[[StoredSnapshot], None]) -> None:
-        """Takes no snapshot from now on that `check` refuses with `ModelError`; the one before stays."""
+        """Takes no snapshot from now on that `check` refuses with `ModelError`; the previous one stays."""
         self._check = check
 
     @property
@@ -100,12 +100,12 @@ class SnapshotSource:
         return snapshot
 
     def confine(self, room: int) -> None:
-        """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
+        """Gives requests this number of bytes; reading takes a quarter at most, beside its result."""
         self.objects.confine(room // 4)
 
     def read(self, request: Callable[[StoredSnapshot], T]) -> T:
-        """What `request` returns of the current snapshot; if that was replaced and collected under it, what
-        it returns of the newest one.
+        """The result of `request` on the current snapshot; if that was replaced and collected meanwhile, on
+        the newest one.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -120,8 +120,9 @@ class SnapshotSource:
         raise SnapshotError(f"the snapshots of {self.objects.url} are replaced faster than they are read")
 
     def _forget_removed(self) -> bool:
-        """Whether the store has lost the manifest of the current snapshot. It was emptied then, and whoever
-        writes into it again begins with the first generation."""
+        """Whether the store has lost the manifest of the current snapshot. It was emptied then, and the next
+        writer begins with the first generation.
+        """
         with self._opening:
             if self._current is None:
                 return True

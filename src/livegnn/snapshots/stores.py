@@ -59,7 +59,7 @@ class ObjectInfo:
 
 
 class Upload(Protocol):
-    """An object that is written in parts. Nobody sees it before `finish`, and not at all after `abort`."""
+    """An object that is written in parts. It is not visible before `finish`, and never after `abort`."""
 
     def write(self, data: Buffer) -> None: ...
 
@@ -70,12 +70,12 @@ class Upload(Protocol):
 
 class Store(Protocol):
     """Objects by path. All raise `ObjectMissingError`, `ObjectExistsError`, `StoreUnavailableError`, which
-    may pass, or `SnapshotError` for what will not, such as a key that is refused.
+    may pass, or `SnapshotError` for permanent faults, such as a refused key.
     """
 
     @property
     def url(self) -> str:
-        """Where it is, for messages."""
+        """Its address, for messages."""
 
     def get(self, path: str) -> Buffer:
         """A whole object."""
@@ -92,7 +92,7 @@ class Store(Protocol):
         """Begins a large object."""
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """The objects below a folder whose paths come after `after`, in the order of their paths."""
+        """The objects below a folder whose paths are after `after`, in the order of their paths."""
 
     def size(self, path: str) -> int:
         """The bytes of an object."""
@@ -200,7 +200,7 @@ class ObstoreStore:
         self._writes = writes
 
     def _open(self, *, write: bool = False) -> "ObjectStore":
-        """Where to read from, or to write one small object into."""
+        """The store to read from, or to write one small object into."""
         return self._reads
 
     def get(self, path: str) -> Buffer:
@@ -343,15 +343,16 @@ class _Folder(ObstoreStore):
 
 
 def _fill(into: memoryview, found: memoryview) -> int:
-    """Copies what was found, and says how many bytes that are; of more than were asked for it copies none."""
+    """Copies the bytes, and returns their number; copies none if there are more than requested."""
     if len(found) <= len(into):
         into[: len(found)] = found
     return len(found)
 
 
 def _read_whole(file: int, into: memoryview, start: int) -> int:
-    """Fills `into` with the bytes of a file from `start` on; how many there were. A file system may give less
-    than is asked for, and more when it is asked again."""
+    """Fills `into` with the bytes of a file from `start` on; returns their number. A file system may return
+    less than requested, and more on a second call.
+    """
     done = 0
     while done < len(into):
         some = os.preadv(file, [into[done:]], start + done)
@@ -426,5 +427,5 @@ class _told:  # noqa: N801 - it reads as a word of a `with` statement
 
 
 def _first_words(error: Exception) -> str:
-    """What obstore says before it shows the error as its program has it."""
+    """The first words of an error of obstore, before it shows the error of its program."""
     return " ".join(str(error).partition("Debug source:")[0].split())

@@ -33,7 +33,7 @@ Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
 def serving_config(worker: ServingWorker) -> uvicorn.Config:
-    """The settings with which uvicorn serves `create_serving_app(worker)` and answers small requests itself."""
+    """The settings of uvicorn for `create_serving_app(worker)`; it answers small requests itself."""
     answers = {
         "/v1/predictions": lambda ids: _predictions(ids, worker.predict(ids)),
         "/v1/samples": lambda ids: _samples(worker, ids, 0, 0.0, None),

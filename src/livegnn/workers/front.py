@@ -99,7 +99,7 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
 
 
 def front_config(front: FastAPI) -> uvicorn.Config:
-    """The settings with which uvicorn serves a front end and passes on small requests for one worker itself."""
+    """The settings of uvicorn for a front end; it passes on small requests for one worker itself."""
     config = server_config(front)
     relay: Relay = front.state.relay
     config.http = relay.protocol()

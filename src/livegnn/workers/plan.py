@@ -102,7 +102,7 @@ class WorkerPlan:
         }
 
     def serving_worker_of(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
-        """The number of the serving worker of each seed. Raises InputError for values that are not integers."""
+        """The serving worker of each seed. Raises InputError for values that are not integers."""
         given = integer_ids(ids)
         workers = _core.serving_workers_of(given, self.serving_workers)
         if self.moved:
