@@ -157,8 +157,7 @@ def _ask(
     server: str, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
 ) -> "dict[str, JSON]":
     """The answer of a server. Raises InputError for a request that it refuses, LiveGNNError without an
-    answer.
-    """
+    answer."""
     if not _is_address(server):
         raise InputError(f"--server must be an address such as {_HERE}, got {server!r}")
     request = urllib.request.Request(

@@ -124,8 +124,7 @@ class Cluster:
 
     def stop(self, timeout: float = 30.0) -> None:
         """Ends workers and coordinator. Sampling workers write a checkpoint, if that takes less than this
-        number of seconds.
-        """
+        number of seconds."""
         try:
             self._ask(type(None), "stop", timeout, patience=2 * timeout + _SECONDS)
         finally:

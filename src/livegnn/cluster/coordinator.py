@@ -281,8 +281,7 @@ class Coordinator:
 
     def _registration(self) -> Registration:
         """The registration. Raises LogError while the log cannot be opened, or if another process may change
-        it.
-        """
+        it."""
         if self._registered is None:
             self._registered = Registration(self._spec)
             self._adopt()

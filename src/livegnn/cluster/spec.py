@@ -18,9 +18,9 @@ from livegnn.workers import KafkaPlace, Place, SamplingWorker, ServingWorker, Sq
 
 
 class Pace(NamedTuple):
-    """beat_seconds: seconds between two queries of a worker's state. checkpoint_seconds: seconds between two
-    checkpoints of all sampling workers, 0 for never: then each writes one after a number of steps.
-    checkpoint_timeout: the seconds that this may take.
+    """beat_seconds: how often workers are asked how they are. checkpoint_seconds: how often all sampling
+    workers write a checkpoint, 0 for never: then each writes one after so many steps. checkpoint_timeout: the
+    seconds that this may take.
     """
 
     beat_seconds: float = 1.0
@@ -34,11 +34,11 @@ class ClusterSpec:
 
     place: of the log; in files of one machine only if all nodes are on that machine. directory: for
     checkpoints. shared: whether all nodes see the same files there. If not, a worker that is placed on
-    another node reads the log from its beginning, so none of it and no step of a worker is trimmed. replicas:
-    the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a serving
-    worker's cache, 0 for no limit. checkpoint_every: steps. listen: the address of serving workers:
-    "loopback", and then all of them are on the coordinator's machine; or that of their "node", where every
-    client that reaches it gets answers. The others are of `WorkerPlan`.
+    another node reads the log from its beginning, so none of it and no step of a worker is trimmed.
+    replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
+    serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: where serving workers
+    listen: at "loopback", and then all of them are on the coordinator's machine; or at the address of their
+    "node", where whoever reaches it may ask them. The others are of `WorkerPlan`.
     """
 
     place: SqlitePlace | KafkaPlace

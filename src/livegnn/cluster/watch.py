@@ -36,8 +36,7 @@ class Role(NamedTuple):
 
 class Node(NamedTuple):
     """A machine that can run workers. kinds: those that it is reserved for; it takes others only if no other
-    node can.
-    """
+    node can."""
 
     name: str
     kinds: frozenset[str] = frozenset(KINDS)

@@ -28,8 +28,7 @@ _VERSION: Final = 1
 class _Index:
     """The contents of `models.json`. models: digests by name. modes: of their engines, where they are known.
     serving: None for the model of the deployment. log: the path of the deployment's log from here, in files
-    of earlier versions.
-    """
+    of earlier versions."""
 
     models: Mapping[str, str] = field(default_factory=dict)
     serving: str | None = None
@@ -107,8 +106,7 @@ class ModelDirectory:
 
     def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
         """Keeps a model. Raises ModelError if it cannot be saved, FileFormatError if the file of another one
-        is missing, OSError.
-        """
+        is missing, OSError."""
         with self._lock:
             self._owned.hold()
             self._refuse_missing()

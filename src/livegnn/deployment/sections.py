@@ -100,8 +100,7 @@ class EngineSection:
 @dataclass(frozen=True)
 class ViewsSection:
     """`[views]`: further views of the graph by name, each as ``"module:name"`` of a function that makes one
-    of a graph and a saved state, or None (see docs/views.md).
-    """
+    of a graph and a saved state, or None (see docs/views.md)."""
 
     factories: Mapping[str, str]
 
@@ -129,8 +128,7 @@ class LogSection:
 
     def place(self, beside: Path) -> str:
         """The identity of this log among others: its path from the folder `beside`, so that both may be moved
-        together; or its topic.
-        """
+        together; or its topic."""
         if self.path is None:
             return f"{self.topic} at {self.kafka}"
         return os.path.relpath(self.path.resolve(), beside.resolve())
@@ -184,8 +182,7 @@ class SourceSection:
 
     def check_skip(self, partition: int, offset: int) -> None:
         """Raises InputError for a partition or offset that the topic does not have; SourceError if no broker
-        answers.
-        """
+        answers."""
         _import_kafka("livegnn.connectors.kafka").check_skip(self.kafka, self.topic, partition, offset)
 
 
@@ -193,8 +190,7 @@ class SourceSection:
 class CheckpointSection:
     """`[checkpoint]`: the folder of checkpoints and when they are written; 0 for never. beside: whether a
     forked process writes them while events are applied. full_every: at least one in this number shares no
-    blocks.
-    """
+    blocks."""
 
     directory: Path
     every_events: int = 100_000
@@ -227,8 +223,7 @@ class RuntimeSection:
     how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops when a
     view fails, or builds it again; after how many events a start computes the views from the graph instead of
     letting them follow the replay, 0 for never. As in `Runtime`, with 0 for None: freshness_ms,
-    max_waiting_events, max_waiting_ms.
-    """
+    max_waiting_events, max_waiting_ms."""
 
     max_batch_events: int = 4096
     freshness_ms: float = 0.0
@@ -286,8 +281,7 @@ class ServerSection:
     batch could not be applied and the loop has ended: "exit" with status 1, or "wait" and answer reads, which
     are marked as stale. largest_json_bytes: of JSON that becomes Python objects as a whole, a body or a line
     of events. largest_body_bytes: of a body of events, which is read line by line. largest_answer_numbers:
-    predictions in an answer, or neighbours with the columns of their edges.
-    """
+    predictions in an answer, or neighbours with the columns of their edges."""
 
     host: str = "127.0.0.1"
     port: int = 8080

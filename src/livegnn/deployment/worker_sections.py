@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkersSection:
-    """`[workers]`: their numbers, and the folder of their checkpoints. budget_bytes: of a serving worker's
-    cache, beyond which it is stored on disk; 0 for no limit. The other fields are of `WorkerPlan`. Raises
-    InputError.
+    """`[workers]`: how many there are, and where each keeps its checkpoints. budget_bytes: of a serving
+    worker's cache, beyond which it goes to the disk; 0 for no limit. The other fields are of `WorkerPlan`.
+    Raises InputError.
     """
 
     directory: Path
@@ -61,13 +61,13 @@ class ClusterSection:
             raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
 
     def patience(self) -> "Patience":
-        """The times after which a worker is replaced."""
+        """When a worker is given up."""
         from livegnn.cluster import Patience
 
         return Patience(self.silent_seconds, self.stuck_seconds, self.start_seconds)
 
     def pace(self) -> "Pace":
-        """The intervals of health checks and checkpoints."""
+        """How often workers are asked, and write checkpoints."""
         from livegnn.cluster import Pace
 
         return Pace(self.beat_seconds, self.checkpoint_seconds)

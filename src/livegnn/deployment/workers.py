@@ -94,7 +94,7 @@ def open_serving(deployment: Deployment, worker: int, replica: int) -> "ServingW
 
 
 def cluster_spec(deployment: Deployment) -> "tuple[ClusterSpec, WorkerPlan]":
-    """The settings for all processes of a cluster, and the plan. Raises as `plan_workers`."""
+    """What the processes of a cluster must know, and the plan. Raises as `plan_workers`."""
     from livegnn.cluster import ClusterSpec
 
     plan, _ = plan_workers(deployment)

@@ -172,8 +172,7 @@ def limit(predictor: Predictor, function: Function) -> int | None:
 
 def confine(predictor: Predictor, function: Function, room: int | None) -> int | None:
     """Lets a predictor keep to the room that a limit leaves it, if it can. Without a limit, the caches of all
-    workers together take half of the memory that this process may have. Returns `room`.
-    """
+    workers together take half of the memory that this process may have. Returns `room`."""
     if isinstance(predictor, Confined):
         if room is not None:
             predictor.confine(room, room * 3 // 4)

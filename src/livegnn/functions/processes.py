@@ -86,8 +86,7 @@ class ProcessWorker:
 
     async def _wait(self, seconds: float) -> bool:
         """Whether the process ends within this number of seconds. A signal to a process that has ended and
-        was not waited for would take its status away.
-        """
+        was not waited for would take its status away."""
         try:
             await asyncio.wait_for(self._process.wait(), seconds)
         except TimeoutError:
@@ -182,7 +181,7 @@ class ProcessHost:
         task.add_done_callback(self._forgetting.discard)
 
     async def _forget(self, memory: "MemoryFile", worker: ProcessWorker | None = None) -> None:
-        """Releases the common memory of a worker that has ended."""
+        """Gives back what a worker has left in common memory, when it has ended."""
         if worker is not None:
             await worker.ended()
         await asyncio.to_thread(memory.release_of_ended)

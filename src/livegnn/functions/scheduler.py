@@ -37,8 +37,7 @@ _PATIENT_PAUSES = _PAUSES._replace(longest=2.0)  # where the start itself has tr
 
 class Policy(Enum):
     """The conditions under which a worker is launched for a request, and the workers that may execute the
-    request.
-    """
+    request."""
 
     LOAD_AWARE = "launch when requests exceed workers; whoever becomes idle takes what waits"
     EAGER = "launch always; whoever becomes idle takes what waits"
@@ -226,8 +225,7 @@ class Scheduler:
 
     def withdraw(self, request: int) -> bool:
         """The client no longer waits for a request. Returns whether the request is removed: one that is
-        executed stays until its end.
-        """
+        executed stays until its end."""
         if request not in self._requests:
             raise InputError(f"request {request} must be here to be withdrawn")
         if request in self._running.values():
@@ -303,8 +301,7 @@ class Scheduler:
 
     def _fail_waiting(self, starts: int) -> list[Decision]:
         """Fails requests that have waited for this number of failed starts, unless a worker is warm or
-        starts.
-        """
+        starts."""
         if self._running or self._idle or self._starting:
             return []
         most = self._all_failed_starts - starts
@@ -338,8 +335,7 @@ class Scheduler:
 
 class _Request:
     """arrival: the number of earlier requests. failed_starts: the number of failed starts of workers before
-    it. attempts: the number of workers that crashed while they executed it.
-    """
+    it. attempts: the number of workers that crashed while they executed it."""
 
     __slots__ = ("arrival", "attempts", "failed_starts")
 

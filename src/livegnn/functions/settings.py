@@ -72,8 +72,7 @@ class MachineSettings:
 
     def open(self) -> Machine:
         """The node, which has no worker yet. Raises InputError for files and functions that workers here
-        would not find.
-        """
+        would not find."""
         self._check_here()
         memory = self._make_memory()
         wanted: dict[Step, int] = {"predict": self.workers}
@@ -92,8 +91,7 @@ class MachineSettings:
     def check_memory(self) -> None:
         """Starts a worker of each stage and ends it, if memory is limited. Raises InputError for settings
         that the worker refuses, such as a limit that is too small. Temporary faults, such as a store that
-        cannot be reached, are left to the first request.
-        """
+        cannot be reached, are left to the first request."""
         if self.memory is None:
             return
         for step in ("sample", "infer") if self.sampling_workers else ("predict",):

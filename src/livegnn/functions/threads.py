@@ -26,8 +26,7 @@ class ThreadHost:
     """Opens the function here, for each worker separately. A thread cannot be killed, and has no limit of its
     own: the function's `memory` is that of this process, which its workers divide, and which the starter of
     the process limits. memory: the memory that workers share. checks: whether a limit that is too small is
-    refused.
-    """
+    refused."""
 
     def __init__(
         self, function: Function, *, memory: "MemoryFile | None" = None, checks: bool = False
@@ -65,8 +64,7 @@ class ThreadHost:
 
     def _divide(self, opened: Predictor) -> int | None:
         """The room of each worker. A check of a limit opens one predictor, and requires room for all
-        workers, as much for each. A running node refuses nothing any more.
-        """
+        workers, as much for each. A running node refuses nothing any more."""
         function = self._function
         with self._dividing:
             if self._room is None and function.memory is not None:
@@ -122,8 +120,7 @@ class ThreadWorker:
 
 class _Thread:
     """Runs one call after another. The process ends without it, during any call: threads of an executor would
-    be waited for, and a predictor that opens slowly would delay the end.
-    """
+    be waited for, and a predictor that opens slowly would delay the end."""
 
     def __init__(self, name: str) -> None:
         self._works: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

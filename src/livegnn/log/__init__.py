@@ -256,8 +256,7 @@ class Log(Protocol):
 
     def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
         """Stores the boundaries of a batch that is about to become visible, with the rejection of its events,
-        if any.
-        """
+        if any."""
         ...
 
     def sync(self) -> None:

@@ -41,8 +41,7 @@ def check_entries(
 
 def check_range(after: object, up_to: object = None, max_events: object = None) -> tuple[int, int]:
     """`after`, and `up_to` or the largest number there is. Raises InputError for other values than numbers of
-    events.
-    """
+    events."""
     if max_events is not None:
         check_int(max_events, "max_events", 0, LARGEST_SEQ)
     return (

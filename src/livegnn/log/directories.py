@@ -66,8 +66,7 @@ def read_record(path: Path) -> Record | None:
 
 def parse_record(data: bytes, path: str) -> Record:
     """Restores the record of `to_bytes`. path: of its file, for messages. Raises FileFormatError for anything
-    else.
-    """
+    else."""
     try:
         content = json.loads(data)
         if not isinstance(content, dict):

@@ -49,7 +49,7 @@ class NotedIndex:
                 self.sizes[name] += 1 + self._types[lists].itemsize
 
     def find(self, cache: CachedFeatures, lists: Lists, rows: "Int64[IntArray, 'rows']") -> Known:
-        """The nodes whose records the cache has, and the records."""
+        """Which records the cache has, and those."""
         type_ = self._types[lists]
         begin = self._begins.get(lists)
         if begin is None:

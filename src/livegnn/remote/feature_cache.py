@@ -5,9 +5,9 @@ Entries of the smallest degree are evicted first, because the neighbourhoods of 
 least often (FaaS-GNN, section 4.3), and only as many as necessary.
 
 A predictor has a cache of its own, `FeatureCache`, or one in common with other workers of its machine,
-`SharedFeatureCache`. It does not know which: `CachedFeatures` is the interface of both.
+`SharedFeatureCache`. It does not know which: `CachedFeatures` is what it asks of both.
 
-Thread safety: none; the owner lets one thread at a time use it.
+Thread safety: none; whoever has the cache lets one thread at a time use it.
 """
 
 from collections.abc import Mapping
@@ -26,17 +26,17 @@ _EMPTY = np.zeros(0, np.int64)
 
 
 class CachedFeatures(Protocol):
-    """The interface of a cache to a predictor. room: the bytes that the predictor leaves to it."""
+    """What a predictor asks of a cache. room: the bytes that the predictor leaves to it."""
 
     def __len__(self) -> int:
         """The number of entries."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of all entries, with their places in the index."""
+        """Of all entries, with their places in the index."""
 
     def show(self, identity: str) -> None:
-        """Row numbers are those of this snapshot from now on. Entries of another snapshot are removed."""
+        """Row numbers are those of this snapshot from now on. What is of another one goes."""
 
     def shows_another(self) -> bool:
         """Whether another predictor has made it show another snapshot since."""
@@ -56,7 +56,7 @@ class CachedFeatures(Protocol):
     def read_notes(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']"
     ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], UInt8[NDArray[np.uint8], 'rows noted']]":
-        """Whether each node has an entry, and the bytes that are noted with it; any bytes for the others."""
+        """Which nodes are there, and the bytes that are noted with them; any bytes for the others."""
 
     def insert(
         self,
@@ -112,11 +112,11 @@ class FeatureCache:
         return sum(len(table) * table.entry_bytes for table in self._tables.values())
 
     def entries(self, node_type: NodeType) -> int:
-        """Entries of one node type."""
+        """Of one node type."""
         return len(self._tables[node_type])
 
     def noted(self, node_type: NodeType) -> int:
-        """The number of bytes noted with each entry of a node type."""
+        """How many bytes are noted with each entry of a node type."""
         return self._tables[node_type].noted if node_type in self._tables else 0
 
     def show(self, identity: str) -> None:
@@ -131,7 +131,7 @@ class FeatureCache:
         return len(self) > 0 and self.bytes > room
 
     def leave(self, room: int) -> None:
-        """Does nothing: no other worker uses this cache."""
+        """Nobody else wants to know."""
 
     def read(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']", out: "Float32[FloatArray, 'rows width']"
@@ -201,10 +201,8 @@ class FeatureCache:
         newcomers: IntArray,
         newcomer_bytes: int,
     ) -> tuple[dict[NodeType, IntArray], IntArray]:
-        """The fewest entries of the smallest degrees that take `need` bytes, or all that may be removed:
-        slots by node type, and positions among `newcomers`, the degrees of new entries, which are removed
-        first.
-        """
+        """The fewest entries of the smallest degrees that take `need` bytes, or all that may go: slots by
+        node type, and positions among `newcomers`, the degrees of entries to come, which go first."""
         slots, degrees, sizes = [], [newcomers], [np.full(len(newcomers), newcomer_bytes)]
         for name, table in self._tables.items():
             here = np.arange(len(table))

@@ -4,14 +4,14 @@
     row    [ 17 ]  [ 4 ]  [ 90 ]                                  [ 0: free | -1: gone | slot + 1 ]
     degree, notes, features: as wide as they are
 
-Columns lie in mappings, whose pages are released to the system when their entries are removed. They lie in
-memory of this process (`OwnColumn`), or in memory that processes share: the table does not know which.
+Columns lie in mappings, whose pages are given back to the system when what they held is removed. Where they
+lie is not the table's business: in memory of this process (`OwnColumn`), or in memory that processes share.
 
 Invariants: slots 0 to n - 1 are in use. The index has a power of two of places, of which a quarter are free:
 a row is found where steps of growing length from its own place lead, before the first free place. `state` has
-n, the number of places, and how many of them are deleted.
+n, the number of places, and how many of them are gone.
 
-Thread safety: none; the owner lets one writer, or several readers, use it.
+Thread safety: none; whoever has the table lets one writer, or several readers, use it.
 """
 
 import mmap
@@ -45,10 +45,10 @@ class Column(Protocol):
     array: "NDArray[np.generic]"
 
     def reserve(self, rows: int) -> None:
-        """Makes room for this number of rows. Raises MemoryError, and is as before then."""
+        """Makes room for so many rows. Raises MemoryError, and is as before then."""
 
     def release(self, rows: int) -> None:
-        """Releases the memory after this number of rows."""
+        """Gives back what lies behind so many rows."""
 
 
 MakeColumn: TypeAlias = "Callable[[DTypeLike, tuple[int, ...], int], Column]"
@@ -198,7 +198,7 @@ class FeatureTable:
         return places
 
     def _homes(self, rows: IntArray) -> IntArray:
-        """The places where the search for each row number begins."""
+        """Where the search for each row number begins."""
         bits = int(self._state[_SIZE]).bit_length() - 1
         return ((rows.view(np.uint64) * _SPREAD) >> np.uint64(64 - bits)).view(np.int64)
 
@@ -235,7 +235,7 @@ class FeatureTable:
         self._state[_GONE] -= reused
 
     def _rebuild(self, entries: int) -> None:
-        """Rebuilds the index, large enough for this number of entries, with the present entries."""
+        """Makes the index large enough for so many entries, and enters those that are there anew."""
         size = max(1 << (2 * entries - 1).bit_length(), _LEAST) if entries else _LEAST
         self._places.reserve(size)
         self._state[_SIZE], self._state[_GONE] = size, 0
@@ -247,19 +247,19 @@ class FeatureTable:
 def _compare(
     marks: "NDArray[np.int32]", row: IntArray, rows: IntArray
 ) -> "tuple[NDArray[np.bool_], IntArray]":
-    """Whether each row is at the slot of its mark, and the positions where the search continues."""
+    """Which rows are at the slots of these marks, and where to look further for others."""
     # A free place looks like slot 0 here; no row is there, for all that.
     hit = (row.take(marks - 1, mode="clip") == rows) & (marks > 0)
     return hit, np.flatnonzero(~hit & (marks != 0))
 
 
 def entry_bytes(width: int, noted: int) -> int:
-    """Bytes of an entry with its places in the index."""
+    """Of an entry with its places in the index."""
     return 4 * width + 8 + 8 + noted + 4 * PLACES
 
 
 def _copy_rows(source: FloatArray, chosen: IntArray, into: FloatArray) -> None:
-    """In one pass, without an intermediate copy."""
+    """In one pass, without a copy on the way."""
     if into.size:
         np.take(source, chosen, axis=0, out=into, mode="clip")
 

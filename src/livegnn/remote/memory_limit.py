@@ -41,8 +41,7 @@ _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1  # of glibc's mallopt
 
 def prepare() -> None:
     """Lets this process live with little memory: small stacks of threads, one arena of the allocator, which
-    returns freed memory to the system.
-    """
+    returns freed memory to the system."""
     for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)
     threading.stack_size(_STACK)
@@ -56,8 +55,7 @@ def prepare() -> None:
 def limit_memory(most: int, needed: int = LEAST_ROOM) -> int:
     """Lets this process have at most this number of bytes resident; returns how many of them are left for
     requests. Asking the system for more is a MemoryError. needed: how many must be left. Raises InputError
-    where too few are, or where the system cannot do it.
-    """
+    where too few are, or where the system cannot do it."""
     room = check_memory(most, needed)
     import resource
 
@@ -71,8 +69,7 @@ def limit_memory(most: int, needed: int = LEAST_ROOM) -> int:
 
 def memory_left(most: int) -> int:
     """The number of bytes that this process may still take for requests, if it may have `most` resident;
-    below 0 if it has more. Raises InputError where the system cannot say.
-    """
+    below 0 if it has more. Raises InputError where the system cannot say."""
     if not sys.platform.startswith("linux"):
         raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
     return most - _status("VmRSS") - MARGIN

@@ -10,9 +10,8 @@ T = TypeVar("T")
 
 
 def run_parallel(jobs: Sequence[Callable[[], T]], *, apart: bool = False) -> list[T]:
-    """The results of the jobs. All run at once, the last one in this thread, so that it allocates memory that
-    was freed there before. apart: one after the other instead.
-    """
+    """What each job returns. All run at once, the last one in this thread, so that what it allocates lies
+    where it was freed before. apart: one after the other instead."""
     if apart or len(jobs) < 2:
         return [job() for job in jobs]
     from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one job need not wait for

@@ -274,8 +274,7 @@ class SnapshotPredictor:
 
     def describe(self) -> dict[str, int | float | str | None]:
         """Its identity and its counts. `seq` is the last event that its predictions reflect. It waits for no
-        request; while one runs, figures are of some moment within it.
-        """
+        request; while one runs, figures are of some moment within it."""
         return {
             "seq": self._current().seq,
             "refused_snapshot": self._source.refused,

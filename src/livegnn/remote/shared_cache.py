@@ -4,13 +4,13 @@
     worker 2: limit                           ├─► room for the one cache
     worker 3: limit - what its request takes ─┘
 
-Tables are those of a private cache, in `SharedMemory`. Invariants: the entries in memory are of the snapshot
-that it names; a worker with another one reads nothing and changes nothing. All entries together take no more
-than the workers leave, each of them its limit less what its request takes; a worker that has ended leaves
-nothing. A worker that finds a change unfinished uses no entry.
+Tables are those of a private cache, in `SharedMemory`. Invariants: what is in memory is of the snapshot that
+it says; whoever has another one reads nothing and changes nothing. All entries together take no more than the
+workers leave, each of them its limit less what its request takes; a worker that has ended leaves nothing. Who
+finds a change unfinished takes nothing for true.
 
 Thread safety: a `SharedFeatureCache` belongs to one thread; those of other threads and processes may be used
-meanwhile. A worker that waits for the lock too long continues as if the cache were empty.
+meanwhile. A worker that waits for the lock too long goes on as if the cache were empty.
 """
 
 import errno
@@ -39,10 +39,10 @@ _MOST_ROOM = 1 << 50  # bytes: where there is no limit
 
 
 class SharedFeatureCache:
-    """`CachedFeatures` in the memory of several workers; room is the part that one of them leaves.
+    """`CachedFeatures` in the memory of several workers; room is what one of them leaves.
 
-    widths, notes: as `FeatureCache` takes them. owner: names the other settings that decide the notes; caches
-    of different owners share nothing. Raises OSError if this number of tables has no space in the memory.
+    widths, notes: as `FeatureCache` takes them. owner: names what else decides what is noted; those of
+    another owner have nothing in common. Raises OSError if so many tables have no space in the memory.
     """
 
     def __init__(
@@ -134,9 +134,8 @@ class SharedFeatureCache:
 
 
 class _Layout:
-    """The positions of the columns of all tables, one after the other. Each table may fill an equal part of
-    the memory. most: the number of entries that each may have. Raises OSError if that is next to nothing.
-    """
+    """Where the columns of all tables lie, one behind the other. Each table may fill an equal part of the
+    memory. most: how many entries each may have. Raises OSError if that is next to nothing."""
 
     def __init__(
         self, memory: SharedMemory, widths: Mapping[NodeType, int], notes: Mapping[NodeType, int]

@@ -153,8 +153,7 @@ class SharedMemory:
     @contextlib.contextmanager
     def reading(self) -> Iterator[bool]:
         """While it is open no worker changes the memory. Returns whether that is so, and the contents are
-        whole.
-        """
+        whole."""
         with self._guarded(fcntl.F_RDLCK) as held:
             yield held and not self._words[_CHANGING]
 
@@ -162,8 +161,7 @@ class SharedMemory:
     def changing(self) -> Iterator[bool]:
         """While it is open no other worker reads or changes the memory. Returns whether that is so. An
         unfinished change of another worker is removed first; a change that the caller leaves with an
-        exception is removed by the next one.
-        """
+        exception is removed by the next one."""
         with self._guarded(fcntl.F_WRLCK) as held:
             if held:
                 if self._words[_CHANGING]:
@@ -176,8 +174,7 @@ class SharedMemory:
     @contextlib.contextmanager
     def _guarded(self, kind: int) -> Iterator[bool]:
         """Holds the lock, if it is free in time; a worker that has waited in vain does not wait again for a
-        while.
-        """
+        while."""
         hopeful = time.monotonic() >= self._hopeful_at
         with _locked(self._fd, kind, PATIENCE if hopeful else 0.0) as held:
             if hopeful and not held:

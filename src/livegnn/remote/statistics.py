@@ -12,8 +12,7 @@ from dataclasses import dataclass
 @dataclass
 class Account:
     """Counts of a predictor's work. Times in seconds; `change_seconds` are part of `cache_seconds`, which are
-    not part of the others.
-    """
+    not part of the others."""
 
     requests: int = 0
     nodes: int = 0

@@ -83,15 +83,13 @@ class Neighborhood:
 
     def counts(self) -> IntArray:
         """The number of nodes that each hop has reached and of edges it has read, int64 [counts], summed from
-        the seeds on, type by type: the sizes of each layer.
-        """
+        the seeds on, type by type: the sizes of each layer."""
         columns = [*self.sample.num_sampled_nodes.values(), *self.sample.num_sampled_edges.values()]
         return np.concatenate([np.cumsum(column) for column in columns]).astype(np.int64)
 
     def complete(self, read: "Mapping[Lists, tuple[IntArray, NDArray[np.void]]]") -> "Neighborhood":
         """The same with the pending degrees, and more of the index: by lists, positions of nodes, each once,
-        and their records.
-        """
+        and their records."""
         index, degree = dict(self.index), {name: known.copy() for name, known in self.degree.items()}
         degrees = dict(self.degrees or {})
         for lists, (at, records) in read.items():
@@ -310,9 +308,8 @@ class _Growth:
                 self._edges[i] = edges.take(~are_in(edges.target, np.sort(np.concatenate(incoming.rows))))
 
     def degrees(self, lists: Lists, hops: int, *, later: bool) -> Degrees:
-        """The degrees of all nodes of the type that has these lists. Degrees of nodes whose lists were not
-        read are fetched within this number of hops, or pending if they may be; 0 otherwise.
-        """
+        """The degrees of all nodes of the type that has these lists. Of nodes whose lists were not read they
+        are fetched if they are within so many hops, or pending if they may be; 0 otherwise."""
         name = receiver_of(lists)
         known = [np.zeros(0, np.int64), *self._read.get(lists, _Read()).rows]
         columns = list(self._read.get(lists, _Read()).degrees)
@@ -344,8 +341,7 @@ class _Growth:
 
     def _add_loops(self, lists: Lists, rows: IntArray, degrees: Degrees) -> None:
         """Reads parallel loops of nodes of which only degrees are known: a layer that adds loops takes the
-        last one, which the sum of their weights does not contain.
-        """
+        last one, which the sum of their weights does not contain."""
         loops = degrees.columns[2]
         edge_type, direction = lists
         if loops is None or self._snapshot.schema.edge_types[edge_type].duplicates != "keep":

@@ -1,7 +1,7 @@
 """Arrays for the features of one request after the other.
 
-An array that is freed and made again has pages that the system must first provide, which for megabytes takes
-as long as filling them. So they stay, up to a size; a process that is short of memory releases them.
+An array that is freed and made anew has pages that the system must first give, which for megabytes takes as
+long as filling them. So they stay, up to a size; whoever is short of memory releases them.
 
 Thread safety: none; one request at a time.
 """
@@ -27,11 +27,11 @@ class WorkingArrays:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the arrays that are kept."""
+        """Of those that are kept."""
         return sum(array.nbytes for array in self._kept.values())
 
     def take(self, name: NodeType, rows: int, width: int) -> "Float32[FloatArray, 'rows width']":
-        """An array with any contents. The caller may not use the previous array of this type any more."""
+        """An array with anything in it. What was taken before for this type is no longer the caller's."""
         kept = self._kept.get(name)
         if kept is not None and kept.shape[1] == width and len(kept) >= rows:
             return kept[:rows]

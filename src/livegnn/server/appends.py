@@ -83,7 +83,7 @@ class Appender:
             del self._waiting[loop]
 
     def _write(self, group: Sequence[_Request]) -> list[list[Outcome] | Exception]:
-        """The result of each request: of its entries, or an error of the whole."""
+        """What became of each request: of its entries, or an error of the whole."""
         given = [_read(request.read) for request in group]
         requests = [
             _Keyed(request.key, read, self._runtime.check)

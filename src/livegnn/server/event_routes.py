@@ -52,9 +52,8 @@ class AppendAnswer(BaseModel):
 
 
 class RejectionAnswer(BaseModel):
-    """An entry that was refused when it was applied: the error, and the first of its `num_events` events, all
-    if there is room for them.
-    """
+    """An entry that was refused when its turn came: the error, and the first of its `num_events` events, all
+    if there is room for them."""
 
     seq: int
     error: str
@@ -64,7 +63,7 @@ class RejectionAnswer(BaseModel):
 
 
 class BadMessageAnswer(BaseModel):
-    """A message of a source that is not an event: its place, and its first bytes as text."""
+    """A message of a source that is no events: where it stands, and its first bytes as text."""
 
     number: int
     source: str
@@ -201,7 +200,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         bad_after: Seq = 0,
         limit: Annotated[int, AsWritten, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
-        """Entries that were refused when they were applied, and messages of sources that are not events."""
+        """Entries that were refused when their turn came, and messages of sources that are no events."""
         found = list_page(runtime.log, after, limit)
         bad = [
             one._asdict() | {"payload": one.text} for one in runtime.log.bad_messages(bad_after, most=limit)

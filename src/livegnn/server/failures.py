@@ -83,8 +83,7 @@ def _cut(path: str) -> str:
 
 async def _answer_unknown(request: Request, error: Exception) -> Response:
     """Answers for a path or method that does not exist, and for requests that are refused before a route is
-    called.
-    """
+    called."""
     assert isinstance(error, HTTPException)
     path, method = request.scope["path"], request.method  # that of `request.url` ends at a "?", decoded
     if error.status_code in (404, 405):

@@ -1,4 +1,4 @@
-"""The metrics, in Prometheus' text format 0.0.4. Each metric is described in docs/server.md."""
+"""What is measured, in Prometheus' text format 0.0.4. Each metric is described in docs/server.md."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import isnan, nan

@@ -65,7 +65,7 @@ class DegreeClassAnswer(BaseModel):
 
 
 class ComparisonAnswer(BaseModel):
-    """The differences between predictions of `second` and `first`, between events `since` and `seq`."""
+    """How predictions of `second` differ from those of `first`, between events `since` and `seq`."""
 
     first: str
     second: str
@@ -83,7 +83,7 @@ class ComparisonAnswer(BaseModel):
 
 
 class SwitchAnswer(BaseModel):
-    """After event `seq`, `model` answers instead of `previous`."""
+    """After event `seq`, `model` answers in the place of `previous`."""
 
     seq: int
     model: str

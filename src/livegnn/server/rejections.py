@@ -36,8 +36,7 @@ def list_page(log: Log, after: int, most: int, room: int = ROOM) -> list[dict[st
 
 def count_fitting(events: Events, room: int) -> tuple[int, int]:
     """The number of the first events that take at most `room` bytes together, as objects of Python, and their
-    bytes.
-    """
+    bytes."""
     fitting = taken = 0
     for chunk in events.chunks:
         width = 0 if chunk.x is None else chunk.x.shape[1]

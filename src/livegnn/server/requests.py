@@ -26,8 +26,7 @@ _WIDEST = 1000  # channels that an output may well have: few ids are not looked 
 
 def _check_ids(value: object) -> object:
     """Refuses a value that is not a list of integers and texts, by its first wrong element: an error for each
-    would be very many times the list.
-    """
+    would be very many times the list."""
     if not isinstance(value, list):
         raise ValueError("expected a list of integers or texts")  # noqa: TRY004 (pydantic's)
     if not set(map(type, value)) <= {int, str}:

@@ -110,8 +110,7 @@ class EventShareAnswer(BaseModel):
 
 class NeighborShareAnswer(BaseModel):
     """The part of a prediction's change that is due to one neighbour; `edge_type` is null for the node
-    itself.
-    """
+    itself."""
 
     edge_type: list[str] | None
     id: NodeId

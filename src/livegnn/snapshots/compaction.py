@@ -31,8 +31,7 @@ class Compaction:
 
     def choose(self, base: int | None, deltas: Sequence[int], merged: int) -> Step:
         """The next layer to write. base, deltas: bytes of the present layers; None: there is no base. merged:
-        about how many bytes one delta of all changes since the base would have.
-        """
+        about how many bytes one delta of all changes since the base would have."""
         if base is None or merged > self.largest_share * base:
             return "base"
         if len(deltas) >= self.most_deltas or sum(deltas) > 2 * max(merged, self.largest_share * base):

@@ -26,8 +26,7 @@ _MAGIC = b"livegnn-snapshot"
 
 class TableKey(NamedTuple):
     """The contents of a table: features or ids of a node type, or the lists of an edge type in a direction
-    ("both" for an undirected one). type: the position of the type in the schema.
-    """
+    ("both" for an undirected one). type: the position of the type in the schema."""
 
     kind: Kind
     type: int
@@ -66,8 +65,7 @@ class Table:
 @dataclass(frozen=True)
 class Layer:
     """Tables that were written together: all of a graph (a base), or the rows that have changed (a delta).
-    salt: a part of the checksum of each record, so that none is mistaken for a record of another layer.
-    """
+    salt: a part of the checksum of each record, so that none is mistaken for a record of another layer."""
 
     kind: Literal["base", "delta"]
     salt: int
@@ -168,7 +166,7 @@ def generation_of(path: str) -> int:
 
 
 def is_path(path: str) -> bool:
-    """Whether it is the path of a manifest, and not of another object beside them."""
+    """Whether it is the path of a manifest, and not of something that somebody left beside them."""
     return re.fullmatch(rf"{FOLDER}/\d{{12}}", path) is not None
 
 

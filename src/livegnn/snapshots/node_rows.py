@@ -101,7 +101,7 @@ class NodeRows:
         return found
 
     def _candidates(self, keys: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """The entries of the order with these keys: which of the keys, the key, and the row."""
+        """The entries of the order with these keys: which key was asked for, the key, and the row."""
         fences = self._fences["key"]
         last = np.searchsorted(fences, keys, side="right") - 1
         # A key may stand in two blocks only if it stands in the order twice, as checksums of texts may.

@@ -171,8 +171,7 @@ class Objects:
     def confine(self, size: int) -> None:
         """From now on, reading takes at most this number of bytes beside its result; fewer requests are under
         way at once. A lack of memory is a `MemoryError` before a request begins: the store's client would end
-        the process.
-        """
+        the process."""
         self.confined = True
         self._at_once = max(min(self._at_once, size // (2 * _CONNECTION)), _THREADS)
         self._bytes_at_once = max(min(self._bytes_at_once, size // 2), PARTS_AT_ONCE)
@@ -182,8 +181,7 @@ class Objects:
         self, asked: Sequence[Ranges], joined: Sequence[JoinedRanges]
     ) -> "Iterator[list[_Bytes]]":
         """Arrays for the requested bytes. While this is open, there is memory for the other needs of reading
-        and for a copy of the bytes.
-        """
+        and for a copy of the bytes."""
         sizes = [int(one.lengths.sum()) for one in asked]
         if not self.confined:
             yield [np.empty(size, np.uint8) for size in sizes]
@@ -332,8 +330,7 @@ class Objects:
 
     def put_new(self, path: str, data: Buffer) -> None:
         """Writes a new object. Raises `ObjectExistsError` if it exists: another writer was first, and its
-        object stays. After an attempt whose answer was lost, the object may be this one.
-        """
+        object stays. After an attempt whose answer was lost, the object may be this one."""
         attempts = 0
 
         def put() -> None:
@@ -368,8 +365,7 @@ class Objects:
 
     def _repeated(self, call: Callable[[], T]) -> T:
         """The result of `call`; it is called again, with longer and longer pauses, while the store is
-        unavailable.
-        """
+        unavailable."""
         attempts = Attempts(self._health, self._patience, sleep=self._sleep)
         while True:
             try:

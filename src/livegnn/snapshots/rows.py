@@ -36,10 +36,10 @@ class RowSource(Protocol):
     schema: Schema
 
     def rows(self, node_type: int) -> int:
-        """The number of rows, gaps included."""
+        """How many rows there are, gaps included."""
 
     def count(self, node_type: int) -> int:
-        """The number of nodes."""
+        """How many nodes there are."""
 
     def features(
         self, node_type: int, rows: "UInt32[Rows, 'rows']"
@@ -55,7 +55,7 @@ class RowSource(Protocol):
         """The ids of nodes, which are texts: their bytes, and how many each has; `NO_TEXT` for a gap."""
 
     def degrees(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> "IntArray":
-        """The lengths of the lists of these rows, as far as they are known now."""
+        """How long the lists of these rows are, as far as is known now."""
 
     def lists(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> Lists:
         """The neighbours of these rows, in the order of the graph."""
@@ -117,8 +117,8 @@ class DataRows:
     type; the neighbours of a node stand in the order in which the edges are listed, parallel edges included.
     An edge type that lists any keeps them apart.
 
-    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for other data, or data that name a node
-    that does not exist.
+    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for
+    what is no such data, or names a node that is not there.
     """
 
     def __init__(self, data: "Data | HeteroData") -> None:

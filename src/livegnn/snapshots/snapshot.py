@@ -1,4 +1,4 @@
-"""A snapshot, read instead of a graph: rows, degrees, neighbours and features, many of each at once.
+"""A snapshot as what needs a graph reads it: rows, degrees, neighbours and features, many of each at once.
 
 `livegnn.snapshots.snapshot_source` opens one of a store.
 """
@@ -41,8 +41,7 @@ class Neighbors(NamedTuple):
     def loops_by_key(self, rows: "Int64[IntArray, 'nodes']") -> "Neighbors":
         """The same lists, of these nodes, with the parallel loops of each in the order of their keys: a layer
         that adds loops keeps the last one, and a list is in the order in which its edges were added and
-        removed.
-        """
+        removed."""
         if self.key is None:
             return self
         segment = np.repeat(np.arange(len(rows)), np.diff(self.offsets))
@@ -98,12 +97,12 @@ class Snapshot(Protocol):
         rows: "Int64[IntArray, 'rows']",
         direction: str = "in",
     ) -> "Degrees":
-        """The number of edges of each of these nodes, loops among them, and the sums of their weights."""
+        """How many edges each of these nodes has, loops among them, and the sums of their weights."""
 
     def index(
         self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
     ) -> "Shaped[NDArray[np.void], 'rows']":
-        """The positions and sums of the lists of these nodes, as `records.index_type` says."""
+        """Where the lists of these nodes are, and what they sum to, as `records.index_type` says."""
 
     def neighbors(
         self,
@@ -130,7 +129,7 @@ class Source(Protocol):
 
     @property
     def read_so_far(self) -> tuple[int, int]:
-        """Requests to the store, and bytes read from it."""
+        """Requests to the store, and bytes that came from it."""
         ...
 
     @property
@@ -139,17 +138,16 @@ class Source(Protocol):
         ...
 
     def require(self, check: Callable[[Snapshot], None]) -> None:
-        """Takes no snapshot from now on that `check` refuses with `ModelError`; the previous one stays."""
+        """Takes no snapshot from now on that `check` refuses with `ModelError`; the one before stays."""
         ...
 
     def confine(self, room: int) -> None:
-        """Gives requests this number of bytes; reading takes a quarter at most, beside its result."""
+        """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
         ...
 
     def read(self, request: Callable[[Snapshot], T]) -> T:
-        """The result of `request` on the snapshot that was opened last; on the newest one if that was
-        replaced meanwhile.
-        """
+        """What `request` returns of the snapshot that was opened last; of the newest one if that was
+        replaced meanwhile."""
         ...
 
 

@@ -49,7 +49,7 @@ class SnapshotSource:
         return self.objects.requests, self.objects.bytes_read
 
     def require(self, check: Callable[[StoredSnapshot], None]) -> None:
-        """Takes no snapshot from now on that `check` refuses with `ModelError`; the previous one stays."""
+        """Takes no snapshot from now on that `check` refuses with `ModelError`; the one before stays."""
         self._check = check
 
     @property
@@ -104,8 +104,8 @@ class SnapshotSource:
         self.objects.confine(room // 4)
 
     def read(self, request: Callable[[StoredSnapshot], T]) -> T:
-        """The result of `request` on the current snapshot; if that was replaced and collected meanwhile, on
-        the newest one.
+        """What `request` returns of the current snapshot; if that was replaced and collected under it, what
+        it returns of the newest one.
         """
         for _ in range(_ATTEMPTS):
             try:
@@ -121,8 +121,7 @@ class SnapshotSource:
 
     def _forget_removed(self) -> bool:
         """Whether the store has lost the manifest of the current snapshot. It was emptied then, and the next
-        writer begins with the first generation.
-        """
+        writer begins with the first generation."""
         with self._opening:
             if self._current is None:
                 return True

@@ -1,7 +1,7 @@
-"""The snapshot of a manifest, read from its store on request.
+"""The snapshot of a manifest, read from its store as it is asked.
 
-Thread safety: any thread may call. It keeps only the row numbers of deltas, the ids that deltas have changed,
-and the fences of the ids.
+Thread safety: any thread may call. Nothing of the graph is kept but which rows deltas have, the ids that
+deltas have changed, and the fences of the ids.
 """
 
 from collections.abc import Collection
@@ -42,7 +42,7 @@ T = TypeVar("T")
 def _or_replaced(
     method: "Callable[Concatenate[StoredSnapshot, P], T]",
 ) -> "Callable[Concatenate[StoredSnapshot, P], T]":
-    """Distinguishes an object that collection removed from a lost one."""
+    """Tells an object that collection took from one that is lost."""
 
     @wraps(method)
     def call(self: "StoredSnapshot", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -56,9 +56,9 @@ def _or_replaced(
 
 
 class StoredSnapshot:
-    """A `Snapshot` (see there) in a store. Opening reads the lists of the rows that deltas have changed.
+    """A `Snapshot` (see there) in a store. Opening reads the lists of what deltas have changed.
 
-    Raises `SnapshotReplacedError` if objects are missing because a newer snapshot replaced it.
+    Raises `SnapshotReplacedError` if objects are gone because a newer snapshot replaced it.
     """
 
     @_or_replaced
@@ -149,7 +149,7 @@ class StoredSnapshot:
     def degrees(
         self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
     ) -> Degrees:
-        """The number of edges of each of these nodes, loops among them, and the sums of their weights."""
+        """How many edges each of these nodes has, loops among them, and the sums of their weights."""
         return records.degrees_of(self.index(edge_type, rows, direction))
 
     @_or_replaced
@@ -159,7 +159,7 @@ class StoredSnapshot:
         rows: "Int64[IntArray, 'rows']",
         direction: str = "in",
     ) -> "Shaped[NDArray[np.void], 'rows']":
-        """The positions and sums of the lists of these nodes: records of `records.index_type`."""
+        """Where the lists of these nodes are, and what they sum to: records of `records.index_type`."""
         rows = _rows(rows)
         key, edges = self._lists(edge_type, direction)
         return self._read_index(edges, self._places(key, rows), len(rows))
@@ -208,7 +208,7 @@ class StoredSnapshot:
         return Neighbors(offsets, neighbors, **cast("dict[str, NDArray[np.float32]]", read))  # type: ignore[arg-type]
 
     def _places(self, key: TableKey, rows: IntArray) -> list[Place]:
-        """The places of the records of the index."""
+        """Where the records of the index are."""
         name = self._edge_types[key.type][0 if key.kind == "out" else 2]
         most, _ = self.manifest.nodes[self._node_types.index(name)]
         if len(rows) and not 0 <= rows.min() <= rows.max() < most:

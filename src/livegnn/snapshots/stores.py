@@ -59,7 +59,7 @@ class ObjectInfo:
 
 
 class Upload(Protocol):
-    """An object that is written in parts. It is not visible before `finish`, and never after `abort`."""
+    """An object that is written in parts. Nobody sees it before `finish`, and not at all after `abort`."""
 
     def write(self, data: Buffer) -> None: ...
 
@@ -70,12 +70,12 @@ class Upload(Protocol):
 
 class Store(Protocol):
     """Objects by path. All raise `ObjectMissingError`, `ObjectExistsError`, `StoreUnavailableError`, which
-    may pass, or `SnapshotError` for permanent faults, such as a refused key.
+    may pass, or `SnapshotError` for what will not, such as a key that is refused.
     """
 
     @property
     def url(self) -> str:
-        """Its address, for messages."""
+        """Where it is, for messages."""
 
     def get(self, path: str) -> Buffer:
         """A whole object."""
@@ -92,7 +92,7 @@ class Store(Protocol):
         """Begins a large object."""
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """The objects below a folder whose paths are after `after`, in the order of their paths."""
+        """The objects below a folder whose paths come after `after`, in the order of their paths."""
 
     def size(self, path: str) -> int:
         """The bytes of an object."""
@@ -351,8 +351,7 @@ def _fill(into: memoryview, found: memoryview) -> int:
 
 def _read_whole(file: int, into: memoryview, start: int) -> int:
     """Fills `into` with the bytes of a file from `start` on; returns their number. A file system may return
-    less than requested, and more on a second call.
-    """
+    less than requested, and more on a second call."""
     done = 0
     while done < len(into):
         some = os.preadv(file, [into[done:]], start + done)

@@ -364,8 +364,7 @@ class SnapshotView(View):
 
     def _adopt(self, attempt: "_Attempt") -> None:
         """Continues from a snapshot that is in the store. Until its end it is an attempt, which is repeated
-        after a failure.
-        """
+        after a failure."""
         earlier = () if attempt.step == "base" else (self._since_base,)
         self._since_base = ChangedRows.union(attempt.fresh, *earlier)
         self._in_flight = ChangedRows(self._keys)
@@ -444,8 +443,7 @@ class SnapshotView(View):
 
     def _write_rounds(self, generation: int, *, merge: bool) -> "tuple[ChangedRows, list[Layer], int, Nodes]":
         """Writes the changed rows, round after round, until the rest is read while batches wait. Returns the
-        changes that it took, the layers, and the event and the nodes that they show.
-        """
+        changes that it took, the layers, and the event and the nodes that they show."""
         fresh, layers = ChangedRows(self._keys), []
 
         def read(number: int) -> "tuple[dict[TableKey, Rows], Changes | None, int, Nodes]":

@@ -55,8 +55,7 @@ class Checkpoints:
 
     def read(self) -> tuple[int, State] | None:
         """The event and the state of the newest checkpoint, or of the previous one if that is damaged; None
-        without both. Raises FileFormatError if both are damaged.
-        """
+        without both. Raises FileFormatError if both are damaged."""
         failure: FileFormatError | None = None
         for path in (self.path, self.before):
             if path.exists():

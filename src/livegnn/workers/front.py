@@ -165,8 +165,7 @@ class _Front:
 
     async def _refresh(self, since: float) -> None:
         """Reads the addresses of the workers, unless another thread has since. A failed read is repeated
-        later.
-        """
+        later."""
         async with self._finding:
             if self._find is None or self._found >= since:
                 return
@@ -275,8 +274,7 @@ class _Front:
 
     def _in_turn(self, worker: int) -> Sequence[str]:
         """The replicas, starting with the next in turn; those that have just failed to answer are last, so
-        that few requests wait for them.
-        """
+        that few requests wait for them."""
         several, first, now = self._workers[worker], self._turns[worker], time.monotonic()
         self._turns[worker] += 1
         turned = [several[(first + place) % len(several)] for place in range(len(several))]

@@ -59,8 +59,7 @@ class SqlitePlace:
     @contextmanager
     def _making(self) -> Iterator[None]:
         """Waits until no other process makes streams: a process that makes one owns it meanwhile. The system
-        lets another one in when a process ends.
-        """
+        lets another one in when a process ends."""
         folder = path_of(self.path, "any", 0).parents[1]
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "making", "ab") as file:

@@ -1,4 +1,4 @@
-"""The common settings of all workers of one query: the query, the graph's types, the numbers of workers."""
+"""What all workers of one query agree on: the query, the graph's types, how many workers there are."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -35,19 +35,20 @@ _MIX: Final = (
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """Raises `InputError` for features that workers do not have: text ids, parallel edges, edges that add up,
-    features of edges, fan-outs above 1,024; and the errors of `Query.check`.
+    """Raises `InputError` for what workers cannot do: text ids, parallel edges, edges that add up, features
+    of edges, fan-outs above 1,024; and what `Query.check` raises.
 
-    schema: of the graph whose events the log has. seed: of the random numbers, 0 to 2^64 - 1; None: the seed
-    of the workers of the log, which the first one draws, so that ids cannot be chosen for it. keep_edges:
-    whether sampling workers keep whole lists of neighbours, so that samples are exact after every change of
+    schema: of the graph whose events the log has. seed: of the random numbers, 0 to 2^64 - 1; None: that of
+    the workers of the log, which the first one draws, so that nobody can choose ids for it. keep_edges:
+    whether sampling workers keep whole lists of neighbours, so that samples are exact whatever becomes of
     edges; without, memory grows with samples alone, and samples are exact only while no edge is removed or
-    added again: the place of a removed neighbour stays empty until another is added, and so does that of one
-    whose weight is no longer positive; one with a lower weight keeps its place; a late edge counts as a new
-    one. replicas: how many serving workers may serve the same seeds. moved: seeds assigned to another serving
-    worker than the default one, and its number: a few seeds with very many requests. placement: which
-    sampling workers take an edge: those of its "source", its "target", or of "both" ends where the query
-    needs both. With one end, queries that begin at the other, or use undirected edges, are refused.
+    added again: the place of a removed neighbour stays empty until another comes, and so does that of one
+    whose weight is no more positive; one with a lower weight keeps its place; an edge that comes late counts
+    as a new one. replicas: how many serving workers may serve the same seeds. moved: seeds that another
+    serving worker has than the one that their ids say, and its number: a few that are asked for very often.
+    placement: which sampling workers take an edge: those of its "source", its "target", or of "both" ends
+    where the query needs both. With one end, queries that begin at the other, or go over undirected edges,
+    are refused.
     """
 
     schema: Schema

@@ -47,8 +47,7 @@ class Workers(Protocol):
 
 class Relay:
     """Passes small requests on. Invariant: every link is open or about to report the requests that it has
-    lost.
-    """
+    lost."""
 
     def __init__(self, plan: WorkerPlan, workers: Workers) -> None:
         self._plan, self._workers = plan, workers
@@ -76,8 +75,7 @@ class Relay:
 
     async def follow(self) -> None:
         """Opens a link to each worker; closes links that wait for too long, and those to workers that no
-        longer exist.
-        """
+        longer exist."""
         loop = asyncio.get_running_loop()
         while True:
             there, now = self._workers.addresses(), loop.time()

@@ -138,8 +138,7 @@ class SamplingWorker:
     @property
     def levels(self) -> list[int]:
         """The events up to which effects that pass this number of times between workers were taken: see
-        `Levels`.
-        """
+        `Levels`."""
         return self._levels.after(self._seq)
 
     @property
@@ -254,7 +253,7 @@ class SamplingWorker:
     # -- one step
 
     def _look(self) -> "Found | None":
-        """The next step, None if no records have arrived."""
+        """What the next step takes, None if nothing has come."""
         batches = self._next_batches()
         if batches and not self._fits:
             self._tail.check_bound(schema_properties(self.plan.schema))
@@ -314,7 +313,7 @@ class SamplingWorker:
         asked: Mapping[tuple[int, int], Sequence[StoredRecord]],
         changes: Sequence[StoredRecord],
     ) -> None:
-        """Takes a step that is in the stream of steps. The order here is a part of the meaning of a step."""
+        """Takes a step that is in the stream of steps. The order here is a part of what a step means."""
         newcomers = {j for record in changes for j in self._change(record)}
         for applied in batches:
             self._events.apply(applied.events)

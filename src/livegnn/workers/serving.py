@@ -138,7 +138,7 @@ class ServingWorker:
 
     @property
     def whole(self) -> bool:
-        """Whether all sampling workers have sent their data; until then every answer waits."""
+        """Whether all sampling workers have told what they know; until then every answer waits."""
         return self._complete
 
     @property
@@ -226,7 +226,7 @@ class ServingWorker:
     def predict_with_samples(
         self, ids: "ArrayLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
     ) -> tuple[ServedPredictions, list[HeteroSubgraph]]:
-        """The rows of `predict`, and the sample of each prediction. Raises the same errors."""
+        """What `predict` returns, and the sample that each prediction was computed on. Raises the same."""
         self._forward_to(output)
         seq = self.wait(min_seq, timeout)
         asked, places = _distinct(self._check(ids))
@@ -453,8 +453,7 @@ def _distinct(ids: "Int64[IntArray, 'ids']") -> "tuple[Int64[IntArray, 'distinct
 
 def fit_model(model: Model | None, plan: WorkerPlan) -> tuple[SampledForward | None, Query]:
     """The forward pass, and the plan's query in the direction of the model's messages. Raises ModelError
-    unless the model was trained with the plan's query, and as `fit_query`.
-    """
+    unless the model was trained with the plan's query, and as `fit_query`."""
     if model is None:
         return None, plan.query
     forward = SampledForward(model)

@@ -46,8 +46,7 @@ class SmallRequests:
 
     def head_of(self, lines: bytes) -> Head | None:
         """The contents of the lines of a head, without the empty one; None if the request is for the
-        application.
-        """
+        application."""
         try:
             return self._heads[lines]
         except KeyError:
@@ -87,8 +86,7 @@ class SmallRequests:
 
 def read_wanted(body: bytes) -> Wanted | None:
     """The ids and `min_seq` of a body `{"ids": [...], "min_seq": ...}` with a few numbers; None if it is for
-    the application.
-    """
+    the application."""
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError:

@@ -131,8 +131,7 @@ class Connection:
 
     def ask(self, question: Callable[[], _Result]) -> _Result:
         """The broker's answer; repeats the request for a while if the broker is about to be ready. Raises
-        KafkaException.
-        """
+        KafkaException."""
         deadline = time.monotonic() + _SECONDS
         while True:
             try:

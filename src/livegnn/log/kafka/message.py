@@ -161,8 +161,7 @@ def _parse_notes(
     notes: bytes, count: int
 ) -> tuple[Sequence[str | None], Sequence[Origin | None], Sequence[Unread | None]]:
     """Keys, origins and entries that could not be read. Raises ValueError, TypeError or InputError for values
-    that are not one of each for `count` entries.
-    """
+    that are not one of each for `count` entries."""
     if not notes:
         return (), (), ()
     parsed = json.loads(notes)

@@ -327,8 +327,7 @@ class KafkaTail:
 
     def _or_anew(self, read: Callable[[], _Read]) -> _Read:
         """The result of `read`; once more if it fails, with the present contents of the brokers: some may be
-        trimmed.
-        """
+        trimmed."""
         if self._control is not None:
             with suppress(LogError):
                 return _core.settled(read, self._disconnect)
