@@ -228,7 +228,7 @@ def run(mutant: Mutant, tree: Path) -> tuple[str, str]:
 def main(wanted: list[str]) -> int:
     """Prints the table; returns how many were not caught."""
     missed = 0
-    print("| without | the test that fails | seed | what it says |\n|---|---|---|---|", flush=True)
+    print("| without | failing test | seed | message |\n|---|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="livegnn-mutants-") as folder:
         tree = Path(folder) / "tree"
         tree.mkdir()
@@ -238,7 +238,8 @@ def main(wanted: list[str]) -> int:
                 continue
             seed, said = run(mutant, tree)
             missed += not seed
-            said = re.sub(r"/\S*/", "", said).replace("|", "\\|")[:90]
+            said = re.sub(r"/\S*/", "", said).replace("|", "\\|").replace("`", "'")[:90]
+            said = f"`{said}`" if said else ""
             print(f"| {mutant.name} | `{mutant.test}` | {seed or 'NOT CAUGHT'} | {said} |", flush=True)
     return missed
 

@@ -246,7 +246,7 @@ def bind(deployment: DeploymentFile) -> None:
 
 
 def _refuse_checkpoints(directory: Path, graph: Path) -> None:
-    """The next start goes on from the newest one, whatever the graph's file has."""
+    """The next start continues from the newest checkpoint, with any contents of the graph's file."""
     from livegnn.runtime import list_checkpoints
 
     if checkpoints := list_checkpoints(directory):
@@ -344,7 +344,7 @@ def _reading(file: Path) -> "Iterator[SqliteReader]":
 
 @contextmanager
 def _owning(settings: "Deployment") -> "Iterator[SqliteLog]":
-    """The log of a deployment that nobody serves; it must be there."""
+    """The log of a deployment without a running server; it must exist."""
     from livegnn.log.sqlite import SqliteLog
 
     if not settings.log.file.exists():

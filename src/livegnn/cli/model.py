@@ -157,7 +157,8 @@ def _quoted(name: str) -> str:
 def _ask(
     server: str, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
 ) -> "dict[str, JSON]":
-    """The answer of a server. Raises InputError for what it refuses, LiveGNNError if there is none."""
+    """The answer of a server. Raises InputError for a request that it refuses, LiveGNNError without an
+    answer."""
     if not _is_address(server):
         raise InputError(f"--server must be an address such as {_HERE}, got {server!r}")
     headers = {} if body is None else {"content-type": media_type}
@@ -184,7 +185,7 @@ def _is_address(server: str) -> bool:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What a server says of a request that it refuses."""
+    """The reason that a server gives for a request that it refuses."""
     try:
         return str(json.load(error)["error"]["message"])
     except (ValueError, KeyError, TypeError):

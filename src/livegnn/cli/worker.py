@@ -26,7 +26,7 @@ Port = Annotated[int, typer.Option(help="port to listen at; 0 takes any free por
 
 @app.command()
 def sample(deployment: DeploymentFile, number: Number) -> None:
-    """Run a sampling worker from its last checkpoint. It goes on when the number of workers changes."""
+    """Run a sampling worker from its last checkpoint. It continues when the number of workers changes."""
     import signal
     import threading
     from contextlib import closing

@@ -1,4 +1,4 @@
-"""What runs in a worker's process: the worker, in a thread of its own, and answers to the coordinator.
+"""The process of a worker: the worker, in a thread of its own, and answers to the coordinator.
 
 The coordinator makes actors of these classes; they know nothing of Ray. A constructor returns at once, so
 that a worker that takes long to begin, because it takes many steps again, answers meanwhile. The coordinator
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class Report(NamedTuple):
-    """What a worker says of itself.
+    """The state of a worker.
 
     process: its number. seq: the last event that it has taken, or that its answers have seen. stuck_seconds:
-    how long its thread has been in the step that it is in. failure: why it has ended. address: of a serving
-    worker that has all that its seeds need. ready: whether it does its work.
+    how long its thread has been in its present step. failure: why it has ended. address: of a serving worker
+    that has all data of its seeds. ready: whether it works.
     """
 
     process: int
@@ -61,7 +61,7 @@ class SamplingActor:
         self._thread.start()
 
     def report(self) -> Report:
-        """What the coordinator asks for again and again."""
+        """The state of the worker. The coordinator calls this repeatedly."""
         if self._orphan_check is not None:
             self._orphan_check.note_asked()
         turned, worker = self._turned, self._worker
@@ -147,7 +147,7 @@ class ServingActor:
         self._thread.start()
 
     def report(self) -> Report:
-        """What the coordinator asks for again and again."""
+        """The state of the worker. The coordinator calls this repeatedly."""
         if self._orphan_check is not None:
             self._orphan_check.note_asked()
         worker = self._worker

@@ -1,4 +1,4 @@
-"""The front end of a cluster over HTTP: requests for seeds, and what an operator asks of the coordinator."""
+"""The front end of a cluster over HTTP: requests for seeds, and an operator's requests to the coordinator."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ReplicasRequest(BaseModel):
-    """How many workers are to answer for the seeds of a serving worker."""
+    """The number of workers that answer for the seeds of a serving worker."""
 
     model_config = ConfigDict(extra="forbid")
     serving_worker: int = Field(ge=0, strict=True)

@@ -28,7 +28,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Cluster:
-    """Asks the coordinator of a log's workers. `Cluster.start` makes one. Any thread may call it.
+    """A client of the coordinator of a log's workers. `Cluster.start` makes one. Any thread may call it.
 
     Each call raises TimeoutExpired if the coordinator does not answer within a minute, and LogError if it
     cannot.
@@ -49,8 +49,8 @@ class Cluster:
     ) -> "Cluster":
         """Starts a coordinator, or finds the one that runs in this namespace of Ray. Call `ray.init` before.
 
-        A coordinator that is found goes on with its own patience and pace. Raises InputError if it was made
-        with another specification; LogError if the log cannot be had.
+        A coordinator that is found keeps its own patience and pace. Raises InputError if it was made with
+        another specification; LogError if the log cannot be opened.
         """
         if not ray.is_initialized():
             raise InputError(
@@ -102,11 +102,11 @@ class Cluster:
         return cast("list[list[str]]", self._ask(list, "addresses"))
 
     def workers(self) -> list[WorkerState]:
-        """What is known of each worker."""
+        """The state of each worker."""
         return cast("list[WorkerState]", self._ask(list, "workers"))
 
     def said(self) -> list[str]:
-        """What was started and ended, and why: the last thousand lines."""
+        """The workers that were started and ended, and why: the last thousand lines."""
         return cast("list[str]", self._ask(list, "said"))
 
     def checkpoint(self, timeout: float = 60.0) -> int:
@@ -118,9 +118,8 @@ class Cluster:
         return self._ask(int, "checkpoint", timeout, patience=timeout + _SECONDS)
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Ends workers and coordinator. Sampling workers write a checkpoint, if that takes less than so many
-        seconds.
-        """
+        """Ends workers and coordinator. Sampling workers write a checkpoint, if that takes less than this
+        number of seconds."""
         try:
             self._ask(type(None), "stop", timeout, patience=2 * timeout + _SECONDS)
         finally:

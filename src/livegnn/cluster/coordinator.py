@@ -1,13 +1,12 @@
 """The coordinator: starts the workers of a log on the machines of a Ray cluster, watches and replaces them.
 
-It is an actor that Ray starts again where it dies. It keeps nothing that it needs again: what is registered
-is in a stream of the log, and the workers, which outlive it, have names by which it finds them. Data goes
-through the log and not through Ray.
+It is an actor that Ray restarts after a crash. It keeps no state of its own: the registration is in a stream
+of the log, and the workers, which outlive it, have names by which it finds them. Data passes through the log
+and not through Ray.
 
-What is to be done is decided by `Watch`; this file carries it out. Needs `ray`: `pip install
-'livegnn[cluster]'`.
+`Watch` makes the decisions; this file executes them. Needs `ray`: `pip install 'livegnn[cluster]'`.
 
-Locks: `_lock`, for everything but the answers of workers; nobody waits for a worker while holding it.
+Locks: `_lock`, for everything except the answers of workers; no thread waits for a worker while holding it.
 """
 
 import functools
@@ -44,7 +43,7 @@ _ORPHAN: Final = 3.0  # times `silent_seconds`, until a worker that is not asked
 
 
 class WorkerState(NamedTuple):
-    """What is known of a worker. node: the address of its machine. ready: whether it does its work."""
+    """The state of a worker. node: the address of its machine. ready: whether it works."""
 
     kind: Kind
     number: int
@@ -57,7 +56,7 @@ class WorkerState(NamedTuple):
 
 
 class _ActorName(NamedTuple):
-    """What an actor is registered by. Each process of the cluster can ask Ray for it."""
+    """The name of an actor. Each process of the cluster can find the actor by it."""
 
     name: str
     namespace: str
@@ -77,7 +76,7 @@ class _Actor:
 
 
 class Coordinator:
-    """Fills the roles of what is registered for the log of `spec`."""
+    """Fills the roles that are registered for the log of `spec`."""
 
     def __init__(self, spec: ClusterSpec, patience: Patience, pace: Pace, namespace: str) -> None:
         self._spec, self._pace, self._namespace = spec, pace, namespace
@@ -132,7 +131,7 @@ class Coordinator:
         return found
 
     def workers(self) -> list[WorkerState]:
-        """What is known of each worker."""
+        """The state of each worker."""
         with self._lock:
             found = []
             for role, actor in sorted(self._actors.items()):
@@ -143,7 +142,7 @@ class Coordinator:
             return found
 
     def said(self) -> list[str]:
-        """What was started and ended, and why: the last thousand lines."""
+        """The workers that were started and ended, and why: the last thousand lines."""
         with self._lock:
             return list(self._said)
 
@@ -175,7 +174,7 @@ class Coordinator:
         return min(saved, default=0)
 
     def stop(self, timeout: float) -> None:
-        """Ends all workers, sampling workers with a checkpoint; whoever has not ended then is killed."""
+        """Ends all workers, sampling workers with a checkpoint; kills workers that have not ended then."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(timeout)
@@ -204,7 +203,7 @@ class Coordinator:
             self._stopped.wait(self._pace.beat_seconds)
 
     def _look(self) -> None:
-        """Hears what workers say, decides, carries it out, and asks again."""
+        """Receives the states of workers, decides, executes the decisions, and queries the workers again."""
         self._registration()
         now = time.monotonic()
         for role, actor in list(self._actors.items()):
@@ -276,7 +275,8 @@ class Coordinator:
     # -- roles
 
     def _registration(self) -> Registration:
-        """What is registered. Raises LogError while the log cannot be had, or is not this one's to change."""
+        """The registration. Raises LogError while the log cannot be opened, or if another process may change
+        it."""
         if self._registered is None:
             self._registered = Registration(self._spec)
             self._adopt()
@@ -289,7 +289,7 @@ class Coordinator:
             self._watch.wanted = roles_of(self._spec.sampling_workers, registered.replicas)
 
     def _adopt(self) -> None:
-        """Finds the workers that a coordinator before this one has started. Of two in one role one goes."""
+        """Finds the workers that an earlier coordinator has started. Ends one of two in the same role."""
         for found in ray.util.list_named_actors(all_namespaces=True):
             name = found["name"]
             kind, *rest = name.split(".")

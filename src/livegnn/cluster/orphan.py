@@ -2,8 +2,8 @@
 
 The workers of a machine that is cut off are replaced by others, and Ray ends the old processes when it
 reaches that machine again. If it never does, or if its own process there stands still, they would run for
-ever: they would read the log, keep their memory, and answer seeds at an address that nobody knows. So each
-worker that the coordinator has not asked for some time finds out by itself whether the cluster still has it.
+ever: they would read the log, keep their memory, and answer seeds at an unused address. So each worker that
+the coordinator has not called for some time finds out by itself whether the cluster still has it.
 """
 
 import logging
@@ -16,9 +16,9 @@ _logger = logging.getLogger(__name__)
 
 
 class OrphanCheck:
-    """Calls `end` when `is_registered` returns False and nobody has asked for `seconds`.
+    """Calls `end` when `is_registered` returns False and `note_asked` was not called for `seconds`.
 
-    An exception of `is_registered` is no answer: the check is made again after `seconds`. Thread safety:
+    If `is_registered` raises, nothing is known: the check is made again after `seconds`. Thread safety:
     `note_asked` may be called from any thread; the other two are called in a thread of this object's own.
     """
 

@@ -1,7 +1,7 @@
-"""Which query the workers of a log have, and how many replicas: records of a stream beside the log.
+"""The query and the replicas of the workers of a log: records of a stream beside the log.
 
-So a coordinator that is replaced, on whatever machine, goes on with what was registered, and two coordinators
-do not tell the workers of one log two things.
+So a new coordinator, on any machine, continues with the same registration, and two coordinators cannot give
+the workers of one log different ones.
 
 | record | payload |
 |---|---|
@@ -28,7 +28,7 @@ REPLICAS: Final = "replicas"
 
 
 class Registration:
-    """What is registered for the log of `spec`. Thread safety: none.
+    """The registration for the log of `spec`. Thread safety: none.
 
     Raises LogError if another process has the right to register, or if the log's workers are those of another
     plan than `spec` makes.

@@ -1,4 +1,6 @@
-"""What all processes of a cluster must know: where the log is, the graph's types, how many workers."""
+"""The settings that all processes of a cluster need: the place of the log, the graph's types, the numbers of
+workers.
+"""
 
 import copy
 import threading
@@ -75,7 +77,7 @@ class ClusterSpec(WorkerNumbers, _Log):
             object.__setattr__(self, "model", as_path(self.model, "model").absolute())
 
     def is_like(self, other: "ClusterSpec") -> bool:
-        """Whether both say the same."""
+        """Whether both are the same specification."""
         return vars(self.place) == vars(other.place) and all(
             getattr(self, one.name) == getattr(other, one.name) for one in fields(self) if one.name != "place"
         )

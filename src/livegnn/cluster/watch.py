@@ -1,8 +1,9 @@
-"""Which workers have to be replaced, and where what is missing is started: decisions, carried out by others.
+"""Decisions: which workers are replaced, and on which nodes missing ones are started. The caller executes
+them.
 
-`Watch` is told what happened and what time it is; it speaks with nobody, so that every decision can be had
-again. A worker is lost when its process has ended, when it says that it failed, when it has not answered for
-some time, when the thread that does its work stands still, or when its machine is gone.
+`Watch` receives events and the time as arguments and communicates with no process, so every decision can be
+repeated. A worker is lost when its process has ended, when it reports a failure, when it has not answered for
+some time, when the thread of its work stands still, or when its machine is lost.
 
 Thread safety: none.
 """
@@ -35,7 +36,8 @@ class Role(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A machine that can run workers. kinds: those that it is meant for; others come only in need."""
+    """A machine that can run workers. kinds: those that it is reserved for; it takes others only if no other
+    node can."""
 
     name: str
     kinds: frozenset[str] = frozenset(KINDS)
@@ -57,7 +59,7 @@ class Patience:
 
 
 class End(NamedTuple):
-    """What fills this role is to be ended."""
+    """The worker in this role must be ended."""
 
     role: Role
     why: str
@@ -81,7 +83,7 @@ class _Worker:
 
 
 class Watch:
-    """What each role is filled with. wanted: the roles that are to be filled; the caller changes it."""
+    """The worker in each role. wanted: the roles that must be filled; the caller changes it."""
 
     def __init__(self, patience: Patience) -> None:
         self.wanted: set[Role] = set()
@@ -98,7 +100,7 @@ class Watch:
         return {role: worker.node for role, worker in self._workers.items()}
 
     def adopt(self, role: Role, node: str, now: float) -> None:
-        """Takes into account a worker that somebody else has started."""
+        """Adds a worker that another coordinator has started."""
         self._workers[role] = _Worker(node, now, now)
 
     def hear(self, role: Role, now: float, stuck_seconds: float = 0.0, failure: str | None = None) -> None:
@@ -121,9 +123,10 @@ class Watch:
             worker.lost = why
 
     def decide(self, nodes: Sequence[Node], now: float) -> list[End | Start]:
-        """What is to be done now, in this order; it counts as done. nodes: those that are alive.
+        """The decisions at this moment, in this order; they count as executed. nodes: the nodes that answer.
 
-        Whoever was away itself for long has heard nobody, and gives all workers time to answer again.
+        If the caller itself was suspended for long, it has received no answers, and gives all workers time to
+        answer again.
         """
         half = self._patience.silent_seconds / 2
         if now - self._looked > half:
@@ -190,10 +193,10 @@ def pause_after(failures: int) -> float:
 def choose_node(
     role: Role, nodes: Sequence[Node], taken: Mapping[Role, str], avoided: Iterable[str] = ()
 ) -> str | None:
-    """Where to start `role`; None if there is no machine. taken: on which machine each other worker is.
+    """The machine on which to start `role`; None if there is none. taken: the machine of each other worker.
 
-    Machines that answer come first, then those meant for this kind, then those without another replica of
-    it, then those with fewer workers.
+    Machines are preferred in this order: those that answer, those reserved for this kind, those without
+    another replica of it, those with fewer workers.
     """
     shunned = set(avoided)
 

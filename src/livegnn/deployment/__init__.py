@@ -93,7 +93,7 @@ class Deployment:
 
     @classmethod
     def read(cls, path: Path | str) -> "Deployment":
-        """Reads a file. Raises InputError for what is missing, unknown or of the wrong type; OSError."""
+        """Reads a file. Raises InputError for a missing, unknown or wrong value; OSError."""
         path = as_path(path, "path")
         try:
             content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -173,10 +173,10 @@ class Deployment:
         )
 
     def complete_schema(self, graph: Graph) -> None:
-        """Adds to a graph's schema which nodes nobody has to announce.
+        """Adds `auto_add_nodes` to a graph's schema.
 
-        Raises InputError if that cannot be, or if a checkpoint's graph was made with other settings than the
-        deployment has.
+        Raises InputError if that is impossible, or if a checkpoint's graph was made with other settings than
+        the deployment has.
         """
         self._check_settings(graph)
         if self.graph.auto_add_nodes is not None:
@@ -210,7 +210,7 @@ class Deployment:
         return None if self.features is None else self.features.directory
 
     def open(self) -> Runtime:
-        """A runtime at the end of what the log has recorded, not started yet.
+        """A runtime at the end of the recorded batches of the log, not started yet.
 
         Raises LogError if the log is damaged, is missing where something says that there was one, or is not
         the one of the checkpoints; InputError if a directory that the deployment names is another log's.
@@ -284,8 +284,8 @@ class Deployment:
     def with_seed_of(self, bound: Mapping[str, str]) -> "Deployment":
         """The same with the seed of samples that was drawn for a log, unless the file gives one.
 
-        bound: what the log is bound to. The seed is kept there, where nobody else reads it: whoever knows it
-        can choose ids that are sampled.
+        bound: the properties of the log. The seed is kept there, where clients cannot read it: with the seed,
+        ids can be chosen that are sampled.
         """
         if self.engine.sample_seed is not None or _SEED not in bound:
             return self
@@ -296,7 +296,7 @@ class Deployment:
         return [section.connect(name, runtime) for name, section in self.sources.items()]
 
     def properties(self) -> dict[str, str]:
-        """What the log of this deployment is bound to, besides the graph's schema: its base, and settings.
+        """The properties of the log of this deployment, besides the graph's schema: its base, and settings.
 
         The base is missing where its file is: a checkpoint may make it unnecessary. Raises OSError.
         """
@@ -313,10 +313,10 @@ class Deployment:
         return {"graph/digest of path": base.hexdigest(), **settings}
 
     def factories(self, *, in_memory: bool = False) -> dict[str, ViewFactory]:
-        """What makes the engine and the other views, by name.
+        """The factories of the engine and the other views, by name.
 
-        in_memory: whatever `state_dir` says, and without [snapshots]. Raises ModelError, FileFormatError,
-        InputError or OSError.
+        in_memory: without `state_dir` and [snapshots]. Raises ModelError, FileFormatError, InputError or
+        OSError.
         """
         options = self.engine.options()
         if in_memory:

@@ -1,7 +1,7 @@
 """The directories that a deployment names, each of which belongs to its log (see docs/deployment.md).
 
-What stands in one, and a mark beside the deployment file, also say that there was a log. Where all of it is
-missing, as when a volume is not mounted, a start would begin anew with the graph of the deployment.
+The files in one, and a mark beside the deployment file, also show that there was a log. If all of them are
+missing, as when a volume is not mounted, a start would begin again with the graph of the deployment.
 """
 
 import logging
@@ -30,7 +30,7 @@ class Named(NamedTuple):
 def own_directories(named: Iterable[Named], directories: Directories) -> None:
     """Makes directories their log's.
 
-    Raises InputError for what is another log's, LogError for what another process holds, OSError.
+    Raises InputError for a directory of another log, LogError for one that another process holds, OSError.
     """
     for what, path in named:
         owned = directories.own(path, what)
@@ -81,11 +81,11 @@ def write_mark(log: Path, file: Path, directories: Directories) -> None:
 
 
 def mark_of(file: Path) -> Path:
-    """Where the mark of a deployment is whose file this is."""
+    """The path of the mark of the deployment in this file."""
     return beside(file.absolute(), _MARK)
 
 
 def _place_of(log: Path, folder: Path) -> str:
-    """Where the deployment says that the log is: from its own folder, with which the log may be moved."""
+    """The path of the log from the deployment's own folder, with which the log may be moved."""
     log = log.absolute()
     return str(log.relative_to(folder) if log.is_relative_to(folder) else log)

@@ -26,10 +26,9 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True)
 class _Index:
-    """What `models.json` says. models: digests by name. modes: of their engines, where they are known.
-    serving: None for what the deployment names. log: where that of the deployment was from here, in files of
-    earlier versions.
-    """
+    """The contents of `models.json`. models: digests by name. modes: of their engines, where they are known.
+    serving: None for the model of the deployment. log: the path of the deployment's log from here, in files
+    of earlier versions."""
 
     models: Mapping[str, str] = field(default_factory=dict)
     serving: str | None = None
@@ -60,7 +59,7 @@ class ModelDirectory:
             owned.hold()
 
     def clean(self) -> None:
-        """Removes what a process left that died while it wrote, if the directory is the deployment's."""
+        """Removes files that a crashed process left half written, if the directory is the deployment's."""
         if not self._owned.is_known():
             return
         self._owned.hold()
@@ -107,8 +106,7 @@ class ModelDirectory:
 
     def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
         """Keeps a model. Raises ModelError if it cannot be saved, FileFormatError if the file of another one
-        is gone, OSError.
-        """
+        is missing, OSError."""
         with self._lock:
             self._owned.hold()
             self._refuse_missing()
@@ -137,7 +135,7 @@ class ModelDirectory:
     def find_loss(self) -> str | None:
         """Why the next start would not find a model that is kept; None if it would find all.
 
-        A list of them that somebody has removed is written again.
+        If the list of models was removed, it is written again.
         """
         with self._lock:
             lost = self._find_loss()

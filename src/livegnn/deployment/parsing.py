@@ -74,7 +74,7 @@ def parse_views(content: object) -> dict[str, str]:
 
 
 def import_factory(name: str, path: str) -> ViewFactory:
-    """What `path`, "module:name", stands for. Raises InputError if that cannot be called."""
+    """The object that `path`, "module:name", names. Raises InputError if it cannot be called."""
     module, _, attribute = path.partition(":")
     try:
         made = getattr(import_module(module), attribute)

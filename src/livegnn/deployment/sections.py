@@ -92,14 +92,13 @@ class EngineSection:
 
 @dataclass(frozen=True)
 class ViewsSection:
-    """`[views]`: further views of the graph by name, each as ``"module:name"`` of what makes one of a graph
-    and a saved state, or None (see docs/views.md).
-    """
+    """`[views]`: further views of the graph by name, each as ``"module:name"`` of a function that makes one
+    of a graph and a saved state, or None (see docs/views.md)."""
 
     factories: Mapping[str, str]
 
     def load(self) -> dict[str, ViewFactory]:
-        """Imports them. Raises `InputError` for what is not there, or cannot be called."""
+        """Imports them. Raises `InputError` for a name that does not exist, or cannot be called."""
         return {name: import_factory(name, path) for name, path in self.factories.items()}
 
 
@@ -121,9 +120,8 @@ class LogSection:
             raise InputError(f"keep must be 'all' or 'since_checkpoint', got {self.keep!r}")
 
     def place(self, beside: Path) -> str:
-        """What tells this log from others: its path from the folder `beside`, so that both may be moved
-        together; or its topic.
-        """
+        """The identity of this log among others: its path from the folder `beside`, so that both may be moved
+        together; or its topic."""
         if self.path is None:
             return f"{self.topic} at {self.kafka}"
         return os.path.relpath(self.path.resolve(), beside.resolve())
@@ -176,15 +174,16 @@ class SourceSection:
         return source
 
     def check_skip(self, partition: int, offset: int) -> None:
-        """Raises InputError for what the topic does not have; SourceError if no broker says so."""
+        """Raises InputError for a partition or offset that the topic does not have; SourceError if no broker
+        answers."""
         _import_kafka("livegnn.connectors.kafka").check_skip(self.kafka, self.topic, partition, offset)
 
 
 @dataclass(frozen=True)
 class CheckpointSection:
-    """`[checkpoint]`: where checkpoints go and when they are written; 0 for never. beside: whether a forked
-    process writes them while events are applied. full_every: one in so many at least stands alone.
-    """
+    """`[checkpoint]`: the folder of checkpoints and when they are written; 0 for never. beside: whether a
+    forked process writes them while events are applied. full_every: at least one in this number shares no
+    blocks."""
 
     directory: Path
     every_events: int = 100_000
@@ -205,12 +204,11 @@ class CheckpointSection:
 class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and
     by which time: the latest of the "events", or the machine's "clock"; which share of them expires unasked,
-    and how many edges whatever their share; how far the time of an event may be ahead, 0 for any, and of
-    what; how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops
-    when a view fails, or builds it again; after how many events a start computes the views from the graph
-    instead of letting them follow the replay, 0 for never. Of `Runtime`, 0 for None: freshness_ms,
-    max_waiting_events, max_waiting_ms.
-    """
+    and how many edges at any share; how far the time of an event may be ahead, 0 for any, and of which time;
+    how often some aggregates are compared with a recomputation, 0 for never; whether the loop stops when a
+    view fails, or builds it again; after how many events a start computes the views from the graph instead of
+    letting them follow the replay, 0 for never. As in `Runtime`, with 0 for None: freshness_ms,
+    max_waiting_events, max_waiting_ms."""
 
     max_batch_events: int = 4096
     freshness_ms: float = 0.0
@@ -270,9 +268,9 @@ class ServerSection:
     batch could not be applied and the loop has ended: "exit" with status 1, or "wait" and answer reads, which
     are marked as stale. largest_json_bytes: of JSON that becomes Python objects as a whole, a body or a line
     of events. largest_body_bytes: of a body of events, which is read line by line. largest_answer_numbers:
-    predictions in an answer, or neighbours with what their edges carry. keys: the file of clients' keys.
-    hosts, origins: names of this server, and pages, that `livegnn.http.guard` admits. insecure: listen beyond
-    this machine without keys.
+    predictions in an answer, or neighbours with the columns of their edges. keys: the file of clients'
+    keys. hosts, origins: names of this server, and pages, that `livegnn.http.guard` admits. insecure: listen
+    beyond this machine without keys.
     """
 
     host: str = "127.0.0.1"

@@ -53,7 +53,7 @@ class SnapshotsSection:
     def refuse_foreign(self, directories: Directories) -> None:
         """Raises InputError if the store says now that its snapshots belong to another log.
 
-        Where it cannot be asked, the view asks before it writes.
+        If it cannot be reached, the view checks before it writes.
         """
         objects = open_objects(self.url, patience=_PATIENCE)
         try:
@@ -64,7 +64,8 @@ class SnapshotsSection:
             objects.close()
 
     def factory(self, record: Record | None = None) -> ViewFactory:
-        """What makes the view, which writes nothing before `start_snapshots` or the first batch of its own.
+        """The factory of the view, which writes nothing before `start_snapshots` or the first batch of its
+        own.
 
         record: of the log that the snapshots belong to. Raises InputError for a URL that names no store.
         """

@@ -59,7 +59,7 @@ class Application:
             await send({"type": "http.response.body", "body": shown})
 
     def stop(self) -> None:
-        """The process ends: what has not come of requests has a second more."""
+        """Begins the end of the process: incomplete requests have a second more."""
         self._stops = True
         ends = asyncio.get_running_loop().time() + _BODY_SECONDS
         for limit in self._reading:
@@ -146,7 +146,7 @@ def serve(machine: "Machine", listener: socket.socket) -> None:
 
 
 class _Server(Server):
-    """Tells the application when it begins to stop."""
+    """Notifies the application when it begins to stop."""
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)

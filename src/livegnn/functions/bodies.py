@@ -1,4 +1,4 @@
-"""What a function is asked and what it answers, in the server's formats, without a library for HTTP."""
+"""Requests and answers of a function, in the server's formats, without a library for HTTP."""
 
 import json
 import math

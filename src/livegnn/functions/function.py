@@ -34,7 +34,7 @@ _FEW = 1000
 
 
 class Predictor(Protocol):
-    """What predicts. Belongs to one thread at a time."""
+    """Makes predictions. Belongs to one thread at a time."""
 
     def predict(self, ids: "Ids", *, memory_limit: int | None) -> "Float[FloatArray, 'ids channels']":
         """Predictions of nodes. memory_limit: bytes that it may take beside what it had when it was opened;
@@ -42,12 +42,12 @@ class Predictor(Protocol):
         """
 
     def describe(self) -> "Mapping[str, object]":
-        """What it is and has done, as JSON; `seq` is the last event that the predictions before reflect."""
+        """Its identity and its counts, as JSON; `seq` is the last event of earlier predictions."""
 
 
 @runtime_checkable
 class OfKnownWidth(Protocol):
-    """What can say, before it predicts, how many numbers a prediction has."""
+    """A predictor that returns, before it predicts, the number of numbers in a prediction."""
 
     @property
     def width(self) -> int:
@@ -56,16 +56,16 @@ class OfKnownWidth(Protocol):
 
 @runtime_checkable
 class Reading(Protocol):
-    """What can say how much it has read of a store."""
+    """A predictor that returns how much it has read of a store."""
 
     @property
     def read_so_far(self) -> tuple[int, int]:
-        """Requests to the store so far, and bytes that came from it."""
+        """Requests to the store so far, and bytes read from it."""
 
 
 @runtime_checkable
 class Refreshable(Protocol):
-    """What can look for newer data at once."""
+    """A predictor that can check for newer data at once."""
 
     def refresh(self) -> None:
         """Predicts on the newest data from now on."""
@@ -73,7 +73,7 @@ class Refreshable(Protocol):
 
 @runtime_checkable
 class Sharing(Protocol):
-    """What can keep something in memory that workers have in common."""
+    """A predictor that can keep data in memory that workers share."""
 
     def share(self, memory: "SharedMemory") -> None:
         """Keeps it there from now on."""
@@ -81,11 +81,11 @@ class Sharing(Protocol):
 
 @runtime_checkable
 class Confined(Protocol):
-    """What can keep to a limit of memory."""
+    """A predictor that can keep to a limit of memory."""
 
     @property
     def row_bytes(self) -> int:
-        """Of the features of a node, of the type that has the most."""
+        """Bytes of the features of a node, of the type that has the most."""
 
     def confine(self, room: int | None, cache: int | None) -> None:
         """From now on, room: bytes that a request and what is kept for the next may take, beside what is
@@ -94,7 +94,7 @@ class Confined(Protocol):
 
 @runtime_checkable
 class StagedPredictor(Predictor, Protocol):
-    """What can also predict in two halves, in two workers."""
+    """A predictor that can also predict in two halves, in two workers."""
 
     def sample(self, ids: "Ids") -> bytes:
         """The subgraph that the predictions read."""
@@ -109,11 +109,11 @@ class StagedPredictor(Predictor, Protocol):
 
 @dataclass(frozen=True)
 class Function:
-    """What a worker runs, as data: it is opened where the worker is.
+    """The program of a worker, as data: the worker opens it.
 
     factory: "module:name" of a callable that gives a Predictor. arguments: its arguments by name, JSON.
-    memory: bytes that a worker may have resident; None: as many as there are. workers: how many have the
-    memory of their machine in common. Raises InputError.
+    memory: bytes that a worker may have resident; None for no limit. workers: the number of workers that
+    share the memory of their machine. Raises InputError.
     """
 
     factory: str
@@ -169,7 +169,7 @@ def limit(predictor: Predictor, function: Function) -> int | None:
 
 def confine(predictor: Predictor, function: Function, room: int | None) -> int | None:
     """Lets a predictor keep to the room that a limit leaves it, if it can. Without a limit, the caches of all
-    workers together take half of what this process may have. Returns `room`."""
+    workers together take half of the memory that this process may have. Returns `room`."""
     if isinstance(predictor, Confined):
         if room is not None:
             predictor.confine(room, room * 3 // 4)
@@ -194,7 +194,7 @@ def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":
 
 
 def answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None = None) -> Answer:
-    """What a worker of a stage answers, errors included. room: bytes that it may take for that."""
+    """The answer of a worker of a stage, errors included. room: bytes that it may use for it."""
     requests, read = _read_so_far(predictor)
     reply = _answer(predictor, stage, body, room)
     after, read_after = _read_so_far(predictor)

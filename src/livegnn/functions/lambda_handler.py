@@ -1,12 +1,11 @@
 """The handler of an AWS Lambda: `livegnn.functions.lambda_handler.handler`.
 
-Settings come from the environment: LIVEGNN_SNAPSHOT, LIVEGNN_MODEL, and LIVEGNN_FUNCTION, "module:name" of
-what opens the predictor with these, `open_predictor` by default. The predictor is opened when this module is
-loaded, in the platform's init phase, and kept for all requests of this instance. A request and the cache may
-take what is left then of the instance's memory, AWS_LAMBDA_FUNCTION_MEMORY_SIZE, as in a worker that is a
-process (`memory_limit`). The platform gives an
-instance one request at a time, starts instances as requests come and ends idle ones: nothing is scheduled
-here.
+Settings are read from the environment: LIVEGNN_SNAPSHOT, LIVEGNN_MODEL, and LIVEGNN_FUNCTION, "module:name"
+of a function that opens the predictor with these, `open_predictor` by default. The predictor is opened when
+this module is loaded, in the platform's init phase, and kept for all requests of this instance. A request and
+the cache may use the part of the instance's memory that is free then, AWS_LAMBDA_FUNCTION_MEMORY_SIZE, as in
+a worker that is a process (`memory_limit`). The platform gives an instance one request at a time, starts
+instances as requests arrive and ends idle ones: nothing is scheduled here.
 """
 
 import base64
@@ -36,7 +35,7 @@ LARGEST_ANSWER: Final = 6_000_000
 
 
 class HttpAnswer(TypedDict):
-    """What API gateways and function URLs take for an answer over HTTP."""
+    """An answer over HTTP as API gateways and function URLs take it."""
 
     statusCode: int
     headers: dict[str, str]
@@ -122,7 +121,7 @@ def _read_target(event: Event) -> tuple[str, str]:
 
 
 def _query_of(event: Event) -> str | list[str]:
-    """What stands after the "?" of the address, or the names of parameters in it."""
+    """The part of the address after the "?", or the names of parameters in it."""
     if isinstance(query := event.get("rawQueryString"), str):  # payload format 2.0, function URLs
         return query
     names: list[str] = []
@@ -147,7 +146,7 @@ def _read_body(event: Event) -> bytes:
 
 
 def handler(event: object, context: object) -> HttpAnswer:
-    """What Lambda calls."""
+    """The function that Lambda calls."""
     return answer_event(_predictor, cast("Event", event if isinstance(event, dict) else {}), _room)
 
 

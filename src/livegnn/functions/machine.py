@@ -1,10 +1,10 @@
-"""The stages through which a request goes on one machine, and what it says of itself.
+"""A machine: the stages of a request on one machine, and its state.
 
 With one stage a worker does all of a request. With two, sampling workers fetch the subgraph and inference
 workers compute on it; each stage has a scheduler of its own, so they scale apart.
 
-A machine is ready when each stage has opened a predictor. Nothing runs before the first request, so a request
-for its health makes it try: a request for no ids goes through, until one has opened all predictors.
+A machine is ready when each stage has opened a predictor. Nothing runs before the first request, so a health
+request makes it try: a request for no ids passes through, until one has opened all predictors.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ class Machine:
         return Answer(200, _render(self).encode(), content_type=CONTENT_TYPE)
 
     async def close(self, seconds: float = 0.0) -> None:
-        """Takes no further request, gives those that are here so many seconds, and ends all workers."""
+        """Takes no further request, gives present ones this number of seconds, and ends all workers."""
         self._draining = True
         if self._trial is not None:
             self._trial.cancel()

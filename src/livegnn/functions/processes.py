@@ -44,7 +44,7 @@ class ProcessWorker:
         return self._process.pid
 
     async def call(self, body: bytes) -> Answer:
-        """What the worker answers to `body`. Raises WorkerDied."""
+        """The worker's answer to `body`. Raises WorkerDied."""
         try:
             self._input.write(pack_request(len(body)))
             self._input.write(body)
@@ -85,8 +85,8 @@ class ProcessWorker:
         await self._process.wait()
 
     async def _wait(self, seconds: float) -> bool:
-        """Whether the process ends within so many seconds. A signal to a process that has ended and was not
-        waited for would take its status away."""
+        """Whether the process ends within this number of seconds. A signal to a process that has ended and
+        was not waited for would take its status away."""
         try:
             await asyncio.wait_for(self._process.wait(), seconds)
         except TimeoutError:

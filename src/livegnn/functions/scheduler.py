@@ -1,13 +1,13 @@
 """When workers start and end, and which of them answers which request (FaaS-GNN, section 4.4).
 
-A `Scheduler` is a state and its transitions: something happens (`arrive`, `started`, `finished`, `died`,
-`withdraw`, `tick`, `drain`), and it returns what is to be done, in order. It has no clock and no worker:
-time is an argument, in seconds, and whoever calls it launches and stops workers. A call that is refused with
-InputError has changed nothing. A decision takes constant time but for `withdraw` and `died`.
+A `Scheduler` is a state and its transitions: at an event (`arrive`, `started`, `finished`, `died`,
+`withdraw`, `tick`, `drain`) it returns the actions to take, in order. It has no clock and no worker: time is
+an argument, in seconds, and the caller launches and stops workers. A call that is refused with InputError has
+changed nothing. A decision takes constant time, except `withdraw` and `died`.
 
-Each warm worker has a queue. A request goes to an idle worker, or into the shortest queue of a warm one, or,
-while none is warm, into the temporary queue. A worker that has finished takes from the temporary queue, then
-from its own, then from the end of the longest. So no worker is idle while a request waits.
+Each warm worker has a queue. A request is sent to an idle worker, or waits in the shortest queue of a warm
+one, or, while none is warm, in the temporary queue. A worker that has finished takes from the temporary
+queue, then from its own, then from the end of the longest. So no worker is idle while a request waits.
 
 Belongs to one thread at a time.
 """
@@ -34,7 +34,8 @@ _PATIENT_PAUSES = _PAUSES._replace(longest=2.0)  # where the start itself has tr
 
 
 class Policy(Enum):
-    """When a worker is launched for a request that finds none idle, and who may execute the request."""
+    """The conditions under which a worker is launched for a request, and the workers that may execute the
+    request."""
 
     LOAD_AWARE = "launch when requests exceed workers; whoever becomes idle takes what waits"
     EAGER = "launch always; whoever becomes idle takes what waits"
@@ -43,10 +44,10 @@ class Policy(Enum):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a scheduler may use.
+    """The limits of a scheduler.
 
-    max_workers: warm and starting ones together. max_waiting: so many requests more than `max_workers` may be
-    here, further ones are refused; None: any number. keep_alive: seconds for which a worker may be idle.
+    max_workers: warm and starting ones together. max_waiting: the number of requests over `max_workers` that
+    may wait, further ones are refused; None: any number. keep_alive: seconds for which a worker may be idle.
     Raises InputError.
     """
 
@@ -75,19 +76,19 @@ class Assign(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """End this worker, which is idle, or starts while nobody needs it. Nothing more is said of it."""
+    """End this worker, which is idle, or starts without a request for it. It is not named again."""
 
     worker: int
 
 
 class Refuse(NamedTuple):
-    """The request that has arrived is one too many, or comes after `drain`."""
+    """The request that has arrived is one too many, or arrived after `drain`."""
 
     request: int
 
 
 class Fail(NamedTuple):
-    """Workers died that had this request, or do not start; it is not here any more."""
+    """Workers with this request crashed, or do not start; the request is removed."""
 
     request: int
 
@@ -118,31 +119,31 @@ class Scheduler:
 
     @property
     def requests(self) -> int:
-        """How many wait or are executed."""
+        """The number of requests that wait or are executed."""
         return len(self._requests)
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of requests that wait."""
         return len(self._requests) - len(self._running)
 
     @property
     def idle(self) -> int:
-        """How many workers are warm and do nothing."""
+        """The number of warm workers without a request."""
         return len(self._idle)
 
     @property
     def starting(self) -> int:
-        """How many workers start."""
+        """The number of workers that start."""
         return len(self._starting)
 
     @property
     def workers(self) -> int:
-        """How many are warm or start."""
+        """The number of workers that are warm or start."""
         return len(self._idle) + len(self._running) + len(self._starting)
 
     def arrive(self, request: int, now: float) -> list[Decision]:
-        """A request has come."""
+        """A request has arrived."""
         if request in self._requests:
             raise InputError(f"a request must come once, got number {request} again")
         limits = self._limits
@@ -190,7 +191,7 @@ class Scheduler:
     def died(self, worker: int, now: float, *, hopeless: bool = False) -> list[Decision]:
         """A worker has ended by itself, or could not be started. Others get its requests.
 
-        hopeless: of a start that went on trying as long as it should, so that nobody waits for another one.
+        hopeless: of a start that has tried for its full time, so that no request waits for another one.
         """
         decisions: list[Decision] = []
         if worker in self._starting:
@@ -221,7 +222,8 @@ class Scheduler:
         return [*decisions, *self._launch_missing(now)]
 
     def withdraw(self, request: int) -> bool:
-        """Nobody waits for a request any more. Whether it is gone: one that is executed stays until then."""
+        """The client no longer waits for a request. Returns whether the request is removed: one that is
+        executed stays until its end."""
         if request not in self._requests:
             raise InputError(f"request {request} must be here to be withdrawn")
         if request in self._running.values():
@@ -247,7 +249,7 @@ class Scheduler:
         return [*decisions, *self._launch_missing(now)]
 
     def next_tick(self) -> float | None:
-        """When `tick` has something to do; None: not before something else happens."""
+        """The time at which `tick` has something to do; None: not before another event."""
         times = [since + self._limits.keep_alive for since in list(self._idle.values())[:1]]
         if self._failed_starts and not self._starting and self._wants_more():
             times.append(self._pause_ends)
@@ -264,7 +266,7 @@ class Scheduler:
         return [Stop(worker) for worker in stopped]
 
     def _take(self, worker: int, now: float) -> list[Decision]:
-        """What a worker does that has nothing to do."""
+        """The next request or action for an idle worker."""
         request = self._next_for(worker)
         if request is not None:
             return [self._execute(worker, request)]
@@ -296,7 +298,8 @@ class Scheduler:
             self._unplaced = deque(sorted(both, key=lambda request: self._requests[request].arrival))
 
     def _fail_waiting(self, starts: int) -> list[Decision]:
-        """Fails what has waited for so many failed starts, unless some worker is there or comes."""
+        """Fails requests that have waited for this number of failed starts, unless a worker is warm or
+        starts."""
         if self._running or self._idle or self._starting:
             return []
         most = self._all_failed_starts - starts
@@ -329,8 +332,8 @@ class Scheduler:
 
 
 class _Request:
-    """arrival: how many came before. failed_starts: how many starts of workers had failed before. attempts:
-    how many workers died that executed it."""
+    """arrival: the number of earlier requests. failed_starts: the number of failed starts of workers before
+    it. attempts: the number of workers that crashed while they executed it."""
 
     __slots__ = ("arrival", "attempts", "failed_starts")
 

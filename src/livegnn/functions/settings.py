@@ -1,4 +1,4 @@
-"""How a machine is set up: its options, checked, and what they open."""
+"""The settings of a machine: its predictor, and the numbers and kinds of its workers."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 class MachineSettings(MachineOptions):
     """A machine that predicts from a snapshot. Raises InputError.
 
-    opener: "module:name" of what is called with `snapshot_url` and `model_path`. memory: here in bytes; of
-    workers that are threads, of the process, which whoever starts it limits. refresh, gap: None: as the
-    opener, and `open_objects`, have them.
+    opener: "module:name" of a function that takes `snapshot_url` and `model_path` and opens the predictor.
+    memory: here in bytes; of workers that are threads, of the process, which the caller limits. refresh, gap:
+    None: as the opener, and `open_objects`, have them.
     """
 
     def __post_init__(self) -> None:
@@ -49,7 +49,8 @@ class MachineSettings(MachineOptions):
             raise InputError(f"cache must be shared or private, got {self.cache!r}")
 
     def open(self) -> Machine:
-        """The machine, which has no worker yet. Raises InputError for what workers here would not find."""
+        """The machine, which has no worker yet. Raises InputError for files and functions that workers here
+        would not find."""
         self._check_here()
         memory = self._make_memory()
         wanted: dict[Step, int] = {"predict": self.workers}
@@ -66,9 +67,9 @@ class MachineSettings(MachineOptions):
         return Machine(stages, concurrency=self.waiting + sum(wanted.values()), memory=memory)
 
     def check_memory(self) -> None:
-        """Starts a worker of each stage and ends it, if memory is limited. Raises InputError for what the
-        worker refuses, such as a limit that is too small. What may pass, such as a store that is away, the
-        first request will say."""
+        """Starts a worker of each stage and ends it, if memory is limited. Raises InputError for settings
+        that the worker refuses, such as a limit that is too small. Temporary faults, such as a store that
+        cannot be reached, are left to the first request."""
         if self.memory is None:
             return
         for step in ("sample", "infer") if self.sampling_workers else ("predict",):
@@ -79,7 +80,7 @@ class MachineSettings(MachineOptions):
                     raise InputError(error.said or str(error)) from error
 
     def _make_memory(self) -> "MemoryFile | None":
-        """What workers have in common; None if nothing, also where the system has no such memory."""
+        """The memory that workers share; None without it, also where the system has no such memory."""
         if (self.cache or ("shared" if self.place == "processes" else "private")) == "private":
             return None
         try:

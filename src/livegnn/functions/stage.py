@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class StageFigures:
-    """What has happened in a stage since it began, for metrics."""
+    """Counts of a stage since it began, for metrics."""
 
     def __init__(self) -> None:
         self.launched = self.died = self.stopped = self.answered = self.failed = 0
@@ -90,7 +90,7 @@ class Stage:
         self._failure: type[LiveGNNError] = WorkersFailed
 
     async def call(self, body: bytes) -> Answer:
-        """What a worker answers. Raises OverloadedError if too many requests are here, and WorkersFailed.
+        """The answer of a worker. Raises OverloadedError if there are too many requests, and WorkersFailed.
 
         If it is cancelled, the request is withdrawn; one that is executed is finished, and forgotten.
         """
@@ -106,7 +106,7 @@ class Stage:
             self._calls.pop(number, None)
 
     async def close(self, seconds: float = 0.0) -> None:
-        """Takes no further request, gives those that are here so many seconds, and ends all workers."""
+        """Takes no further request, gives present ones this number of seconds, and ends all workers."""
         self._obey(self.scheduler.drain())
         if waited := [call.future for call in self._calls.values()]:
             await asyncio.wait(waited, timeout=seconds)
@@ -250,7 +250,7 @@ class Stage:
             call.future.set_exception(error)
 
     def _overloaded(self) -> OverloadedError:
-        """How long it takes until there is room: one execution for each worker."""
+        """The error for one request too many, with the time until there is room: one median execution."""
         executed = self.figures.executing_seconds
         return OverloadedError(
             f"{self.scheduler.requests} requests are here, as many as this node takes: send it again later, "

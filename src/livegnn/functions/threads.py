@@ -23,10 +23,10 @@ _PREDICTOR = 4 << 20  # bytes of one, with what it knows of its snapshot
 
 
 class ThreadHost:
-    """Opens the function here, for each worker anew. A thread cannot be killed, and has no limit of its own:
-    the function's `memory` is that of this process, which its workers divide, and which whoever started the
-    process limits. memory: what workers have in common. checks: whether a limit that is too small is refused.
-    """
+    """Opens the function here, for each worker separately. A thread cannot be killed, and has no limit of its
+    own: the function's `memory` is that of this process, which its workers divide, and which the starter of
+    the process limits. memory: the memory that workers share. checks: whether a limit that is too small is
+    refused."""
 
     def __init__(
         self, function: Function, *, memory: "MemoryFile | None" = None, checks: bool = False
@@ -49,7 +49,7 @@ class ThreadHost:
         return ThreadWorker(thread, self._function, opened, leave, room)
 
     def _open(self) -> tuple[Predictor, Callable[[], None], int | None]:
-        """A predictor, what is to be done when it is no longer needed, and its room."""
+        """A predictor, a function to call at its end, and its room."""
         opened, file = self._function.open(), self._memory
         memory = None if file is None else join_memory(opened, file.fd)
         room = self._divide(opened)
@@ -63,8 +63,8 @@ class ThreadHost:
         return opened, leave, room
 
     def _divide(self, opened: Predictor) -> int | None:
-        """The room of each worker. Whoever checks a limit opens one predictor, and asks for as many as there
-        will be, with what each has. A machine that runs refuses nothing any more."""
+        """The room of each worker. A check of a limit opens one predictor, and requires room for all
+        workers, as much for each. A running machine refuses nothing any more."""
         function = self._function
         with self._dividing:
             if self._room is None and function.memory is not None:
@@ -95,12 +95,12 @@ class ThreadWorker:
         self._ended = asyncio.Event()
 
     async def call(self, body: bytes) -> Answer:
-        """What the worker answers."""
+        """The answer of the worker."""
         work = partial(answer, self._opened, self._function.stage, body, self._room)
         return await asyncio.wrap_future(self._thread.submit(work))
 
     async def ended(self) -> str:
-        """Returns when the worker was told to end."""
+        """Returns when the worker has received the order to end."""
         await self._ended.wait()
         return "was told to end"
 
@@ -119,8 +119,8 @@ class ThreadWorker:
 
 
 class _Thread:
-    """Does one work after another. The process ends without it, whatever it does: those of an executor would
-    be waited for, and a predictor that opens for long would hold up the end."""
+    """Runs one call after another. The process ends without it, during any call: threads of an executor would
+    be waited for, and a predictor that opens slowly would delay the end."""
 
     def __init__(self, name: str) -> None:
         self._works: SimpleQueue[Callable[[], None] | None] = SimpleQueue()

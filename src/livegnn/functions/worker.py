@@ -1,9 +1,9 @@
 """The process of a worker: `python -m livegnn.functions.worker FUNCTION [MEMORY]`, FUNCTION as
 `Function.to_json`, MEMORY the descriptor of a `MemoryFile`.
 
-It reads frames from its standard input and writes one for each to its standard output; what would be printed
-goes to standard error. A frame is `FRAME`, little endian, and the body. The first frame of a worker is
-written when it is ready: 200 and what its predictor says of itself, or 500 and an error. A worker ends at the
+It reads frames from its standard input and writes one for each to its standard output; other output is
+written to standard error. A frame is `FRAME`, little endian, and the body. The first frame of a worker is
+written when it is ready: 200 and the description of its predictor, or 500 and an error. A worker ends at the
 end of its input and at SIGTERM, in both cases after the request in hand.
 
 Its memory is limited (`memory_limit`) when the predictor is open: asking for more is a MemoryError. Memory
@@ -118,7 +118,7 @@ def _read(source: BinaryIO, ending: _Ending) -> memoryview | None:
 
 
 def _fill(source: BinaryIO, into: memoryview) -> bool:
-    """Whether as many bytes came; False if the other side has gone."""
+    """Whether this number of bytes arrived; False if the other side has closed the stream."""
     while into:
         count = source.readinto(into)  # type: ignore[attr-defined]
         if not count:

@@ -1,4 +1,4 @@
-"""Where workers run: what a stage asks of processes and threads alike."""
+"""The host of workers: the interface of a stage to processes and threads alike."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from livegnn.functions.bodies import Answer
 
 
 class WorkerDied(LiveGNNError):
-    """A worker has ended without an answer, or did not start. What it was asked may be asked of another.
+    """A worker has ended without an answer, or did not start. Its request may be sent to another.
 
     error_type, said: the name of the error for which it could not begin, and its message, if it said one.
     """
@@ -21,7 +21,7 @@ class Worker(Protocol):
     """A worker that has started. Belongs to one event loop."""
 
     async def call(self, body: bytes) -> Answer:
-        """What it answers. One call at a time. Raises WorkerDied."""
+        """The answer of the worker. One call at a time. Raises WorkerDied."""
 
     async def ended(self) -> str:
         """Returns when the worker has ended, with how."""
@@ -43,4 +43,4 @@ class WorkerHost(Protocol):
         """
 
     async def close(self) -> None:
-        """Gives back what the host itself has; its workers have ended."""
+        """Releases the host's own resources; its workers have ended."""

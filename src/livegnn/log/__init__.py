@@ -83,7 +83,7 @@ class Write(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """What became of an entry that was appended: the sequence number of its last event, its size in events.
+    """The result of an append of one entry: the sequence number of its last event, its size in events.
 
     again: it was appended before, with the same key or origin; this is its number, and nothing was stored.
     """
@@ -94,10 +94,11 @@ class Appended(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where an entry came from: a numbered place in a stream, such as the topic of a broker.
+    """The source of an entry: a numbered place in a stream, such as the topic of a broker.
 
-    Offsets of one partition of a source only grow; what is delivered again has the offset that it had.
-    payload: what came from there. If it makes no entry, it is kept as a `BadMessage`, and its offset counts.
+    Offsets of one partition of a source only grow; a message that is delivered again has the same offset.
+    payload: the bytes of the message. If it makes no entry, it is kept as a `BadMessage`, and its offset
+    counts.
     """
 
     source: str
@@ -107,9 +108,9 @@ class Origin(NamedTuple):
 
 
 class BadMessage(NamedTuple):
-    """What came from an origin and could not be stored as events, and why.
+    """A message of an origin that could not be stored as events, and why.
 
-    number: counted from 1, in the order of the log. payload: its first bytes; size: how many it had.
+    number: counted from 1, in the order of the log. payload: its first bytes; size: its number of bytes.
     """
 
     number: int
@@ -206,12 +207,11 @@ class Log(Protocol):
     ) -> Sequence[Appended | InputError]:
         """Stores each of `entries` as `append` does, with one flush for all.
 
-        entries: an InputError stands for events that could not be read. origins: where each came from. One
-        whose offset is not after the last that was stored of its partition is not stored again; its number is
-        that of the last entry that came from there. One that is refused, and has the payload of its origin,
-        is kept as a `BadMessage`.
-        Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored,
-        or, where they have origins, if the last ones were not: append them again.
+        entries: an InputError stands for events that could not be read. origins: the source of each. An entry
+        whose offset is not after the last stored offset of its partition is not stored again; its number is
+        that of the last entry of that partition. One that is refused, and has the payload of its origin, is
+        kept as a `BadMessage`. Returns the result of each: an error concerns one entry. Raises LogError if
+        none was stored, or, where they have origins, if the last ones were not: append them again.
         """
         ...
 
@@ -257,7 +257,8 @@ class Log(Protocol):
         ...
 
     def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
-        """Stores the boundaries of a batch that is about to become visible, with what was rejected in it."""
+        """Stores the boundaries of a batch that is about to become visible, with the rejection of its events,
+        if any."""
         ...
 
     def sync(self) -> None:
@@ -295,14 +296,15 @@ class Log(Protocol):
     def forget_bad_messages(self, source: str, partition: int, up_to: int) -> int:
         """Deletes the bad messages of a partition of a source up to offset `up_to`; returns how many.
 
-        Where the source goes on stays as it is.
+        The next offset of the source stays as it is.
         """
         ...
 
     def bind(self, properties: Mapping[str, str]) -> None:
-        """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.
+        """Binds the log to a schema, a graph and settings: stores, durably, each property that it has no
+        value of yet.
 
-        Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
+        Raises LogError, with nothing stored, if it has another value of one.
         """
         ...
 
@@ -315,10 +317,10 @@ class Log(Protocol):
         ...
 
     def trim(self, up_to: int) -> int:
-        """Deletes whole stored rows at or before event `up_to`, if nobody goes on from there any more.
+        """Deletes whole stored rows at or before event `up_to`, if no reader needs them any more.
 
-        What is deleted ends no later than the last batch, and than the slowest consumer. Returns the last
-        event that is deleted now, 0 if none is.
+        Deletion ends no later than the last batch, and than the slowest consumer. Returns the last event that
+        is deleted now, 0 if none is.
         """
         ...
 
@@ -328,19 +330,19 @@ class Log(Protocol):
 
 
 class Tail(Protocol):
-    """What follows a log from another process than its owner's, from a position on that `commit` moves.
+    """Follows a log in another process than its owner's, from a position on that `commit` moves.
 
-    One thread reads, and any may close. Wherever the log lies, the same log gives the same.
+    One thread reads, and any may close. The same log gives the same results in every storage.
     """
 
     @property
     def name(self) -> str:
-        """Where the log is, as messages call it."""
+        """The place of the log, for messages."""
         ...
 
     @property
     def position(self) -> int:
-        """The last event that was committed: reading goes on after it."""
+        """The last event that was committed: reading continues after it."""
         ...
 
     def entries(self, max_events: int | None = None) -> Sequence[Entry]:
@@ -354,8 +356,8 @@ class Tail(Protocol):
         """The batches after `position` that the owner has applied, with the events of each: as many as fit
         into `max_events`, at least one.
 
-        Whoever applies the same batches to the same graph gets the same bits. Raises LogError as `entries`
-        does, and if `position` is not the end of a batch.
+        The same batches on the same graph give the same bits. Raises LogError as `entries` does, and if
+        `position` is not the end of a batch.
         """
         ...
 
@@ -366,7 +368,7 @@ class Tail(Protocol):
         ...
 
     def commit(self, seq: int) -> None:
-        """Notes that everything up to `seq`, the number of an entry, was dealt with: reading goes on after
+        """Notes that everything up to `seq`, the number of an entry, was processed: reading continues after
         it, also after a crash.
 
         Raises InputError for a number that is not an entry's, or is before `position`; LogError.
@@ -385,7 +387,7 @@ class Tail(Protocol):
         ...
 
     def bound(self) -> Mapping[str, str]:
-        """What the log is bound to, as far as it was when it applied what comes next."""
+        """The properties that the log was bound to when it applied the next events."""
         ...
 
     def close(self) -> None:

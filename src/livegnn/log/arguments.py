@@ -13,7 +13,7 @@ LARGEST_SEQ: Final = 2**63 - 1
 
 
 def check_events(events: object) -> Events:
-    """Raises InputError for what is no events."""
+    """Raises InputError for other values than events."""
     if not isinstance(events, Events):
         raise InputError(f"a log stores Events, got {type(events).__name__}")
     return events
@@ -24,7 +24,7 @@ def check_entries(
     keys: Sequence[str | None] | None,
     origins: Sequence[Origin | None] | None,
 ) -> tuple[Sequence[str | None], Sequence[Origin | None]]:
-    """`keys` and `origins`, one for each entry. Raises InputError for what does not fit."""
+    """`keys` and `origins`, one for each entry. Raises InputError for keys or origins that do not fit."""
     _check_list(entries, "entries")
     for entry in entries:
         if not isinstance(entry, InputError):
@@ -40,7 +40,8 @@ def check_entries(
 
 
 def check_range(after: object, up_to: object = None, max_events: object = None) -> tuple[int, int]:
-    """`after`, and `up_to` or the largest number there is. Raises InputError for what is no such number."""
+    """`after`, and `up_to` or the largest number there is. Raises InputError for other values than numbers of
+    events."""
     if max_events is not None:
         check_int(max_events, "max_events", 0, LARGEST_SEQ)
     return (
@@ -50,7 +51,7 @@ def check_range(after: object, up_to: object = None, max_events: object = None) 
 
 
 def check_rejections(log: str, batch: Batch, rejections: Sequence[Rejection]) -> None:
-    """Raises LogError, about `log`, for what was rejected outside of `batch`."""
+    """Raises LogError, about `log`, for rejected events outside of `batch`."""
     for one in rejections:
         if not batch.after < one.seq <= batch.seq:
             raise LogError(f"cannot record a batch in {log}: {one} must be of an entry of {batch}")

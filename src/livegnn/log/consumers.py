@@ -1,9 +1,9 @@
-"""Consumers of a log: processes that follow it under a name of their own, and how far each has come.
+"""Consumers of a log: processes that follow it under a name of their own, and their positions.
 
 The position of a consumer is a file of one line in a folder beside the log, `events.db-consumers/NAME`, as
 the mark's: a sequence number and its CRC-32. Only the consumer writes it, in place, and holds a lock on it
 meanwhile. It is not flushed: it survives the death of the process, and after a loss of power it may be older.
-Whoever trims the log flushes it first, so that no position falls behind what was trimmed.
+A trim of the log flushes it first, so that no position falls behind the beginning of the log.
 """
 
 import fcntl
@@ -40,12 +40,12 @@ def from_line(line: bytes) -> int | None:
 
 
 def folder_of(log: Path) -> Path:
-    """Where the consumers of the log at `log` keep their positions."""
+    """The folder in which the consumers of the log at `log` keep their positions."""
     return beside(Path(os.path.realpath(log)), "-consumers")
 
 
 def check_name(name: object, what: str = "a consumer") -> str:
-    """Raises InputError for what is no name of `what`."""
+    """Raises InputError for a text that cannot be a name of `what`."""
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
         raise InputError(
             f"the name of {what} must be 1 to 64 letters, digits, '.', '_' and '-' that begin with a "
@@ -103,8 +103,8 @@ def forget(log: Path, name: str) -> None:
 class Position:
     """The position of the consumer `name`, which this process holds until `close`. Thread safety: none.
 
-    seq: how far it has come; None if the name is new. Raises LogError if another process, or another consumer
-    of this one, has the name, or if the position is not as it was written; OSError.
+    seq: the last event that it has committed; None if the name is new. Raises LogError if another process, or
+    another consumer of this one, has the name, or if the position is not as it was written; OSError.
     """
 
     def __init__(self, log: Path, name: str) -> None:
@@ -125,7 +125,7 @@ class Position:
         self.close()
 
     def register(self, seq: int) -> None:
-        """Writes a position durably: it is there when what comes before it is trimmed."""
+        """Writes a position durably: it is there when the events before it are trimmed."""
         self.write(seq)
         os.fsync(self._file)
         for folder in (self._path.parent, self._path.parent.parent):
@@ -151,7 +151,7 @@ class Position:
         self.seq = seq
 
     def _look(self) -> None:
-        """Takes what the file says: an interrupt may have come before that was noted."""
+        """Reads the position in the file: an interrupt may have prevented that it was noted."""
         self.seq = _read(self._file, self._path)
 
     def close(self) -> None:

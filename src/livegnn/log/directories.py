@@ -1,11 +1,11 @@
-"""Directories that belong to a log: those into which only what follows this log may write, or remove.
+"""Directories that belong to a log: only processes that follow this log may write or remove files there.
 
     log, bound to its identity       directory/livegnn-owner.json: the same identity
                                      directory/livegnn-lock: held while the log is open
 
 An identity is drawn, and stored in the log and in the directory: both may be moved, together or not, or
-restored from a copy, and still know each other. The lock tells two copies of one log from each other.
-Thread safety: everything may be called from any thread.
+restored from a copy, and still know each other. The lock distinguishes two copies of one log. Thread safety:
+everything may be called from any thread.
 """
 
 import json
@@ -33,31 +33,31 @@ _VERSION: Final = 1
 
 
 class Record(NamedTuple):
-    """Which log something belongs to: its identity, and where it was, for messages."""
+    """The log that a directory belongs to: its identity, and its place at that time, for messages."""
 
     log: str
     place: str
 
 
 class _Bound(Protocol):
-    """What is asked of a log that is only read."""
+    """The interface of a log that is only read."""
 
     def bound(self) -> Mapping[str, str]: ...
 
 
 class _Binding(_Bound, Protocol):
-    """What is asked of a log that may write to its directories."""
+    """The interface of a log that may write to its directories."""
 
     def bind(self, properties: Mapping[str, str]) -> None: ...
 
 
 def identity_of(log: _Bound) -> str | None:
-    """What tells a log from all others; None if nothing belongs to it yet."""
+    """The identity of a log; None if no directory belongs to it yet."""
     return log.bound().get(IDENTITY)
 
 
 def read_record(path: Path) -> Record | None:
-    """What `write_record` wrote, None if there is no file. Raises FileFormatError, OSError."""
+    """The record of `write_record`, None if there is no file. Raises FileFormatError, OSError."""
     try:
         return parse_record(path.read_bytes(), str(path))
     except (FileNotFoundError, NotADirectoryError):
@@ -65,7 +65,8 @@ def read_record(path: Path) -> Record | None:
 
 
 def parse_record(data: bytes, path: str) -> Record:
-    """What `to_bytes` made. path: where it is, for messages. Raises FileFormatError for anything else."""
+    """Restores the record of `to_bytes`. path: of its file, for messages. Raises FileFormatError for anything
+    else."""
     try:
         content = json.loads(data)
         if not isinstance(content, dict):
@@ -109,7 +110,7 @@ def foreign(directory: Path, what: str, place: str, theirs: Record) -> InputErro
 
 
 def where_it_was(theirs: Record, place: str) -> str:
-    """Where another log was than that at `place`, in words."""
+    """The place of another log than the one at `place`, in words."""
     if theirs.place == place:
         return "which was there before this one: put that one back, if the two were swapped or moved"
     return f"which was at {theirs.place}"
@@ -118,7 +119,7 @@ def where_it_was(theirs: Record, place: str) -> str:
 def share(directory: Path, what: str, place: str, identity: str | None) -> None:
     """Makes a directory that several processes write to, and so without a lock, one of the log at `place`.
 
-    identity: of that log; without one the directory stays nobody's. Raises InputError if it is another log's,
+    identity: of that log; without one the directory gets no owner. Raises InputError if it is another log's,
     OSError.
     """
     theirs = read_record(directory / OWNER)
@@ -139,8 +140,8 @@ class OwnedDirectory:
     def hold(self) -> None:
         """Returns when the directory, which is made when it is missing, is the log's, and its lock is held.
 
-        It may be called at any time: what somebody has removed is made again. Raises InputError if it belongs
-        to another log, LogError if another process holds it, or if the log was closed; OSError.
+        It may be called at any time: a removed directory is made again. Raises InputError if it belongs to
+        another log, LogError if another process holds it, or if the log was closed; OSError.
         """
         _core.holding(self._directories.changing, self._hold)
 
@@ -166,11 +167,11 @@ class OwnedDirectory:
             self._lock = held
 
     def is_known(self) -> bool:
-        """Whether something of this log, or of another, is there. Raises as `hold` for another."""
+        """Whether a file of this log, or of another, is there. Raises as `hold` for another."""
         return self._refuse_foreign() is not None
 
     def is_lost(self) -> bool:
-        """Whether somebody has removed or replaced the directory, or its lock, since it was held."""
+        """Whether the directory, or its lock, was removed or replaced since it was held."""
         return self._lock is not None and not self._lock.is_at(self.directory / LOCK)
 
     def release(self) -> None:
@@ -180,7 +181,7 @@ class OwnedDirectory:
         self._lock = None
 
     def _refuse_foreign(self) -> Record | None:
-        """What the directory says; raises InputError if it belongs to another log."""
+        """The record in the directory; raises InputError if it belongs to another log."""
         theirs = read_record(self.directory / OWNER)
         if theirs is not None and theirs.log != self._directories.identity:
             raise foreign(self.directory, self._what, self._directories.place, theirs)
@@ -200,13 +201,13 @@ class Directories:
 
     @property
     def identity(self) -> str | None:
-        """What tells the log from all others; None if it has none yet."""
+        """The identity of the log; None if it has none yet."""
         if self._identity is None:
             self._identity = identity_of(self._log)
         return self._identity
 
     def record(self) -> Record:
-        """What is written beside what belongs to the log, which gets its identity now if it has none.
+        """The record for the directories of the log, which gets its identity now if it has none.
 
         Raises LogError.
         """
@@ -225,7 +226,7 @@ class Directories:
         return self._owned.setdefault(os.path.realpath(directory), OwnedDirectory(self, directory, what))
 
     def hold_again(self) -> str | None:
-        """Makes those again that somebody has removed or replaced; why that fails, None if it does not."""
+        """Makes removed or replaced directories again; returns why that fails, None if it does not."""
         for owned in list(self._owned.values()):
             try:
                 if self.released or not owned.is_lost():

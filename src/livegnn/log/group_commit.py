@@ -43,7 +43,7 @@ class _Waiting:
         self.outcome: Outcomes | BaseException | None = None
 
     def withdraw(self) -> None:
-        """Says that nobody waits any more: if it was not written yet, it never is."""
+        """Withdraws an entry that no thread waits for any more: if it was not written yet, it never is."""
         if self.outcome is None:
             self.outcome = LogError("the append was interrupted before it was written")
 
@@ -115,4 +115,4 @@ class GroupCommit:
 
 
 def _do_nothing() -> None:
-    """Of a turn that is only looked at."""
+    """The action of a turn that is only read."""

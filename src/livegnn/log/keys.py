@@ -1,8 +1,8 @@
 """Idempotency keys: an entry that is sent again, because its answer was lost, takes effect once.
 
-A key is stored with its entry in one transaction, with a checksum of the events, so that a key that comes
-with other events is found. Keys expire after a time. Keys of our own begin with a character that no key of a
-client may have, so neither takes the place of the other.
+A key is stored with its entry in one transaction, with a checksum of the events, so that a key with other
+events is found. Keys expire after a time. Keys of our own begin with a character that no key of a client may
+have, so neither replaces the other.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _LONGEST: Final = 255
 
 
 class Known(NamedTuple):
-    """A key, the entry that came with it, a checksum of its events, and when it came, seconds since 1970."""
+    """A key, its entry, a checksum of its events, and the time of the append, in seconds since 1970."""
 
     key: str
     seq: int
@@ -39,7 +39,7 @@ class Known(NamedTuple):
 
 
 class OwnKey(str):
-    """A key of our own. What a client sends is never of this type, whatever its characters are."""
+    """A key of our own. A client's key is never of this type, with any characters."""
 
     __slots__ = ()
 
@@ -50,19 +50,19 @@ def retry_key(seq: int) -> OwnKey:
 
 
 def part_key(key: str, number: int) -> OwnKey:
-    """The key of entry `number` of a request that came with `key` and became several."""
+    """The key of entry `number` of a request with `key` that became several entries."""
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
     return OwnKey(f"{_OWN}part {number} of {digest.hexdigest()}")
 
 
 def stored_key(key: object) -> object:
-    """A key that was stored where it lost its type. Of anything else `check_key` says what it is."""
+    """A key that was stored where it lost its type. For other values `check_key` reports the error."""
     is_own = isinstance(key, str) and key.startswith(_OWN) and key.removeprefix(_OWN).isprintable()
     return OwnKey(key) if is_own else key
 
 
 def check_key(key: object) -> None:
-    """Raises InputError for what is no idempotency key: neither of a client, nor of our own."""
+    """Raises InputError for a value that is neither an idempotency key of a client, nor one of our own."""
     if isinstance(key, OwnKey):
         return
     if not isinstance(key, str) or not 0 < len(key) <= _LONGEST or not key.isprintable():
@@ -72,10 +72,10 @@ def check_key(key: object) -> None:
 
 
 class KeyClock:
-    """Seconds since 1970 by which keys grow old: the machine's clock as it was at first, and the time since.
+    """Seconds since 1970 by which keys grow old: the machine's clock at the start, and the time since.
 
-    So a clock that is set, forward or back, makes nobody forget a key early. latest: the time of the last
-    key. A machine whose clock was ahead then, and is not now, goes on from there: keys are not kept for ever.
+    So setting the clock, forward or back, makes no log forget a key early. latest: the time of the last key.
+    A machine whose clock was ahead then, and is not now, continues from there: keys are not kept for ever.
     """
 
     def __init__(self, latest: float) -> None:
@@ -86,5 +86,5 @@ class KeyClock:
 
 
 def checksum(events: Events) -> int:
-    """What `Known.crc32` is for `events`."""
+    """The `Known.crc32` of `events`."""
     return zlib.crc32(events.to_bytes())

@@ -1,4 +1,4 @@
-"""Where a log is: one file, whatever link leads to it.
+"""The file of a log, also through symbolic links.
 
 SQLite follows symbolic links, and its -wal stands beside the file that they lead to. So do the lock, the mark
 and the consumers.
@@ -14,9 +14,10 @@ from livegnn.errors import InputError, LogError
 
 
 def locate(path: Path | str, *, new: bool = False) -> Path:
-    """The file of the log at `path`, absolute and without links. new: it need not be there.
+    """The file of the log at `path`, absolute and without links. new: it need not exist.
 
-    Raises InputError for what is no path of a file; LogError if it is not there, or is no file; OSError.
+    Raises InputError for a value that is not the path of a file; LogError if it does not exist, or is not a
+    file; OSError.
     """
     given = as_path(path, "path")
     if not given.name:

@@ -1,6 +1,6 @@
-"""Records of the index that stand with cached features: where a node's lists lie, and what they sum to.
+"""Records of the index that are kept with cached features: the position of a node's lists, and their sums.
 
-Of each node whose lists it reads, a prediction first reads the record of the index; of a node at its border,
+A prediction first reads the record of the index for each node whose lists it reads; for a node at its border,
 it reads the degree, which is in that record, too. In a table of lists these records lie far apart: a request
 that has all features in the cache would still read the whole table, in one more round for each hop.
 
@@ -62,7 +62,7 @@ class NotedIndex:
     def unknown(
         self, found: Neighborhood, name: NodeType, at: "Int64[IntArray, 'nodes']"
     ) -> "Int64[IntArray, 'unknown']":
-        """Which of the nodes at these positions have no record yet by which entries are kept, or noted."""
+        """The nodes at these positions that have no record yet by which entries are kept, or noted."""
         if name not in self.first:
             return at[:0]  # nothing that the model reads ends there
         known = found.degree[name][at] >= 0
@@ -74,7 +74,7 @@ class NotedIndex:
     def of(
         self, found: Neighborhood, name: NodeType, at: "Int64[IntArray, 'nodes']"
     ) -> "UInt8[Octets, 'nodes bytes']":
-        """What to note with the nodes at these positions."""
+        """The notes for the nodes at these positions."""
         notes: NDArray[np.uint8] = np.zeros((len(at), self.sizes.get(name, 0)), np.uint8)
         for lists, begin in self._begins.items():
             if receiver_of(lists) == name and lists in found.index:

@@ -1,8 +1,8 @@
 """Features of nodes that earlier requests have fetched, as many as fit into a number of bytes.
 
 An entry is a row number, its features, the degree of the node, and bytes that its owner notes with it.
-Entries of the smallest degree go first, because the neighbourhoods of other requests reach them least often
-(FaaS-GNN, section 4.3), and only as many as must.
+Entries of the smallest degree are evicted first, because the neighbourhoods of other requests reach them
+least often (FaaS-GNN, section 4.3), and only as many as necessary.
 
     worker 1: limit - what its request takes ─┐
     worker 2: limit                           ├─► room for the one cache

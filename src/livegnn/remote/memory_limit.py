@@ -1,11 +1,11 @@
-"""How much memory a process may have, how much of it is left, and a limit that the system keeps.
+"""The memory that a process may have, the free part of it, and a limit that the system enforces.
 
     RLIMIT_DATA  =  what is mapped for data now  +  room
     room         =  limit - resident now - margin
 
 RLIMIT_DATA counts memory that a process could write, used or not: so threads get small stacks, and the
 allocator one arena, before anything is measured. It does not count memory that processes share. The margin is
-for what was mapped earlier and is used later: stacks, buffers of libraries, pages of code.
+for memory that was mapped earlier and is used later: stacks, buffers of libraries, pages of code.
 
 Nothing here loads NumPy: `prepare` sets variables that libraries read once, when they are loaded. Thread
 safety: functions of the process; call `prepare` and `limit_memory` before there are threads of your own.
@@ -41,7 +41,7 @@ _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1  # of glibc's mallopt
 
 def prepare() -> None:
     """Lets this process live with little memory: small stacks of threads, one arena of the allocator, which
-    gives back what is freed."""
+    returns freed memory to the system."""
     for name, value in VARIABLES.items():
         os.environ.setdefault(name, value)
     threading.stack_size(_STACK)
@@ -53,10 +53,9 @@ def prepare() -> None:
 
 
 def limit_memory(most: int, needed: int = LEAST_ROOM) -> int:
-    """Lets this process have at most so many bytes resident; returns how many of them are left for requests.
-    Asking the system for more is a MemoryError. needed: how many must be left. Raises InputError where too
-    few are, or where the system cannot do it.
-    """
+    """Lets this process have at most this number of bytes resident; returns how many of them are left for
+    requests. Asking the system for more is a MemoryError. needed: how many must be left. Raises InputError
+    where too few are, or where the system cannot do it."""
     room = check_memory(most, needed)
     import resource
 
@@ -69,9 +68,8 @@ def limit_memory(most: int, needed: int = LEAST_ROOM) -> int:
 
 
 def memory_left(most: int) -> int:
-    """How many bytes more this process may take for requests, if it may have `most` resident; below 0 if it
-    has more. Raises InputError where the system cannot say.
-    """
+    """The number of bytes that this process may still take for requests, if it may have `most` resident;
+    below 0 if it has more. Raises InputError where the system cannot say."""
     if not sys.platform.startswith("linux"):
         raise InputError(f"memory of workers can be limited on Linux alone, this is {sys.platform}")
     return most - _status("VmRSS") - MARGIN

@@ -126,8 +126,8 @@ class MemoryModel:
 class PeakMeter:
     """Measures the bytes that are allocated at once, beyond those before, while it is open.
 
-    What Python and NumPy allocate it sees by itself, several times slower than without; of what others have
-    taken it is told (`note`). Other threads must allocate nothing meanwhile.
+    It sees allocations of Python and NumPy by itself, several times slower than without; others are reported
+    to it (`note`). Other threads must allocate nothing meanwhile.
     """
 
     peak: int
@@ -149,7 +149,7 @@ class PeakMeter:
             self._trace.stop()
 
     def start_over(self) -> None:
-        """Forgets peaks so far. What is allocated still counts."""
+        """Forgets earlier peaks. Memory that is allocated still counts."""
         self._trace.reset_peak()
         self.peak = 0
 

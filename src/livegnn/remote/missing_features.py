@@ -97,7 +97,7 @@ def fetch_missing(
 def first_of_each(
     rows: "Int64[IntArray, 'rows']", at: "Int64[IntArray, 'some']"
 ) -> "Int64[IntArray, 'distinct']":
-    """Of the positions `at`, the first one of each row."""
+    """The first of the positions `at` of each row."""
     return np.sort(at[np.unique(rows[at], return_index=True)[1]])
 
 

@@ -76,8 +76,9 @@ class FittedModel:
         *,
         later: bool,
     ) -> Neighborhood:
-        """What the predictions of some rows read: what the query draws, or whole neighbourhoods. find: says
-        what is known of the index of lists. later: whether degrees may be pending."""
+        """The neighbourhood that the predictions of some rows read: the draws of the query, or all
+        neighbours. find: returns known records of the index of lists. later: whether degrees may be pending.
+        """
         if self.query is not None:
             return drawn_neighborhood(snapshot, seeds, self.query, sample_seed, self.edge_types)
         return whole_neighborhood(
@@ -85,5 +86,5 @@ class FittedModel:
         )
 
     def feature_bytes(self, found: Neighborhood) -> int:
-        """Of all nodes of a neighbourhood."""
+        """Bytes of the features of all nodes of a neighbourhood."""
         return sum(4 * width * len(found.rows[name]) for name, width in self.widths.items())

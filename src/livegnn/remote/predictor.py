@@ -1,11 +1,11 @@
-"""Predictions from a snapshot in object storage: what a worker runs that has no graph.
+"""Predictions from a snapshot in object storage: the program of a worker without a graph.
 
     ids ─► subgraph, hop by hop ─► memory predicted, cache evicted ─► features ─► forward pass ─► rows
            never cached                                               cached
 
-A request may take as many bytes as the limit says, cached features included. What it will take beside the
-cache is predicted (memory.py), and the cache leaves room for that. If that was too little, the cache is
-dropped and the request runs again.
+A request may take as many bytes as the limit says, cached features included. Its memory beside the cache is
+predicted (memory_model.py), and the cache leaves room for that. If that was too little, the cache is dropped
+and the request runs again.
 
 Thread safety: any thread may call; requests are answered one after another.
 """
@@ -65,13 +65,12 @@ def open_predictor(
 ) -> "SnapshotPredictor":
     """A predictor on the newest snapshot of a store, with a model file.
 
-    snapshot_url: as `open_objects` takes it, or what that returned. memory_path: a file of
-    `MemoryModel.save`; by default the path of the model with ``.memory`` after it, if there is such a file.
-    memory_limit: in bytes; by default the limit that the memory model names, if there is one. patience: as
-    `open_objects` takes it; who asks waits ten seconds, and should read by then that the store is away. The
-    rest: as for `SnapshotPredictor`.
+    snapshot_url: as `open_objects` takes it, or its result. memory_path: a file of `MemoryModel.save`; by
+    default the path of the model with ``.memory`` after it, if there is such a file. memory_limit: in bytes;
+    by default the limit that the memory model names, if there is one. patience: as `open_objects` takes it; a
+    client waits ten seconds, and should by then receive the reason. The rest: as for `SnapshotPredictor`.
 
-    Raises `FileFormatError` for files that are damaged, and what `SnapshotPredictor` raises.
+    Raises `FileFormatError` for files that are damaged, and the errors of `SnapshotPredictor`.
     """
     path = Path(f"{model_path}.memory" if memory_path is None else memory_path)
     memory_model = MemoryModel.load(path) if memory_path is not None or path.exists() else None
@@ -96,13 +95,14 @@ class _TooLowError(Exception):
 
 
 class SnapshotPredictor:
-    """Predicts with `model` on the snapshot of a source. A model with a query predicts on what it draws.
+    """Predicts with `model` on the snapshot of a source. A model with a query predicts on the samples that
+    the query draws.
 
     output: the name of one of the model's outputs, by default the first. memory_limit: bytes for a request
-    and the cache together; None: as many as there are, of which the cache takes half. memory_model: says what
-    a request will take; without it that is estimated from the sizes of its arrays. cache: whether features
-    are kept for later requests. sample_seed: of a query's draws. refresh_seconds: how often a newer snapshot
-    is looked for; None: only if the one at hand was collected.
+    and the cache together; None for no limit; the cache then takes half of the memory. memory_model:
+    forecasts the memory of a request; without it that is estimated from the sizes of its arrays. cache:
+    whether features are kept for later requests. sample_seed: of a query's draws. refresh_seconds: seconds
+    between checks for a newer snapshot; None: only if the current one was collected.
 
     Raises `ModelError` if the model does not fit the snapshot or an engine could not run it, `InputError` for
     a memory model of another model, and `SnapshotError`.
@@ -151,7 +151,7 @@ class SnapshotPredictor:
 
     @property
     def row_bytes(self) -> int:
-        """Of the features of a node, of the type that has the most."""
+        """Bytes of the features of a node, of the type that has the most."""
         return 4 * max(self._fitted.widths.values(), default=0)
 
     @property
@@ -246,7 +246,7 @@ class SnapshotPredictor:
                 self._release()
 
     def degrees(self, ids: "ArrayLike") -> "Int64[IntArray, 'nodes']":
-        """How many edges that the model reads end in each node. Raises what `predict` raises."""
+        """The number of in-edges of each node that the model reads. Raises the errors of `predict`."""
         with self._lock:
 
             def request(snapshot: Snapshot) -> IntArray:
@@ -259,7 +259,7 @@ class SnapshotPredictor:
             return self._read(request)
 
     def describe(self) -> dict[str, int | float | str | None]:
-        """What it is and has done. `seq` is the last event that its predictions reflect. It waits for no
+        """Its identity and its counts. `seq` is the last event that its predictions reflect. It waits for no
         request; while one runs, figures are of some moment within it."""
         return {
             "seq": self._current().seq,
@@ -304,7 +304,7 @@ class SnapshotPredictor:
             FittedModel(self.model, snapshot.schema, self._output)
 
     def _adopt(self, snapshot: Snapshot) -> None:
-        """Predicts on this snapshot from now on. Features of another one are no longer those of its rows."""
+        """Predicts on this snapshot from now on. Row numbers of another snapshot do not fit its features."""
         if snapshot is self._snapshot:
             return
         if self._snapshot is None or snapshot.schema != self._snapshot.schema:
@@ -329,7 +329,7 @@ class SnapshotPredictor:
     # -- one request
 
     def _sample(self, snapshot: Snapshot, ids: "ArrayLike", *, later: bool = True) -> Neighborhood:
-        """What a request reads. later: whether degrees may be pending."""
+        """The neighbourhood that a request reads. later: whether degrees may be pending."""
         try:
             return self._sample_once(snapshot, ids, later=later)
         except MemoryError:
@@ -347,7 +347,7 @@ class SnapshotPredictor:
                 self.account.sample_seconds -= self.account.cache_seconds - before
 
     def _find(self, lists: Lists, rows: IntArray) -> Known:
-        """What the cache knows of the index."""
+        """The records of the index that the cache has."""
         with self.account.timed("cache_seconds"):
             return self._fitted.noted.find(self._cache, lists, rows)
 

@@ -18,8 +18,8 @@ def profile(
 ) -> MemoryModel:
     """Runs requests for some of `ids` and learns their memory; takes a few seconds.
 
-    ids: nodes that are asked for, the one of the greatest in-degree among them: its peak becomes the model's
-    `limit`, which suffices for every request for one node (FaaS-GNN, section 5.1). requests: how many.
+    ids: nodes to request, the node of the greatest in-degree among them: its peak becomes the model's
+    `limit`, which suffices for every request for one node (FaaS-GNN, section 5.1). requests: their number.
     most_ids: the greatest number of nodes in one request.
 
     Raises `InputError` without ids, and what `SnapshotPredictor.predict` raises.

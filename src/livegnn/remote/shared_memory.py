@@ -1,4 +1,4 @@
-"""Memory that the workers of one machine have in common, and the locks that guard it.
+"""Memory that the workers of one machine share, and the locks that guard it.
 
     words    0: `changing`   1-4: what it shows   8-: states of tables   512-: room of each worker
     0        64 KB                                                                   size
@@ -8,9 +8,9 @@ It is a file without a name (memfd), so nothing is left of it when the last proc
 however it ends. Most of it is never written, and takes nothing.
 
 Locks are those of the kernel on ranges of the file, held by an open file of one worker: they end with it,
-however it ends. Byte 0 guards all that is in the memory: shared to read, alone to change. Byte 1 + i says
-that worker i lives. Who changes something marks that before and after: a mark that is found means that
-somebody died in the middle, and nothing that is there may be believed.
+however it ends. Byte 0 guards all of the memory: shared to read, exclusive to change. Byte 1 + i says that
+worker i lives. A worker that changes the memory marks that before and after: a mark that is found means that
+a worker was killed in between, and the contents must not be used.
 
 Thread safety: a `SharedMemory` belongs to one thread; those of several threads and processes exclude each
 other by the locks. `rooms` of a worker is written by that worker alone, and read by all.
@@ -123,7 +123,7 @@ class SharedMemory:
             raise
 
     def _take_number(self) -> int:
-        """The first one that nobody has; -1 if there is none."""
+        """The first free number; -1 if there is none."""
         for worker in range(MOST_WORKERS):
             if _try_lock(self._fd, fcntl.F_WRLCK, 1 + worker):
                 self._words[_ROOMS + worker] = 0
@@ -132,7 +132,7 @@ class SharedMemory:
 
     @property
     def shown(self) -> bytes:
-        """What the owner has said that is there."""
+        """The contents of the memory, as the owner has named them."""
         return self._words[_SHOWN].tobytes()
 
     @property
@@ -147,7 +147,7 @@ class SharedMemory:
         return self._words[_STATES : _STATES + count]
 
     def leave(self, room: int) -> None:
-        """Says how many bytes this worker leaves to what is in common."""
+        """Sets the number of bytes that this worker leaves to the shared memory."""
         self._words[_ROOMS + self._worker] = room
 
     @property
@@ -158,14 +158,16 @@ class SharedMemory:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[bool]:
-        """While it is open nobody changes anything. Gives whether that is so, and what is there is whole."""
+        """While it is open no worker changes the memory. Returns whether that is so, and the contents are
+        whole."""
         with self._guarded(fcntl.F_RDLCK) as held:
             yield held and not self._words[_CHANGING]
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[bool]:
-        """While it is open nobody else reads or changes anything. Gives whether that is so. What somebody has
-        left unfinished is removed before; so is what the caller leaves with an exception, by the next one."""
+        """While it is open no other worker reads or changes the memory. Returns whether that is so. An
+        unfinished change of another worker is removed first; a change that the caller leaves with an
+        exception is removed by the next one."""
         with self._guarded(fcntl.F_WRLCK) as held:
             if held:
                 if self._words[_CHANGING]:
@@ -177,7 +179,8 @@ class SharedMemory:
 
     @contextlib.contextmanager
     def _guarded(self, kind: int) -> Iterator[bool]:
-        """Holds the lock, if it comes; who has waited in vain does not wait again for a while."""
+        """Holds the lock, if it is free in time; a worker that has waited in vain does not wait again for a
+        while."""
         hopeful = time.monotonic() >= self._hopeful_at
         with _locked(self._fd, kind, PATIENCE if hopeful else 0.0) as held:
             if hopeful and not held:
@@ -204,7 +207,7 @@ class SharedMemory:
 
 @contextlib.contextmanager
 def _locked(fd: int, kind: int, patience: float) -> Iterator[bool]:
-    """Holds the lock on all, if it comes within so many seconds; gives whether it did."""
+    """Holds the lock on all, if it is free within this number of seconds; returns whether it was."""
     pauses, waited = _PAUSES.pauses(), 0.0
     while not (held := _try_lock(fd, kind, 0)) and waited < patience:
         pause = next(pauses)

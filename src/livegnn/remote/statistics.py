@@ -1,4 +1,4 @@
-"""What a predictor has done, and how long it took.
+"""Counts of a predictor's work, and its times.
 
 Thread safety: that of the predictor.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 @dataclass
 class Account:
-    """What a predictor has done. Times in seconds; `change_seconds` are part of `cache_seconds`, which is no
-    part of the others."""
+    """Counts of a predictor's work. Times in seconds; `change_seconds` are part of `cache_seconds`, which are
+    not part of the others."""
 
     requests: int = 0
     nodes: int = 0

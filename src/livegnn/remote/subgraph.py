@@ -49,14 +49,14 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Neighborhood:
-    """What a prediction reads of a snapshot, without the features of nodes.
+    """The part of a snapshot that a prediction reads, without the features of nodes.
 
     snapshot: the identity of the snapshot. sample: `node` has row numbers of the snapshot, the seeds first,
     then hop by hop; with a query's draws a row stands there for each seed that has reached it. degrees: in
     the whole graph, None if those of the sample count. degree: by node type, how long the longest list of
     each node is that was read or of which the degree was, -1 where none was. layout: of the snapshot. index:
     the records of the index that were read, of all nodes that have these lists. pending: the positions of
-    nodes whose degrees count and are not known yet; `complete` says them.
+    nodes whose degrees count and are not known yet; `complete` adds them.
     """
 
     snapshot: str
@@ -74,7 +74,7 @@ class Neighborhood:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays."""
+        """Bytes of all arrays."""
         sample = self.sample
         columns = (sample.node, sample.row, sample.col, sample.inverse, sample.edge_weight, sample.edge_attr)
         total = sum(array.nbytes for column in columns for array in column.values())
@@ -84,14 +84,14 @@ class Neighborhood:
         return total + sum(array.nbytes for each in degrees for array in each.columns if array is not None)
 
     def counts(self) -> IntArray:
-        """How many nodes each hop has reached and how many edges it has read, int64 [counts], summed from the
-        seeds on, type by type: what each layer computes."""
+        """The number of nodes that each hop has reached and of edges it has read, int64 [counts], summed from
+        the seeds on, type by type: the sizes of each layer."""
         columns = [*self.sample.num_sampled_nodes.values(), *self.sample.num_sampled_edges.values()]
         return np.concatenate([np.cumsum(column) for column in columns]).astype(np.int64)
 
     def complete(self, read: "Mapping[Lists, tuple[IntArray, NDArray[np.void]]]") -> "Neighborhood":
-        """With what was pending, and more of the index: by lists, positions of nodes, each once, and their
-        records."""
+        """The same with the pending degrees, and more of the index: by lists, positions of nodes, each once,
+        and their records."""
         index, degree = dict(self.index), {name: lengths.copy() for name, lengths in self.degree.items()}
         degrees = dict(self.degrees or {})
         for lists, (at, records) in read.items():
@@ -131,8 +131,8 @@ def whole_neighborhood(
     """All that `reads` names around the seeds, with true degrees.
 
     seeds: row numbers. edge_types: those that the model names; one that `reads` leaves out has no edges.
-    find: what is known of the index; the snapshot is asked for the rest. later: whether degrees of nodes
-    whose lists are not read may be pending.
+    find: returns known records of the index; the rest is read from the snapshot. later: whether degrees of
+    nodes whose lists are not read may be pending.
     """
     growth = _Growth(snapshot, seed_type, seeds, find=find)
     for hop in range(max(reads.lists.values(), default=0)):
@@ -153,8 +153,8 @@ def drawn_neighborhood(
     sample_seed: int,
     edge_types: Sequence[EdgeType],
 ) -> Neighborhood:
-    """What a query draws around each of the seeds by itself; the same for the same snapshot, seed and
-    `sample_seed`, whoever else is asked for. A list that several seeds reach is read once.
+    """The sample that a query draws around each of the seeds separately; the same for the same snapshot, seed
+    and `sample_seed`, with any other seeds. A list that several seeds reach is read once.
 
     edge_types: those that the model names.
     """
@@ -354,7 +354,7 @@ class _Growth:
 
     def _add_loops(self, lists: Lists, rows: IntArray, degrees: Degrees) -> None:
         """Reads parallel loops of nodes of which only degrees are known: a layer that adds loops takes the
-        last one, and the sum of their weights does not tell it."""
+        last one, which the sum of their weights does not contain."""
         loops = degrees.columns[2]
         edge_type, direction = lists
         if loops is None or self._snapshot.schema.edge_types[edge_type].duplicates != "keep":

@@ -1,4 +1,4 @@
-"""The application, and running it until a signal comes."""
+"""The application, and running it until a signal is received."""
 
 import asyncio
 import gc
@@ -55,8 +55,8 @@ def create_app(
 ) -> FastAPI:
     """The server as an ASGI application; the caller starts and stops the runtime.
 
-    dashboard: a directory of static files to serve at `/`, below everything else. limits: of what a request
-    may bring, and ask for. access: who may ask; None admits every request.
+    dashboard: a directory of static files to serve at `/`, below everything else. limits: of requests and
+    answers. access: the clients to admit; None admits every request.
     """
     feed = Feed(runtime)
 
@@ -161,7 +161,7 @@ def _mark_stale(send: Send) -> Send:
 
 
 class _Server(Server):
-    """Ends the change feeds when it is told to stop: it would wait for them for ever.
+    """Ends the change feeds when it begins to stop: it would wait for them for ever.
 
     runtime: the server stops when its loop has failed; None: it never does so by itself.
     """

@@ -21,11 +21,11 @@ Reader: TypeAlias = Callable[[], Sequence[GivenEntry]]
 
 
 class LoopEnded(LiveGNNError):
-    """Events that come when nothing applies them any more: none is logged."""
+    """Events that arrive when the loop has ended: none is logged."""
 
 
 class Outcome(NamedTuple):
-    """What became of an entry whose first event is at `position` of the body."""
+    """The result of an entry whose first event is at `position` of the body."""
 
     position: int
     became: Appended | InputError
@@ -38,7 +38,7 @@ class _Request(NamedTuple):
 
 
 class Appender:
-    """Appends what requests bring. Requests that come while the disk is busy wait for the next write.
+    """Appends the entries of requests. Requests that arrive while the disk is busy wait for the next write.
 
     Thread-safe; each event loop has requests of its own.
     """
@@ -49,12 +49,12 @@ class Appender:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="livegnn-append")
 
     async def append(self, read: Reader, key: str | None) -> list[Outcome]:
-        """Appends the entries that `read` returns, and says of each what became of it.
+        """Appends the entries that `read` returns, and returns the result of each.
 
         read: called in another thread. key: as of `Log.append`, for entries that have none of their own: for
-        the first of them, and those after it have keys made of it. If the first is refused, since the key
-        came with other events before, all are. Raises what `read` raises, LogError if none was logged, or
-        only those up to the first with a key, and LoopEnded if nothing would apply them.
+        the first of them, and those after it have keys made of it. If the first is refused, because the key
+        was sent with other events before, all are. Raises the errors of `read`, LogError if none was logged,
+        or only those up to the first with a key, and LoopEnded if nothing would apply them.
         """
         loop = asyncio.get_running_loop()
         request = _Request(read, key, loop.create_future())
@@ -160,11 +160,11 @@ class _Keyed:
         self.later = [at for at in self.entries if at > last]
 
     def is_refused(self) -> bool:
-        """Whether the key of the request came with other events before."""
+        """Whether the key of the request was sent with other events before."""
         return self._carrier is not None and isinstance(self.became[self._carrier], InputError)
 
     def outcomes(self) -> list[Outcome]:
-        """What became of each entry."""
+        """The result of each entry."""
         refused = None if self._carrier is None else self.became[self._carrier]
         return [
             Outcome(one.position, self.became.get(at) or _given(refused))

@@ -32,12 +32,12 @@ _Found = TypeVar("_Found")
 
 
 class Limits(NamedTuple):
-    """How much one request may bring, and ask for.
+    """The limits of one request and its answer.
 
     objects: bytes of JSON that becomes Python objects as a whole, up to thirty times as large: a body, or a
     line of events. body: bytes of a body that is read line by line. model: bytes of a model's file. ids: of a
     request for predictions; samples: of one for samples. numbers: of an answer: predictions, neighbours with
-    what their edges carry, changed nodes.
+    the columns of their edges, changed nodes.
     """
 
     objects: int = 2**20
@@ -85,7 +85,7 @@ def _check_size(size: int, largest: int, way: str) -> None:
 
 
 async def off_loop(size: int, call: Callable[[], _Found]) -> _Found:
-    """What `call` returns: in another thread, unless the body that it reads has few bytes."""
+    """The result of `call`: in another thread, unless the body that it reads has few bytes."""
     return call() if size <= _SMALL else await run_in_threadpool(call)
 
 
@@ -95,7 +95,7 @@ def media_type_of(request: Request) -> str:
 
 
 def parse(type_: type[_Body], body: bytes, media_type: str, largest: int = Limits().objects) -> _Body:
-    """The body as what a route takes. Raises InputError, or RequestValidationError for its parts.
+    """The body as the type that a route takes. Raises InputError, or RequestValidationError for its parts.
 
     largest: bytes that a body may have, of which this one has no more.
     """

@@ -1,7 +1,7 @@
-"""The entries of the log that a body of events asks for, with their idempotency keys.
+"""The entries of the log in a body of events, with their idempotency keys.
 
 A body is one entry, unless its events are entries of their own: because the request says so (`partial`), or
-because they carry an `idempotency_key`. Those between two such events are an entry together.
+because they carry an `idempotency_key`. The events between two such events are an entry together.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -38,7 +38,7 @@ class _Record(NamedTuple):
 def read_entries(body: bytes, media_type: str, largest: int) -> list[GivenEntry]:
     """The entries of a body. Raises InputError that names the first bad event.
 
-    largest: bytes of what becomes Python objects as a whole: JSON that is not in lines, or a line.
+    largest: bytes of JSON that becomes Python objects as a whole: a body that is not in lines, or a line.
     """
     if _may_have_keys(body):
         return _cut(_read_records(body, media_type, largest))

@@ -76,7 +76,7 @@ _HELD_EXPIRY = answer_model(
 
 
 class ForgottenAnswer(BaseModel):
-    """How many were forgotten."""
+    """The number of forgotten entries or messages."""
 
     seq: int
     forgotten: int
@@ -132,11 +132,11 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
     ) -> Response:
         """Append events, as one entry of the log: they become visible together or not at all.
 
-        JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when its turn
-        comes (an unknown node) is answered with 409, one whose turn has not come with 202. If `partial` is
-        set, each event is an entry of its own, and the answer lists those that were refused. A request with
-        the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer. An event
-        with a field `idempotency_key` is an entry of its own with that key.
+        JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when it is
+        applied (an unknown node) is answered with 409, one that is not applied in time with 202. If `partial`
+        is set, each event is an entry of its own, and the answer lists those that were refused. A request
+        with the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer. An
+        event with a field `idempotency_key` is an entry of its own with that key.
         """
         runtime.admit()  # before the body is read: what is pushed back costs as little as can be
         body = await read_body(request, limits.body, "send the events in parts")
@@ -212,7 +212,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
 
     @router.delete("/v1/bad-messages", responses={200: {"model": ForgottenAnswer}})
     def forget_bad_messages(source: str, partition: Seq, up_to: Seq) -> Response:
-        """Forget messages of a partition that are no events, up to an offset."""
+        """Forget messages of a partition that are not events, up to an offset."""
         forgotten = runtime.log.forget_bad_messages(source, partition, up_to)
         return to_json({"seq": runtime.seq, "forgotten": forgotten})
 

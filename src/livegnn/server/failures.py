@@ -1,4 +1,4 @@
-"""What a server answers when a request fails: a status, and the error as JSON."""
+"""The answer of a server when a request fails: a status, and the error as JSON."""
 
 import math
 from collections.abc import Mapping
@@ -82,7 +82,8 @@ def _cut(path: str) -> str:
 
 
 async def _answer_unknown(request: Request, error: Exception) -> Response:
-    """A path that there is not, or not for this method; whatever else is refused before a route is asked."""
+    """Answers for a path or method that does not exist, and for requests that are refused before a route is
+    called."""
     assert isinstance(error, HTTPException)
     path, method = request.scope["path"], request.method  # that of `request.url` ends at a "?", decoded
     if error.status_code in (404, 405):
@@ -106,7 +107,7 @@ def _paths_of(request: Request) -> str:
 
 
 def _methods_of(request: Request, path: str) -> set[str]:
-    """The methods with which there is something at `path`, but for a dashboard's files."""
+    """The methods that exist at `path`, without a dashboard's files."""
     app, below = request.app, path.removeprefix(request.scope.get("root_path", ""))
     routes = [*app.state.routes, *(route for route in app.routes if isinstance(route, APIRoute))]
     matching = [] if below.endswith("\n") else [r for r in routes if r.path_regex.match(below)]
@@ -114,12 +115,12 @@ def _methods_of(request: Request, path: str) -> set[str]:
 
 
 async def answer_nobody(request: Request, error: Exception) -> Response:
-    """The client has gone, as clients do: nobody reads this, and nothing is wrong with the server."""
+    """The client has disconnected: no answer is read, and the server has no fault."""
     return Response(status_code=400)
 
 
 async def answer_failure(request: Request, error: Exception) -> Response:
-    """What nobody foresaw; the server's log has the traceback."""
+    """The answer for an unforeseen error; the server's log has the traceback."""
     return to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
 
 

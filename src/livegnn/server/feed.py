@@ -1,7 +1,7 @@
-"""Hands what the runtime publishes to those who asked: who waits for an event, who follows all changes.
+"""Passes the runtime's updates to clients: those that wait for an event, and those that follow all changes.
 
-The runtime publishes from its own thread and never waits for a client. A client that reads too slowly has
-its queue emptied and is told so; it can then ask for the predictions that it needs. Thread-safe.
+The runtime publishes from its own thread and never waits for a client. The queue of a client that reads too
+slowly is emptied, with a notice; the client can then request the predictions that it needs. Thread-safe.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ class _Client:
         return dropped
 
     def take(self) -> list[bytes]:
-        """What is queued, as server-sent events; first what was dropped, if anything."""
+        """The queued updates, as server-sent events; first the number of dropped ones, if any."""
         with self._lock:
             events = [data for _, data in self._changes]
             self._changes.clear()
@@ -78,7 +78,7 @@ class Feed:
 
     @property
     def clients(self) -> int:
-        """How many clients follow the changes."""
+        """The number of clients that follow the changes."""
         return len(self._clients)
 
     async def wait(self, seq: int, timeout: float) -> None:
@@ -114,8 +114,8 @@ class Feed:
     async def follow(self, after: int | None = None) -> AsyncIterator[bytes]:
         """Server-sent events: `ready` with the sequence number now, then a `change` for each batch.
 
-        after: the last event that a client that comes again was told of. What has happened since is not told:
-        `ready` says how many events that were, or None if the graph has not come to `after` yet.
+        after: the last event that a client that reconnects has received. The changes since are not sent:
+        `ready` has the number of those events, or None if the graph has not reached `after` yet.
         """
         client = _Client(asyncio.get_running_loop(), self._capacity)
         with self._lock:

@@ -81,7 +81,7 @@ def accepting(listener: socket.socket) -> list[socket.socket]:
     """`listener` and copies of it, for a server to accept from all of them; it closes them, as uvicorn does.
 
     uvloop accepts one connection of a socket in each round of its loop. A round answers each connection once,
-    and takes ten milliseconds under load: the last of two hundred clients that come at once would wait for a
-    second.
+    and takes ten milliseconds under load: the last of two hundred clients that connect at once would wait for
+    a second.
     """
     return [listener, *(listener.dup() for _ in range(_AT_ONCE - 1))]

@@ -140,7 +140,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         tolerance: _Tolerance = 1e-4,
         seed: _Seed = 0,
     ) -> Response:
-        """How the predictions of a model differ from those of another."""
+        """Compare the predictions of a model with those of another."""
         found = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)
         return to_json({**found._asdict(), "degrees": [one._asdict() for one in found.degrees]})
 
@@ -193,7 +193,7 @@ def _deploy(runtime: Runtime, name: str, path: Path, limits: Limits, mode: Mode 
 
 
 def _in_mode(runtime: Runtime, name: str, mode: Mode | None) -> bool:
-    """Whether a model that follows the graph does so in this mode; what is being built is asked for again."""
+    """Whether a model that follows the graph does so in this mode; True while it is being built."""
     state = _find(runtime, name)
     if mode is None or state is None or state.phase != "following":
         return True

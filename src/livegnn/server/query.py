@@ -1,5 +1,6 @@
-"""What a request may have: an address of valid UTF-8, the parameters of its route, each once; ids, which are
-text there; HEAD where there is GET."""
+"""The checks of a request: an address of valid UTF-8, the parameters of its route, each once; ids, which are
+text there; HEAD where there is GET.
+"""
 
 import difflib
 import re
@@ -76,8 +77,7 @@ register_url_convertor("node_id", _AnyText())
 
 
 class CheckedRoute(APIRoute):
-    """A route that refuses addresses that are no UTF-8, parameters that it does not take, and those that come
-    several times."""
+    """A route that refuses addresses that are not UTF-8, unknown parameters, and repeated ones."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[object, object, Response]]:
         handle = super().get_route_handler()
@@ -125,7 +125,7 @@ def _check(names: list[str], may_repeat: dict[str, bool]) -> None:
 
 
 def _check_encoding(part: bytes) -> None:
-    """Starlette would put U+FFFD in the place of what is no UTF-8, and that may be a part of another id."""
+    """Starlette would replace bytes that are not UTF-8 by U+FFFD, and that may be a part of another id."""
     try:
         part.decode("ascii")
         if b"%" in part:
@@ -135,7 +135,7 @@ def _check_encoding(part: bytes) -> None:
 
 
 def split_ids(given: Sequence[str]) -> list[str]:
-    """The ids in a parameter that may come several times, with commas in each: "" is one, the empty text."""
+    """The ids in a parameter that may be repeated, with commas in each: "" is one, the empty text."""
     return [id for text in given for id in text.split(",")]
 
 

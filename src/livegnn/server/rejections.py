@@ -35,8 +35,8 @@ def list_page(log: Log, after: int, most: int, room: int = ROOM) -> list[dict[st
 
 
 def count_fitting(events: Events, room: int) -> tuple[int, int]:
-    """How many of the first events take at most `room` bytes together, as objects of Python, and how many
-    these take."""
+    """The number of the first events that take at most `room` bytes together, as objects of Python, and their
+    bytes."""
     fitting = taken = 0
     for chunk in events.chunks:
         width = 0 if chunk.x is None else chunk.x.shape[1]

@@ -1,4 +1,4 @@
-"""What requests for predictions are made of, and how they are answered."""
+"""The parts of requests for predictions, and their answers."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, TypeAlias, cast
@@ -27,9 +27,8 @@ _WIDEST = 1000  # channels that an output may well have: few ids are not looked 
 
 
 def _check_ids(value: object) -> object:
-    """Refuses what is no list of integers and texts, by its first wrong element: an error for each would be
-    very many times the list.
-    """
+    """Refuses a value that is not a list of integers and texts, by its first wrong element: an error for each
+    would be very many times the list."""
     if not isinstance(value, list):
         raise ValueError("expected a list of integers or texts")  # noqa: TRY004 (pydantic's)
     if not set(map(type, value)) <= {int, str}:
@@ -47,7 +46,7 @@ MODEL = "the name of a model; the one that serves if it is left out"
 
 
 class PredictionRequest(BaseModel):
-    """Which nodes, and how fresh."""
+    """The requested nodes, and the event that the answer must show."""
 
     model_config = ConfigDict(extra="forbid")
     ids: GivenIds
@@ -69,7 +68,7 @@ class PredictionAnswer(BaseModel):
 
 
 def body_of(type_: type[BaseModel]) -> dict[str, object]:
-    """What OpenAPI says of a route whose body is read as `type_`."""
+    """The OpenAPI description of a route whose body is read as `type_`."""
     content = {"application/json": {"schema": type_.model_json_schema()}}
     return {"requestBody": {"required": True, "content": content}}
 

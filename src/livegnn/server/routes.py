@@ -100,7 +100,7 @@ class NeighborsAnswer(BaseModel):
 
 
 class EventShareAnswer(BaseModel):
-    """What a prediction moved with one event; `ids` is the node, or the ends of the edge."""
+    """The part of a prediction's change due to one event; `ids` is the node, or the ends of the edge."""
 
     seq: int
     event: str
@@ -110,7 +110,8 @@ class EventShareAnswer(BaseModel):
 
 
 class NeighborShareAnswer(BaseModel):
-    """What a prediction moved with one neighbour; `edge_type` is null for the node itself."""
+    """The part of a prediction's change that is due to one neighbour; `edge_type` is null for the node
+    itself."""
 
     edge_type: list[str] | None
     id: NodeId
@@ -131,7 +132,7 @@ class ExplainAnswer(BaseModel):
 
 
 class _Choice(NamedTuple):
-    """Which output of which model; None for the first, and for the one that serves."""
+    """An output and a model; None for the first output, and for the serving model."""
 
     output: str | None
     model: str | None
@@ -145,7 +146,7 @@ class Routes(NamedTuple):
 
 
 def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
-    """All routes of the API. limits: of what a request may bring, and ask for."""
+    """All routes of the API. limits: of requests and answers."""
     router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
@@ -331,7 +332,7 @@ def _read_neighbors(
 
 
 def _stand(source: Source) -> dict[str, object]:
-    """How a source stands, for /healthz."""
+    """The state of a source, for /healthz."""
     stand: dict[str, object] = {"status": "ok", "lag": sum(source.lag.values())}
     reason = source.waits if source.failure is None else str(source.failure)
     if reason is not None:

@@ -1,4 +1,4 @@
-"""The route by which predictions on samples are asked for together with their samples."""
+"""The route that returns predictions on samples together with their samples."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ class SampledEdgesAnswer(BaseModel):
 
 
 class SampleAnswer(BaseModel):
-    """What a prediction was computed on: ids by node type, the asked one first, and the edges."""
+    """The sample of a prediction: ids by node type, the requested node first, and the edges."""
 
     nodes: dict[str, list[NodeId]]
     edges: list[SampledEdgesAnswer]

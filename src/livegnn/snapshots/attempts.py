@@ -1,11 +1,11 @@
-"""When an operation on a store is tried again, and when no more.
+"""When an operation on a store is tried again, and when it is given up.
 
-    failed ── pause ── failed ── longer pause ── ... ── failed, and for `patience` nobody had an answer
+    failed ── pause ── failed ── longer pause ── ... ── failed, and for `patience` no thread had an answer
                                                          └─► StoreUnavailableError
 
-Patience counts from the last answer that the store gave to anybody: a store that refuses every second request
-serves the others meanwhile, and whoever is refused may expect to be served next. A budget for each operation
-ends that, so that a store which refuses nearly all is not asked for ever.
+Patience counts from the last answer of the store to any thread: a store that refuses every second request
+serves the others meanwhile, and a refused request may succeed next. A budget for each operation limits that,
+so that a store which refuses nearly all is not tried for ever.
 
 Thread safety: a `StoreHealth` is shared by all threads, an `Attempts` belongs to one operation in one thread.
 """
@@ -24,22 +24,22 @@ _jitter = random.SystemRandom()
 
 
 class StoreHealth:
-    """When a store has answered last, whoever asked. clock: in seconds, as `time.monotonic`."""
+    """The time of a store's last answer, to any thread. clock: in seconds, as `time.monotonic`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.answered_at = -float("inf")
 
     def note_answer(self) -> None:
-        """The store has answered somebody just now. Of two threads either may be the last to say so."""
+        """The store has answered a thread just now. Either of two threads may be the last to say so."""
         self.answered_at = self.clock()
 
 
 class Attempts:
-    """Of one operation, which begins now.
+    """The attempts of one operation, which begins now.
 
-    health: of the store. patience: seconds. parts: how many parts of the operation are tried by themselves,
-    each of which may be tried four times in the mean, and 64 times more in all. sleep: how it waits.
+    health: of the store. patience: seconds. parts: the number of parts of the operation that are tried
+    separately, each four times in the mean, and 64 times more in all. sleep: how it waits.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Attempts:
         self._pauses = _PAUSES.pauses()
 
     def wait(self, error: StoreUnavailableError, parts: int = 1) -> None:
-        """Waits until the operation may be tried again, of which so many parts have failed.
+        """Waits until the operation, of which this number of parts have failed, may be tried again.
 
         Raises `StoreUnavailableError` when patience or the budget has ended.
         """

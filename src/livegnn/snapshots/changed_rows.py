@@ -1,4 +1,4 @@
-"""Which rows of which tables have changed since a snapshot, and since its base.
+"""The rows of each table that have changed since a snapshot, and since its base.
 
 Thread safety: the caller holds `Graph.writer`. `mark` takes no memory, so it cannot fail.
 """
@@ -51,7 +51,7 @@ class ChangedRows:
 
     @classmethod
     def union(cls, *noted: "ChangedRows") -> "ChangedRows":
-        """What several have noted together, at least one, of the same tables."""
+        """The union of the notes of several objects, at least one, of the same tables."""
         together = cls(noted[0]._flags)
         for each in noted:
             together.add(each)

@@ -1,4 +1,4 @@
-"""When deltas become one, when a base is written anew, and which objects nobody needs any more."""
+"""When deltas are joined, when a base is written again, and which objects are not needed any more."""
 
 import math
 from collections.abc import Sequence
@@ -29,9 +29,8 @@ class Compaction:
         check_not_negative(self.largest_share, "largest_share")
 
     def choose(self, base: int | None, deltas: Sequence[int], merged: int) -> Step:
-        """What to write next. base, deltas: bytes of the layers that there are; None: there is no base.
-        merged: about how many bytes one delta of everything that changed since the base would have.
-        """
+        """The next layer to write. base, deltas: bytes of the present layers; None: there is no base. merged:
+        about how many bytes one delta of all changes since the base would have."""
         if base is None or merged > self.largest_share * base:
             return "base"
         if len(deltas) >= self.most_deltas or sum(deltas) > 2 * max(merged, self.largest_share * base):
@@ -49,12 +48,12 @@ def check_grace(grace: object) -> float:
 
 def collect(where: str | Objects, grace: float) -> int:
     """Removes manifests that were replaced at least `grace` seconds ago, and objects of layers that no
-    manifest names and that are older than that. Returns how many objects went.
+    manifest names and that are older than that. Returns the number of removed objects.
 
-    Only the process that writes the snapshots may call it, between two of them: what it has not named yet
-    would look like what nobody names. Time is that of the store's clock, from manifest to manifest.
-    where: the URL of a store, or an opened one. Raises `InputError` for what is neither, and for a grace that
-    is negative or not finite.
+    Only the process that writes the snapshots may call it, between two of them: objects that it has not named
+    yet would look like unused ones. Time is that of the store's clock, from manifest to manifest. where: the
+    URL of a store, or an opened one. Raises `InputError` for other values, and for a grace that is negative
+    or not finite.
     """
     check_grace(grace)
     objects = as_objects(where)

@@ -1,10 +1,11 @@
-"""Which requests to a store read some byte ranges of an object, and where the ranges lie in their bytes.
+"""The requests to a store that read a set of byte ranges of an object, and the positions of the ranges in
+their bytes.
 
     asked      ██  █   ███              ██
     requests  [██──█───███]            [██]      ── closer than the gap: read and thrown away
 
-A request costs the store's latency, and a byte what the bandwidth of its connection says. So bytes between
-two ranges are read along where they cost less than another request: fewer than latency times bandwidth.
+A request costs the store's latency, and a byte its share of the connection's bandwidth. So bytes between two
+ranges are read too where they cost less than another request: fewer than latency times bandwidth.
 
 Thread safety: functions of their arguments.
 """
@@ -23,8 +24,8 @@ class JoinedRanges(NamedTuple):
     """Requests in ascending order, and parts of ranges in the order of the requests that read them: those of
     request i are the parts from `bounds[i]` up to `bounds[i + 1]`.
 
-    starts, lengths: of the requests. parts: how many bytes each part has. offsets: where it begins in the
-    bytes of its request. places: where it belongs among the bytes that were asked for.
+    starts, lengths: of the requests. parts: the bytes of each part. offsets: its beginning in the bytes of
+    its request. places: its place among the wanted bytes.
     """
 
     starts: "Int64[IntArray, 'requests']"
@@ -38,11 +39,11 @@ class JoinedRanges(NamedTuple):
 def join(
     starts: "Int64[IntArray, 'ranges']", lengths: "Int64[IntArray, 'ranges']", *, gap: int, part: int
 ) -> JoinedRanges:
-    """The requests for these ranges, whose bytes are wanted one after the other in the order asked for.
+    """The requests for these ranges, whose bytes are wanted one after the other in the given order.
 
     gap: ranges are joined between which lie no more bytes. part: a range of more bytes is several requests;
     ranges that are joined begin within as many bytes, so a request has less than twice as many. Ranges may
-    overlap; what is asked for twice in one request is read once.
+    overlap; bytes that are wanted twice in one request are read once.
     """
     starts, lengths, places = _split(starts, lengths, np.cumsum(lengths) - lengths, part)
     order = np.argsort(starts, kind="stable")

@@ -1,6 +1,6 @@
 """Reads tables that lie in several layers: each row from the last layer that has it, checked, in parallel.
 
-Of a delta, the list of the rows that it has is in memory; nothing else of any table is. Immutable.
+Only the list of the rows of each delta is in memory. Immutable.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ _READS = 3
 
 
 class Place(NamedTuple):
-    """Where some of the rows asked for are: in which table, at which positions. asked: which of them."""
+    """The place of some of the requested rows: their table and positions. asked: which rows they are."""
 
     layer: int
     table: Table
@@ -81,7 +81,7 @@ class LayeredTables:
         return sum(rows.nbytes for rows in self._changed.values())
 
     def locate(self, key: TableKey, rows: "Int64[IntArray, 'rows']") -> list[Place]:
-        """Where the records of these rows are. A row that is nowhere is left out."""
+        """The places of the records of these rows. A row without a record is left out."""
         places = []
         asked = np.arange(len(rows))
         for number, table in self.tables(key):
@@ -94,7 +94,7 @@ class LayeredTables:
         return places
 
     def locate_in_base(self, key: TableKey, rows: "Int64[IntArray, 'rows']") -> list[Place]:
-        """Where the records of these rows are in the base, changed since or not."""
+        """The places of the records of these rows in the base, changed since or not."""
         number, table = self.tables(key)[-1]
         positions, hit = self._positions(key, number, table, rows)
         return [Place(number, table, np.flatnonzero(hit), positions[hit])] if hit.any() else []
@@ -139,9 +139,8 @@ class LayeredTables:
         )
 
     def read(self, asked: Sequence[Checked]) -> "list[Octets]":
-        """The bytes of ranges, one after the other for each object, all in parallel. What is not as it was
-        written is read again, and then raises `ObjectDamagedError`.
-        """
+        """The bytes of ranges, one after the other for each object, all in parallel. A damaged record is read
+        again, and then raises `ObjectDamagedError`."""
         read = self._objects.read([item.ranges for item in asked])
         for attempt in range(_READS):
             wrong = [i for i, item in enumerate(asked) if not item.check(read[i]).all()]
@@ -168,7 +167,7 @@ class LayeredTables:
         counts: "Int64[IntArray, 'rows']",
         crc32: "UInt32[NDArray[np.uint32], 'rows']",
     ) -> "list[Checked]":
-        """What to read for one column of the lists of these places."""
+        """The ranges to read for one column of the lists of these places."""
         reads = []
         for place in places:
             section = place.table.sections[name]

@@ -28,9 +28,8 @@ _ATTEMPTS = 5
 
 
 class TableKey(NamedTuple):
-    """What a table holds: features or ids of a node type, or the lists of an edge type in a direction
-    ("both" for an undirected one). type: the position of the type in the schema.
-    """
+    """The contents of a table: features or ids of a node type, or the lists of an edge type in a direction
+    ("both" for an undirected one). type: the position of the type in the schema."""
 
     kind: Kind
     type: int
@@ -69,8 +68,7 @@ class Table:
 @dataclass(frozen=True)
 class Layer:
     """Tables that were written together: all of a graph (a base), or the rows that have changed (a delta).
-    salt: goes into the checksum of each record, so that none is taken for that of another layer.
-    """
+    salt: a part of the checksum of each record, so that none is mistaken for a record of another layer."""
 
     kind: Literal["base", "delta"]
     salt: int
@@ -98,7 +96,7 @@ class Manifest:
 
     @property
     def path(self) -> str:
-        """Where it lies in its store."""
+        """Its path in its store."""
         return path_of(self.generation)
 
     @property
@@ -162,7 +160,7 @@ _ANEW = "write the snapshot anew, with `livegnn snapshot write` or a view"
 
 
 def path_of(generation: int) -> str:
-    """Where the manifest of this generation lies: the order of the paths is that of the generations."""
+    """The path of the manifest of this generation: the order of the paths is that of the generations."""
     return f"{FOLDER}/{generation:012d}"
 
 

@@ -1,7 +1,7 @@
 """Ids of nodes to their rows and back, in a snapshot.
 
-What deltas have changed is in memory. In the base, a row that is its own id needs no look-up; other ids lie
-in an order, of whose blocks the first keys (fences) are in memory, so that one block is read for each id.
+The changes of deltas are in memory. In the base, a row that is its own id needs no look-up; other ids lie in
+an order, of whose blocks the first keys (fences) are in memory, so that one block is read for each id.
 Immutable. Texts are strings of Python here: an array of text would give each the room of the longest.
 """
 

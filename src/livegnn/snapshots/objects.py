@@ -1,7 +1,7 @@
 """Objects read by ranges, joined and in parallel, with attempts until patience ends; and written once.
 
-What is under way at once is bounded, in requests and in bytes. Thread safety: any thread may call. `requests`
-and `bytes_read` count what was asked of the store and came from it, attempts included.
+Concurrent reads are bounded, in requests and in bytes. Thread safety: any thread may call. `requests` and
+`bytes_read` count requests to the store and bytes from it, attempts included.
 """
 
 import threading
@@ -77,7 +77,7 @@ def open_objects(
 ) -> "Objects":
     """The objects of a store: `s3://`, `gs://`, `az://`, `file://`, `memory://` or the path of a folder.
 
-    patience: seconds for which the store answers nobody until an operation raises `StoreUnavailableError`.
+    patience: seconds without any answer of the store until an operation raises `StoreUnavailableError`.
     timeout: seconds for one request, and never more than `patience`: a network that swallows packets would
     make one attempt as long as the other is short. gap: bytes between two ranges that one request reads
     along, also as `?gap=BYTES` after a URL; by default `FAR_GAP`, and `GAP` of a folder or of memory.
@@ -164,13 +164,13 @@ class Objects:
 
     @property
     def url(self) -> str:
-        """Where the objects are, for messages."""
+        """The address of the objects, for messages."""
         return self.store.url
 
     def confine(self, size: int) -> None:
-        """From now on, reading takes so many bytes at most beside what it returns; fewer requests are under
-        way at once. What is not to be had is a `MemoryError` before a request begins: the store's client
-        would end the process."""
+        """From now on, reading takes at most this number of bytes beside its result; fewer requests are under
+        way at once. A lack of memory is a `MemoryError` before a request begins: the store's client would end
+        the process."""
         self.confined = True
         self._at_once = max(min(self._at_once, size // (2 * _CONNECTION)), _THREADS)
         self._bytes_at_once = max(min(self._bytes_at_once, size // 2), PARTS_AT_ONCE)
@@ -179,8 +179,8 @@ class Objects:
     def _allocating(
         self, asked: Sequence[Ranges], joined: Sequence[JoinedRanges]
     ) -> "Iterator[list[_Bytes]]":
-        """Arrays for the bytes that are asked for. What else reading takes can be had while this is open, and
-        a copy of them now."""
+        """Arrays for the requested bytes. While this is open, there is memory for the other needs of reading
+        and for a copy of the bytes."""
         sizes = [int(ranges.lengths.sum()) for ranges in asked]
         if not self.confined:
             yield [np.empty(size, np.uint8) for size in sizes]
@@ -213,9 +213,9 @@ class Objects:
         return self.read([Ranges(path, starts, lengths)])[0]
 
     def read(self, asked: Sequence[Ranges]) -> "list[NDArray[np.uint8]]":
-        """The bytes of the ranges of each, one after the other, in the order asked for; all in parallel.
+        """The bytes of the ranges of each, one after the other, in the given order; all in parallel.
 
-        Raises `MemoryError`, after `confine` before anything is asked for; `ObjectMissingError`; and
+        Raises `MemoryError`, after `confine` before any request is sent; `ObjectMissingError`; and
         `ObjectDamagedError` if an object ends before a range does.
         """
         # Each thread has eight parts: a call has requests of two together, the last of them may be as long,
@@ -235,7 +235,7 @@ class Objects:
         return buffers
 
     def _fetch(self, path: str, joined: JoinedRanges, here: slice, out: "NDArray[np.uint8]") -> None:
-        """Reads some requests, and copies what was asked for to its places in `out`."""
+        """Executes some requests, and copies the wanted bytes to their places in `out`."""
         starts, lengths = joined.starts[here].tolist(), joined.lengths[here]
         parts = slice(joined.bounds[here.start], joined.bounds[here.stop])
         places, sizes = joined.places[parts], joined.parts[parts]
@@ -251,7 +251,7 @@ class Objects:
             _core.copy_ranges(into, offsets, sizes, out, places)
 
     def _fill(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> None:
-        """Fills each of `into` with the bytes from its start on; those that fail are asked for again."""
+        """Fills each of `into` with the bytes from its start on; failed reads are repeated."""
         attempts = Attempts(self._health, self._patience, parts=len(starts), sleep=self._sleep)
         short = 0
         while True:
@@ -277,7 +277,7 @@ class Objects:
                 raise
 
     def _ask(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
-        """What the store says of each range."""
+        """The answer of the store for each range."""
         try:
             answers = self.store.get_ranges(path, starts, into)
         except StoreUnavailableError as error:
@@ -314,7 +314,7 @@ class Objects:
                 raise failure
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """The objects below a folder whose paths come after `after`, in the order of their paths."""
+        """The objects below a folder whose paths are after `after`, in the order of their paths."""
         listed = self._repeated(lambda: self.store.list(prefix, after))
         self._count(1, 0)
         return listed
@@ -326,9 +326,8 @@ class Objects:
     # -- writing
 
     def put_new(self, path: str, data: Buffer) -> None:
-        """Writes an object that nobody has written. Raises `ObjectExistsError` if it exists: another writer
-        was first, and its object stays. After an attempt whose answer was lost, the object may be this one.
-        """
+        """Writes a new object. Raises `ObjectExistsError` if it exists: another writer was first, and its
+        object stays. After an attempt whose answer was lost, the object may be this one."""
         attempts = 0
 
         def put() -> None:
@@ -344,7 +343,7 @@ class Objects:
         self._count(1, 0)
 
     def upload(self, path: str) -> Upload:
-        """Begins a large object, which is written in parts. Its name must be one that nobody else uses."""
+        """Begins a large object, which is written in parts. Its name must be unused."""
         return self._repeated(lambda: self.store.upload(path))
 
     def delete(self, path: str) -> None:
@@ -361,9 +360,8 @@ class Objects:
     # -- attempts
 
     def _repeated(self, call: Callable[[], T]) -> T:
-        """What `call` returns; it is called again, with longer and longer pauses, while the store is
-        unavailable.
-        """
+        """The result of `call`; it is called again, with longer and longer pauses, while the store is
+        unavailable."""
         attempts = Attempts(self._health, self._patience, sleep=self._sleep)
         while True:
             try:
@@ -381,7 +379,7 @@ class Objects:
 
 
 def _ends(lengths: "Int64[IntArray, 'requests']", most: int) -> list[int]:
-    """Where requests of about so many bytes together end."""
+    """The ends of requests of about this number of bytes together."""
     which = np.cumsum(lengths) // most
     ends: list[int] = (np.flatnonzero(np.diff(which, append=-1)) + 1).tolist()
     return ends

@@ -1,7 +1,7 @@
-"""Snapshots belong to a log: an object at the top of their store says to which.
+"""Snapshots belong to a log, which an object at the top of their store names.
 
-It is what stands in a folder that belongs to a log. A store has no locks: there the number of a snapshot is
-given once, so that of two processes on copies of one log only one goes on.
+It has the contents of the file in a folder that belongs to a log. A store has no locks: there the number of a
+snapshot is given once, so only one of two processes on copies of one log continues.
 """
 
 from livegnn.errors import InputError, ObjectExistsError, ObjectMissingError
@@ -10,9 +10,10 @@ from livegnn.snapshots.objects import Objects
 
 
 def claim(objects: Objects, record: Record) -> None:
-    """Makes the snapshots of a store those of the log of `record`, if they are nobody's.
+    """Makes the snapshots of a store those of the log of `record`, if they belong to no log.
 
-    Raises InputError if they are another log's, FileFormatError if what says so is damaged, SnapshotError.
+    Raises InputError if they are another log's, FileFormatError if the record of the owner is damaged,
+    SnapshotError.
     """
     if check_owner(objects, record):
         return
@@ -23,7 +24,7 @@ def claim(objects: Objects, record: Record) -> None:
 
 
 def check_owner(objects: Objects, record: Record) -> bool:
-    """Whether snapshots are those of the log of `record`; False if they are nobody's. Raises as `claim`."""
+    """Whether snapshots are those of the log of `record`; False without an owner. Raises as `claim`."""
     try:
         theirs = parse_record(objects.get(OWNER), f"{OWNER} in {objects.url}")
     except ObjectMissingError:

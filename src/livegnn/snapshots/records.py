@@ -1,7 +1,7 @@
 """The records of a snapshot, byte by byte: features, ids and lists of neighbours with their index.
 
-Each record ends with a seal, the CRC-32 of what stands before it, joined with the record's position and its
-layer's salt: a record is known to be whole, and to be the one that was asked for. Functions of their
+Each record ends with a seal, the CRC-32 of the bytes before it, joined with the record's position and its
+layer's salt: the seal shows that a record is whole, and that it is the requested one. Functions of their
 arguments. docs/snapshot_format.md is the page that describes them.
 """
 
@@ -98,7 +98,7 @@ def checksums(array: "UInt8[Octets, '_']", size: int, covered: int) -> "UInt32[N
 def seals(
     records: "UInt8[Octets, '_']", size: int, positions: "Int64[IntArray, 'records']", salt: int
 ) -> "UInt32[NDArray[np.uint32], 'records']":
-    """What the last four bytes of each record must be."""
+    """The last four bytes that each record must have."""
     places = (positions.astype(np.uint64) * np.uint64(_SPREAD)).astype(np.uint32)
     return checksums(records, size, size - SEAL) ^ places ^ np.uint32(salt)
 
@@ -114,7 +114,7 @@ def seal(records: "NDArray[np.void]", first: int, salt: int) -> "UInt8[Octets, '
 def are_sealed(
     records: "UInt8[Octets, '_']", size: int, positions: "Int64[IntArray, 'records']", salt: int
 ) -> "Bool[NDArray[np.bool_], 'records']":
-    """Which records are whole and stood at these positions."""
+    """Whether each record is whole and stood at its position."""
     given = np.ascontiguousarray(records.reshape(-1, size)[:, -SEAL:]).view("<u4").reshape(-1)
     return cast("NDArray[np.bool_]", seals(records, size, positions, salt) == given)
 

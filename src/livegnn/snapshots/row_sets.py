@@ -39,7 +39,7 @@ def distinct_places(
 def are_in(
     values: "Int64[IntArray, 'values']", ascending: "Int64[IntArray, 'members']"
 ) -> "Bool[NDArray[np.bool_], 'values']":
-    """Which values a set has."""
+    """Whether a set has each of the values."""
     if not len(ascending):
         return np.zeros(len(values), dtype=np.bool_)
     near = ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)]
@@ -57,7 +57,7 @@ def missing(
 def union(
     one: "Int64[IntArray, 'members']", other: "Int64[IntArray, 'others']"
 ) -> "Int64[IntArray, 'union']":
-    """A set of what either of two sets has, which have nothing in common."""
+    """The union of two sets without common values."""
     return np.sort(np.concatenate([one, other]), kind="stable")  # which merges what is in order
 
 
@@ -77,7 +77,7 @@ def places_in(
 
 
 def _begins(ascending: IntArray) -> "NDArray[np.bool_]":
-    """Where a value is another one than the one before it."""
+    """Whether each value differs from the previous one."""
     begins = np.ones(len(ascending), dtype=np.bool_)
     begins[1:] = ascending[1:] != ascending[:-1]
     return begins

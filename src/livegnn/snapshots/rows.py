@@ -1,4 +1,4 @@
-"""What snapshots are written from: the rows of a live graph, or of PyG's data without a graph.
+"""The source of snapshots: the rows of a live graph, or of PyG's data without a graph.
 
 Row i is the node with the graph's dense index i; a gap that a removed node has left is a row without a node.
 Thread safety: any thread may read, also beside a batch, and sees each row before the batch or after it.
@@ -198,7 +198,7 @@ class _Links:
         self._order: dict[bool, tuple[IntArray, IntArray]] = {}
 
     def order(self, *, incoming: bool) -> tuple[IntArray, IntArray]:
-        """Where the edges of each node begin, and the edges in that order."""
+        """The positions at which the edges of each node begin, and the edges in that order."""
         if incoming not in self._order:
             side = self.edge_index[1 if incoming else 0]
             counts = np.bincount(side, minlength=self._ends[1 if incoming else 0])
@@ -220,7 +220,7 @@ def _keys(edge_index: "Int64[IntArray, '2 edges']", targets: int) -> "UInt32[Key
 
 
 def _check_values(data: "Data | HeteroData") -> None:
-    """Raises `InputError` for what no graph would take."""
+    """Raises `InputError` for values that no graph would take."""
     _, events, _ = read_pyg(data, "keep")
     events.check()
     for chunk in events.chunks:

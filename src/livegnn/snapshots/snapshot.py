@@ -63,7 +63,8 @@ class Neighbors(NamedTuple):
 
     def loops_by_key(self, rows: "Int64[IntArray, 'nodes']") -> "Neighbors":
         """The same lists, of these nodes, with the parallel loops of each in the order of their keys: a layer
-        that adds loops keeps the last one, and a list is in the order in which its edges came and went."""
+        that adds loops keeps the last one, and a list is in the order in which its edges were added and
+        removed."""
         if self.key is None:
             return self
         segment = np.repeat(np.arange(len(rows)), np.diff(self.offsets))

@@ -45,7 +45,7 @@ class SnapshotSource:
 
     @property
     def read_so_far(self) -> tuple[int, int]:
-        """Requests to the store, and bytes that came from it."""
+        """Requests to the store, and bytes read from it."""
         return self.objects.requests, self.objects.bytes_read
 
     def require(self, check: Callable[[Snapshot], None]) -> None:
@@ -100,7 +100,7 @@ class SnapshotSource:
         return snapshot
 
     def confine(self, room: int) -> None:
-        """Requests have so many bytes, of which reading takes a quarter at most, beside what is read."""
+        """Gives requests this number of bytes; reading takes a quarter at most, beside its result."""
         self.objects.confine(room // 4)
 
     def read(self, request: Callable[[Snapshot], T]) -> T:
@@ -120,8 +120,8 @@ class SnapshotSource:
         raise SnapshotError(f"the snapshots of {self.objects.url} are replaced faster than they are read")
 
     def _forget_removed(self) -> bool:
-        """Whether the store has lost the manifest of the current snapshot. It was emptied then, and whoever
-        writes into it again begins with the first generation."""
+        """Whether the store has lost the manifest of the current snapshot. It was emptied then, and the next
+        writer begins with the first generation."""
         with self._opening:
             if self._current is None:
                 return True

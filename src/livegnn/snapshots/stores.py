@@ -163,7 +163,7 @@ class Store:
         self._writes = writes
 
     def _open(self, *, write: bool = False) -> "ObjectStore":
-        """Where to read from, or to write one small object into."""
+        """The store to read from, or to write one small object into."""
         return self._reads
 
     def get(self, path: str) -> Buffer:
@@ -312,15 +312,15 @@ class _Folder(Store):
 
 
 def _fill(into: memoryview, data: memoryview) -> int:
-    """Copies what was found, and says how many bytes that are; of more than were asked for it copies none."""
+    """Copies the bytes, and returns their number; copies none if there are more than requested."""
     if len(data) <= len(into):
         into[: len(data)] = data
     return len(data)
 
 
 def _read_whole(file: int, into: memoryview, start: int) -> int:
-    """Fills `into` with the bytes of a file from `start` on; how many there were. A file system may give less
-    than is asked for, and more when it is asked again."""
+    """Fills `into` with the bytes of a file from `start` on; returns their number. A file system may return
+    less than requested, and more on a second call."""
     done = 0
     while done < len(into):
         count = os.preadv(file, [into[done:]], start + done)
@@ -394,5 +394,5 @@ def _translating(url: str, path: str) -> Iterator[None]:
 
 
 def _first_words(error: Exception) -> str:
-    """What obstore says before it shows the error as its program has it."""
+    """The first words of an error of obstore, before it shows the error of its program."""
     return " ".join(str(error).partition("Debug source:")[0].split())

@@ -13,7 +13,7 @@ _PIECE = 32 << 20
 
 
 def find_damage(objects: Objects, manifest: Manifest) -> Iterator[str]:
-    """What is wrong, a sentence for each section that is not whole; nothing if all are.
+    """The damage, a sentence for each section that is not whole; nothing if all are.
 
     Raises `StoreUnavailableError` if the store does not answer.
     """

@@ -1,12 +1,12 @@
 """The view that keeps a snapshot of a live graph in object storage, some seconds behind it.
 
 A batch only notes which rows it changes. A thread of the view's own reads them and writes them, at an
-interval: a base while batches go on, then deltas. Rows are read in rounds: what changed is read beside the
-batches, what changed meanwhile in the next round, and the last, small round with `Graph.writer` held, so that
-all layers together show one event. Nothing is visible before a manifest names it.
+interval: a base while batches are applied, then deltas. Rows are read in rounds: changed rows are read beside
+the batches, rows that changed meanwhile in the next round, and the last, small round with `Graph.writer`
+held, so that all layers together show one event. Nothing is visible before a manifest names it.
 
 Thread safety: `prepare`, `commit`, `abandon` and `state` run in the loop, under `Graph.writer`; `write` may
-be called by any thread, one after the other. What both need is read and changed under `Graph.writer`.
+be called by any thread, one after the other. Their common data are read and changed under `Graph.writer`.
 """
 
 import logging
@@ -79,10 +79,10 @@ class SnapshotView(View):
     """Snapshots of `graph`, in the store `where`.
 
     interval: seconds between the ends of two of them; None: only `write` writes any. directions: which lists
-    of directed edge types they have. compaction: when deltas are joined and a base is written anew. grace:
-    seconds for which replaced snapshots stay readable. state: what `state` returned, with the graph at the
+    of directed edge types they have. compaction: when deltas are joined and a base is written again. grace:
+    seconds for which replaced snapshots stay readable. state: the result of `state`, with the graph at the
     same event: the snapshot of then is continued, if it is still there; else a new base is written. start:
-    begin at once, not with the first batch that is no replay. owner: the log that the graph follows, to which
+    begin at once, not with the first batch after the replay. owner: the log that the graph follows, to which
     the store then belongs.
 
     `failure` says why the last attempt wrote nothing; None if it did. Raises `InputError` for wrong
@@ -196,7 +196,7 @@ class SnapshotView(View):
     # -- what checkpoints keep
 
     def state(self) -> State | None:
-        """Which snapshot it continues, and what has changed since; None before the first one."""
+        """The snapshot that it continues, and the changes since; None before the first one."""
         return _core.holding(self.graph.writer, self._save)
 
     def _save(self) -> State | None:
@@ -254,10 +254,10 @@ class SnapshotView(View):
         return self._manifest
 
     def write(self) -> Manifest | None:
-        """Publishes the graph as it is now, unless the newest snapshot shows it already, and collects what
-        nobody needs. Returns what it published last. If the store has a snapshot of a later event than the
-        graph, the graph is still replaying, or is another one: nothing is written then, and `failure` says
-        so.
+        """Publishes the graph as it is now, unless the newest snapshot shows it already, and collects unused
+        objects. Returns the manifest that it published last. If the store has a snapshot of a later event
+        than the graph, the graph is still replaying, or is another one: nothing is written then, and
+        `failure` says so.
 
         Raises `SnapshotError` if the store cannot be written, or if another process writes to it; the next
         call writes what this one did not. Raises `InputError` after `close`, and if the store belongs to
@@ -348,7 +348,8 @@ class SnapshotView(View):
         return True
 
     def _adopt(self, attempt: "_Attempt") -> None:
-        """Goes on from a snapshot that is in the store. Until its end it is an attempt, and done again."""
+        """Continues from a snapshot that is in the store. Until its end it is an attempt, which is repeated
+        after a failure."""
         earlier = () if attempt.step == "base" else (self._since_base,)
         self._since_base = ChangedRows.union(attempt.fresh, *earlier)
         self._in_flight = ChangedRows(self._keys)
@@ -402,7 +403,8 @@ class SnapshotView(View):
     def _find_continued(self, generation: int, newest: Manifest | None) -> Manifest | None:
         """The snapshot that a checkpoint names, under the number of the newest one, if its layers are there.
 
-        What was published after the checkpoint is dropped: the graph may have come another way since.
+        Snapshots that were published after the checkpoint are dropped: the graph may have taken other events
+        since.
         """
         if newest is None or newest.chain != self._chain:
             return None
@@ -425,13 +427,12 @@ class SnapshotView(View):
         return self._compaction.choose(base.size, [layer.size for layer in deltas], merged)
 
     def _write_rounds(self, generation: int, *, merge: bool) -> "tuple[ChangedRows, list[Layer], int, Nodes]":
-        """Writes what has changed, round after round, until what is left is read while batches wait. Returns
-        what it took, the layers, and the event and the nodes that they show.
-        """
+        """Writes the changed rows, round after round, until the rest is read while batches wait. Returns the
+        changes that it took, the layers, and the event and the nodes that they show."""
         fresh, layers = ChangedRows(self._keys), []
 
         def read(number: int) -> "tuple[dict[TableKey, Rows], Changes | None, int, Nodes]":
-            """A round under `Graph.writer`; with what it has read if it is the last one."""
+            """A round under `Graph.writer`; returns the rows that it has read if it is the last one."""
             taken = self._take()
             fresh.add(taken)
             if merge and not number:
@@ -458,7 +459,7 @@ class SnapshotView(View):
         return fresh, layers, seq, nodes
 
     def _take(self) -> ChangedRows:
-        """What has changed since it was taken last. The caller holds `Graph.writer`."""
+        """The changes since the last call. The caller holds `Graph.writer`."""
         taken = self._since_snapshot
         self._in_flight.add(taken)
         self._since_snapshot = ChangedRows(self._keys)

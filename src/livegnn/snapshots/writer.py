@@ -1,7 +1,7 @@
 """Writes snapshots: the tables of a layer into objects, then the manifest that names them.
 
 Objects lie below `data/`, in a folder that only this layer has, so a reader sees nothing of a layer until a
-manifest names it, and a writer that dies leaves only objects that are collected. A base is streamed, an
+manifest names it, and a writer that crashes leaves only objects that are collected. A base is streamed, an
 object for each section; a delta is one object. Memory is bounded by some pieces of `PIECE` bytes for a base,
 by the changed rows for a delta.
 """
@@ -69,9 +69,8 @@ def write_snapshot(
 
     where: the URL of a store, or an opened one. seq: the event up to which it shows everything; that of the
     graph by default. directions: which lists of directed edge types it has. Batches of a graph wait
-    meanwhile: of a graph that goes on, a `SnapshotView` writes them.
-    Raises `InputError` for wrong arguments, `SnapshotError` if the store refuses, or if another writer
-    published meanwhile.
+    meanwhile: use a `SnapshotView` for a graph that changes. Raises `InputError` for wrong arguments,
+    `SnapshotError` if the store refuses, or if another writer published meanwhile.
     """
     if seq is not None:
         check_int(seq, "seq", 0, 2**63 - 1)

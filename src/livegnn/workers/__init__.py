@@ -1,7 +1,7 @@
 """Sampling and serving workers: samples drawn in some processes, and served in others (Helios).
 
 Sampling workers follow the log, each for the nodes that it owns, and publish samples and features to the
-serving workers whose seeds need them. All that they tell each other goes through streams beside the log.
+serving workers whose seeds need them. All messages between them are records of streams beside the log.
 """
 
 from livegnn.workers.changes import PlanState

@@ -33,7 +33,7 @@ Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
 def serving_config(worker: ServingWorker) -> uvicorn.Config:
-    """How uvicorn serves `create_serving_app(worker)`, with small requests answered before the framework."""
+    """The settings of uvicorn for `create_serving_app(worker)`; it answers small requests itself."""
     answers = {
         "/v1/predictions": lambda ids: _predictions(ids, worker.predict(ids)),
         "/v1/samples": lambda ids: _samples(worker, ids, 0, 0.0, None),
@@ -44,7 +44,7 @@ def serving_config(worker: ServingWorker) -> uvicorn.Config:
 
 
 def server_config(app: FastAPI) -> uvicorn.Config:
-    """How uvicorn serves an application."""
+    """The settings with which uvicorn serves an application."""
     return uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
 
 
@@ -123,7 +123,7 @@ async def read_request(request: Request) -> PredictionRequest:
 
 
 def ids_of(wanted: PredictionRequest) -> "Int64[IntArray, 'ids']":
-    """The seeds that are asked for. Raises InputError for text, and for more than a worker takes at once."""
+    """The requested seeds. Raises InputError for text, and for more than a worker takes at once."""
     if len(wanted.ids) > MOST_IDS:
         raise InputError(
             f"a request may have {MOST_IDS:,} ids at most, got {len(wanted.ids):,}: send several"

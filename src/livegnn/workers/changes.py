@@ -46,12 +46,12 @@ class PlanState:
 
     @property
     def serving_workers(self) -> int:
-        """How many there are, those among them that will go or have only just come."""
+        """The number of serving workers, including those that are about to be removed or were just added."""
         return max(plan.serving_workers for plan in (self.plan, self.next or self.plan))
 
     @property
     def replicas(self) -> int:
-        """How many each serving worker may have now."""
+        """The number of replicas that each serving worker may have now."""
         return max(plan.replicas for plan in (self.plan, self.next or self.plan))
 
     def to_bytes(self) -> bytes:
@@ -62,7 +62,7 @@ class PlanState:
 
     @classmethod
     def from_bytes(cls, payload: bytes, plan: WorkerPlan) -> "PlanState":
-        """The state, with what `plan` has beside numbers; a plan without a seed takes that of the state.
+        """The state, with the rest of `plan`; a plan without a seed takes the seed of the state.
 
         Raises FileFormatError if workers of another plan have written it, LogError for anything else.
         """
@@ -83,7 +83,7 @@ class PlanState:
 
 
 def same_numbers(one: WorkerPlan, other: WorkerPlan) -> bool:
-    """Whether two plans have as many workers, and the same seeds moved."""
+    """Whether two plans have the same numbers of workers and the same moved seeds."""
     return _numbers_of(one) == _numbers_of(other)
 
 

@@ -1,8 +1,7 @@
-"""The checkpoints of a sampling worker: the newest, and the one before in case a disk spoils that.
+"""The checkpoints of a sampling worker: the newest, and the previous one in case a disk damages the newest.
 
-Invariants: both are whole files; nobody sees half of one; the directory belongs to the log that the worker
-follows, as far as that has an identity.
-Thread safety: none.
+Invariants: both are whole files; no reader sees a partial one; the directory belongs to the log that the
+worker follows, as far as that has an identity. Thread safety: none.
 """
 
 import logging
@@ -23,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Saved(NamedTuple):
-    """What a checkpoint has: steps and events up to these, and records of other sampling workers."""
+    """The contents of a checkpoint: steps and events up to these, and records of other sampling workers."""
 
     step: int
     seq: int
@@ -55,9 +54,8 @@ class Checkpoints:
         checkpoint.write(self.path, {_NAME: state}, seq)
 
     def read(self) -> tuple[int, State] | None:
-        """The event and the state of the newest, or of the one before if that is damaged; None if there is
-        none. Raises FileFormatError if both are damaged.
-        """
+        """The event and the state of the newest checkpoint, or of the previous one if that is damaged; None
+        without both. Raises FileFormatError if both are damaged."""
         failure: FileFormatError | None = None
         for path in (self.path, self.before):
             if path.exists():

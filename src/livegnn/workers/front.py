@@ -1,7 +1,7 @@
 """The front end of serving workers: sends each seed to the worker that has it.
 
-It divides the ids of a request, asks each worker for its part, and puts the answers together; its `seq` is
-the least of theirs. Where workers move, it asks again and again where they are.
+It divides the ids of a request, sends each worker its part, and joins the answers; its `seq` is the least of
+theirs. If workers can move, it reads their addresses repeatedly.
 """
 
 import asyncio
@@ -50,9 +50,9 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
     """The front end as an ASGI application.
 
     workers: for each serving worker of the plan the addresses of its replicas, such as
-    ``"http://10.0.0.7:8000"``; they are asked in turn, and where one does not answer the next one. Or a
-    function that says where they are now, which is called in a thread each second: then a request whose
-    worker nobody answers for waits for another one, for its `timeout`. Raises InputError.
+    ``"http://10.0.0.7:8000"``; requests are sent to them in turn, and to the next if one does not answer. Or
+    a function that returns their present addresses, which is called in a thread each second: then a request
+    to a worker without an answering replica waits for one, for its `timeout`. Raises InputError.
     """
     if not callable(workers):
         _check(plan, workers)
@@ -99,7 +99,7 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
 
 
 def front_config(front: FastAPI) -> uvicorn.Config:
-    """How uvicorn serves a front end, with small requests for one worker passed on before the framework."""
+    """The settings of uvicorn for a front end; it passes on small requests for one worker itself."""
     config = server_config(front)
     relay: Relay = front.state.relay
     config.http = relay.protocol()
@@ -164,7 +164,8 @@ class _Front:
             await asyncio.sleep(_FOLLOW_SECONDS)
 
     async def _refresh(self, since: float) -> None:
-        """Asks where the workers are, unless somebody has done so since. What fails is asked again later."""
+        """Reads the addresses of the workers, unless another thread has since. A failed read is repeated
+        later."""
         async with self._finding:
             if self._find is None or self._found >= since:
                 return
@@ -272,8 +273,8 @@ class _Front:
         return frozenset(address for several in self._workers for address in several)
 
     def _in_turn(self, worker: int) -> Sequence[str]:
-        """The replicas, one after another in turn; those that have just failed to answer come last, so that
-        few requests wait for them."""
+        """The replicas, starting with the next in turn; those that have just failed to answer are last, so
+        that few requests wait for them."""
         several, first, now = self._workers[worker], self._turns[worker], time.monotonic()
         self._turns[worker] += 1
         turned = [several[(first + place) % len(several)] for place in range(len(several))]

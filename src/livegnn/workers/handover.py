@@ -1,8 +1,9 @@
 """Sampling workers of one number hand over to those of another: at one event, through their checkpoints.
 
-A worker that takes the change stops, and tells the others at which event. All go on to the last of these
-events, and tell each other what is under way, until nothing is. Then each writes a last checkpoint. What the
-new workers own is in these: the tables are by node, and none depends on how many workers there are.
+A worker that takes the change stops, and sends the others the event at which it stopped. All continue to the
+last of these events, and exchange records until none is under way. Then each writes a last checkpoint. The
+new workers take the rows of their nodes from these: the tables are by node, and none depends on the number of
+workers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -93,10 +94,11 @@ def _select(
 def find_generation(
     states: Sequence[tuple[int, PlanState]], directory: Path, worker: int, given: WorkerPlan
 ) -> tuple[int, PlanState, tuple[int, list[State]] | None]:
-    """The first state of the generation that a worker belongs to, its position, and what it begins with: None
-    at the beginning of the log, or if there is a checkpoint. given: the plan that the worker was given.
+    """The first state of the generation that a worker belongs to, its position, and the checkpoints that it
+    begins with: None at the beginning of the log, or if there is a checkpoint. given: the plan that the
+    worker was given.
 
-    Raises LogError if its time has not come yet, InputError if no plan has such a worker.
+    Raises LogError if this generation has not begun yet, InputError if no plan has such a worker.
     """
     first: dict[int, tuple[int, PlanState]] = {}
     for position, state in states:

@@ -1,4 +1,4 @@
-"""Small requests to a serving worker, answered as their bytes come.
+"""Small requests to a serving worker, answered as their bytes arrive.
 
 Thread safety: belongs to the event loop of the server.
 """
@@ -25,7 +25,7 @@ class HotPath:
         self._worker, self._answers = worker, answers
 
     def protocol(self) -> "type[HotPathProtocol]":
-        """What uvicorn makes for each connection, as `http` of its `Config`."""
+        """Returns the protocol of a connection: `http` of uvicorn's `Config`."""
         members = {"hot": self, "requests": SmallRequests(self._answers)}
         return type("HotPathProtocol", (HotPathProtocol,), members)
 

@@ -2,14 +2,14 @@
 
 | stream | partitions | writer | records |
 |---|---|---|---|
-| `changes` | one | whoever changes the numbers of workers | the state of the plan: `changes.py` |
-| `steps` | a sampling worker each | it | what it takes next, so that whoever replaces it takes the same |
+| `changes` | one | the process that changes the numbers of workers | the state of the plan: `changes.py` |
+| `steps` | a sampling worker each | it | its next step, so that a replacement takes the same |
 | `references-K` | a sampling worker each | it, for sampling worker K | how far it is, and blocks |
 | `samples-J` | a sampling worker each | it, for serving worker J | how far it is, changes, and blocks |
 | `requests-J-R` | one | replica R of serving worker J | requests for all; which changes it has |
 
 Sampling workers of another number have streams of their own: the generation is in all names but `changes`.
-docs/internals/presampling.md says what the numbers mean.
+docs/internals/presampling.md explains the numbers.
 """
 
 import struct
@@ -56,17 +56,17 @@ def steps_of(generation: int) -> str:
 
 
 def references_for(generation: int, worker: int) -> str:
-    """The stream of what other sampling workers tell sampling worker `worker`."""
+    """The stream of records from other sampling workers to sampling worker `worker`."""
     return f"worker-{generation}-references-{worker}"
 
 
 def samples_for(generation: int, worker: int) -> str:
-    """The stream of what sampling workers tell serving worker `worker`."""
+    """The stream of records from sampling workers to serving worker `worker`."""
     return f"worker-{generation}-samples-{worker}"
 
 
 def requests_of(generation: int, worker: int, replica: int) -> str:
-    """The stream of what a serving worker tells sampling workers."""
+    """The stream of records from a serving worker to sampling workers."""
     return f"worker-{generation}-requests-{worker}-{replica}"
 
 
@@ -86,7 +86,7 @@ def streams_of(generation: int, plan: WorkerPlan) -> dict[str, int]:
 
 
 class Step(NamedTuple):
-    """What a sampling worker takes: events up to `seq`; records of others up to these positions.
+    """The inputs of one step: events up to `seq`; records of others up to these positions.
 
     received: of other sampling workers, by number. requests: of serving workers, by number and replica.
     changes: of the plan. digest: of the log up to `seq`, where it is known.
@@ -141,7 +141,7 @@ def split(blocks: bytes) -> list[bytes]:
 
 
 def unpack(payload: bytes) -> tuple[tuple[int, ...], bytes]:
-    """What `pack` was given. Raises LogError for anything else."""
+    """Restores the arguments of `pack`. Raises LogError for other bytes."""
     try:
         (count,) = _COUNT.unpack_from(payload)
         numbers = struct.unpack_from(f"<{count}q", payload, _COUNT.size)
@@ -225,5 +225,5 @@ class Levels:
 
 
 def nonce_of(record: StoredRecord) -> int | None:
-    """The number of a request; None for what no serving worker has written, which nobody waits for."""
+    """The number of a request; None for a record that no serving worker has written."""
     return int(record.payload) if record.payload.isdigit() and len(record.payload) <= _MOST_DIGITS else None

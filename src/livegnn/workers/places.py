@@ -1,4 +1,4 @@
-"""Where a log and the streams beside it are: in files of this machine, or at the brokers of Kafka."""
+"""The places of a log and of the streams beside it: files of this machine, or brokers of Kafka."""
 
 import fcntl
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ class Place(Protocol):
     """Opens what workers need. Each call opens something new, which the caller closes."""
 
     def create(self, streams: Mapping[str, int]) -> None:
-        """Makes streams of so many partitions; those that exist stay."""
+        """Makes streams with this number of partitions; existing ones stay."""
         ...
 
     def tail(self, name: str, *, after: int | None = None) -> Tail:
@@ -58,8 +58,8 @@ class SqlitePlace:
 
     @contextmanager
     def _making(self) -> Iterator[None]:
-        """Waits until no other process makes streams: whoever makes one owns it meanwhile. The system lets
-        another one in when a process ends."""
+        """Waits until no other process makes streams: a process that makes one owns it meanwhile. The system
+        lets another one in when a process ends."""
         folder = path_of(self.path, "any", 0).parents[1]
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / "making", "ab") as file:

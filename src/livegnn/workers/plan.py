@@ -108,7 +108,7 @@ class WorkerPlan(WorkerNumbers, _Sampled):
         object.__setattr__(self, "edge_types", tuple(edge_types_of(self.schema, self.query)))
 
     def to_json(self) -> dict[str, JSON]:
-        """What workers must have in common, whatever their numbers are."""
+        """The parts of the plan that all workers must share, without their numbers."""
         return {
             "schema": self.schema.to_json(),
             "query": self.query.to_json(),
@@ -117,7 +117,7 @@ class WorkerPlan(WorkerNumbers, _Sampled):
         }
 
     def serving_worker_of(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
-        """The number of the serving worker of each seed. Raises InputError for what are no integers."""
+        """The serving worker of each seed. Raises InputError for values that are not integers."""
         given = integer_ids(ids)
         workers = _core.serving_workers_of(given, self.serving_workers)
         if self.moved:

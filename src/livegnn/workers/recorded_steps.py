@@ -1,4 +1,4 @@
-"""What steps that a sampling worker has recorded took: whoever takes its place takes the same again.
+"""The inputs of steps that a sampling worker has recorded: its replacement takes the same again.
 
 Thread safety: none.
 """
@@ -31,8 +31,8 @@ def read_recorded(
 ) -> Iterator[tuple[int, Round]]:
     """The steps after `position` in the stream of steps, each with its own position.
 
-    now: what was taken until then. The caller takes each before it asks for the next one. Raises LogError if
-    something that they took is not there any more, or is another than it was.
+    now: the inputs taken until then. The caller takes each step before it requests the next one. Raises
+    LogError if an input of these steps is missing or has changed.
     """
     steps = streams.steps
     if steps.last_position() < position:

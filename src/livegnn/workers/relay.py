@@ -1,12 +1,11 @@
-"""Small requests to the front end that are for one worker, passed on as their bytes come.
+"""Small requests to the front end that are for one worker, passed on as their bytes arrive.
 
     client ──► RelayProtocol ──► Relay ──► Link: a few connections for each worker, many requests under way
            ◄── the worker's answer as it is ──┘
 
-Only a good answer comes back this way. If a worker refuses a request, does not answer in time or cannot be
-reached, the request goes on to the application, which asks again and tells the client what is wrong. It may
-be asked twice, because it changes nothing.
-Thread safety: belongs to the event loop of the server.
+Only a good answer is returned this way. If a worker refuses a request, does not answer in time or cannot be
+reached, the application receives the request, tries again and returns the error. A request may be sent twice,
+because it changes nothing. Thread safety: belongs to the event loop of the server.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ Answered: TypeAlias = Callable[[bytes | None], None]
 
 
 class Workers(Protocol):
-    """Where serving workers are."""
+    """The addresses of serving workers."""
 
     def next_of(self, worker: int) -> str | None:
         """The address of the replica whose turn it is; None if there is none, or it has just failed."""
@@ -47,7 +46,8 @@ class Workers(Protocol):
 
 
 class Relay:
-    """Passes small requests on. Invariant: every link is open or about to tell what it has lost."""
+    """Passes small requests on. Invariant: every link is open or about to report the requests that it has
+    lost."""
 
     def __init__(self, plan: WorkerPlan, workers: Workers) -> None:
         self._plan, self._workers = plan, workers
@@ -55,7 +55,7 @@ class Relay:
         self._opening: dict[str, asyncio.Task[None]] = {}
 
     def protocol(self) -> "type[RelayProtocol]":
-        """What uvicorn makes for each connection, as `http` of its `Config`."""
+        """Returns the protocol of a connection: `http` of uvicorn's `Config`."""
         return type("RelayProtocol", (RelayProtocol,), {"relay": self, "requests": SmallRequests(PATHS)})
 
     def send(self, head: Head, body: bytes, answered: Answered) -> bool:
@@ -74,8 +74,8 @@ class Relay:
         return [address for address, links in self._links.items() if links]
 
     async def follow(self) -> None:
-        """Opens a link to each worker; closes links that wait for too long, and those to workers that are no
-        more."""
+        """Opens a link to each worker; closes links that wait for too long, and those to workers that no
+        longer exist."""
         loop = asyncio.get_running_loop()
         while True:
             there, now = self._workers.addresses(), loop.time()
@@ -135,7 +135,7 @@ class Relay:
 
 
 class _Link(asyncio.Protocol):
-    """A connection to a worker. Answers come in the order of requests.
+    """A connection to a worker. Answers arrive in the order of requests.
 
     others: the open links of the same address, of which this is one. gone: set when it has ended.
     """
@@ -150,7 +150,7 @@ class _Link(asyncio.Protocol):
 
     @property
     def under_way(self) -> int:
-        """How many requests have no answer yet."""
+        """The number of requests without an answer."""
         return len(self._asked)
 
     @property
@@ -168,7 +168,7 @@ class _Link(asyncio.Protocol):
         )
 
     def close(self) -> None:
-        """Takes no more requests; those under way are told soon."""
+        """Takes no more requests; those under way fail soon."""
         if self in self._others:
             self._others.remove(self)
         if self._transport is not None:
@@ -222,7 +222,7 @@ class _Link(asyncio.Protocol):
 class RelayProtocol(SmallRequestProtocol):
     """A connection whose small requests are passed on.
 
-    Invariant: while a request is under way, `_asked` is all of it, and `_later` what came after it.
+    Invariant: while a request is under way, `_asked` is all of it, and `_later` the bytes after it.
     """
 
     relay: ClassVar[Relay]
@@ -232,7 +232,7 @@ class RelayProtocol(SmallRequestProtocol):
 
     @property
     def under_way(self) -> bool:
-        """Whether a worker has been asked and has not answered."""
+        """Whether a request was sent to a worker and has no answer."""
         return self._asked is not None
 
     def take(self, head: Head, body: bytes, data: bytes) -> bool:
@@ -244,18 +244,18 @@ class RelayProtocol(SmallRequestProtocol):
         return True
 
     def may_answer(self) -> bool:
-        """Whether all that came before has been answered, and the next answer can be written."""
+        """Whether all earlier requests have been answered, and the next answer can be written."""
         return self._asked is None and super().may_answer()
 
     def data_received(self, data: bytes) -> None:
-        """Keeps what comes while a request is under way."""
+        """Keeps bytes that arrive while a request is under way."""
         if self._asked is None:
             super().data_received(data)
         else:
             self.give_on(data)
 
     def give_on(self, data: bytes) -> None:
-        """Keeps what comes after a request that is under way; gives anything else to the parser."""
+        """Keeps the bytes after a request that is under way; passes others to the parser."""
         if self._asked is None:
             super().give_on(data)
             return

@@ -1,8 +1,8 @@
-"""Other numbers of workers, and seeds on other serving workers, while events and requests go on.
+"""Other numbers of workers, and seeds on other serving workers, while events and requests continue.
 
 A change is announced by one record (changes.py), so it has happened or it has not, wherever this process
-ends; whoever calls again goes on with it. Serving workers change in two records: after the first, seeds have
-their old and their new workers, after the second, the new ones alone.
+ends; the next call resumes it. Serving workers change in two records: after the first, seeds have their old
+and their new workers, after the second, the new ones alone.
 """
 
 import time
@@ -23,16 +23,16 @@ _MARKS: Final = 3  # that may follow a record in Kafka
 
 
 def resize(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanState:
-    """Changes the plan in effect to the numbers of `plan`; returns what is in effect then.
+    """Changes the plan in effect to the numbers of `plan`; returns the new state.
 
-    Serving workers, replicas and moved seeds: returns when all serving workers of both plans that are to be
-    there have all that they need. Requests for seeds may then go to the workers of either plan, until
-    `finish`. A plan whose change is under way can be given up by going back to the one before.
-    Sampling workers: returns when those before have ended; the new ones go on.
+    Serving workers, replicas and moved seeds: returns when all serving workers of both plans have their data.
+    Requests for seeds may then go to the workers of either plan, until `finish`. A change under way is
+    cancelled by a call with the old plan. Sampling workers: returns when the old ones have ended; the new
+    ones continue.
 
-    Raises InputError if both change at once, if another change is under way, or if the workers are those of
-    a cluster, which would go on with the plan before; TimeoutExpired: the change
-    stays announced, and calling again waits again; LogError.
+    Raises InputError if both change at once, if another change is under way, or if the workers are those of a
+    cluster, which would keep the old plan; TimeoutExpired: the change stays announced, and calling again
+    waits again; LogError.
     """
     ends = time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
     _refuse_registered(place)
@@ -140,7 +140,7 @@ def _serving_are_ready(place: Place, state: PlanState) -> bool:
 
 
 def _is_ready(place: Place, stream: str, number: int) -> bool:
-    """Whether a serving worker has said that it has all of change `number`."""
+    """Whether a serving worker has reported that it has all of change `number`."""
     place.create({stream: 1})
     with closing(place.read(stream, 0)) as found:
         told = read_all(found)
@@ -148,7 +148,7 @@ def _is_ready(place: Place, stream: str, number: int) -> bool:
 
 
 def _sampling_have_begun(place: Place, state: PlanState) -> bool:
-    """Those of the first generation need not, because nobody hands over to them."""
+    """Workers of the first generation need not have begun, because no worker hands over to them."""
     return state.generation == 0 or all(
         _last_position(place, state.generation, worker) for worker in range(state.plan.sampling_workers)
     )

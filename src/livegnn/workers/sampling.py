@@ -4,10 +4,10 @@
     references of others ────┤─► step, recorded ─► shard ─► samples ─► streams of serving workers
     requests, changes ───────┘                          └─► references ─► streams of sampling workers
 
-What comes out is a function of the steps. A worker writes each step into a stream before it takes it, so
-whoever replaces it loads the last checkpoint, takes the same steps, and publishes the same records; those
-that were stored before are left out by their origin. A worker serves one generation: one number of sampling
-workers. When that changes, it goes on to an event at which all of them end (handover.py), and those of the
+The published records are a function of the steps. A worker writes each step into a stream before it takes it,
+so its replacement loads the last checkpoint, takes the same steps, and publishes the same records; records
+that are stored already are left out by their origin. A worker serves one generation: one number of sampling
+workers. When that changes, it continues to an event at which all of them end (handover.py), and those of the
 next generation begin there.
 
 Thread safety: `stop` may be called from any thread; everything else belongs to one.
@@ -64,14 +64,14 @@ _GOES_ON: Final = -1  # at no event does a worker stop
 class SamplingWorker:
     """Sampling worker `worker` of `plan`, with its checkpoints in `directory`.
 
-    The numbers of the plan count for the first worker of all; later ones take those that are in effect
+    The numbers of the plan count for the first worker of all; later ones take the numbers in effect
     (docs/workers.md). All sampling workers need the same directory if their number is ever to change.
     checkpoint_every: steps between two checkpoints. max_events: that a step takes at most, if a batch of the
-    log has no more. trim: whether what two checkpoints have may go; without, all steps and the log are kept,
-    so that a worker without a checkpoint can begin anew. stopped: what `stop` sets.
+    log has no more. trim: whether records that two checkpoints include may be deleted; without, all steps and
+    the log are kept, so that a worker without a checkpoint can begin again. stopped: what `stop` sets.
 
     Raises LogError if another process is this worker, if the log is not the one of its checkpoint, has
-    trimmed what it needs, or is of another graph than the plan, and if the workers before have not handed
+    trimmed what it needs, or is of another graph than the plan, and if the earlier workers have not handed
     over to it yet; FileFormatError for checkpoints that are damaged, or of another plan; InputError.
     """
 
@@ -137,17 +137,18 @@ class SamplingWorker:
 
     @property
     def levels(self) -> list[int]:
-        """Up to which event what passes so many times between workers was taken: see `Levels`."""
+        """The events up to which effects that pass this number of times between workers were taken: see
+        `Levels`."""
         return self._levels.after(self._seq)
 
     @property
     def ended(self) -> bool:
-        """Whether this generation has ended, and the next one takes over: make the worker anew."""
+        """Whether this generation has ended, and the next one takes over: make the worker again."""
         return self._ended
 
     def run(self, before_each: Callable[[], None] | None = None) -> None:
         """Takes steps until `stop`, or until `ended`. Raises LogError if the log or a stream fails; then the
-        worker is over. One that cannot be read is tried again for half a minute: brokers come back.
+        worker is over. One that cannot be read is tried again for half a minute, because brokers restart.
 
         before_each: called in this thread before it looks for the next step, so it may call `save`.
         """
@@ -184,7 +185,7 @@ class SamplingWorker:
                 self._place.forget(name)
 
     def step(self) -> bool:
-        """Takes what has come, and publishes what follows from it. False if nothing had come."""
+        """Takes the arrived records, and publishes the results. False if there were none."""
         if self._ended or (found := self._look()) is None:
             return False
         self._record(found)
@@ -312,7 +313,7 @@ class SamplingWorker:
         self._publish(position, found, newcomers)
 
     def _hear(self, other: int, numbers: Sequence[int]) -> None:
-        """What another sampling worker says of itself: see `_publish`."""
+        """Reads the state of another sampling worker: see `_publish`."""
         hops = self._state.plan.query.num_hops + 1
         self._levels.of[other] = list(numbers[:hops])
         self._changes.of[other] = list(numbers[hops : 2 * hops])
@@ -456,7 +457,7 @@ class SamplingWorker:
         return self._digest or ""
 
     def _begin_after(self, seq: int, states: Sequence[State]) -> None:
-        """What the workers of the generation before have handed over, at event `seq`."""
+        """Takes the tables that the workers of the previous generation have handed over, at event `seq`."""
         self._shard.load(merge([state.arrays for state in states], self.plan, self.worker))
         self._seq = seq
         self._levels = Levels(self._others, self.plan.query.num_hops, seq)

@@ -1,4 +1,4 @@
-"""The streams of a sampling worker: what it reads of others, and what it tells them (messages.py).
+"""The streams of a sampling worker: records that it reads from others, and writes for them (messages.py).
 
 Thread safety: none; one worker owns them.
 """
@@ -63,7 +63,7 @@ class SamplingStreams:
                     self._opened.callback(self.asked[j, replica].close)
 
     def close_serving(self, state: PlanState) -> None:
-        """Closes those of serving workers that have gone."""
+        """Closes the streams of serving workers that were removed."""
         for j in [j for j in self.samples if j >= state.serving_workers]:
             self.samples.pop(j).close()
         for j, replica in list(self.asked):

@@ -1,13 +1,13 @@
 """A serving worker: keeps the samples that its seeds can need, and answers with look-ups of its own.
 
-It keeps nothing on disk that it needs again. When it begins, and when it has missed something, it asks all
-sampling workers for everything, with a number of its own, and takes what each tells from its answer on.
-Changes of the plan come with the samples. When all sampling workers of a generation have ended, it goes on
-with those of the next, whose first blocks follow what it has.
+It keeps nothing on disk for its next start. When it begins, and when it has missed something, it requests
+everything from all sampling workers, with a number of its own, and takes the records of each from its answer
+on. Changes of the plan are among the samples. When all sampling workers of a generation have ended, it
+continues with those of the next, whose first blocks follow its last ones.
 
 Invariant: `seq` is the least event up to which a sampling worker has published whole; 0 until each has
-answered. Answers show all events up to it, and perhaps some of later ones.
-Thread safety: any thread may ask; one thread follows the streams, and is started by `start`.
+answered. Answers show all events up to it, and perhaps some of later ones. Thread safety: any thread may send
+requests; one thread follows the streams, and is started by `start`.
 """
 
 import secrets
@@ -67,10 +67,10 @@ _LOOK_SECONDS: Final = 1.0  # between looks at whether those that do not answer 
 class ServingWorker:
     """Serving worker `worker` of `plan`, or a replica of it.
 
-    The numbers of the plan may be those that are to come: until the plan has changed, such a worker has no
-    seeds (docs/workers.md). model: what predictions are computed with; its query must be that of the plan.
-    budget_bytes, directory: with them, what does not fit into so much memory goes to a RocksDB database
-    there. Raises LogError if another process is this worker; ModelError; InputError.
+    The numbers of the plan may be future ones: until the plan has changed, such a worker has no seeds
+    (docs/workers.md). model: for predictions; its query must be that of the plan. budget_bytes, directory:
+    with them, entries over this memory are stored in a RocksDB database there. Raises LogError if another
+    process is this worker; ModelError; InputError.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class ServingWorker:
         return self._failure
 
     def readiness(self) -> Readiness:
-        """Whether answers come and follow the graph, and why not."""
+        """Whether the worker answers and follows the graph, and why not."""
         reasons = {}
         if self._failure is not None:
             reasons["worker"] = str(self._failure)
@@ -182,8 +182,8 @@ class ServingWorker:
     def sample(self, seeds: "IdsLike", attributes: bool = True) -> HeteroSubgraph:
         """The sample of some seeds of this worker, as `Presampler.sample` returns it.
 
-        Raises UnknownNodeError for a seed that is not in the graph, where seeds have features; a seed without
-        features that nobody knows has an empty sample. InputError for a seed of another worker.
+        Raises UnknownNodeError for a seed that is not in the graph, where seeds have features; an unknown
+        seed without features has an empty sample. InputError for a seed of another worker.
         """
         asked = self._check(seeds)
         nodes, edges, (inverse,) = self._cache.sample(asked, attributes)
@@ -318,7 +318,7 @@ class ServingWorker:
                 raise  # for the traceback
 
     def begin(self) -> None:
-        """Asks for everything, and passes over what was told before. Raises LogError."""
+        """Requests everything, and skips earlier records. Raises LogError."""
         while True:
             for sender, stream in self._streams.items():
                 self._after[sender] = stream.last_position()
@@ -333,7 +333,7 @@ class ServingWorker:
         self._update()
 
     def follow(self) -> bool:
-        """Takes what has come. False if nothing had. Raises LogError."""
+        """Takes the arrived records. False if there were none. Raises LogError."""
         some = False
         for sender, stream in self._streams.items():
             try:
@@ -385,7 +385,7 @@ class ServingWorker:
         return self.worker < state.serving_workers and self.replica < state.replicas
 
     def _update(self) -> None:
-        """Tells those who wait, and whoever changes the plan, how far it is."""
+        """Notifies waiting threads, and the process that changes the plan, of its progress."""
         with self._changed:
             self._complete = len(self._whole) == len(self._streams)
             self._seq = min(self._whole.values()) if self._complete else 0
@@ -469,8 +469,8 @@ def refuse_model(name: str | None) -> None:
 
 
 def fit_model(model: Model | None, plan: WorkerPlan) -> tuple[SampledForward | None, Query]:
-    """What predicts, and the plan's query as the model's messages go. Raises ModelError unless the model was
-    trained with the plan's query, and as `fit_query`."""
+    """The forward pass, and the plan's query in the direction of the model's messages. Raises ModelError
+    unless the model was trained with the plan's query, and as `fit_query`."""
     if model is None:
         return None, plan.query
     forward = SampledForward(model)

@@ -1,7 +1,7 @@
 """Events of a log as changes of a sampling worker's tables.
 
-What other workers own is passed over there, so each worker may be given all events. A node whose type has
-features has a row from when it is added until it is removed, also if nobody gave it features.
+Nodes of other workers are skipped there, so each worker may receive all events. A node whose type has
+features has a row from when it is added until it is removed, also without features in its events.
 """
 
 from typing import cast

@@ -1,9 +1,8 @@
-"""Small requests, recognised as their bytes come: a framework's parsing, routing, models and responses cost
-several times what a prediction does.
+"""Small requests, recognised as their bytes arrive: a framework's parsing, routing, models and responses cost
+several times as much as a prediction.
 
-Only what is certainly right is taken here. Anything else, errors included, goes on to the application as it
-came, so there is one place that says what is wrong.
-Thread safety: belongs to the event loop of the server.
+Only requests that are certainly valid are taken here. The application receives all others unchanged, errors
+included, so there is one place that reports errors. Thread safety: belongs to the event loop of the server.
 """
 
 from abc import abstractmethod
@@ -25,28 +24,29 @@ _OTHERS: Final = (b"transfer-encoding", b"content-encoding", b"expect", b"upgrad
 
 
 class Head(NamedTuple):
-    """What the head of a small request says. length: bytes of the body."""
+    """The contents of the head of a small request. length: bytes of the body."""
 
     path: str
     length: int
 
 
 class Wanted(NamedTuple):
-    """What the body of a small request asks for."""
+    """The contents of the body of a small request."""
 
     ids: list[int]
     min_seq: int
 
 
 class SmallRequests:
-    """Which requests are small: `POST` of a small JSON body to one of `paths`."""
+    """Recognises small requests: `POST` of a small JSON body to one of `paths`."""
 
     def __init__(self, paths: Collection[str]) -> None:
         self._paths = frozenset(paths)
         self._heads: dict[bytes, Head | None] = {}
 
     def head_of(self, lines: bytes) -> Head | None:
-        """What the lines of a head say, without the empty one; None if the request is for the application."""
+        """The contents of the lines of a head, without the empty one; None if the request is for the
+        application."""
         try:
             return self._heads[lines]
         except KeyError:
@@ -85,8 +85,8 @@ class SmallRequests:
 
 
 def read_wanted(body: bytes) -> Wanted | None:
-    """What a body `{"ids": [...], "min_seq": ...}` asks for, a few numbers; None if it is for the
-    application."""
+    """The ids and `min_seq` of a body `{"ids": [...], "min_seq": ...}` with a few numbers; None if it is for
+    the application."""
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -107,10 +107,10 @@ def read_wanted(body: bytes) -> Wanted | None:
 
 
 class SmallRequestProtocol(HttpToolsProtocol):
-    """uvicorn's connection, which looks for small requests before it parses what comes.
+    """uvicorn's connection, which looks for small requests before it parses the bytes.
 
-    Invariant: `_held`, a small request that has not come to its end, begins between two requests that the
-    connection has parsed.
+    Invariant: `_held`, an incomplete small request, begins between two requests that the connection has
+    parsed.
     """
 
     requests: ClassVar[SmallRequests]
@@ -153,7 +153,7 @@ class SmallRequestProtocol(HttpToolsProtocol):
             self.give_on(data[begin:])
 
     def give_on(self, data: bytes) -> None:
-        """Takes what comes after small requests."""
+        """Takes the bytes after small requests."""
         super().data_received(data)
 
     def shutdown(self) -> None:
@@ -164,7 +164,7 @@ class SmallRequestProtocol(HttpToolsProtocol):
         super().shutdown()
 
     def may_answer(self) -> bool:
-        """Whether all that came before has been answered, and the next answer can be written."""
+        """Whether all earlier requests have been answered, and the next answer can be written."""
         return (
             self._between
             and (self.cycle is None or self.cycle.response_complete)
@@ -184,7 +184,7 @@ class SmallRequestProtocol(HttpToolsProtocol):
 
 
 class _Parts:
-    """What a parser finds in a head."""
+    """The parts that a parser finds in a head."""
 
     def __init__(self) -> None:
         self.url = b""

@@ -1,8 +1,8 @@
-"""A serving worker's cache that goes to disk past a budget (Helios, section 6: its cache is RocksDB's).
+"""A serving worker's cache that spills to disk past a budget (Helios, section 6: its cache is RocksDB's).
 
-Samples and features that were not looked up lately leave the memory for a RocksDB database, and come back
-when a request needs them. The database is a part of the cache: it is lost with the process, without a log
-of its own, and the worker asks for all of it again (`SamplingShard.publish_all`).
+Samples and features that were not looked up lately move from the memory to a RocksDB database, and are
+restored when a request needs them. The database is a part of the cache: it is lost with the process, without
+a log of its own, and the worker requests all of it again (`SamplingShard.publish_all`).
 
 Needs `rocksdict`: `pip install 'livegnn[rocksdb]'`.
 """
@@ -136,7 +136,7 @@ class SpilledCache:
             self.native.clear()
 
     def bytes(self) -> int:
-        """Of memory, without RocksDB's."""
+        """Bytes in memory, without RocksDB's."""
         return self.native.bytes()
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class SpilledCache:
     # -- with the lock
 
     def _shrink(self) -> None:
-        """Lets go of what is over the budget, and of a little more. Raises `LogError`."""
+        """Evicts entries over the budget, and a few more. Raises `LogError`."""
         over = self.native.bytes() - self.budget_bytes
         left = over + self.budget_bytes // 16 if over > 0 else 0
         while left > 0:
@@ -212,7 +212,7 @@ def _open(directory: Path, budget_bytes: int) -> Rdict:
 
 
 def _explanation(directory: Path, error: Exception) -> LogError:
-    """What to say of an error of RocksDB's, whose class says nothing."""
+    """A message for an error of RocksDB, whose class says nothing."""
     full = "No space left" in str(error) or "File too large" in str(error)
     cause = DiskFullError if full else LogError
     return cause(

@@ -38,7 +38,7 @@ def refuse_assertions(program: ExportedProgram, name: str) -> None:
         if str(node.target).startswith("aten._assert_async"):
             raise ModelError(
                 f"{name}: {where(node)}a value is asserted, which a prediction that is kept up to date does "
-                "not check: check the data before they come in, and leave it out here"
+                "not check: check the data before the call, and leave it out here"
             )
 
 
@@ -116,7 +116,7 @@ _FIXED: Mapping[str, tuple[str, str]] = {"ChebConv": ("lambda_max", "2.0")}
 ADVICE: Mapping[str, str] = {
     "data-dependent": (
         "the way of its computation, a size, or an assertion depends on data: give what is fixed as an "
-        "argument, choose with torch.where, and check the data before they come in"
+        "argument, choose with torch.where, and check the data before the call"
     ),
     "Constraints violated": "it works for one number of nodes or edges alone: a size decides what it does",
     "torch._dynamo.exc": "it calls what cannot be traced",

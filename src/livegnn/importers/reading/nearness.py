@@ -107,8 +107,8 @@ class Step:
             if source is None and one.whole and one.low == one.high and not self.double:
                 raise ModelError(
                     f"the whole number {one.low:.0f} meets rows of a graph, which are float32 and would "
-                    "round it: subtract where such numbers begin (as of times) before they come into the "
-                    "graph"
+                    "round it: subtract where such numbers begin (as of times) before they are added "
+                    "to the graph"
                 )
             if source is None or not one.whole or limit < 1 or one.least >= limit:
                 self.refuse_digits(one)

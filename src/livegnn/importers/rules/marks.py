@@ -1,4 +1,4 @@
-"""What is marked before the other rules of the normal form, which would hide it: rules 1, 14 and 15."""
+"""Rules 1, 14 and 15, which mark structures that the other rules of the normal form would hide."""
 
 from collections.abc import Callable, Sequence
 from math import prod

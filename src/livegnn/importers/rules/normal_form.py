@@ -1,39 +1,7 @@
-"""The normal form, in which messages read as little as possible.
+"""The normal form, in which messages read as little as possible: rules 6 to 10, after 1 to 5, 14 and 15.
 
-The rules are applied from the inputs to the outputs; each preserves the value of every row except for
-rounding.
-
-Shifts
-    1. ``exp(l - max l)``, with the maximum of the same logits over a target's edges, is ``exp_shifted``: the
-       maximum is the shift of a softmax and not part of a message. This rule comes first, since later rules
-       move terms out of maxima.
-Edges to nodes
-    2. An operation on edges that reads only one end is computed on nodes: ``f(x[end]) = f(x)[end]``.
-    3. Axes of size one move below element-wise operations and concatenations; slices below element-wise
-       operations, concatenations and linear maps; concatenations above element-wise operations. Arguments
-       that element-wise operations broadcast are not expanded before.
-    4. A linear map of a concatenation is the sum of linear maps of its parts; likewise for a sum whose terms
-       read different rows. Comparisons of finite values with infinity are removed.
-    5. The terms of a sum, and the factors of a product, are grouped by their reads.
-Sums
-    6. A sum over several pieces is the sum over each; a node's own rows are added.
-    7. A message is a sum of products T(target) * R: sum(T R) = T sum(R). Equal T are merged; R = 1 is a
-       count. For a target without edges the sum is 0, for any T. Where T is infinite and R has both signs,
-       the sum is NaN. Products of sums are not multiplied out, and a row is not parted from one that is made
-       of it (``x[source] - x[target]``): the terms may be much larger than what is left of them. Then R reads
-       the target.
-    8. Linear maps, constant factors and changes of shape move out of a sum, for any argument; so does a term
-       with fewer reads. Sums over channels stay, since they make rows narrower.
-    9. A sum of concatenated channels is the concatenation of sums, if the message reads the target.
-    14. ``mean(m^2) - mean(m)^2`` over a target's edges is computed as ``mean((m - mean(m))^2)``, from m
-        without the terms that read only the target: they do not change it. The difference of two large sums
-        would magnify their rounding. The weights of a mean may be a softmax. It is marked before other rules.
-    15. ``x - mean(x[source])`` over a target's edges is computed as a mean of ``x[target] - x[source]``, for
-        the same reason. On edges, the mean that is subtracted is x without that. It is marked before other
-        rules, too.
-Extrema
-    10. Terms that read only the target, and increasing functions, move out of a maximum, for targets with
-        edges. The value for targets without edges does not change.
+The rules are numbered in docs/internals/rules.md. They are applied from the inputs to the outputs; each
+preserves the value of every row except for rounding.
 """
 
 from collections.abc import Callable, Sequence

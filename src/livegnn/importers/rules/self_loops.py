@@ -1,13 +1,4 @@
-"""Rules of lowering that find structures that the engine keeps as a whole: self-loops that a layer adds, and
-roots of degrees.
-
-11. ``f * sum(w h) + f * last * h``, where the sum skips loops, is ``f * looped(w h)``: a sum to which each
-    node adds a loop, with the weight of its existing loop, or a fill (GCN's norm). The rule also applies to
-    the sum of the weights themselves, to a count, and to a maximum of ``f h``, where f is a root of a degree
-    and moves out of the maximum.
-12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``; ``1/d`` is ``inverse(d)`` likewise, if
-    d is never negative.
-"""
+"""Rules 11 and 12: self-loops that a layer adds, and roots of degrees, which the engine keeps as a whole."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,11 +1,4 @@
-"""Rule 13 of lowering: finds softmaxes over in-edges, which the engine keeps as a whole.
-
-``sum(exp_shifted(l) v) / (sum(exp_shifted(l)) + tiny)`` is ``attend``: the mean of the values v, weighted by
-the softmax of the logits l. It has a piece for each edge type whose exponentials are in the mass, and one for
-the node's own loop. Quotients of the same mass are added piece by piece, since GAT divides its loop's
-exponential and the sum over edges separately. Values are flat rows of ``[heads, channels]``, with a logit for
-each head.
-"""
+"""Rule 13: softmaxes over in-edges, which the engine keeps as a whole."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

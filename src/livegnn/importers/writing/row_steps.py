@@ -104,7 +104,7 @@ def _check_unrounded(constant: Expression) -> None:
     if lost is not None:
         raise ModelError(
             f"the whole number {lost} meets rows of a graph, which are float32 and would round it: "
-            "subtract where such numbers begin (as of times) before they come into the graph"
+            "subtract where such numbers begin (as of times) before they are added to the graph"
         )
 
 

@@ -1,14 +1,14 @@
-"""The event log in two Kafka topics: one of events, one of what is known of their order (see docs/kafka.md).
+"""The event log in two Kafka topics: one of events, one of their order (see docs/kafka.md).
 
 Messages of the events topic may come from any process and lie in several partitions. The owner of the log
-reads them all, and writes the order in which it took them to the control topic. That order is what counts: an
+reads them all, and writes the order in which it took them to the control topic. Only that order counts: an
 append is acknowledged when the order that has it was written *and read back*, so that no process that is not
 the owner any more can acknowledge anything. A replay reads the same orders, and so the same entries.
 
-Threads: one follows the topics, proposes orders and wakes those who wait; one serves callbacks of the
-producer; one asks for new partitions. Locks: `_closed` for who closes; `_writing` for who writes control
-records other than orders, then `_state` for all fields; `_reading` for the reader of older events. Clients
-take them by calls that no interrupt cuts.
+Threads: one follows the topics, proposes orders and wakes waiting threads; one serves callbacks of the
+producer; one looks for new partitions. Locks: `_closed` for closing; `_writing` for control records other
+than orders, then `_state` for all fields; `_reading` for the reader of older events. Clients take them by
+calls that no interrupt cuts.
 """
 
 import itertools
@@ -189,7 +189,7 @@ class KafkaLog(KafkaMetadata):
         return None if reached is None else reached.offset
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
-        """Raises LogError if it does not come in time, or the log has failed."""
+        """Raises LogError if the condition does not hold in time, or the log has failed."""
         _core.holding(self._state, self._await, done)
 
     def _await(self, done: Callable[[], bool]) -> None:
@@ -241,7 +241,7 @@ class KafkaLog(KafkaMetadata):
         return self._recent.find(after, up_to), self._last
 
     def _find(self, seq: int) -> Sequence[Taken]:
-        """What has event `seq`; nothing if it was trimmed, or forgotten."""
+        """The write of event `seq`; nothing if it was trimmed, or forgotten."""
         kept = _core.holding(self._state, self._recent.find, seq - 1, seq)
         if kept is not None:
             return kept
@@ -249,7 +249,7 @@ class KafkaLog(KafkaMetadata):
         return [] if known is None else self._read(seq - 1, seq, None)
 
     def _read(self, after: int, up_to: int, max_events: int | None) -> Sequence[Taken]:
-        """What is not in memory any more, from the broker."""
+        """The writes that memory no longer has, from the broker."""
         point = _core.holding(self._state, self._history.point_before, after)
         if point is None or after < point.seq:
             raise LogError(
@@ -384,7 +384,7 @@ class KafkaLog(KafkaMetadata):
     # -- threads
 
     def _serve(self) -> None:
-        """Serves callbacks of the producer, and tells the broker that the owner lives."""
+        """Serves callbacks of the producer, and reports to the broker that the owner lives."""
         try:
             while not self._ended.is_set():
                 self._producer.poll(_POLL_SECONDS)
@@ -422,7 +422,7 @@ class KafkaLog(KafkaMetadata):
             self._state.notify_all()
 
     def _publish(self, taken: Taken) -> None:
-        """Makes taken entries readable, and answers those of them that this process sent. Needs `_state`."""
+        """Makes taken entries readable, and answers the entries that this process sent. Needs `_state`."""
         self._recent.add(taken)
         self._last = taken.order.seq
         self._proposed = None  # its delivery may be told of later than it is read
@@ -430,7 +430,7 @@ class KafkaLog(KafkaMetadata):
             self._sending.answer(number, became)
 
     def _propose(self) -> None:
-        """Writes an order of what came, if none is on its way."""
+        """Writes an order of the arrived messages, if none is being written."""
         assert self._follower is not None
         with self._state:
             if self._basing.active or self._proposed is not None:

@@ -1,4 +1,4 @@
-"""How Kafka is spoken to: settings of producer and consumers, topics as they must be, errors as LogError."""
+"""Connections to Kafka: settings of producer and consumers, checks of the topics, errors as LogError."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ _PASSING: Final = {
 
 
 def passes(error: KafkaError) -> bool:
-    """Whether an error goes away by itself."""
+    """Whether an error is temporary."""
     return not error.fatal() and (error.retriable() or error.code() in _PASSING)
 
 
@@ -100,7 +100,7 @@ class Connection:
         )
 
     def admin(self) -> AdminClient:
-        """What asks for topics and groups."""
+        """A client that reads topics and groups."""
         return AdminClient(self._common())
 
     def _common(self) -> dict[str, str | int | float | bool]:
@@ -130,7 +130,8 @@ class Connection:
             raise self.error(f"cannot {action} {self.name}: too much waits to be sent") from error
 
     def ask(self, question: Callable[[], _Result]) -> _Result:
-        """The broker's answer; asks again for a while if it is about to be ready. Raises KafkaException."""
+        """The broker's answer; repeats the request for a while if the broker is about to be ready. Raises
+        KafkaException."""
         deadline = time.monotonic() + _SECONDS
         while True:
             try:
@@ -141,13 +142,14 @@ class Connection:
             time.sleep(0.1)
 
     def result(self, future: "Future[_Result]") -> _Result:
-        """What the broker answered. Raises KafkaException."""
+        """The answer of the broker. Raises KafkaException."""
         return future.result(timeout=_SECONDS + 5)
 
 
 @dataclass(frozen=True)
 class Topics:
-    """What the broker says of both topics. largest: bytes of a message; lows, ends: offsets, by partition.
+    """The broker's description of both topics. largest: bytes of a message; lows, ends: offsets, by
+    partition.
 
     The bounds of the control topic are those of its one partition.
     """
@@ -172,7 +174,7 @@ def create_topics(
     """Makes both topics of a log, so that the broker deletes nothing by itself; those that exist stay.
 
     replication: copies of each partition, -1 for the broker's default. settings: as of `KafkaLog`. Raises
-    InputError for what is no such number, LogError.
+    InputError for other values, LogError.
     """
     connection = Connection(servers, topic, settings or {})
     make_topics(
@@ -188,7 +190,7 @@ def make_topics(
     """Makes topics of which the broker deletes nothing by itself; those that exist stay.
 
     topics: by name, how many partitions and the largest message in bytes, None for the broker's default.
-    replication: as of `create_topics`. Raises InputError for what is no such number, LogError.
+    replication: as of `create_topics`. Raises InputError for other values, LogError.
     """
     replication = check_int(replication, "replication", -1, _MOST_COPIES)
     if not replication:
@@ -224,7 +226,7 @@ def _find_topics(admin: AdminClient, names: Sequence[str]) -> None:
 
 
 def read_topics(connection: Connection) -> Topics:
-    """What the broker says. Raises LogError if a topic is missing, or is not as it must be."""
+    """The broker's description. Raises LogError if a topic is missing, or does not meet the requirements."""
     with connection.errors("reach"):
         found = connection.admin().list_topics(timeout=_SECONDS).topics
         for topic in (connection.topic, connection.control):
@@ -259,7 +261,7 @@ def read_topics(connection: Connection) -> Topics:
 
 
 def read_bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """The first offset of a partition, and the one after its last. Raises KafkaException."""
+    """The first offset of a partition, and the next after its last. Raises KafkaException."""
     found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
     if found is None:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))

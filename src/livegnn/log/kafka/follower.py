@@ -1,6 +1,6 @@
 """Follows the control topic, and fetches the messages that it orders, as writes.
 
-The log itself follows the end of both topics; whoever reads older events follows from an earlier point. Both
+The log itself follows the end of both topics; a reader of older events follows from an earlier point. Both
 see the same. Thread safety: none, but another thread may `watch`.
 """
 
@@ -58,7 +58,7 @@ class Follower:
             yield from messages
 
     def watch(self, ended: Flag) -> None:
-        """Asks which partitions there are, until `ended`; `poll` reads new ones from their beginning."""
+        """Looks for new partitions, until `ended`; `poll` reads them from their beginning."""
         admin = self._connection.admin()  # a client of its own: the consumer's waits for who polls it
         while not ended.wait(_LOOK_EVERY_SECONDS):
             with suppress(KafkaException):  # it is asked again
@@ -67,7 +67,7 @@ class Follower:
                 self._added = [partition for partition in found if partition not in self.lows]
 
     def _add(self, partitions: Sequence[int]) -> None:
-        """Goes on where reading is, with more partitions."""
+        """Continues reading, with more partitions."""
         self.lows = {**self.lows, **dict.fromkeys(partitions, 0)}
         self._assign({**self._fetched, **dict.fromkeys(partitions, OFFSET_BEGINNING)})
         for partition in partitions:
@@ -81,7 +81,7 @@ class Follower:
         self._consumer.assign(places)
 
     def poll(self, timeout: float, lock: AbstractContextManager[object] | None = None) -> list[Taken]:
-        """What was taken since; waits for at most `timeout` seconds for something to come.
+        """The writes that were taken since; waits for new messages for at most `timeout` seconds.
 
         lock: held while `history` changes.
         """
@@ -109,7 +109,7 @@ class Follower:
         self._orders.clear()
 
     def skim_to(self, end: int, timeout: float) -> None:
-        """Skims up to offset `end`. Raises LogError if nothing comes for `timeout` seconds."""
+        """Skims up to offset `end`. Raises LogError if no message arrives for `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while self.history.next < end:
             before = self.history.next
@@ -159,7 +159,7 @@ class Follower:
         return all(self._fetched.get(part.partition, -1) >= part.end for part in order.slices)
 
     def _pause(self) -> None:
-        """Stops fetching a partition of which too much waits, and goes on when that was taken."""
+        """Stops fetching a partition of which too much waits, and continues when that was taken."""
         for partition, messages in self._waiting.items():
             place = [TopicPartition(self._connection.topic, partition)]
             if partition not in self._paused and len(messages) > _MOST_WAITING:

@@ -1,4 +1,5 @@
-"""What the control topic says: in which order messages were taken, and the batches that became visible.
+"""The contents of the control topic: the order in which messages were taken, and the batches that became
+visible.
 
 The control topic has one partition. Its records are JSON objects, each with `v`, the version, `type`, and
 `epoch`, the owner that wrote it:
@@ -14,8 +15,8 @@ forget entries   `seq`: refused entries up to this event are not listed any more
 forget messages  `sources`, `partition`, `offset`: bad messages of these up to this offset are not kept
 base        all of the above at this point, after which what came before may be deleted
 
-A record counts only if it goes on where those before it ended, and comes from the present owner. So two
-processes that both believe to be the owner cannot both write: every reader ignores the same records.
+A record counts only if it continues where the records before it ended, and has the epoch of the present
+owner. So two processes that both act as the owner cannot both write: every reader ignores the same records.
 Thread safety: none.
 """
 
@@ -53,7 +54,7 @@ class Slice(NamedTuple):
 
 
 class Again(NamedTuple):
-    """An entry that was not taken: entry `seq` came with its key or origin; `error` if with other events."""
+    """An entry that was not taken: entry `seq` had its key or origin; `error` if with other events."""
 
     partition: int
     offset: int
@@ -63,7 +64,7 @@ class Again(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """A message that could not be read. source: where it came from, None for the log's own topic."""
+    """A message that could not be read. source: its source, None for the log's own topic."""
 
     source: str | None
     partition: int
@@ -104,7 +105,7 @@ class Order:
 
 
 class Point(NamedTuple):
-    """Where reading can begin: after event `seq`, at `offset` of the control topic."""
+    """A point where reading can begin: after event `seq`, at `offset` of the control topic."""
 
     seq: int
     offset: int
@@ -115,12 +116,12 @@ class Point(NamedTuple):
 
 @dataclass
 class History:
-    """What the records up to offset `next` of the control topic say.
+    """The state after the records up to offset `next` of the control topic.
 
     positions: the next offset to take, for each partition that any was taken of. keys: by key, the oldest
-    first. bad: the newest bad messages, of `bad_count`, by number, but for those that were forgotten.
-    forgotten: the event up to which refused entries are not listed. points: in order, every 65,536 events
-    or so; bases: the records of this type.
+    first. bad: the newest bad messages, of `bad_count`, by number, without forgotten ones. forgotten: the
+    event up to which refused entries are not listed. points: in order, every 65,536 events or so; bases: the
+    records of this type.
     """
 
     next: int = 0
@@ -142,13 +143,13 @@ class History:
 
     @classmethod
     def at(cls, point: Point) -> "History":
-        """What is needed to follow the records from `point` on."""
+        """The state that is needed to follow the records from `point` on."""
         return cls(point.offset, point.epoch, "", point.seq, point.chain, dict(point.positions))
 
     def apply(self, value: bytes, offset: int) -> Order | None:
         """Takes the record at `offset` into account; returns the order if it is one that counts.
 
-        Raises LogError for what is no record.
+        Raises LogError for other bytes than a record.
         """
         try:
             record = json.loads(value)
@@ -256,7 +257,7 @@ class History:
                 )
 
     def forget_keys(self, before: float) -> None:
-        """Forgets keys that came before a time, in seconds since 1970."""
+        """Forgets keys from before a time, in seconds since 1970."""
         while self.keys:
             oldest = next(iter(self.keys.values()))
             if oldest.time >= before:
@@ -329,7 +330,7 @@ class History:
         }
 
     def forget(self, base: Point) -> None:
-        """Forgets what came before a base."""
+        """Forgets the state before a base."""
         self.points = [point for point in self.points if point.offset >= base.offset] or [base]
         self.bases = [one for one in self.bases if one.offset >= base.offset]
         first = bisect_right(self.batch_ends, base.seq) - 1

@@ -46,7 +46,7 @@ _BEGIN: Final = _HEADER.size + _CHECKSUM.size
 
 
 class Message(NamedTuple):
-    """What one Kafka message holds. counts: events of each entry.
+    """The contents of one Kafka message. counts: events of each entry.
 
     keys, origins, bad: of each entry, or of none; `bad` says why one that has no events could not be read.
     """
@@ -100,7 +100,7 @@ def encode(
 
 
 def decode(value: bytes) -> Message:
-    """What `encode` was given. Raises FileFormatError for anything else."""
+    """Restores the arguments of `encode`. Raises FileFormatError for other bytes."""
     if len(value) < _BEGIN or value[:4] != MAGIC:
         raise FileFormatError(f"a message of events must begin with {MAGIC!r}, got {quoted(value[:8])}")
     _, version, count, notes_length = _HEADER.unpack_from(value)
@@ -138,7 +138,7 @@ def to_row(unread: Unread) -> list[JSON]:
 
 
 def to_unread(row: object) -> Unread:
-    """What `to_row` was given. Raises TypeError or ValueError."""
+    """Restores the argument of `to_row`. Raises TypeError or ValueError."""
     if not isinstance(row, list) or list(map(type, row)) != [str, str, int]:
         raise TypeError(f"what was not read must be a reason, bytes and a size, got {quoted(row)}")
     reason, payload, size = row
@@ -162,9 +162,8 @@ def _find_bad(
 def _parse_notes(
     notes: bytes, count: int
 ) -> tuple[Sequence[str | None], Sequence[Origin | None], Sequence[Unread | None]]:
-    """Keys, origins and what was not read. Raises ValueError, TypeError or InputError for what is none of
-    each of `count` entries.
-    """
+    """Keys, origins and entries that could not be read. Raises ValueError, TypeError or InputError for values
+    that are not one of each for `count` entries."""
     if not notes:
         return (), (), ()
     parsed = json.loads(notes)
@@ -193,8 +192,8 @@ def pack(
 ) -> list[tuple[bytes, Sequence[int]] | tuple[InputError, Sequence[int]]]:
     """`entries` as the values of as few messages as fit: each value with the positions of its entries.
 
-    largest: the size of a message in bytes. An entry that alone is larger, or cannot be stored, comes with
-    the error instead of a value, by itself; if its origin has a payload, it is packed as one not read.
+    largest: the size of a message in bytes. An entry that alone is larger, or cannot be stored, has the error
+    instead of a value, by itself; if its origin has a payload, it is packed as one that could not be read.
     """
     entries = list(entries)
     packed: list[tuple[bytes, Sequence[int]] | tuple[InputError, Sequence[int]]] = []

@@ -94,13 +94,13 @@ class _Taker:
                 self.reached[place] = Reached(origin.offset, self.seq if before is None else before.seq)
 
     def take_bad(self, source: str | None, partition: int, offset: int, unread: Unread) -> None:
-        """What could not be read. source: None for a message of the log's own topic."""
+        """Takes a message that could not be read. source: None for a message of the log's own topic."""
         self.noted += _NOTE_BYTES + 4 * len(unread.reason) + 2 * len(unread.payload)
         self.bad.append(Bad(source, partition, offset, unread))
 
 
 def _difference(known: Known, events: Events) -> str | None:
-    """Why `events` must not come with a key; None if they came with it before."""
+    """Why `events` may not have a key; None if they had it before."""
     try:
         known.check(events)
     except InputError as error:
@@ -109,7 +109,7 @@ def _difference(known: Known, events: Events) -> str | None:
 
 
 def outcomes(taken: Taken) -> Iterator[tuple[bytes, Sequence[Appended | InputError]]]:
-    """What became of each entry of each message that has a number, by the number."""
+    """The result of each entry of each message that has a number, by the number."""
     again = {(one.partition, one.offset, one.entry): one for one in taken.order.again}
     seq = taken.order.after
     for received in taken.received:

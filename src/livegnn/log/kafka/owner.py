@@ -1,7 +1,7 @@
 """One process owns a log: it is the one member of a consumer group, which the broker watches.
 
 The broker notices the death of a process after `SESSION_SECONDS`, so a start after a crash waits that long;
-one after `release` does not. What decides which records count is not this but the epoch (see `history`).
+one after `release` does not. Not this but the epoch decides which records count (see `history`).
 """
 
 import time
@@ -53,7 +53,7 @@ class TopicOwner:
             raise
 
     def poll(self, timeout: float) -> None:
-        """Tells the broker that this process lives; to be called at least every few minutes."""
+        """Reports to the broker that this process lives; to be called at least every few minutes."""
         with self._connection.errors("own"):
             self._consumer.poll(timeout)
 
@@ -68,7 +68,7 @@ class TopicOwner:
             consumer.pause(partitions)
 
     def _wait_for_end(self, deadline: float, other: str) -> None:
-        """Waits until the group has no member. Raises LogError if that does not come."""
+        """Waits until the group has no member. Raises LogError if it still has one."""
         admin = self._connection.admin()
         while True:
             with self._connection.errors("own"):

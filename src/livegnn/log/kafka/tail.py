@@ -1,15 +1,17 @@
-"""Following a log in Kafka from another process: what its owner has ordered, as soon as the brokers have it.
+"""Follows a log in Kafka from another process: the messages that its owner has ordered, as soon as the
+brokers have them.
 
 A tail reads the control topic with one consumer, and the messages that it orders with another, which it has
-while it reads; a third asks how far the topic is. It writes to no topic and joins no group, so neither the
+while it reads; a third reads the end of the topic. It writes to no topic and joins no group, so neither the
 owner nor the brokers know of it. An order counts for every reader or for none (see `history`), and is read
-when all replicas have it: what a tail has seen stays, whoever owns the log next.
+when all replicas have it: entries that a tail has seen stay, under any later owner.
 
 The position is a file, as that of a `SqliteTail`, and not an offset that a group commits: brokers forget the
 offsets of a group that is away for a week, and the name would count as a new one.
 
 Locks: `_reading`, for the consumers and what was read; one thread reads, and any may close. An interrupt may
-lose what a consumer had fetched, so a read that raises drops the consumers, and the next begins anew.
+lose what a consumer had fetched, so a read that raises drops the consumers, and the next begins with new
+ones.
 """
 
 import math
@@ -48,7 +50,7 @@ _Given = ParamSpec("_Given")
 def _reads(
     method: "Callable[Concatenate[KafkaTail, _Given], _Read]",
 ) -> "Callable[Concatenate[KafkaTail, _Given], _Read]":
-    """A method that has the consumers to itself, and lets go of them whatever comes from outside."""
+    """A method that uses the consumers alone, and releases them at any exception from outside."""
 
     @wraps(method)
     def read(self: "KafkaTail", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Read:
@@ -242,7 +244,7 @@ class KafkaTail:
     def _open(self, topics: Topics, begin: int | None) -> int:
         """Reads the control topic from its beginning; returns after which event reading begins.
 
-        begin: that event, if it is known. Raises LogError if the log does not hold what comes after it.
+        begin: that event, if it is known. Raises LogError if the log does not have the events after it.
         """
         self._disconnect()
         history = History()
@@ -278,7 +280,7 @@ class KafkaTail:
         return self._history.batch_ends[-1] if batches else self._history.seq
 
     def _follow(self, timeout: float) -> None:
-        """Takes into account what has arrived; waits for at most `timeout` seconds for something to come."""
+        """Takes arrived messages into account; waits for new ones for at most `timeout` seconds."""
         assert self._control is not None
         self._control.skim(timeout)
         self._history.release(self.position)
@@ -297,7 +299,7 @@ class KafkaTail:
     def _end(self) -> int:
         """The offset after the last record of the control topic, as the broker says.
 
-        A client of its own asks: a question of one that follows waits behind what it has asked for before.
+        A client of its own reads it: a request of a following client would wait behind its earlier ones.
         """
         with self._connection.errors("read"):
             self._asking = self._asking or self._connection.consumer()
@@ -324,7 +326,8 @@ class KafkaTail:
         return writes
 
     def _or_anew(self, read: Callable[[], _Read]) -> _Read:
-        """What `read` returns; once more if it fails, with what the brokers hold now: some may be trimmed."""
+        """The result of `read`; once more if it fails, with the present contents of the brokers: some may be
+        trimmed."""
         if self._control is not None:
             with suppress(LogError):
                 return _core.settled(read, self._disconnect)

@@ -187,7 +187,7 @@ class SqliteLog(SqliteReader):
         return outcomes
 
     def _find_tail(self) -> End:
-        """The end of the log; asked of the file if an interrupt came between a commit and what notes it."""
+        """The end of the log; read from the file if an interrupt prevented that a commit was noted."""
         if self._tail is None:
             roll_back(self._appends)
             end = one(self._appends, LAST_EVENT)
@@ -202,7 +202,7 @@ class SqliteLog(SqliteReader):
         self._tail = tail
 
     def _note_end(self) -> None:
-        """Looks where the log ends, after an append that raised, and tells those who wait."""
+        """Finds the end of the log, after an append that raised, and notifies waiting threads."""
         _core.holding(self._write, self._find_tail)
         _core.holding(self._appended, self._appended.notify_all)
 

@@ -38,7 +38,7 @@ class Row:
     SELECT: ClassVar[str] = "SELECT seq, count, payload, counts, chain FROM entries"
 
     def decode(self) -> Write:
-        """The entries. Raises FileFormatError or InputError for what is not as it was written."""
+        """The entries. Raises FileFormatError or InputError for damaged bytes."""
         events = Events.from_bytes(self.payload)
         if len(events) != self.count:
             raise InputError(f"{len(events)} events where {self.count} are needed")
@@ -63,7 +63,7 @@ def chain_of(previous: bytes, seq: int, counts: bytes | None, payload: bytes) ->
 
 
 class Begin(NamedTuple):
-    """What comes before the first row: its last event, and the chain of its last row, None if it had none.
+    """The state before the first row: its last event, and the chain of its last row, None if it had none.
 
     A log that was never trimmed begins after event 0.
     """
@@ -73,7 +73,7 @@ class Begin(NamedTuple):
 
 
 def begin_of(connection: apsw.Connection) -> Begin:
-    """Where a log begins. Raises LogError where that is not as it was written."""
+    """The beginning of a log. Raises LogError if its record is damaged."""
     rows: Any = connection.execute(
         "SELECT name, value FROM properties WHERE name IN ('trimmed', 'trimmed_chain')"
     ).fetchall()
@@ -119,7 +119,7 @@ class RowWriter:
         self._seq = tail.seq
 
     def add(self, events: Events | InputError, key: str | None, origin: Origin | None = None) -> Appended:
-        """What becomes of an entry. Raises InputError for text that cannot be stored, or a key of others."""
+        """The result of an entry. Raises InputError for text that cannot be stored, or a key of others."""
         if origin is None:
             return self._add(events, key)
         origin = check_origin(origin)

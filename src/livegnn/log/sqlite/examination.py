@@ -1,7 +1,7 @@
-"""A whole log, examined: whether everything in it is as it was written, and fits together.
+"""A whole log, examined: whether all of it is undamaged, and fits together.
 
-It reads each row once, at one moment of the log, beside whoever appends. Thread safety: none is needed, an
-examination has a connection to itself.
+It reads each row once, at one moment of the log, while other processes append. Thread safety: none is needed,
+an examination has a connection to itself.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _MOST_PROBLEMS: Final = 20
 
 @dataclass
 class Examination:
-    """What a log holds, and what is wrong with it: `problems`, at most 20, none if it is whole.
+    """The contents of a log, and its damage: `problems`, at most 20, none if it is whole.
 
     begin: the last event before the log's first; end: its last.
     """
@@ -70,7 +70,7 @@ def examine(path: Path | str) -> Examination:
 
 
 class _Problems:
-    """Finds problems, one after the other, and counts what it comes across."""
+    """Finds problems, one after the other, and counts the rows that it reads."""
 
     def __init__(self, connection: apsw.Connection, found: Examination) -> None:
         self._connection, self._found = connection, found

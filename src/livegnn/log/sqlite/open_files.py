@@ -1,8 +1,8 @@
 """Files that a process holds open and writes to: whether a start would find them as they were opened.
 
-A file that somebody removes, renames or replaces goes on to take what is written to it, and that is lost with
-the process; one that somebody cuts short has lost entries, and later writes hide that. So who writes looks
-first: a call of the system for each file, and no more.
+A file that is removed, renamed or replaced still takes writes, which are lost with the process; a file that
+is cut short has lost entries, and later writes hide that. So a writer checks first: one system call for each
+file.
 """
 
 import os
@@ -21,7 +21,7 @@ _HEADER = 100  # bytes, of an SQLite database: https://sqlite.org/fileformat2.ht
 
 
 class _Identity(NamedTuple):
-    """What tells a file from all others while somebody has it open, whatever its name is."""
+    """The identity of a file among all others while it is open, under any name."""
 
     device: int
     number: int
@@ -132,7 +132,7 @@ def _steps_back(path: Path, held: _Identity) -> Iterator[str]:
 
 
 def _find_open(held: _Identity) -> tuple[int | None, Path | None]:
-    """Under which number a file is open here, and at which path it is now; None for what there is not."""
+    """The number under which a file is open here, and its present path; None for a missing one."""
     with suppress(OSError):
         for link in _OPEN.iterdir():
             with suppress(OSError):

@@ -1,7 +1,7 @@
-"""What a log holds, read by any process: entries, batches, rejections, digests (see docs/log.md).
+"""The contents of a log, read by any process: entries, batches, rejections, digests (see docs/log.md).
 
-A reader changes nothing and needs nobody's leave: its connection is read-only, and the process that owns the
-log appends meanwhile. Each call sees the log at one moment. Locks: `_read`, for the connection.
+A reader changes nothing and needs no permission of the owner: its connection is read-only, and the process
+that owns the log appends meanwhile. Each call sees the log at one moment. Locks: `_read`, for the connection.
 """
 
 import threading
@@ -34,7 +34,7 @@ _Answer = TypeVar("_Answer")
 def _reads(
     method: "Callable[Concatenate[SqliteReader, _Given], _Answer]",
 ) -> "Callable[Concatenate[SqliteReader, _Given], _Answer]":
-    """A method that has the connection to itself, and lets go of it whatever comes from outside."""
+    """A method that uses the connection alone, and releases it at any exception from outside."""
 
     @wraps(method)
     def call(self: "SqliteReader", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
@@ -146,7 +146,7 @@ class SqliteReader:
     def entry(self, seq: int) -> Entry | None:
         """The entry whose last event is `seq`, None if there is none.
 
-        Of what was trimmed, entries that were refused and not appended again since are still there.
+        Trimmed entries are still there if they were refused and not appended again since.
         """
         return next(self.find_entries([check_int(seq, "seq", 0, LARGEST_SEQ)]))
 

@@ -44,12 +44,12 @@ class Keys:
         self._clock = KeyClock(begin) if clock is None else clock
 
     def find(self, key: str) -> Known | None:
-        """What is known of `key`, None if it is new. Raises LogError for a damaged row."""
+        """The entry of `key`, None if it is new. Raises LogError for a damaged row."""
         row: Any = self._connection.execute(f"{_SELECT_KEYS} WHERE key = ?", (key,)).fetchone()
         return None if row is None else self._known(row)
 
     def make(self, key: str, events: Events, seq: int) -> Known:
-        """That entry `seq` of `events` came with `key` now."""
+        """The record that entry `seq` of `events` was appended with `key` now."""
         return Known(key, seq, checksum(events), int(self._clock()))
 
     def add(self, known: Iterable[Known]) -> None:
@@ -76,7 +76,7 @@ class Keys:
 
 
 def find_reached(connection: apsw.Connection, partition: Partition) -> Reached | None:
-    """How far a partition was stored, None if nothing of it was. Raises LogError for a damaged row."""
+    """The last stored offset of a partition, None if there is none. Raises LogError for a damaged row."""
     row: Any = connection.execute(
         f"{_SELECT_ORIGINS} WHERE source = ? AND partition = ?", partition
     ).fetchone()
@@ -119,7 +119,7 @@ def find_bad(connection: apsw.Connection, after: int, most: int) -> list[BadMess
 
 
 def bound_properties(connection: apsw.Connection) -> dict[str, str]:
-    """What a log is bound to, by name. Raises LogError for a damaged row."""
+    """The properties that a log is bound to, by name. Raises LogError for a damaged row."""
     rows: list[Any] = connection.execute(
         "SELECT name, value, row_crc32 FROM properties WHERE substr(name, 1, ?) = ? ORDER BY name",
         (len(_BOUND), _BOUND),

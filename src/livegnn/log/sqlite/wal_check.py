@@ -14,10 +14,10 @@ big-endian u32. The file is a header and frames, each one page of the database a
 SQLite takes the first frame that does not verify for the end of the file, since that is how a crash leaves
 it. Frames of other salts are older: they were moved into the database, and wait to be written over.
 
-What a crash can leave: an append is flushed before the next one begins, so that at most one of them, the
-last, is on its way to the disk when the power fails, with any number of boundaries. Hence, of two appends
-that end no earlier than the transaction of the first frame that does not verify, the first was acknowledged:
-the file is damaged. An append counts if the frame with its entry verifies after the sums in the frame before.
+After a crash: an append is flushed before the next one begins, so that at most one of them, the last, is
+being written when the power fails, with any number of boundaries. Hence, of two appends that end no earlier
+than the transaction of the first frame that does not verify, the first was acknowledged: the file is damaged.
+An append counts if the frame with its entry verifies after the sums in the frame before.
 """
 
 import re
@@ -57,11 +57,11 @@ class Damage(NamedTuple):
 
 
 def find_damage(path: Path) -> Damage | None:
-    """What is wrong in the write-ahead file at `path`; None if it is missing, or whole as far as it can tell.
+    """The damage of the write-ahead file at `path`; None if it is missing, or whole as far as can be seen.
 
     Raises OSError.
 
-    Whoever writes to the file meanwhile does not make it look damaged: what is wrong must be so twice.
+    A concurrent writer does not make it look damaged: damage must be seen twice.
     """
     damage = _examine(path)
     return damage if damage is not None and damage == _examine(path) else None
@@ -135,7 +135,7 @@ def _step(sums: _Sums, added: _Sums, a: int, b: int, d: int) -> _Sums:
 
 
 def _weigh(frames: NDArray[np.uint8], order: str) -> tuple[list[_Sums], tuple[int, int, int]]:
-    """What each frame adds to the sums, and the coefficients of those before it, the same for all frames.
+    """The sums that each frame adds, and the coefficients of the sums before it, the same for all frames.
 
     A step is linear, so a frame adds a sum of its words with weights that are the same for all frames.
     """
@@ -147,7 +147,7 @@ def _weigh(frames: NDArray[np.uint8], order: str) -> tuple[list[_Sums], tuple[in
 
 @cache
 def _weights(pairs: int) -> tuple[NDArray[np.uint32], tuple[int, int, int]]:
-    """What words weigh in the sums after `pairs` steps, `[2 * pairs, 2]`, and what the sums before them do.
+    """The weights of words in the sums after `pairs` steps, `[2 * pairs, 2]`, and of the sums before them.
 
     A step is s <- M s + (x, x + y) with M = ((1, 1), (1, 2)); the powers of M are ((a, b), (b, d)).
     """

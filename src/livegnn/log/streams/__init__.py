@@ -1,8 +1,7 @@
 """Streams of a log beside its events: typed records, in partitions, each with one writer and any readers.
 
-What is derived from the events and has to reach another process goes through a stream: samples,
-subscriptions, control records. A stream has a name; each of its partitions is a sequence of records with
-positions of its own.
+Records that are derived from the events for other processes are in a stream: samples, subscriptions, control
+records. A stream has a name; each of its partitions is a sequence of records with positions of its own.
 """
 
 import zlib
@@ -23,7 +22,7 @@ EVENTS = "events"
 
 
 class Record(NamedTuple):
-    """What is appended: a type, such as "sample", the bytes that readers of this type know, and an origin.
+    """A record to append: a type, such as "sample", the bytes that readers of this type know, and an origin.
 
     origin: the place in the events, or in another stream, that this was made from.
     """
@@ -72,7 +71,7 @@ class RecordStream(ReadableStream, Protocol):
         """Stores records durably, all or none; returns the last position of the stream.
 
         One whose origin is not after the last that an earlier call stored of the same partition of the same
-        source was stored before, and is left out. Raises InputError for what is no record; LogError.
+        source was stored before, and is left out. Raises InputError for other values; LogError.
         """
         ...
 
@@ -81,7 +80,7 @@ class RecordStream(ReadableStream, Protocol):
         ...
 
     def trim(self, up_to: int) -> int:
-        """Deletes records at or before `up_to` that nobody needs; the last record stays.
+        """Deletes records at or before `up_to` that no consumer needs; the last record stays.
 
         Returns the last position that is deleted now, 0 if none is.
         """
@@ -97,7 +96,7 @@ def check_place(name: object, partition: object) -> tuple[str, int]:
 
 
 def check_records(records: object) -> Sequence[Record]:
-    """Raises InputError for what are no records."""
+    """Raises InputError for values that are not records."""
     if not isinstance(records, Sequence) or isinstance(records, (str, bytes)):
         raise InputError(f"records must be a list, got {type(records).__name__}")
     for record in records:
@@ -110,14 +109,14 @@ def check_records(records: object) -> Sequence[Record]:
 
 
 def check_after(after: object, max_bytes: object) -> int:
-    """`after`. Raises InputError for what is no position, or no number of bytes."""
+    """`after`. Raises InputError for an invalid position or number of bytes."""
     if max_bytes is not None:
         check_int(max_bytes, "max_bytes", 0, LARGEST_SEQ)
     return check_int(after, "after", 0, LARGEST_SEQ)
 
 
 def checksum(record: Record, position: int = 0) -> int:
-    """Of all that a record holds, and of its position where that is known."""
+    """The checksum of all parts of a record, and of its position where that is known."""
     origin = record.origin
     place = "" if origin is None else f"{origin.source}\0{origin.partition}\0{origin.offset}"
     head = f"{position}\0{record.type}\0{place}\0".encode()

@@ -73,7 +73,7 @@ errors: Final = partial(errors_as_log_errors, what="the stream")
 
 
 def path_of(log: Path | str, name: str, partition: int) -> Path:
-    """Where a partition of a stream of the log at `log` is. Raises InputError for what is no such place."""
+    """The path of a partition of a stream of the log at `log`. Raises InputError for invalid arguments."""
     name, partition = check_place(name, partition)
     return beside(locate(log, new=True), "-streams") / name / f"{partition}.db"
 
@@ -282,7 +282,7 @@ class SqliteStream(SqliteStreamReader):
 
 
 def is_made(path: Path) -> bool:
-    """Whether a partition's file has all that a reader needs. Raises LogError if it is no database."""
+    """Whether a partition's file has all that a reader needs. Raises LogError if it is not a database."""
     if not path.is_file():
         return False
     flags = apsw.SQLITE_OPEN_READONLY
