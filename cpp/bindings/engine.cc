@@ -220,7 +220,7 @@ void bind_engine(nb::module_& module) {
   engine.def("bytes", [](const Engine& self, uint32_t value) { return self.state().bytes(value); })
       .def("program_bytes", [](const Engine& self) { return self.state().program_bytes(); })
       .def("errors_bytes", [](const Engine& self) { return self.state().errors_bytes(); })
-      .def("residents_bytes", [](const Engine& self) { return self.state().residents_bytes(); })
+      .def("residents_bytes", [](const Engine& self) { return self.state().kept_nodes_bytes(); })
       .def("sums_bytes", [](const Engine& self) { return self.state().sums_bytes(); })
       .def("mapped_bytes", [](const Engine& self) { return self.state().mapped_bytes(); });
 }

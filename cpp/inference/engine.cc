@@ -9,12 +9,12 @@
 #include <stdexcept>
 
 #include "hashing/mix_hash.h"
-#include "inference/directed_changes.h"
-#include "inference/max_propagation.h"
-#include "inference/message_propagation.h"
+#include "inference/edges/directed_changes.h"
+#include "inference/propagation/max_propagation.h"
+#include "inference/propagation/message_propagation.h"
+#include "inference/propagation/sum_propagation.h"
+#include "inference/rows/stored_rows.h"
 #include "inference/schedule.h"
-#include "inference/stored_rows.h"
-#include "inference/sum_propagation.h"
 #include "program/kernels.h"
 
 namespace livegnn {
@@ -51,7 +51,7 @@ Engine::~Engine() = default;
 void Engine::make_steps() {
   const Program& program = state_.program;
   ThreadPool* const pool = pool_.get();
-  for (size_t c = 0; c < program.contexts.size(); ++c) contexts_.push_back(std::make_unique<Context>(state_, c));
+  for (size_t c = 0; c < program.contexts.size(); ++c) degrees_.push_back(std::make_unique<Degrees>(state_, c));
   for (size_t p = 0; p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
     if (step.message != kNoIndex) {
@@ -81,7 +81,7 @@ void Engine::initialize() {
   std::vector<Table> tables;
   for (const Step& step : program.order) {
     if (step.kind == Step::kContext) {
-      contexts_[step.position]->initialize(&state_, pool_.get());
+      degrees_[step.position]->initialize(&state_, pool_.get());
     } else if (step.kind == Step::kRows) {
       rows_[step.position]->initialize(&state_, whole);
     } else {
@@ -106,7 +106,7 @@ void Engine::save(Arrays* to) const {
 void Engine::load(const ArrayViews& from) {
   if (lazy_ != nullptr) lazy_->clear();
   state_.load(from);
-  for (const auto& context : contexts_) context->check(pool_.get());
+  for (const auto& degrees : degrees_) degrees->check(pool_.get());
   const std::optional<size_t> eager = Lazy::saved_eager(from);
   if (!eager) return;
   if (lazy_ != nullptr && lazy_->eager() == *eager) return lazy_->load(from);
@@ -132,7 +132,7 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   }
   lazy_->show_base();
   Preparation* const p = preparation(prepared);
-  forget_units(state_, p);
+  forget_scales(state_, p);
   give_up_on_failure(p, [&] {
     open(delta, lazy_->eager(), p);
     for (const Depth& depth : schedule_) run_steps(depth, p);
@@ -143,7 +143,7 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
 
 void Engine::begin(const Delta& delta, Prepared* prepared) {
   Preparation* const p = preparation(prepared);
-  forget_units(state_, p);
+  forget_scales(state_, p);
   give_up_on_failure(p, [&] { open(delta, state_.program.order.size(), p); });
 }
 
@@ -157,9 +157,9 @@ bool Engine::finish(Prepared* prepared) {
   bool again = false;
   give_up_on_failure(p, [&] {
     close(p);
-    again = p->lost == kNoIndex && !p->in_new_units && is_measured_after(state_, *p) && measure_after(state_, p);
+    again = p->lost == kNoIndex && !p->in_new_scales && is_measured_after(state_, *p) && measure_after(state_, p);
     if (!again) return;
-    p->in_new_units = true;
+    p->in_new_scales = true;
     open(*p->delta, p->steps, p);
   });
   return again;
@@ -207,7 +207,7 @@ void Engine::run_steps(const Depth& depth, Preparation* prepared) const {
     prepared->step = i;
     const Step step = program.order[i];
     if (step.kind == Step::kContext) {
-      contexts_[step.position]->prepare(prepared);
+      degrees_[step.position]->prepare(prepared);
     } else if (step.kind == Step::kRows) {
       rows_[step.position]->prepare(prepared);
     } else {
@@ -265,13 +265,13 @@ void Engine::take_edges(Preparation* prepared) const {
 
 void Engine::find_moves(Preparation* prepared) const {
   if (state_.keep_degree == 0) return;
-  prepared->moves.resize(state_.residents.size());
-  for (size_t d = 0; d < state_.residents.size(); ++d) {
+  prepared->moves.resize(state_.kept_nodes.size());
+  for (size_t d = 0; d < state_.kept_nodes.size(); ++d) {
     if (!state_.has_direction[d]) continue;
     const uint32_t node_type = receiver_type(state_.graph, d);
-    state_.residents[d].find_moves(view_at(state_.graph, d), prepared->edges[d],
-                                   prepared->workspace->removed[node_type], prepared->delta->nodes[node_type].removed,
-                                   state_.keep_degree, &prepared->moves[d]);
+    state_.kept_nodes[d].find_moves(view_at(state_.graph, d), prepared->edges[d],
+                                    prepared->workspace->removed[node_type], prepared->delta->nodes[node_type].removed,
+                                    state_.keep_degree, &prepared->moves[d]);
   }
 }
 
@@ -374,7 +374,7 @@ void Engine::evaluate(size_t on_demand, float* out) { evaluate_all(state_, on_de
 Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) const {
   Scrubbed seen = propagations_[propagation]->scrub(nodes);
   // A unit that is too large would hide rounding.
-  if (!state_.units[propagation].fits()) seen.difference = std::numeric_limits<double>::infinity();
+  if (!state_.scales[propagation].fits()) seen.difference = std::numeric_limits<double>::infinity();
   return seen;
 }
 
@@ -390,7 +390,7 @@ Scrubbed Engine::scrub_rows(uint32_t value, std::span<const uint32_t> nodes) con
 }
 
 Scrubbed Engine::scrub_context(size_t context, std::span<const uint32_t> nodes) const {
-  return contexts_[context]->scrub(nodes);
+  return degrees_[context]->scrub(nodes);
 }
 
 }  // namespace livegnn

@@ -1,6 +1,6 @@
 // Keeps the values of a program exact while its graph changes, on the CPU.
 //
-//   program ─► State       rows, bounds, units, residents            the stored state
+//   program ─► State       rows, bounds, scales, kept nodes          the stored state
 //              Schedule    depths of contexts, propagations, rows    the stages of a batch
 //              Preparation changes, edges, workspace                 data of a prepared batch; there may be several
 //              Lazy        overlays, records                         marked nodes, computed when they are read
@@ -24,11 +24,11 @@
 #include <vector>
 
 #include "inference/backend.h"
-#include "inference/context.h"
-#include "inference/lazy.h"
-#include "inference/node_rows.h"
+#include "inference/lazy/lazy.h"
 #include "inference/preparation.h"
-#include "inference/propagation.h"
+#include "inference/propagation/degrees.h"
+#include "inference/propagation/node_rows.h"
+#include "inference/propagation/propagation.h"
 #include "inference/state.h"
 #include "threads/parallel.h"
 
@@ -154,7 +154,7 @@ class Engine final : public Backend {
 
   State state_;
   std::unique_ptr<ThreadPool> pool_;
-  std::vector<std::unique_ptr<Context>> contexts_;          // by context step
+  std::vector<std::unique_ptr<Degrees>> degrees_;           // by context step
   std::vector<std::unique_ptr<Propagation>> propagations_;  // by propagate step
   std::vector<std::unique_ptr<NodeRows>> rows_;             // by rows step
   std::unique_ptr<NodeRows> output_;                        // if the prediction is not kept

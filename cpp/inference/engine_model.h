@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "inference/edge_view.h"
+#include "inference/edges/edge_view.h"
 #include "inference/engine.h"
-#include "inference/error_bounds.h"
+#include "inference/rounding/error_bounds.h"
 #include "program/kernels.h"
 #include "program/row_operators.h"
 #include "store/stage.h"

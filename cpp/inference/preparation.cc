@@ -1,7 +1,7 @@
 #include "inference/preparation.h"
 
+#include "inference/rows/stored_rows.h"
 #include "inference/state.h"
-#include "inference/stored_rows.h"
 #include "program/kernels.h"
 
 namespace livegnn {

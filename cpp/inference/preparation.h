@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "inference/backend.h"
-#include "inference/residents.h"
-#include "inference/rows.h"
-#include "inference/workspace.h"
+#include "inference/evaluation/rows.h"
+#include "inference/propagation/workspace.h"
+#include "inference/rows/kept_nodes.h"
 #include "memory/recent_needs.h"
 
 namespace livegnn {
@@ -82,9 +82,9 @@ struct Preparation final : Prepared {
   std::vector<std::vector<DirectedChange>> edges;  // by direction, in order of target, source and key
   std::vector<Moves> moves;                        // by direction, if not all aggregates are kept
 
-  // New units, if scales were measured on the result of the batch (units.h). By propagation: the new scales (empty if
-  // they stay), the factor by which bounds counted in them grow, and the rows that then exceed their bounds.
-  struct NewUnit {
+  // New units, if scales were measured on the result of the batch (rounding_scales.h). By propagation: the new scales
+  // (empty if they stay), the factor by which bounds counted in them grow, and the rows that then exceed their bounds.
+  struct NewScale {
     std::vector<float> scales;
     FloatBlock inverses;
     float mean = 0;
@@ -93,8 +93,8 @@ struct Preparation final : Prepared {
     std::vector<uint32_t> overdue;
   };
   bool measured = false;
-  bool in_new_units = false;  // rounding is bounded in the units that hold after the batch
-  std::vector<NewUnit> units;
+  bool in_new_scales = false;  // rounding is bounded in the units that hold after the batch
+  std::vector<NewScale> scales;
 
   // For a batch that a lazy engine (lazy.h) has only marked:
   std::vector<std::vector<uint32_t>> reached;  // by lazy step

@@ -6,10 +6,10 @@
 #include <numeric>
 #include <utility>
 
-#include "inference/blocks.h"
-#include "inference/edge_view.h"
-#include "inference/error_bounds.h"
+#include "inference/edges/edge_view.h"
+#include "inference/evaluation/blocks.h"
 #include "inference/preparation.h"
+#include "inference/rounding/error_bounds.h"
 #include "program/steepness.h"
 #include "threads/parallel.h"
 
@@ -41,10 +41,10 @@ State::State(const Graph& graph, Program given, const std::string& directory, si
       serial(next_serial()),
       partial(program.values.size(), -1),
       has_direction(2 * graph.edges.size()),
-      residents(2 * graph.edges.size()),
+      kept_nodes(2 * graph.edges.size()),
       sums(program.contexts.size()),
       sum_errors(program.contexts.size()),
-      units(program.propagations.size()),
+      scales(program.propagations.size()),
       steep(find_steep(program)) {
   std::fill_n(has_direction.begin(), graph.edges.size(), true);
   for (const PropagateStep& step : program.propagations) has_direction[direction_of(graph, step)] = true;
@@ -64,7 +64,7 @@ State::State(const Graph& graph, Program given, const std::string& directory, si
   for (size_t p = 0; p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
     errors.emplace_back(error_width(program, step), directory);
-    units[p].begin(step.aggregate == Aggregate::kSum ? program.values[step.output].width : 0);
+    scales[p].begin(step.aggregate == Aggregate::kSum ? program.values[step.output].width : 0);
     if (keep_degree == 0) continue;
     partial[step.output] = static_cast<int32_t>(p);
     if (step.counts != kNoIndex) partial[step.counts] = static_cast<int32_t>(p);
@@ -87,15 +87,15 @@ Rows State::kept_rows(uint32_t value) const {
 
 uint32_t State::slot_of(uint32_t value, uint32_t node) const {
   if (partial[value] < 0) return node;
-  return residents[direction_of(graph, program.propagations[static_cast<size_t>(partial[value])])].slot(node);
+  return kept_nodes[direction_of(graph, program.propagations[static_cast<size_t>(partial[value])])].slot(node);
 }
 
 uint32_t State::node_at(const PropagateStep& step, size_t slot) const {
   if (partial[step.output] < 0) return static_cast<uint32_t>(slot);
-  return residents[direction_of(graph, step)].node(slot);
+  return kept_nodes[direction_of(graph, step)].node(slot);
 }
 
-std::vector<uint32_t> State::residents_of(size_t direction) const { return residents[direction].sorted(); }
+std::vector<uint32_t> State::kept_nodes_of(size_t direction) const { return kept_nodes[direction].sorted(); }
 
 std::vector<uint32_t> State::slots(uint32_t value) const {
   if (partial[value] < 0) {
@@ -104,15 +104,15 @@ std::vector<uint32_t> State::slots(uint32_t value) const {
     return slots;
   }
   const size_t direction = direction_of(graph, program.propagations[static_cast<size_t>(partial[value])]);
-  std::vector<uint32_t> slots = residents_of(direction);
-  for (uint32_t& node : slots) node = residents[direction].slot(node);
+  std::vector<uint32_t> slots = kept_nodes_of(direction);
+  for (uint32_t& node : slots) node = kept_nodes[direction].slot(node);
   return slots;
 }
 
 void State::clear() {
-  for (size_t d = 0; keep_degree > 0 && d < residents.size(); ++d) {
+  for (size_t d = 0; keep_degree > 0 && d < kept_nodes.size(); ++d) {
     if (!has_direction[d]) continue;
-    residents[d].assign(graph.nodes[receiver_type(graph, d)].ids, view_at(graph, d), keep_degree);
+    kept_nodes[d].assign(graph.nodes[receiver_type(graph, d)].ids, view_at(graph, d), keep_degree);
   }
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
@@ -141,18 +141,18 @@ bool State::is_laid_out_as(const State& other) const {
 bool State::take(State* from) noexcept {
   if (!is_laid_out_as(*from)) return false;
   slabs.swap(from->slabs);
-  residents.swap(from->residents);
+  kept_nodes.swap(from->kept_nodes);
   errors.swap(from->errors);
   sums.swap(from->sums);
   sum_errors.swap(from->sum_errors);
-  units.swap(from->units);
+  scales.swap(from->scales);
   std::swap(moments, from->moments);
   return true;
 }
 
 void State::reserve(const Delta& delta, const Preparation& prepared) {
-  for (size_t d = 0; keep_degree > 0 && d < residents.size(); ++d) {
-    if (has_direction[d]) residents[d].reserve(prepared.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
+  for (size_t d = 0; keep_degree > 0 && d < kept_nodes.size(); ++d) {
+    if (has_direction[d]) kept_nodes[d].reserve(prepared.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
   }
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
@@ -165,7 +165,7 @@ void State::reserve(const Delta& delta, const Preparation& prepared) {
     size_t rows = delta.nodes[value.node_type].capacity;
     if (partial[step.output] >= 0) {
       const size_t direction = direction_of(graph, step);
-      rows = residents[direction].size() + prepared.moves[direction].entering.size();
+      rows = kept_nodes[direction].size() + prepared.moves[direction].entering.size();
       slabs[value.slab].prepare(rows);
     }
     if (step.aggregate == Aggregate::kSum) errors[p].prepare(rows);
@@ -183,14 +183,14 @@ void State::reserve(const Delta& delta, const Preparation& prepared) {
 void State::release() noexcept {
   for (Table& slab : slabs) slab.settle();
   for (Table& table : errors) table.settle();
-  for (Residents& each : residents) each.settle();
+  for (KeptNodes& each : kept_nodes) each.settle();
 }
 
 void State::commit(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept {
-  commit_units(prepared, this);
+  commit_scales(prepared, this);
   // Slots first, then the rows of the nodes that have one.
-  for (size_t d = 0; keep_degree > 0 && d < residents.size(); ++d) {
-    if (has_direction[d]) residents[d].move(prepared.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
+  for (size_t d = 0; keep_degree > 0 && d < kept_nodes.size(); ++d) {
+    if (has_direction[d]) kept_nodes[d].move(prepared.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
   }
   commit_rows(delta, prepared, pool);
   commit_errors(delta, prepared);
@@ -206,10 +206,10 @@ void State::commit_rows(const Delta& delta, const Preparation& prepared, ThreadP
     Table& slab = slabs[value.slab];
     if (partial[v] >= 0) {
       const size_t direction = direction_of(graph, program.propagations[static_cast<size_t>(partial[v])]);
-      slab.resize(residents[direction].size());
+      slab.resize(kept_nodes[direction].size());
       const Rows out = kept_rows(v);
       for (size_t i = 0; i < changes.size(); ++i) {
-        const uint32_t slot = residents[direction].slot(changes.nodes()[i]);
+        const uint32_t slot = kept_nodes[direction].slot(changes.nodes()[i]);
         if (slot != kNoIndex) std::memcpy(out.row(slot), changes.row(i), out.width * sizeof(float));
       }
       continue;
@@ -234,10 +234,10 @@ void State::commit_errors(const Delta& delta, const Preparation& prepared) noexc
     if (step.aggregate != Aggregate::kSum) continue;
     const bool is_partial = partial[step.output] >= 0;
     const NodeDelta& nodes = delta.nodes[program.values[step.output].node_type];
-    const Residents& slots = residents[direction_of(graph, step)];
+    const KeptNodes& slots = kept_nodes[direction_of(graph, step)];
     Table& table = errors[p];
     table.resize(is_partial ? slots.size() : std::max(table.rows(), nodes.capacity));
-    if (prepared.units[p].shrunk != 1) shrink_bounds(step, prepared.units[p].shrunk, &table);
+    if (prepared.scales[p].shrunk != 1) shrink_bounds(step, prepared.scales[p].shrunk, &table);
     if (!is_partial) {
       for (uint32_t node : nodes.removed) table.clear_row(node);
     }

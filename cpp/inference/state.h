@@ -1,5 +1,5 @@
-// The state of an engine between batches: the rows of values, bounds on their rounding, sums of weights, the units in
-// which rounding is bounded, and the residents if not every node has rows.
+// The state of an engine between batches: the rows of values, bounds on their rounding, sums of weights, the scales in
+// whose units rounding is bounded, and the kept nodes if not every node has rows.
 //
 // It is constant for the parts that prepare a batch. It changes when it is initialized or loaded, when a batch is
 // committed, and when a lazy engine settles.
@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "inference/residents.h"
-#include "inference/rows.h"
-#include "inference/units.h"
+#include "inference/evaluation/rows.h"
+#include "inference/rounding/rounding_scales.h"
+#include "inference/rows/kept_nodes.h"
 #include "program/program.h"
 #include "store/graph.h"
 #include "views/arrays.h"
@@ -42,14 +42,14 @@ struct State {
   const size_t keep_degree;
   const uint64_t serial;  // unique among all states, past and present
   std::vector<Table> slabs;
-  std::vector<uint32_t> columns;                // by value: its first column in its slab
-  std::vector<int32_t> partial;                 // by value: the propagation whose residents alone have rows; -1 if none
-  std::vector<bool> has_direction;              // by direction: a reverse direction exists only if a step uses it
-  std::vector<Residents> residents;             // by direction
-  std::vector<Table> errors;                    // by propagation: bounds on rounding (error_bounds.h)
-  std::vector<std::vector<double>> sums;        // by context
+  std::vector<uint32_t> columns;          // by value: its first column in its slab
+  std::vector<int32_t> partial;           // by value: the propagation whose kept nodes alone have rows; -1 if none
+  std::vector<bool> has_direction;        // by direction: a reverse direction exists only if a step uses it
+  std::vector<KeptNodes> kept_nodes;      // by direction
+  std::vector<Table> errors;              // by propagation: bounds on rounding (error_bounds.h)
+  std::vector<std::vector<double>> sums;  // by context
   std::vector<std::vector<double>> sum_errors;  // bounds on their rounding
-  std::vector<Unit> units;                      // by propagation
+  std::vector<RoundingScale> scales;            // by propagation
   const std::vector<bool> steep;                // by propagation: whether a steep function reads it (steepness.h)
   Moments moments;
   std::vector<float> zeros;  // as many as the widest row needs
@@ -70,8 +70,8 @@ struct State {
   uint32_t node_at(const PropagateStep& step, size_t slot) const;
   // The slots of all kept rows of a value, by node.
   std::vector<uint32_t> slots(uint32_t value) const;
-  // The residents of a direction, by node: rows and errors of partial values are saved in this order.
-  std::vector<uint32_t> residents_of(size_t direction) const;
+  // The kept nodes of a direction, by node: rows and errors of partial values are saved in this order.
+  std::vector<uint32_t> kept_nodes_of(size_t direction) const;
 
   // Makes room for the batch that is about to be committed. If it throws, call `release` next; nothing has changed.
   void reserve(const Delta& delta, const Preparation& prepared);
@@ -88,7 +88,7 @@ struct State {
   bool load_rows(uint32_t value, const float* from, size_t count, size_t width);
   // Call it before rows are loaded. Returns false and does nothing unless the nodes are sorted
   // and those that keep aggregates by their degrees.
-  bool load_residents(size_t direction, std::span<const uint32_t> nodes);
+  bool load_kept_nodes(size_t direction, std::span<const uint32_t> nodes);
   void save(Arrays* to) const;
   void load(const ArrayViews& from);
 
@@ -97,7 +97,7 @@ struct State {
   size_t program_bytes() const;  // weights
   size_t errors_bytes() const;
   size_t sums_bytes() const;
-  size_t residents_bytes() const;
+  size_t kept_nodes_bytes() const;
   size_t mapped_bytes() const;  // how much of all this is in files
 
  private:

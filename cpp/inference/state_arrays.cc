@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "inference/directed_changes.h"
-#include "inference/edge_view.h"
-#include "inference/error_bounds.h"
+#include "inference/edges/directed_changes.h"
+#include "inference/edges/edge_view.h"
+#include "inference/rounding/error_bounds.h"
 #include "inference/state.h"
 
 namespace livegnn {
@@ -51,13 +51,13 @@ bool State::is_count(uint32_t value) const {
 
 size_t State::rows_of(uint32_t value) const {
   if (partial[value] < 0) return graph.nodes[program.values[value].node_type].ids.capacity();
-  return residents_of(direction_of(graph, program.propagations[static_cast<size_t>(partial[value])])).size();
+  return kept_nodes_of(direction_of(graph, program.propagations[static_cast<size_t>(partial[value])])).size();
 }
 
 bool State::load_rows(uint32_t value, const float* from, size_t count, size_t width) {
   const Value& spec = program.values[value];
   const size_t expected = partial[value] >= 0
-                              ? residents[direction_of(graph, program.propagations[partial[value]])].size()
+                              ? kept_nodes[direction_of(graph, program.propagations[partial[value]])].size()
                               : graph.nodes[spec.node_type].ids.capacity();
   if (width != spec.width || count != expected) return false;
   slabs[spec.slab].resize(count);
@@ -66,10 +66,10 @@ bool State::load_rows(uint32_t value, const float* from, size_t count, size_t wi
   return true;
 }
 
-bool State::load_residents(size_t direction, std::span<const uint32_t> nodes) {
+bool State::load_kept_nodes(size_t direction, std::span<const uint32_t> nodes) {
   const IdMap& ids = graph.nodes[receiver_type(graph, direction)].ids;
   const EdgeView store = view_at(graph, direction);
-  // Which nodes are residents follows from their degrees, but for those that have lost up to a quarter of their edges.
+  // Which nodes are kept_nodes follows from their degrees, but for those that have lost up to a quarter of their edges.
   const size_t least = keep_degree - keep_degree / 4;
   size_t found = 0;
   for (uint32_t node = 0; node < ids.capacity(); ++node) {
@@ -79,7 +79,7 @@ bool State::load_residents(size_t direction, std::span<const uint32_t> nodes) {
     if (listed ? degree < least : degree >= keep_degree) return false;
   }
   if (found != nodes.size()) return false;  // not sorted, or past the last index
-  residents[direction].assign(ids, nodes);
+  kept_nodes[direction].assign(ids, nodes);
   return true;
 }
 
@@ -102,8 +102,8 @@ void State::check_counts(size_t propagation) const {
 }
 
 void State::save(Arrays* to) const {
-  for (size_t direction = 0; keep_degree > 0 && direction < residents.size(); ++direction) {
-    if (has_direction[direction]) to->put(named("residents", direction), residents_of(direction));
+  for (size_t direction = 0; keep_degree > 0 && direction < kept_nodes.size(); ++direction) {
+    if (has_direction[direction]) to->put(named("residents", direction), kept_nodes_of(direction));
   }
   for (uint32_t value = 0; value < program.values.size(); ++value) {
     const Value& spec = program.values[value];
@@ -114,7 +114,7 @@ void State::save(Arrays* to) const {
     const PropagateStep& step = program.propagations[p];
     if (!livegnn::is_stored(program.values[step.output])) continue;
     to->put(named("errors", p), saved_errors(*this, p));
-    to->put(named("scales", p), units[p].saved());
+    to->put(named("scales", p), scales[p].saved());
     if (step.counts == kNoIndex) continue;
     const size_t width = program.values[step.counts].width;
     to->put(named("counts", p), copy_rows<uint32_t>(kept_rows(step.counts), slots(step.counts), width), width);
@@ -127,9 +127,9 @@ void State::save(Arrays* to) const {
 }
 
 void State::load(const ArrayViews& from) {
-  for (size_t direction = 0; keep_degree > 0 && direction < residents.size(); ++direction) {
+  for (size_t direction = 0; keep_degree > 0 && direction < kept_nodes.size(); ++direction) {
     if (!has_direction[direction]) continue;
-    if (!load_residents(direction, from.at<uint32_t>(named("residents", direction)))) {
+    if (!load_kept_nodes(direction, from.at<uint32_t>(named("residents", direction)))) {
       throw std::runtime_error(named("residents", direction) + ": expected the nodes with at least " +
                                std::to_string(keep_degree) + " edges, in growing order, got others");
     }
@@ -155,7 +155,7 @@ void State::load(const ArrayViews& from) {
     const auto bounds = from.of_size<float>(named("errors", p), rows * saved_error_width(program, step));
     check_bounds(named("errors", p), bounds);
     load_errors(this, p, bounds);
-    if (!units[p].load(from.at<float>(named("scales", p)))) {
+    if (!scales[p].load(from.at<float>(named("scales", p)))) {
       throw std::runtime_error(named("scales", p) + ": expected a positive number for each channel, got others");
     }
     if (step.counts == kNoIndex) continue;

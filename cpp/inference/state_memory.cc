@@ -35,9 +35,9 @@ size_t State::sums_bytes() const {
   return total;
 }
 
-size_t State::residents_bytes() const {
+size_t State::kept_nodes_bytes() const {
   size_t total = 0;
-  for (const Residents& each : residents) total += each.bytes();
+  for (const KeptNodes& each : kept_nodes) total += each.bytes();
   return total;
 }
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "inference/sampled_graph_model.h"
+#include "inference/forward/sampled_graph_model.h"
 #include "presampling/cache_assembly.h"
 #include "presampling/presampling_view.h"
 #include "presampling/sample_assembly.h"
