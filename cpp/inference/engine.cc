@@ -34,7 +34,7 @@ void give_up_on_failure(Preparation* prepared, const Body& body) {
   try {
     body();
   } catch (...) {
-    prepared->workspace.reset();
+    prepared->batch.workspace.reset();
     throw;
   }
 }
@@ -132,18 +132,19 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   }
   lazy_->show_base();
   Preparation* const p = preparation(prepared);
-  forget_scales(state_, p);
+  p->batch.scales.forget(state_.program.propagations.size());
   give_up_on_failure(p, [&] {
     open(delta, lazy_->eager(), p);
     for (const Depth& depth : schedule_) run_steps(depth, p);
     close(p);
   });
-  lazy_->prepare(delta, p);
+  p->marked = true;
+  lazy_->prepare(p->batch.changes, &p->marks, p);
 }
 
 void Engine::begin(const Delta& delta, Prepared* prepared) {
   Preparation* const p = preparation(prepared);
-  forget_scales(state_, p);
+  p->batch.scales.forget(state_.program.propagations.size());
   give_up_on_failure(p, [&] { open(delta, state_.program.order.size(), p); });
 }
 
@@ -157,63 +158,70 @@ bool Engine::finish(Prepared* prepared) {
   bool again = false;
   give_up_on_failure(p, [&] {
     close(p);
-    again = p->lost == kNoIndex && !p->in_new_scales && is_measured_after(state_, *p) && measure_after(state_, p);
+    const BatchChanges& changes = p->batch.changes;
+    NewScales& scales = p->batch.scales;
+    again = p->lost == kNoIndex && !scales.in_use && is_measured_after(state_, *changes.delta, *p) &&
+            measure_after(state_, changes, &scales);
     if (!again) return;
-    p->in_new_scales = true;
-    open(*p->delta, p->steps, p);
+    scales.in_use = true;
+    open(*changes.delta, p->steps, p);
   });
   return again;
 }
 
 void Engine::open(const Delta& delta, size_t steps, Preparation* prepared) {
-  prepared->delta = &delta;
+  PreparedBatch& batch = prepared->batch;
+  BatchChanges& changes = batch.changes;
+  changes.delta = &delta;
   prepared->steps = steps;
-  prepared->guarded = guard_ && !prepared->trusted;
-  prepared->recompute_all = recompute_all_;
+  batch.guarded = guard_ && !prepared->trusted;
+  batch.recompute_all = recompute_all_;
   prepared->output_done = prepared->marked = false;
-  prepared->step = 0;
+  batch.step = 0;
   prepared->lost = kNoIndex;
   prepared->changed.clear();
   prepared->affected = prepared->edges_touched = prepared->nodes_touched = prepared->recomputed = 0;
-  prepared->workspace = workspaces_.take();
-  prepared->workspace->open(delta);
+  batch.workspace = workspaces_.take();
+  batch.workspace->open(delta);
   const Program& program = state_.program;
-  prepared->changes.resize(program.values.size());
-  for (size_t v = 0; v < program.values.size(); ++v) prepared->changes[v].begin(program.values[v].width);
-  take_features(prepared);
-  take_edges(prepared);
-  find_moves(prepared);
+  changes.rows.resize(program.values.size());
+  for (size_t v = 0; v < program.values.size(); ++v) changes.rows[v].begin(program.values[v].width);
+  take_features(&changes);
+  take_edges(&changes);
+  find_moves(&batch);
 }
 
 void Engine::close(Preparation* prepared) const {
   const Program& program = state_.program;
-  if (prepared->has_lost() || prepared->steps < program.order.size()) {
+  PreparedBatch& batch = prepared->batch;
+  if (batch.has_lost() || prepared->steps < program.order.size()) {
     // The effect on the prediction is unknown.
   } else if (program.output_kept) {
-    prepared->changed = prepared->of(program.output).nodes();
+    prepared->changed = batch.of(program.output).nodes();
   } else if (!prepared->output_done) {
-    prepared->step = program.order.size();
-    output_->prepare(prepared);
+    batch.step = program.order.size();
+    output_->prepare(&batch);
   }
-  prepared->has_lost();
-  prepared->workspace->close(*prepared->delta, prepared->need());
-  prepared->workspace.reset();
+  batch.has_lost();
+  batch.workspace->close(*batch.changes.delta, prepared->need());
+  batch.workspace.reset();
 }
 
 void Engine::run_steps(const Depth& depth, Preparation* prepared) const {
   const Program& program = state_.program;
+  PreparedBatch& batch = prepared->batch;
   for (size_t i = depth.first; i < std::min(depth.end, prepared->steps); ++i) {
-    if (prepared->has_lost()) return;
-    prepared->step = i;
+    if (batch.has_lost()) return;
+    batch.step = i;
     const Step step = program.order[i];
     if (step.kind == Step::kContext) {
-      degrees_[step.position]->prepare(prepared);
+      degrees_[step.position]->prepare(&batch);
     } else if (step.kind == Step::kRows) {
-      rows_[step.position]->prepare(prepared);
+      rows_[step.position]->prepare(&batch);
     } else {
       const Propagation& propagation = *propagations_[step.position];
       const NodeRows* const reader = propagation.takes_reader() ? reader_after(i, prepared->steps) : nullptr;
-      propagation.prepare(reader, prepared);
+      propagation.prepare(reader, &batch);
       if (reader == nullptr) continue;
       if (reader == output_.get()) {
         prepared->output_done = true;
@@ -236,42 +244,42 @@ const NodeRows* Engine::reader_after(size_t position, size_t steps) const {
   return reader != nullptr && reader->reads(aggregate) ? reader : nullptr;
 }
 
-void Engine::take_features(Preparation* prepared) const {
+void Engine::take_features(BatchChanges* changes) const {
   const Program& program = state_.program;
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
     if (!value.features) continue;
-    const NodeDelta& nodes = prepared->delta->nodes[value.node_type];
-    Changes& changes = prepared->changes[v];
-    changes.lie_at(nodes.features.data());
+    const NodeDelta& nodes = changes->delta->nodes[value.node_type];
+    Changes& rows = changes->rows[v];
+    rows.lie_at(nodes.features.data());
     for (size_t i = 0; i < nodes.featured.size(); ++i) {
-      const float* const row = changes.at(i);
+      const float* const row = rows.at(i);
       if (!kernels().differs(value.width, state_.stored_row(v, nodes.featured[i]), row)) continue;
-      changes.add(nodes.featured[i], static_cast<uint32_t>(i));
+      rows.add(nodes.featured[i], static_cast<uint32_t>(i));
     }
   }
 }
 
-void Engine::take_edges(Preparation* prepared) const {
+void Engine::take_edges(BatchChanges* changes) const {
   const Graph& graph = state_.graph;
-  prepared->edges.resize(state_.has_direction.size());
+  changes->edges.resize(state_.has_direction.size());
   for (size_t e = 0; e < graph.edges.size(); ++e) {
-    direct_changes(graph, *prepared->delta, e, state_.zeros.data(), &prepared->edges[e]);
+    direct_changes(graph, *changes->delta, e, state_.zeros.data(), &changes->edges[e]);
     if (state_.has_direction[graph.edges.size() + e]) {
-      reverse_changes(prepared->edges[e], &prepared->edges[graph.edges.size() + e]);
+      reverse_changes(changes->edges[e], &changes->edges[graph.edges.size() + e]);
     }
   }
 }
 
-void Engine::find_moves(Preparation* prepared) const {
+void Engine::find_moves(PreparedBatch* batch) const {
   if (state_.keep_degree == 0) return;
-  prepared->moves.resize(state_.kept_nodes.size());
+  BatchChanges& changes = batch->changes;
+  changes.moves.resize(state_.kept_nodes.size());
   for (size_t d = 0; d < state_.kept_nodes.size(); ++d) {
     if (!state_.has_direction[d]) continue;
     const uint32_t node_type = receiver_type(state_.graph, d);
-    state_.kept_nodes[d].find_moves(view_at(state_.graph, d), prepared->edges[d],
-                                    prepared->workspace->removed[node_type], prepared->delta->nodes[node_type].removed,
-                                    state_.keep_degree, &prepared->moves[d]);
+    state_.kept_nodes[d].find_moves(view_at(state_.graph, d), changes.edges[d], batch->workspace->removed[node_type],
+                                    changes.delta->nodes[node_type].removed, state_.keep_degree, &changes.moves[d]);
   }
 }
 
@@ -296,8 +304,9 @@ std::vector<int64_t> Engine::changed_ids(const Delta& delta, const Prepared& pre
 
 void Engine::reserve(const Delta& delta, const Prepared& prepared) {
   try {
-    state_.reserve(delta, preparation(prepared));
-    if (prepared.marked) lazy_->reserve(delta, preparation(prepared));
+    const Preparation& p = preparation(prepared);
+    state_.reserve(delta, p.batch.changes);
+    if (p.marked) lazy_->reserve(delta, p.batch.changes, p.marks);
   } catch (...) {
     release();
     throw;
@@ -310,9 +319,10 @@ void Engine::release() noexcept {
 }
 
 void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
-  state_.commit(delta, preparation(prepared), pool_.get());
-  if (prepared.marked) {
-    lazy_->commit(delta, preparation(prepared));
+  const Preparation& p = preparation(prepared);
+  state_.commit(delta, p.batch, pool_.get());
+  if (p.marked) {
+    lazy_->commit(delta, p.batch.changes, p.marks);
   } else if (lazy_ != nullptr) {
     lazy_->leave_behind();
   }
@@ -355,7 +365,7 @@ void Engine::read_rows(uint32_t value, std::span<const uint32_t> nodes, float* o
 void Engine::read_rows(const Prepared& prepared, uint32_t value, std::span<const uint32_t> nodes, float* out) const {
   RowArena arena;
   std::vector<const float*> rows(nodes.size());
-  new_rows(state_, preparation(prepared), value, nodes, &arena, rows.data());
+  new_rows(state_, preparation(prepared).batch.changes, value, nodes, &arena, rows.data());
   copy_rows(rows, state_.program.values[value].width, out);
 }
 
@@ -366,7 +376,7 @@ void Engine::predict(std::span<const uint32_t> nodes, float* out, size_t output)
 
 void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out,
                               size_t output) const {
-  read_new_output(state_, preparation(prepared), output, nodes, out);
+  read_new_output(state_, preparation(prepared).batch.changes, output, nodes, out);
 }
 
 void Engine::evaluate(size_t on_demand, float* out) { evaluate_all(state_, on_demand, pool_.get(), out); }

@@ -147,9 +147,9 @@ class Engine final : public Backend {
   // The step that reads the result of the propagation at this position in the order and runs together with it.
   const NodeRows* reader_after(size_t position, size_t steps) const;
   void open(const Delta& delta, size_t steps, Preparation* prepared);
-  void take_features(Preparation* prepared) const;
-  void take_edges(Preparation* prepared) const;
-  void find_moves(Preparation* prepared) const;
+  void take_features(BatchChanges* changes) const;
+  void take_edges(BatchChanges* changes) const;
+  void find_moves(PreparedBatch* batch) const;
   void close(Preparation* prepared) const;
 
   State state_;

@@ -8,7 +8,7 @@
 
 #include "inference/edges/edge_view.h"
 #include "inference/evaluation/blocks.h"
-#include "inference/preparation.h"
+#include "inference/propagation/prepared_batch.h"
 #include "inference/rounding/error_bounds.h"
 #include "program/steepness.h"
 #include "threads/parallel.h"
@@ -150,9 +150,9 @@ bool State::take(State* from) noexcept {
   return true;
 }
 
-void State::reserve(const Delta& delta, const Preparation& prepared) {
+void State::reserve(const Delta& delta, const BatchChanges& batch) {
   for (size_t d = 0; keep_degree > 0 && d < kept_nodes.size(); ++d) {
-    if (has_direction[d]) kept_nodes[d].reserve(prepared.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
+    if (has_direction[d]) kept_nodes[d].reserve(batch.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
   }
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
@@ -165,7 +165,7 @@ void State::reserve(const Delta& delta, const Preparation& prepared) {
     size_t rows = delta.nodes[value.node_type].capacity;
     if (partial[step.output] >= 0) {
       const size_t direction = direction_of(graph, step);
-      rows = kept_nodes[direction].size() + prepared.moves[direction].entering.size();
+      rows = kept_nodes[direction].size() + batch.moves[direction].entering.size();
       slabs[value.slab].prepare(rows);
     }
     if (step.aggregate == Aggregate::kSum) errors[p].prepare(rows);
@@ -186,23 +186,24 @@ void State::release() noexcept {
   for (KeptNodes& each : kept_nodes) each.settle();
 }
 
-void State::commit(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept {
-  commit_scales(prepared, this);
+void State::commit(const Delta& delta, const PreparedBatch& prepared, ThreadPool* pool) noexcept {
+  const BatchChanges& batch = prepared.changes;
+  commit_scales(prepared.scales, prepared.effects, this);
   // Slots first, then the rows of the nodes that have one.
   for (size_t d = 0; keep_degree > 0 && d < kept_nodes.size(); ++d) {
-    if (has_direction[d]) kept_nodes[d].move(prepared.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
+    if (has_direction[d]) kept_nodes[d].move(batch.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
   }
-  commit_rows(delta, prepared, pool);
-  commit_errors(delta, prepared);
-  commit_sums(delta, prepared);
+  commit_rows(delta, batch, pool);
+  commit_errors(delta, batch, prepared.scales);
+  commit_sums(delta, batch);
 }
 
-void State::commit_rows(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept {
+void State::commit_rows(const Delta& delta, const BatchChanges& batch, ThreadPool* pool) noexcept {
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
     if (value.features || value.derived >= 0) continue;
     const NodeDelta& nodes = delta.nodes[value.node_type];
-    const Changes& changes = prepared.of(v);
+    const Changes& changes = batch.of(v);
     Table& slab = slabs[value.slab];
     if (partial[v] >= 0) {
       const size_t direction = direction_of(graph, program.propagations[static_cast<size_t>(partial[v])]);
@@ -228,7 +229,7 @@ void State::commit_rows(const Delta& delta, const Preparation& prepared, ThreadP
   }
 }
 
-void State::commit_errors(const Delta& delta, const Preparation& prepared) noexcept {
+void State::commit_errors(const Delta& delta, const BatchChanges& batch, const NewScales& fresh) noexcept {
   for (size_t p = 0; p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
@@ -237,11 +238,11 @@ void State::commit_errors(const Delta& delta, const Preparation& prepared) noexc
     const KeptNodes& slots = kept_nodes[direction_of(graph, step)];
     Table& table = errors[p];
     table.resize(is_partial ? slots.size() : std::max(table.rows(), nodes.capacity));
-    if (prepared.scales[p].shrunk != 1) shrink_bounds(step, prepared.scales[p].shrunk, &table);
+    if (fresh.of(p).shrunk != 1) shrink_bounds(step, fresh.of(p).shrunk, &table);
     if (!is_partial) {
       for (uint32_t node : nodes.removed) table.clear_row(node);
     }
-    const Changes& changes = prepared.of(step.output);
+    const Changes& changes = batch.of(step.output);
     for (size_t i = 0; i < changes.reached.size(); ++i) {
       const uint32_t slot = is_partial ? slots.slot(changes.reached[i]) : changes.reached[i];
       if (slot != kNoIndex) table.write(slot, changes.errors.data() + i * table.width());
@@ -249,7 +250,7 @@ void State::commit_errors(const Delta& delta, const Preparation& prepared) noexc
   }
 }
 
-void State::commit_sums(const Delta& delta, const Preparation& prepared) noexcept {
+void State::commit_sums(const Delta& delta, const BatchChanges& batch) noexcept {
   for (size_t c = 0; c < program.contexts.size(); ++c) {
     const ContextStep& step = program.contexts[c];
     if (step.kind != ContextKind::kSum) continue;
@@ -257,7 +258,7 @@ void State::commit_sums(const Delta& delta, const Preparation& prepared) noexcep
     sums[c].resize(std::max(sums[c].size(), nodes.capacity));
     sum_errors[c].resize(sums[c].size());
     for (uint32_t node : nodes.removed) sums[c][node] = sum_errors[c][node] = 0;
-    const Changes& changes = prepared.of(step.output);
+    const Changes& changes = batch.of(step.output);
     for (size_t i = 0; i < changes.size(); ++i) {
       sums[c][changes.nodes()[i]] = changes.sums[changes.position(i)];
       sum_errors[c][changes.nodes()[i]] = changes.sum_errors[changes.position(i)];

@@ -27,7 +27,8 @@
 namespace livegnn {
 
 class ThreadPool;
-struct Preparation;
+struct BatchChanges;
+struct PreparedBatch;
 
 struct State {
   // If `keep_degree` is not 0, aggregates are kept only for nodes with that many in-edges; then each must have its own
@@ -74,8 +75,8 @@ struct State {
   std::vector<uint32_t> kept_nodes_of(size_t direction) const;
 
   // Makes room for the batch that is about to be committed. If it throws, call `release` next; nothing has changed.
-  void reserve(const Delta& delta, const Preparation& prepared);
-  void commit(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept;
+  void reserve(const Delta& delta, const BatchChanges& batch);
+  void commit(const Delta& delta, const PreparedBatch& prepared, ThreadPool* pool) noexcept;
   void release() noexcept;
 
   // Resets all rows to empty ones, as many as the graph has nodes.
@@ -105,9 +106,9 @@ struct State {
   bool is_count(uint32_t value) const;
   void check_counts(size_t propagation) const;
   size_t rows_of(uint32_t value) const;  // number of kept rows
-  void commit_rows(const Delta& delta, const Preparation& prepared, ThreadPool* pool) noexcept;
-  void commit_errors(const Delta& delta, const Preparation& prepared) noexcept;
-  void commit_sums(const Delta& delta, const Preparation& prepared) noexcept;
+  void commit_rows(const Delta& delta, const BatchChanges& batch, ThreadPool* pool) noexcept;
+  void commit_errors(const Delta& delta, const BatchChanges& batch, const NewScales& fresh) noexcept;
+  void commit_sums(const Delta& delta, const BatchChanges& batch) noexcept;
 };
 
 }  // namespace livegnn

@@ -29,8 +29,7 @@ FOLDERS = {
         ("edges", "evaluation"),
     )
 }
-# What stays between batches and what a batch changes, of which all folders still know.
-UNDIVIDED = {"inference/preparation.h", "inference/state.h"}
+UNDIVIDED = {"inference/state.h"}  # what stays between batches, of which all folders still know
 TESTING = "testing"  # what tests are written with, and knows of no room but the lowest
 HEIGHTS = {room: height for height, rooms in enumerate(reversed(LAYERS)) for room in rooms}
 FOLDER_HEIGHTS = {

@@ -176,15 +176,14 @@ bool Lazy::outgrown_by(const Delta& delta) const {
 
 // -- a batch
 
-void Lazy::prepare(const Delta& delta, Preparation* prepared) {
+void Lazy::prepare(const BatchChanges& batch, LazyMarks* marks, Effects* effects) {
   const Program& program = state_.program;
-  prepared->marked = true;
-  prepared->before.resize(program.values.size());
+  marks->before.resize(program.values.size());
   for (const LazyStep& lazy_step : lazy_steps_) {
     if (lazy_step.kind != LazyStep::kSaved) continue;
     const uint32_t value = lazy_step.columns[0].value;
-    const Changes& changes = prepared->of(value);
-    Changes& before = prepared->before[value];
+    const Changes& changes = batch.of(value);
+    Changes& before = marks->before[value];
     before.begin(program.values[value].width);
     float* rows = before.open(changes.size());
     for (uint32_t node : changes.nodes()) {
@@ -195,33 +194,34 @@ void Lazy::prepare(const Delta& delta, Preparation* prepared) {
     }
   }
   try {
-    mark(delta, prepared);
+    mark(batch, &marks->reached, effects);
   } catch (...) {
     std::fill(seen_.begin(), seen_.end(), uint8_t{0});
     throw;
   }
   if (output_ != kNoIndex) {
-    prepared->changed = prepared->reached[output_];
+    effects->changed = marks->reached[output_];
   } else {
-    prepared->changed = prepared->of(program.output).nodes();
+    effects->changed = batch.of(program.output).nodes();
   }
-  prepared->affected = prepared->changed.size();
+  effects->affected = effects->changed.size();
 }
 
 // Finds what a batch reaches, step by step and without arithmetic. A stale node is marked again: what-if queries report
 // what a batch may change, and this function reads nothing that a query may be writing.
-void Lazy::mark(const Delta& delta, Preparation* prepared) {
+void Lazy::mark(const BatchChanges& batch, std::vector<std::vector<uint32_t>>* all_reached, Effects* effects) {
   const Program& program = state_.program;
+  const Delta& delta = *batch.delta;
   for (const NodeDelta& nodes : delta.nodes) grow(&seen_, nodes.capacity);
-  prepared->reached.resize(lazy_steps_.size());
+  all_reached->resize(lazy_steps_.size());
   auto changed_of = [&](uint32_t value) -> const std::vector<uint32_t>& {
     const uint32_t lazy_step = lazy_step_of_[value];
     const bool eager = lazy_step == kNoIndex || lazy_steps_[lazy_step].kind == LazyStep::kSaved;
-    return eager ? prepared->of(value).nodes() : prepared->reached[lazy_step];
+    return eager ? batch.of(value).nodes() : (*all_reached)[lazy_step];
   };
   for (size_t s = 0; s < lazy_steps_.size(); ++s) {
     const LazyStep& lazy_step = lazy_steps_[s];
-    std::vector<uint32_t>& reached = prepared->reached[s];
+    std::vector<uint32_t>& reached = (*all_reached)[s];
     reached.clear();
     if (lazy_step.kind == LazyStep::kSaved) continue;
     auto reach = [&](uint32_t node) {
@@ -265,13 +265,13 @@ void Lazy::mark(const Delta& delta, Preparation* prepared) {
           for (uint32_t node : changed_of(source.value)) reach(node);
         }
       }
-      for (const DirectedChange& change : prepared->edges[direction_of(state_.graph, step)]) {
+      for (const DirectedChange& change : batch.edges[direction_of(state_.graph, step)]) {
         if (step.message == kNoIndex && same_messages(change, step.weighted)) continue;
         if (step.only_loops && change.source != change.target) continue;
         ++messages;
         reach(change.target);
       }
-      prepared->edges_touched += messages;
+      effects->edges_touched += messages;
     }
     for (uint32_t node : reached) seen_[node] = 0;
   }
@@ -279,16 +279,16 @@ void Lazy::mark(const Delta& delta, Preparation* prepared) {
 
 // Queries may run between this and the commit. They may allocate slots for rows that the commit makes stale, but they
 // cover no new nodes, and there is room in the free list for every slot.
-void Lazy::reserve(const Delta& delta, const Preparation& prepared) {
+void Lazy::reserve(const Delta& delta, const BatchChanges& batch, const LazyMarks& marks) {
   std::unique_lock lock(mutex_);
   for (size_t s = 0; s < lazy_steps_.size(); ++s) {
     LazyStep& lazy_step = lazy_steps_[s];
     const bool saved = lazy_step.kind == LazyStep::kSaved;
-    const size_t rows = saved ? prepared.before[lazy_step.columns[0].value].size() : 0;
-    lazy_step.overlay.reserve(delta.nodes[lazy_step.node_type].capacity, rows + prepared.reached[s].size(), rows);
+    const size_t rows = saved ? marks.before[lazy_step.columns[0].value].size() : 0;
+    lazy_step.overlay.reserve(delta.nodes[lazy_step.node_type].capacity, rows + marks.reached[s].size(), rows);
   }
   for (size_t e = 0; e < edges_.size(); ++e) {
-    if (recorded_[e]) edges_[e].prepare(prepared.edges[e]);
+    if (recorded_[e]) edges_[e].prepare(batch.edges[e]);
   }
   reserved_ = true;
 }
@@ -300,16 +300,16 @@ void Lazy::release() noexcept {
   reserved_ = false;
 }
 
-void Lazy::commit(const Delta& delta, const Preparation& prepared) noexcept {
-  if (!reserved_) reserve(delta, prepared);
+void Lazy::commit(const Delta& delta, const BatchChanges& batch, const LazyMarks& marks) noexcept {
+  if (!reserved_) reserve(delta, batch, marks);
   reserved_ = false;
   for (LazyStep& lazy_step : lazy_steps_) lazy_step.overlay.resize(delta.nodes[lazy_step.node_type].capacity);
   for (LazyStep& lazy_step : lazy_steps_) {
     if (lazy_step.kind != LazyStep::kSaved) continue;
     const LazyStep::Column& column = lazy_step.columns[0];
     const Value& value = state_.program.values[column.value];
-    const Changes& before = prepared.before[column.value];
-    const std::vector<uint32_t>& changed = prepared.of(column.value).nodes();
+    const Changes& before = marks.before[column.value];
+    const std::vector<uint32_t>& changed = batch.of(column.value).nodes();
     for (size_t i = 0; i < before.size(); ++i) {
       lazy_step.overlay.invalidate(before.nodes()[i]);
       lazy_step.overlay.place(before.nodes()[i]);
@@ -329,7 +329,7 @@ void Lazy::commit(const Delta& delta, const Preparation& prepared) noexcept {
     if (recorded_[e]) edges_[e].merge();
   }
   for (size_t s = 0; s < lazy_steps_.size(); ++s) {
-    for (uint32_t node : prepared.reached[s]) lazy_steps_[s].overlay.invalidate(node);
+    for (uint32_t node : marks.reached[s]) lazy_steps_[s].overlay.invalidate(node);
   }
   if (output_ != kNoIndex) pending_.store(lazy_steps_[output_].overlay.num_stale(), std::memory_order_relaxed);
 }

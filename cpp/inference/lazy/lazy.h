@@ -39,8 +39,9 @@
 #include <vector>
 
 #include "inference/edges/edge_record.h"
+#include "inference/lazy/lazy_marks.h"
 #include "inference/lazy/overlay.h"
-#include "inference/preparation.h"
+#include "inference/rows/effects.h"
 #include "inference/state.h"
 #include "threads/parallel.h"
 #include "threads/waiting.h"
@@ -61,9 +62,10 @@ class Lazy {
   Lazy(State* state, size_t eager, ThreadPool* writer_pool);
 
   size_t eager() const { return eager_; }  // number of steps computed with each batch
-  void prepare(const Delta& delta, Preparation* prepared);
-  void reserve(const Delta& delta, const Preparation& prepared);
-  void commit(const Delta& delta, const Preparation& prepared) noexcept;
+  // Marks the nodes that a batch reaches. Requires: the eager steps have been computed.
+  void prepare(const BatchChanges& batch, LazyMarks* marks, Effects* effects);
+  void reserve(const Delta& delta, const BatchChanges& batch, const LazyMarks& marks);
+  void commit(const Delta& delta, const BatchChanges& batch, const LazyMarks& marks) noexcept;
   void release() noexcept;
   void predict(std::span<const uint32_t> nodes, float* out, size_t output);
   // Computes everything that is stale, and leaves the current rows in the slabs.
@@ -131,7 +133,7 @@ class Lazy {
   void add_step(LazyStep::Kind kind, uint32_t node_type, const std::vector<uint32_t>& values, const RowsStep* rows,
                 uint32_t propagation);
   Source source_of(uint32_t value) const;
-  void mark(const Delta& delta, Preparation* prepared);
+  void mark(const BatchChanges& batch, std::vector<std::vector<uint32_t>>* reached, Effects* effects);
   void compute(bool all);
   void want_inputs(size_t lazy_step);
   bool push_is_cheaper(const PropagateStep& step, const std::vector<uint32_t>& targets, const Overlay& sources) const;

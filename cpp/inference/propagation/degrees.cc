@@ -138,12 +138,12 @@ void Degrees::initialize(State* state, ThreadPool* pool) const {
   });
 }
 
-void Degrees::prepare(Preparation* prepared) const {
-  const auto& edges = prepared->edges[direction_of(state_.graph, step_)];
+void Degrees::prepare(PreparedBatch* prepared) const {
+  const auto& edges = prepared->changes.edges[direction_of(state_.graph, step_)];
   const uint32_t node_type = state_.program.values[step_.output].node_type;
-  const NodeDelta& nodes = prepared->delta->nodes[node_type];
+  const NodeDelta& nodes = prepared->changes.delta->nodes[node_type];
   const auto& removed = prepared->workspace->removed[node_type];
-  Changes& changes = prepared->changes[step_.output];
+  Changes& changes = prepared->changes.rows[step_.output];
   changes.sums.clear();
   changes.sum_errors.clear();
   float* rows = changes.open(edges.size() + nodes.added.size());

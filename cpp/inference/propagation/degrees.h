@@ -6,7 +6,7 @@
 
 #include <span>
 
-#include "inference/preparation.h"
+#include "inference/propagation/prepared_batch.h"
 #include "inference/propagation/propagation.h"
 #include "inference/state.h"
 
@@ -18,7 +18,7 @@ class Degrees {
       : state_(state), position_(position), step_(state.program.contexts[position]) {}
 
   void initialize(State* state, ThreadPool* pool) const;
-  void prepare(Preparation* prepared) const;
+  void prepare(PreparedBatch* prepared) const;
   Scrubbed scrub(std::span<const uint32_t> nodes) const;
   // Compares what was loaded with the edges. Throws std::runtime_error that names the array and the first node of which
   // they say something else.

@@ -18,7 +18,7 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 }  // namespace
 
 struct MaxPropagation::Batch {
-  Preparation& prepared;
+  PreparedBatch& prepared;
   RowFrontier& frontier;
   const Changes& input;
   Changes &output, &counts;
@@ -157,14 +157,14 @@ void MaxPropagation::update(Batch* batch, size_t t) const {
   s.recounted[t] = !known || k.differs(width, old_counts, count_row);
 }
 
-void MaxPropagation::prepare(const NodeRows* /*reader*/, Preparation* prepared) const {
+void MaxPropagation::prepare(const NodeRows* /*reader*/, PreparedBatch* prepared) const {
   Workspace& workspace = *prepared->workspace;
   RowFrontier& s = workspace.row_frontier;
   Batch batch{*prepared,
               s,
               prepared->of(step_.input),
-              prepared->changes[step_.output],
-              prepared->changes[step_.counts],
+              prepared->changes.rows[step_.output],
+              prepared->changes.rows[step_.counts],
               view_of(state_.graph, step_),
               changes(*prepared),
               workspace.removed[target_type()],
@@ -190,8 +190,8 @@ void MaxPropagation::prepare(const NodeRows* /*reader*/, Preparation* prepared) 
   for (uint32_t target : s.targets) batch.slots[target] = kNoIndex;
   batch.output.keep(s.targets, s.keep);
   batch.counts.keep(s.targets, s.recounted);
-  prepared->edges_touched += batch.found.size();
-  prepared->recomputed += batch.recomputed.load();
+  prepared->effects.edges_touched += batch.found.size();
+  prepared->effects.recomputed += batch.recomputed.load();
 }
 
 }  // namespace livegnn

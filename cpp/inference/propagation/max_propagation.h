@@ -15,7 +15,7 @@ class MaxPropagation final : public RowPropagation {
  public:
   using RowPropagation::RowPropagation;
 
-  void prepare(const NodeRows* reader, Preparation* prepared) const override;
+  void prepare(const NodeRows* reader, PreparedBatch* prepared) const override;
 
  private:
   // The old and the new row of a source, either of which may be missing, and the two weights.

@@ -10,7 +10,7 @@ namespace {
 
 class MessageFrontierSearch {
  public:
-  MessageFrontierSearch(const State& state, const PropagateStep& step, ThreadPool* pool, Preparation* prepared)
+  MessageFrontierSearch(const State& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared)
       : state_(state),
         step_(step),
         program_(state.program.messages[step.message]),
@@ -18,7 +18,7 @@ class MessageFrontierSearch {
         prepared_(*prepared),
         s_(prepared->workspace->message_frontier),
         store_(view_of(state.graph, step)),
-        changes_(prepared->edges[direction_of(state.graph, step)]),
+        changes_(prepared->changes.edges[direction_of(state.graph, step)]),
         removed_(prepared->workspace->removed[state.program.values[step.output].node_type]),
         slots_(prepared->workspace->slots[1][state.program.values[step.output].node_type]) {}
 
@@ -34,7 +34,7 @@ class MessageFrontierSearch {
     }
     num_changed_ = s_.targets.size();
     const auto propagation = static_cast<size_t>(&step_ - state_.program.propagations.data());
-    for (uint32_t node : prepared_.scales[propagation].overdue) enter(node);
+    for (uint32_t node : prepared_.scales.of(propagation).overdue) enter(node);
     // Subtracting a single message is not worthwhile.
     if (step_.only_loops) s_.constrained = s_.targets.size();
     const size_t along_edges = find_along_edges();
@@ -159,7 +159,7 @@ class MessageFrontierSearch {
   const PropagateStep& step_;
   const MessageProgram& program_;
   ThreadPool& pool_;
-  Preparation& prepared_;
+  PreparedBatch& prepared_;
   MessageFrontier& s_;
   const EdgeView store_;
   const std::vector<DirectedChange>& changes_;
@@ -170,7 +170,7 @@ class MessageFrontierSearch {
 
 }  // namespace
 
-void find_message_frontier(const State& state, const PropagateStep& step, ThreadPool* pool, Preparation* prepared) {
+void find_message_frontier(const State& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared) {
   MessageFrontierSearch(state, step, pool, prepared).run();
 }
 

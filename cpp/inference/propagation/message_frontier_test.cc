@@ -64,8 +64,8 @@ TEST(message_frontier_finds_whoever_gets_another_message) {
       std::map<uint32_t, std::pair<size_t, size_t>> gone_and_come;
       try {
         prepare_depths(&engine, delta, &prepared, [&](size_t) {
-          find_message_frontier(engine.state(), step, &pool, &prepared);
-          const MessageFrontier& s = prepared.workspace->message_frontier;
+          find_message_frontier(engine.state(), step, &pool, &prepared.batch);
+          const MessageFrontier& s = prepared.batch.workspace->message_frontier;
           for (size_t t = 0; t < s.targets.size(); ++t) {
             CHECK(reached.insert(s.targets[t]).second);
             if (t < s.constrained) anew.insert(s.targets[t]);

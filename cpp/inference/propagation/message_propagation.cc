@@ -80,7 +80,7 @@ void MessagePropagation::initialize(State* state, Whole* /*whole*/) const {
 }
 
 struct MessagePropagation::Batch {
-  Preparation& prepared;
+  PreparedBatch& prepared;
   MessageFrontier& frontier;
   const MessageProgram& program;
   const State& state;
@@ -271,12 +271,12 @@ void MessagePropagation::update_block(Batch* batch, size_t begin, size_t end) co
   }
 }
 
-void MessagePropagation::prepare(const NodeRows* /*reader*/, Preparation* prepared) const {
+void MessagePropagation::prepare(const NodeRows* /*reader*/, PreparedBatch* prepared) const {
   find_message_frontier(state_, step_, &pool_, prepared);
   MessageFrontier& s = prepared->workspace->message_frontier;
   const size_t num_targets = s.targets.size();
-  Changes& output = prepared->changes[step_.output];
-  Changes* const context = has_context() ? &prepared->changes[step_.context] : nullptr;
+  Changes& output = prepared->changes.rows[step_.output];
+  Changes* const context = has_context() ? &prepared->changes.rows[step_.context] : nullptr;
   Batch batch{*prepared,
               s,
               program_,
@@ -286,7 +286,7 @@ void MessagePropagation::prepare(const NodeRows* /*reader*/, Preparation* prepar
               source_rows(),
               output,
               context,
-              scale_in_use(state_, *prepared, position_),
+              scale_in_use(state_, prepared->scales, position_),
               error_width(state_.program, step_)};
   output.open(num_targets);
   if (has_context()) context->open(num_targets);
@@ -305,9 +305,9 @@ void MessagePropagation::prepare(const NodeRows* /*reader*/, Preparation* prepar
   if (is_sum()) output.reached = s.targets;
   output.keep(s.targets, s.keep);
   if (has_context()) context->keep(s.targets, s.keep_context);
-  prepared->edges_touched += batch.touched.load();
-  prepared->nodes_touched += batch.nodes.load();
-  prepared->recomputed += batch.recomputed.load();
+  prepared->effects.edges_touched += batch.touched.load();
+  prepared->effects.nodes_touched += batch.nodes.load();
+  prepared->effects.recomputed += batch.recomputed.load();
 }
 
 struct MessagePropagation::InEdge {

@@ -22,7 +22,7 @@ class MessagePropagation final : public Propagation {
   MessagePropagation(const State& state, size_t position, ThreadPool* pool);
 
   void initialize(State* state, Whole* whole) const override;
-  void prepare(const NodeRows* reader, Preparation* prepared) const override;
+  void prepare(const NodeRows* reader, PreparedBatch* prepared) const override;
   Scrubbed scrub(std::span<const uint32_t> nodes) const override;
 
  private:

@@ -118,7 +118,7 @@ TEST(messages_are_summed_whichever_logit_is_the_largest) {
   for (int batch = 0; batch < 100; ++batch) {
     const Delta delta = stream.next(3);
     engine.prepare(delta, &prepared);
-    added += prepared.changes[engine.program().output].size() - prepared.recomputed;
+    added += prepared.batch.of(engine.program().output).size() - prepared.recomputed;
     commit(delta, &graph, {{&engine, &prepared}});
     for (uint32_t node : nodes_in_use(engine)) check_messages(engine, engine.program().propagations[0], node);
   }

@@ -105,7 +105,7 @@ Scrubbed NodeRows::scrub(uint32_t value, std::span<const uint32_t> nodes) const 
 
 // The union of the changes in the sources of a step, and for each source the place of a node's new row. An added node
 // has no row yet, so it is always in the union.
-void NodeRows::find_reach(uint32_t aggregate, Preparation* prepared) const {
+void NodeRows::find_reach(uint32_t aggregate, PreparedBatch* prepared) const {
   Workspace& workspace = *prepared->workspace;
   Reach& reach = workspace.reach;
   const bool fused = aggregate != kNoIndex;
@@ -122,7 +122,7 @@ void NodeRows::find_reach(uint32_t aggregate, Preparation* prepared) const {
     }
     return slots[node];
   };
-  const NodeDelta& nodes = prepared->delta->nodes[step_.node_type];
+  const NodeDelta& nodes = prepared->changes.delta->nodes[step_.node_type];
   reach.added.assign(reach.nodes.size(), 0);
   for (size_t i = 0; i < nodes.added.size(); ++i) {
     if (nodes.added_ids[i] == kNoId) continue;
@@ -155,7 +155,7 @@ void NodeRows::find_reach(uint32_t aggregate, Preparation* prepared) const {
   reach.added.resize(reach.nodes.size(), 0);
 }
 
-void NodeRows::open(uint32_t aggregate, Preparation* prepared) const {
+void NodeRows::open(uint32_t aggregate, PreparedBatch* prepared) const {
   find_reach(aggregate, prepared);
   Reach& reach = prepared->workspace->reach;
   const size_t count = reach.nodes.size();
@@ -164,21 +164,21 @@ void NodeRows::open(uint32_t aggregate, Preparation* prepared) const {
   reach.keep.resize(std::max(reach.keep.size(), step_.sinks.size()));
   if (output_) {
     reach.keep[0].assign(count, 0);
-    prepared->affected = count;
+    prepared->effects.affected = count;
     return;
   }
   const Program& program = state_.program;
   for (size_t s = 0; s < step_.sinks.size(); ++s) {
     reach.keep[s].assign(count, 0);
-    prepared->changes[step_.sinks[s].value].open(count);
-    if (program.output_kept && step_.sinks[s].value == program.output) prepared->affected = count;
+    prepared->changes.rows[step_.sinks[s].value].open(count);
+    if (program.output_kept && step_.sinks[s].value == program.output) prepared->effects.affected = count;
   }
 }
 
-void NodeRows::close(Preparation* prepared) const {
+void NodeRows::close(PreparedBatch* prepared) const {
   const Reach& reach = prepared->workspace->reach;
   if (output_) {
-    std::vector<uint32_t>& changed = prepared->changed;
+    std::vector<uint32_t>& changed = prepared->effects.changed;
     changed.resize(reach.nodes.size());
     size_t at = 0;
     for (size_t i = 0; i < reach.nodes.size(); ++i) {
@@ -189,11 +189,11 @@ void NodeRows::close(Preparation* prepared) const {
     return;
   }
   for (size_t s = 0; s < step_.sinks.size(); ++s) {
-    prepared->changes[step_.sinks[s].value].keep(reach.nodes, reach.keep[s]);
+    prepared->changes.rows[step_.sinks[s].value].keep(reach.nodes, reach.keep[s]);
   }
 }
 
-void NodeRows::run_block(size_t first, size_t count, Preparation* prepared) const {
+void NodeRows::run_block(size_t first, size_t count, PreparedBatch* prepared) const {
   if (output_) {
     run_output_block(first, count, prepared);
   } else {
@@ -201,7 +201,7 @@ void NodeRows::run_block(size_t first, size_t count, Preparation* prepared) cons
   }
 }
 
-void NodeRows::prepare(Preparation* prepared) const {
+void NodeRows::prepare(PreparedBatch* prepared) const {
   open(kNoIndex, prepared);
   const size_t total = prepared->workspace->reach.nodes.size();
   pool_.run(blocks_of(total), row_cost_ * static_cast<double>(total), [&](size_t block) {
@@ -211,7 +211,7 @@ void NodeRows::prepare(Preparation* prepared) const {
   close(prepared);
 }
 
-void NodeRows::locate(size_t source, size_t first, size_t count, const Preparation& prepared, RowArena* arena,
+void NodeRows::locate(size_t source, size_t first, size_t count, const PreparedBatch& prepared, RowArena* arena,
                       const float** before, const float** now) const {
   const Reach& reach = prepared.workspace->reach;
   const Changes& changes = prepared.of(step_.sources[source]);
@@ -246,7 +246,7 @@ void NodeRows::locate(size_t source, size_t first, size_t count, const Preparati
   }
 }
 
-void NodeRows::run_output_block(size_t first, size_t count, Preparation* prepared) const {
+void NodeRows::run_output_block(size_t first, size_t count, PreparedBatch* prepared) const {
   Reach& reach = prepared->workspace->reach;
   static thread_local RowBuffers old_memory, new_memory;
   static thread_local std::vector<const float*> old_rows, new_rows;
@@ -277,7 +277,7 @@ void NodeRows::run_output_block(size_t first, size_t count, Preparation* prepare
   }
 }
 
-void NodeRows::run_rows_block(size_t first, size_t count, Preparation* prepared) const {
+void NodeRows::run_rows_block(size_t first, size_t count, PreparedBatch* prepared) const {
   static thread_local RowBuffers memory;
   static thread_local std::vector<const float*> sources;
   static thread_local RowArena arena;
@@ -285,7 +285,7 @@ void NodeRows::run_rows_block(size_t first, size_t count, Preparation* prepared)
   // A sink that fills a whole buffer is computed in place.
   for (const Sink& sink : step_.sinks) {
     const Register& reg = step_.registers[sink.reg];
-    Changes& changes = prepared->changes[sink.value];
+    Changes& changes = prepared->changes.rows[sink.value];
     if (sink.reg >= step_.sources.size() && reg.width == step_.buffers[reg.buffer]) {
       buffers[reg.buffer] = changes.row_to_write(first);
     }
@@ -303,14 +303,14 @@ void NodeRows::run_rows_block(size_t first, size_t count, Preparation* prepared)
 }
 
 void NodeRows::compare(size_t sink, size_t first, size_t count, bool guarded, const float* const* sources,
-                       float* const* buffers, RowArena* arena, Preparation* prepared) const {
+                       float* const* buffers, RowArena* arena, PreparedBatch* prepared) const {
   const Kernels& k = kernels();
   Reach& reach = prepared->workspace->reach;
   const auto [reg, value] = step_.sinks[sink];
   const size_t width = step_.registers[reg].width;
   const uint32_t* const nodes = reach.nodes.data() + first;
   const Rows old = state_.rows(value);
-  Changes& changes = prepared->changes[value];
+  Changes& changes = prepared->changes.rows[value];
   float* out = changes.row_to_write(first);
   const bool computed = !state_.is_stored(value);
   const float* olds[kBlockRows];

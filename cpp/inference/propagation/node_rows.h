@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "inference/evaluation/row_evaluation.h"
-#include "inference/preparation.h"
+#include "inference/propagation/prepared_batch.h"
 #include "inference/propagation/propagation.h"
 #include "inference/rows/stored_rows.h"
 #include "inference/state.h"
@@ -32,24 +32,24 @@ class NodeRows {
   // them. A channel's magnitude is the larger of its own and the mean one of these rows.
   Scrubbed scrub(uint32_t value, std::span<const uint32_t> nodes) const;
   // Computes the rows that a batch changes, in one call.
-  void prepare(Preparation* prepared) const;
+  void prepare(PreparedBatch* prepared) const;
 
   // The same in parts, if the step runs together with the propagation that fills `aggregate`. The targets of the
   // propagation's frontier come first, in their order: row t of the aggregate belongs to target t.
-  void open(uint32_t aggregate, Preparation* prepared) const;
-  void run_block(size_t first, size_t count, Preparation* prepared) const;
-  void close(Preparation* prepared) const;
+  void open(uint32_t aggregate, PreparedBatch* prepared) const;
+  void run_block(size_t first, size_t count, PreparedBatch* prepared) const;
+  void close(PreparedBatch* prepared) const;
 
  private:
-  void find_reach(uint32_t aggregate, Preparation* prepared) const;
-  void run_rows_block(size_t first, size_t count, Preparation* prepared) const;
-  void run_output_block(size_t first, size_t count, Preparation* prepared) const;
+  void find_reach(uint32_t aggregate, PreparedBatch* prepared) const;
+  void run_rows_block(size_t first, size_t count, PreparedBatch* prepared) const;
+  void run_output_block(size_t first, size_t count, PreparedBatch* prepared) const;
   // Locates the new rows of a block of the reach, and their old rows if `before` is not null.
-  void locate(size_t source, size_t first, size_t count, const Preparation& prepared, RowArena* arena,
+  void locate(size_t source, size_t first, size_t count, const PreparedBatch& prepared, RowArena* arena,
               const float** before, const float** now) const;
   // Compares the computed rows of a sink with the stored ones.
   void compare(size_t sink, size_t first, size_t count, bool guarded, const float* const* sources,
-               float* const* buffers, RowArena* arena, Preparation* prepared) const;
+               float* const* buffers, RowArena* arena, PreparedBatch* prepared) const;
 
   const State& state_;
   const RowsStep& step_;

@@ -8,14 +8,14 @@
 
 namespace livegnn {
 
-bool Propagation::stays(const Preparation& prepared, uint32_t node) const {
+bool Propagation::stays(const PreparedBatch& prepared, uint32_t node) const {
   const size_t direction = direction_of(state_.graph, step_);
-  const auto& leaving = prepared.moves[direction].leaving;
+  const auto& leaving = prepared.changes.moves[direction].leaving;
   return state_.kept_nodes[direction].has(node) && !std::binary_search(leaving.begin(), leaving.end(), node);
 }
 
-const std::vector<DirectedChange>& Propagation::changes(const Preparation& prepared) const {
-  return prepared.edges[direction_of(state_.graph, step_)];
+const std::vector<DirectedChange>& Propagation::changes(const PreparedBatch& prepared) const {
+  return prepared.changes.edges[direction_of(state_.graph, step_)];
 }
 
 double part_of(double kept, double anew, double scale) {

@@ -15,7 +15,7 @@
 #include <span>
 
 #include "inference/evaluation/rows.h"
-#include "inference/preparation.h"
+#include "inference/propagation/prepared_batch.h"
 #include "inference/rows/stored_rows.h"
 #include "inference/state.h"
 
@@ -43,7 +43,7 @@ class Propagation {
   virtual void initialize(State* state, Whole* whole) const = 0;
   // Computes the aggregates that a batch changes. `reader` is the step that reads them next, or null: it runs together
   // with this one, block by block, so that an aggregate is read while it is in the nearest cache.
-  virtual void prepare(const NodeRows* reader, Preparation* prepared) const = 0;
+  virtual void prepare(const NodeRows* reader, PreparedBatch* prepared) const = 0;
   // Whether `prepare` accepts a reader.
   virtual bool takes_reader() const { return false; }
   // Computes the aggregates of `nodes` again and compares them with the kept ones. A channel's magnitude is the largest
@@ -53,8 +53,8 @@ class Propagation {
 
  protected:
   // Whether an aggregate's row exists now and still exists after the batch.
-  bool stays(const Preparation& prepared, uint32_t node) const;
-  const std::vector<DirectedChange>& changes(const Preparation& prepared) const;
+  bool stays(const PreparedBatch& prepared, uint32_t node) const;
+  const std::vector<DirectedChange>& changes(const PreparedBatch& prepared) const;
   uint32_t target_type() const { return state_.program.values[step_.output].node_type; }
   bool is_partial() const { return state_.partial[step_.output] >= 0; }
 

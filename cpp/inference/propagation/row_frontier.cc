@@ -14,7 +14,7 @@ namespace {
 class RowFrontierSearch {
  public:
   RowFrontierSearch(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
-                    Preparation* prepared)
+                    PreparedBatch* prepared)
       : state_(state),
         step_(step),
         inverse_(inverse),
@@ -22,7 +22,7 @@ class RowFrontierSearch {
         prepared_(*prepared),
         s_(prepared->workspace->row_frontier),
         store_(view_of(state.graph, step)),
-        edges_(prepared->edges[direction_of(state.graph, step)]),
+        edges_(prepared->changes.edges[direction_of(state.graph, step)]),
         input_(prepared->of(step.input)),
         removed_(prepared->workspace->removed[state.program.values[step.output].node_type]),
         sources_(prepared->workspace->slots[0][state.program.values[step.input].node_type]),
@@ -161,7 +161,7 @@ class RowFrontierSearch {
 
   void enter_overdue() {
     const auto propagation = static_cast<size_t>(&step_ - state_.program.propagations.data());
-    for (uint32_t node : prepared_.scales[propagation].overdue) {
+    for (uint32_t node : prepared_.scales.of(propagation).overdue) {
       if (slots_[node] != kNoIndex || removed_[node]) continue;
       slots_[node] = static_cast<uint32_t>(s_.targets.size());
       s_.targets.push_back(node);
@@ -186,7 +186,7 @@ class RowFrontierSearch {
   const PropagateStep& step_;
   const float* const inverse_;
   ThreadPool& pool_;
-  Preparation& prepared_;
+  PreparedBatch& prepared_;
   RowFrontier& s_;
   const EdgeView store_;
   const std::vector<DirectedChange>& edges_;
@@ -198,13 +198,13 @@ class RowFrontierSearch {
 }  // namespace
 
 void find_row_frontier(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
-                       Preparation* prepared) {
+                       PreparedBatch* prepared) {
   RowFrontierSearch(state, step, inverse, pool, prepared).run();
 }
 
-void find_edge_sources(const State& state, const PropagateStep& step, ThreadPool* pool, Preparation* prepared) {
+void find_edge_sources(const State& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared) {
   RowFrontier& s = prepared->workspace->row_frontier;
-  const auto& edges = prepared->edges[direction_of(state.graph, step)];
+  const auto& edges = prepared->changes.edges[direction_of(state.graph, step)];
   const auto& slots = prepared->workspace->slots[0][state.program.values[step.input].node_type];
   grow(&s.edge_sources, edges.size());
   if (state.is_stored(step.input)) {

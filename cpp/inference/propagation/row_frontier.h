@@ -4,7 +4,7 @@
 // Thread safety: for each preparation, one thread and the pool's threads.
 #pragma once
 
-#include "inference/preparation.h"
+#include "inference/propagation/prepared_batch.h"
 #include "inference/state.h"
 
 namespace livegnn {
@@ -14,10 +14,10 @@ namespace livegnn {
 // return, the workspace's second slots are set for the targets and its first slots for the sources; the caller must
 // clear them. Rows are processed with their padding, which is zero everywhere.
 void find_row_frontier(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
-                       Preparation* prepared);
+                       PreparedBatch* prepared);
 
 // Finds the old rows of the sources of changed edges; entries of sources that changed are left empty. Requires: the
 // first slots of the workspace are set for the sources.
-void find_edge_sources(const State& state, const PropagateStep& step, ThreadPool* pool, Preparation* prepared);
+void find_edge_sources(const State& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared);
 
 }  // namespace livegnn

@@ -75,8 +75,9 @@ TEST(frontier_adds_what_a_batch_changes) {
           std::map<uint32_t, PlainRow> expected = sums_of_all(engine);
           engine.begin(delta, &prepared);
           const RoundingScale& scale = engine.state().scales[0];
-          find_row_frontier(engine.state(), engine.program().propagations[0], scale.inverses.data(), &pool, &prepared);
-          const std::map<uint32_t, PlainRow> changes = added(prepared.workspace->row_frontier, kFeatures);
+          find_row_frontier(engine.state(), engine.program().propagations[0], scale.inverses.data(), &pool,
+                            &prepared.batch);
+          const std::map<uint32_t, PlainRow> changes = added(prepared.batch.workspace->row_frontier, kFeatures);
           engine.prepare(delta, &whole);
           commit(delta, &graph, {{&engine, &whole}});
           for (const auto& [node, sum] : changes) {

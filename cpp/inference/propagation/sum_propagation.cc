@@ -112,7 +112,7 @@ class NeighborSum {
 }  // namespace
 
 struct SumPropagation::Batch {
-  Preparation& prepared;
+  PreparedBatch& prepared;
   RowFrontier& frontier;
   const Changes& input;
   Changes& output;
@@ -296,15 +296,15 @@ void SumPropagation::update_block(Batch* batch, size_t begin, size_t end) const 
   batch->read.fetch_add(tally.read, std::memory_order_relaxed);
 }
 
-void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) const {
+void SumPropagation::prepare(const NodeRows* reader, PreparedBatch* prepared) const {
   Workspace& workspace = *prepared->workspace;
   RowFrontier& s = workspace.row_frontier;
-  const ScaleInUse scale = scale_in_use(state_, *prepared, position_);
+  const ScaleInUse scale = scale_in_use(state_, prepared->scales, position_);
   find_row_frontier(state_, step_, scale.inverse, &pool_, prepared);
   const size_t num_targets = s.targets.size();
   auto& slots = workspace.slots[1][target_type()];
   auto& source_slots = workspace.slots[0][state_.program.values[step_.input].node_type];
-  Changes& output = prepared->changes[step_.output];
+  Changes& output = prepared->changes.rows[step_.output];
   output.open(num_targets);
   grow(&output.errors, num_targets * kRowBounds);
   s.keep.assign(num_targets, 0);
@@ -345,9 +345,9 @@ void SumPropagation::prepare(const NodeRows* reader, Preparation* prepared) cons
   output.keep(s.targets, s.keep);
   // Found messages do not count if they are not added because everything is computed again.
   const size_t added = prepared->recompute_all ? 0 : s.num_messages;
-  prepared->edges_touched += added + batch.read.load();
-  prepared->nodes_touched += added + batch.read.load() + num_targets;
-  prepared->recomputed += batch.recomputed.load();
+  prepared->effects.edges_touched += added + batch.read.load();
+  prepared->effects.nodes_touched += added + batch.read.load() + num_targets;
+  prepared->effects.recomputed += batch.recomputed.load();
 }
 
 }  // namespace livegnn

@@ -30,7 +30,7 @@ class SumPropagation final : public RowPropagation {
  public:
   using RowPropagation::RowPropagation;
 
-  void prepare(const NodeRows* reader, Preparation* prepared) const override;
+  void prepare(const NodeRows* reader, PreparedBatch* prepared) const override;
   bool takes_reader() const override { return true; }
 
  private:

@@ -58,7 +58,7 @@ TEST(sums_are_touched_where_a_batch_reaches) {
   PropagateStep back = engine.program().propagations[0];
   back.reversed = true;
   for (const InEdge& edge : in_edges(engine, back, 390)) reached.push_back(edge.source);
-  for (uint32_t node : prepared.of(sum).nodes()) {
+  for (uint32_t node : prepared.batch.of(sum).nodes()) {
     CHECK(std::find(reached.begin(), reached.end(), node) != reached.end());
   }
   CHECK(prepared.affected < 100);

@@ -81,18 +81,18 @@ std::vector<Counts> count_all(size_t rows, const std::vector<float>& low, const 
 
 }  // namespace
 
-Measurement::Measurement(const State& state, const PropagateStep& step, const Preparation* prepared)
-    : state_(state), step_(step), prepared_(prepared) {
+Measurement::Measurement(const State& state, const PropagateStep& step, const BatchChanges* changes)
+    : state_(state), step_(step), batch_(changes) {
   const uint32_t node_type = state.program.values[step.output].node_type;
   size_t capacity = state.graph.nodes[node_type].ids.capacity();
-  if (prepared != nullptr) {
-    const NodeDelta& nodes = prepared->delta->nodes[node_type];
+  if (changes != nullptr) {
+    const NodeDelta& nodes = changes->delta->nodes[node_type];
     capacity = nodes.capacity;
     removed_.insert(nodes.removed.begin(), nodes.removed.end());
     for (size_t i = 0; i < nodes.added.size(); ++i) {
       if (nodes.added_ids[i] != kNoId) added_.insert(nodes.added[i]);
     }
-    const std::vector<DirectedChange>& edges = prepared->edges[direction_of(state.graph, step)];
+    const std::vector<DirectedChange>& edges = changes->edges[direction_of(state.graph, step)];
     if (!edges.empty()) edges_ = &edges;
   }
   const EdgeView store = view_of(state.graph, step);
@@ -179,8 +179,8 @@ void Measurement::append_edges(const Target& target, size_t left, size_t* scanne
 }
 
 void Measurement::rows_of(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const {
-  if (prepared_ == nullptr) return stored_rows(state_, value, nodes, arena, out);
-  new_rows(state_, *prepared_, value, nodes, arena, out);
+  if (batch_ == nullptr) return stored_rows(state_, value, nodes, arena, out);
+  new_rows(state_, *batch_, value, nodes, arena, out);
 }
 
 void Measurement::sample(size_t each, Messages* messages) const { compute_messages(sample_edges(each), messages); }

@@ -11,7 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "inference/preparation.h"
+#include "inference/rows/changes.h"
 #include "inference/state.h"
 
 namespace livegnn {
@@ -20,8 +20,8 @@ inline constexpr float kLeastScale = 1e-30f, kMostScale = 1e30f;
 
 class Measurement {
  public:
-  // Requires: all arguments outlive it, and `prepared` is null or has been computed.
-  Measurement(const State& state, const PropagateStep& step, const Preparation* prepared);
+  // Requires: all arguments outlive it, and `changes` is null or has been computed.
+  Measurement(const State& state, const PropagateStep& step, const BatchChanges* changes);
 
   // Whether `scales` and `mean` would return those given here, or others that differ from them by less than `factor`.
   // It only counts, which costs a fraction of what a median does; false is always a valid answer.
@@ -84,7 +84,7 @@ class Measurement {
 
   const State& state_;
   const PropagateStep& step_;
-  const Preparation* prepared_;
+  const BatchChanges* batch_;
   const std::vector<DirectedChange>* edges_ = nullptr;  // that the batch changes, if it changes any
   std::unordered_set<uint32_t> added_, removed_;        // targets that the batch adds, and removes
   std::vector<Target> targets_;                         // a sample of targets that have in-edges

@@ -29,7 +29,7 @@ TEST(measurement_of_a_prepared_batch_is_that_after_its_commit) {
       std::vector<float> means;
       for (const PropagateStep& step : steps) {
         if (step.aggregate != Aggregate::kSum) continue;
-        const Measurement measurement(engine.state(), step, &prepared);
+        const Measurement measurement(engine.state(), step, &prepared.batch.changes);
         before.push_back(measurement.scales(Floats(engine.program().values[step.output].width, 1.0f)));
         means.push_back(measurement.mean(before.back()));
       }
@@ -68,7 +68,7 @@ TEST(measurement_confirms_what_it_would_measure) {
     engine.prepare(delta, &prepared);
     for (const PropagateStep& step : engine.program().propagations) {
       if (step.aggregate != Aggregate::kSum) continue;
-      const Measurement measurement(engine.state(), step, &prepared);
+      const Measurement measurement(engine.state(), step, &prepared.batch.changes);
       const Floats typical = measurement.typical();
       for (float factor : {1.0f, 0.3f, 0.2f, 3.5f, 5.0f}) {
         for (size_t c = 0; c < typical.size(); ++c) {

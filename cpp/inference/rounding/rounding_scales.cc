@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "inference/evaluation/message_sums.h"
-#include "inference/preparation.h"
 #include "inference/rounding/error_bounds.h"
 #include "inference/rounding/measurement.h"
 #include "inference/rounding/rounding.h"
+#include "inference/rows/changes.h"
+#include "inference/rows/effects.h"
 #include "inference/state.h"
 #include "program/kernels.h"
 
@@ -51,7 +52,7 @@ float moved_scale(float before, float now) {
 }
 
 // The rows whose bounds exceed the limit in new units, sorted.
-void find_overdue(const State& state, size_t propagation, Preparation::NewScale* scale) {
+void find_overdue(const State& state, size_t propagation, NewScale* scale) {
   const PropagateStep& step = state.program.propagations[propagation];
   const Table& errors = state.errors[propagation];
   const Rows kept = state.kept_rows(step.output);
@@ -82,9 +83,9 @@ void find_overdue(const State& state, size_t propagation, Preparation::NewScale*
 }
 
 // Measures the new unit of a propagation. Returns whether it is smaller than the old one.
-bool measure_scale(const State& state, const Preparation& prepared, size_t p, Preparation::NewScale* scale) {
+bool measure_scale(const State& state, const BatchChanges& changes, size_t p, NewScale* scale) {
   const RoundingScale& now = state.scales[p];
-  const Measurement measurement(state, state.program.propagations[p], &prepared);
+  const Measurement measurement(state, state.program.propagations[p], &changes);
   scale->offset = measurement.is_offset();
   if (scale->offset == now.offset && measurement.confirms(now.scales, now.mean, kMoved))
     return false;  // as nearly always
@@ -147,10 +148,22 @@ bool RoundingScale::load(std::span<const float> from) {
   return true;
 }
 
-ScaleInUse scale_in_use(const State& state, const Preparation& prepared, size_t propagation) {
+void NewScales::forget(size_t propagations) {
+  measured = in_use = false;
+  all.resize(propagations);
+  for (NewScale& scale : all) {
+    scale.scales.clear();
+    scale.overdue.clear();
+    scale.mean = 0;
+    scale.offset = false;
+    scale.shrunk = 1;
+  }
+}
+
+ScaleInUse scale_in_use(const State& state, const NewScales& fresh, size_t propagation) {
   const RoundingScale& kept = state.scales[propagation];
-  const Preparation::NewScale& scale = prepared.scales[propagation];
-  if (!prepared.in_new_scales || scale.scales.empty()) return {kept.inverses.data(), kept.mean, kept.offset, 1};
+  const NewScale& scale = fresh.of(propagation);
+  if (!fresh.in_use || scale.scales.empty()) return {kept.inverses.data(), kept.mean, kept.offset, 1};
   return {scale.inverses.data(), scale.mean, scale.offset, scale.shrunk};
 }
 
@@ -175,48 +188,36 @@ void measure_first(State* state, ThreadPool* pool) {
   }
 }
 
-void forget_scales(const State& state, Preparation* prepared) {
-  prepared->measured = prepared->in_new_scales = false;
-  prepared->scales.resize(state.program.propagations.size());
-  for (Preparation::NewScale& scale : prepared->scales) {
-    scale.scales.clear();
-    scale.overdue.clear();
-    scale.mean = 0;
-    scale.offset = false;
-    scale.shrunk = 1;
-  }
-}
-
-bool is_measured_after(const State& state, const Preparation& prepared) {
-  if (prepared.affected == 0 && prepared.edges_touched == 0) return false;  // nothing relevant changed
+bool is_measured_after(const State& state, const Delta& delta, const Effects& effects) {
+  if (effects.affected == 0 && effects.edges_touched == 0) return false;  // nothing relevant changed
   if (state.moments.measured < last_moment(state.moments.batches + 1)) return true;
   size_t messages = 0;
   for (const PropagateStep& step : state.program.propagations) {
     if (step.aggregate != Aggregate::kSum) continue;
-    messages += state.graph.edges[step.edge_type].store->num_edges() + prepared.delta->edges[step.edge_type].size();
+    messages += state.graph.edges[step.edge_type].store->num_edges() + delta.edges[step.edge_type].size();
   }
-  return kPart * (state.moments.touched + prepared.edges_touched) > messages;
+  return kPart * (state.moments.touched + effects.edges_touched) > messages;
 }
 
-bool measure_after(const State& state, Preparation* prepared) {
+bool measure_after(const State& state, const BatchChanges& changes, NewScales* fresh) {
   bool smaller = false;
   for (size_t p = 0; p < state.program.propagations.size(); ++p) {
     if (state.program.propagations[p].aggregate != Aggregate::kSum) continue;
-    smaller |= measure_scale(state, *prepared, p, &prepared->scales[p]);
+    smaller |= measure_scale(state, changes, p, &fresh->all[p]);
   }
-  prepared->measured = true;
+  fresh->measured = true;
   return smaller;
 }
 
-void commit_scales(const Preparation& prepared, State* state) noexcept {
+void commit_scales(const NewScales& fresh, const Effects& effects, State* state) noexcept {
   Moments& moments = state->moments;
   ++moments.batches;
-  moments.touched += prepared.edges_touched;
-  if (!prepared.measured) return;
+  moments.touched += effects.edges_touched;
+  if (!fresh.measured) return;
   moments.measured = last_moment(moments.batches);
   moments.touched = 0;
-  for (size_t p = 0; p < prepared.scales.size(); ++p) {
-    const Preparation::NewScale& scale = prepared.scales[p];
+  for (size_t p = 0; p < fresh.all.size(); ++p) {
+    const NewScale& scale = fresh.all[p];
     if (!scale.scales.empty()) state->scales[p].set(scale.scales, scale.mean, scale.offset);
   }
 }

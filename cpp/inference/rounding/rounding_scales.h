@@ -25,11 +25,13 @@
 #include <vector>
 
 #include "memory/table.h"
+#include "store/graph.h"
 
 namespace livegnn {
 
 class ThreadPool;
-struct Preparation;
+struct BatchChanges;
+struct Effects;
 struct State;
 
 // The scale of the messages of one sum.
@@ -63,7 +65,27 @@ struct ScaleInUse {
   bool offset;
   float shrunk;  // units are `shrunk` times smaller than those of the kept bounds
 };
-ScaleInUse scale_in_use(const State& state, const Preparation& prepared, size_t propagation);
+
+// The new scales of a sum that were measured on the result of a batch.
+struct NewScale {
+  std::vector<float> scales;  // empty if they stay
+  FloatBlock inverses;
+  float mean = 0;
+  bool offset = false;
+  float shrunk = 1;               // the factor by which bounds counted in them grow
+  std::vector<uint32_t> overdue;  // the rows that then exceed their bounds
+};
+
+struct NewScales {
+  bool measured = false;
+  bool in_use = false;        // rounding is bounded in the units that hold after the batch
+  std::vector<NewScale> all;  // by propagation
+
+  const NewScale& of(size_t propagation) const { return all[propagation]; }
+  void forget(size_t propagations);
+};
+
+ScaleInUse scale_in_use(const State& state, const NewScales& fresh, size_t propagation);
 
 void invert_scales(std::span<const float> scales, float* inverses) noexcept;
 // Gives channels without a scale a unit.
@@ -71,12 +93,11 @@ void fill_scales(std::vector<float>* scales);
 
 // Measures the units of all sums, which have just been computed.
 void measure_first(State* state, ThreadPool* pool);
-void forget_scales(const State& state, Preparation* prepared);
-bool is_measured_after(const State& state, const Preparation& prepared);
+bool is_measured_after(const State& state, const Delta& delta, const Effects& effects);
 // Returns whether any unit is smaller, so that rows that the batch has not reached may exceed their bounds.
-bool measure_after(const State& state, Preparation* prepared);
+bool measure_after(const State& state, const BatchChanges& changes, NewScales* fresh);
 // Allocates no memory, like the commit that it is part of. Bounds in the table are converted to new units after the
 // table has its new size, and before those that are already in new units are written.
-void commit_scales(const Preparation& prepared, State* state) noexcept;
+void commit_scales(const NewScales& fresh, const Effects& effects, State* state) noexcept;
 
 }  // namespace livegnn

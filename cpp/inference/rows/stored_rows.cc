@@ -86,9 +86,9 @@ void stored_rows(const State& state, uint32_t value, std::span<const uint32_t> n
   }
 }
 
-void new_rows(const State& state, const Preparation& prepared, uint32_t value, std::span<const uint32_t> nodes,
+void new_rows(const State& state, const BatchChanges& batch, uint32_t value, std::span<const uint32_t> nodes,
               RowArena* arena, const float** out) {
-  const Changes& changes = prepared.of(value);
+  const Changes& changes = batch.of(value);
   if (changes.size() == 0) return stored_rows(state, value, nodes, arena, out);
   const std::vector<uint32_t> positions = positions_of(changes, nodes);
   std::vector<uint32_t> unchanged;
@@ -193,12 +193,12 @@ void read_output(const State& state, size_t output, std::span<const uint32_t> no
   }
 }
 
-void read_new_output(const State& state, const Preparation& prepared, size_t output, std::span<const uint32_t> nodes,
+void read_new_output(const State& state, const BatchChanges& batch, size_t output, std::span<const uint32_t> nodes,
                      float* out) {
   RowArena arena;
   const auto locate = [&](uint32_t value) {
     std::vector<const float*> rows(nodes.size());
-    new_rows(state, prepared, value, nodes, &arena, rows.data());
+    new_rows(state, batch, value, nodes, &arena, rows.data());
     return rows;
   };
   const size_t width = state.program.output_width(output);

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "inference/preparation.h"
+#include "inference/rows/changes.h"
 #include "inference/state.h"
 
 namespace livegnn {
@@ -22,8 +22,8 @@ using Whole = std::vector<Rows>;  // by value: all rows of a partial value
 // computed into `arena`.
 void stored_rows(const State& state, uint32_t value, std::span<const uint32_t> nodes, RowArena* arena,
                  const float** out);
-// The same after `prepared` is committed.
-void new_rows(const State& state, const Preparation& prepared, uint32_t value, std::span<const uint32_t> nodes,
+// The same after the batch is committed.
+void new_rows(const State& state, const BatchChanges& batch, uint32_t value, std::span<const uint32_t> nodes,
               RowArena* arena, const float** out);
 // Like `stored_rows` for many nodes, computed by all threads, into memory that stays valid.
 void stored_rows_of_many(const State& state, uint32_t value, std::span<const uint32_t> nodes, ThreadPool* pool,
@@ -37,7 +37,7 @@ void complete_rows(const State& state, ThreadPool* pool, Whole* whole, std::vect
 // An output for existing nodes, `output_width` floats each.
 void read_output(const State& state, size_t output, std::span<const uint32_t> nodes, float* out);
 // The same after the batch; the nodes may include ones that the batch adds.
-void read_new_output(const State& state, const Preparation& prepared, size_t output, std::span<const uint32_t> nodes,
+void read_new_output(const State& state, const BatchChanges& batch, size_t output, std::span<const uint32_t> nodes,
                      float* out);
 // The rows of an on-demand step for every index of its node type, one after the other.
 void evaluate_all(const State& state, size_t on_demand, ThreadPool* pool, float* out);
