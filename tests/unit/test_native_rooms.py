@@ -27,7 +27,8 @@ FOLDERS = {
         ("rounding",),
         ("rows",),
         ("edges", "evaluation"),
-    )
+    ),
+    "presampling": (("",), ("cache", "shard", "view"), ("samples",), ("tables",)),
 }
 UNDIVIDED = {"inference/state.h"}  # what stays between batches, of which all folders still know
 TESTING = "testing"  # what tests are written with, and knows of no room but the lowest

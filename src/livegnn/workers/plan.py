@@ -25,7 +25,7 @@ _MOST_NEIGHBORS: Final = 1024
 _MOST_MOVED: Final = 100_000
 _MASK: Final = 2**64 - 1
 
-# How a node finds its sampling worker, as cpp/presampling/sampling_shard.h has it.
+# How a node finds its sampling worker, as cpp/presampling/shard/sampling_shard.h has it.
 _SAMPLING: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = (
     (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
