@@ -49,22 +49,23 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
 Engine::~Engine() = default;
 
 void Engine::make_steps() {
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
   ThreadPool* const pool = pool_.get();
-  for (size_t c = 0; c < program.contexts.size(); ++c) degrees_.push_back(std::make_unique<Degrees>(state_, c));
+  for (size_t c = 0; c < program.contexts.size(); ++c)
+    degrees_.push_back(std::make_unique<Degrees>(state_.rows, state_.degrees, c));
   for (size_t p = 0; p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
     if (step.message != kNoIndex) {
-      propagations_.push_back(std::make_unique<MessagePropagation>(state_, p, pool));
+      propagations_.push_back(std::make_unique<MessagePropagation>(state_.rows, state_.rounding, p, pool));
     } else if (step.aggregate == Aggregate::kMax) {
-      propagations_.push_back(std::make_unique<MaxPropagation>(state_, p, pool));
+      propagations_.push_back(std::make_unique<MaxPropagation>(state_.rows, state_.rounding, p, pool));
     } else {
-      propagations_.push_back(std::make_unique<SumPropagation>(state_, p, pool));
+      propagations_.push_back(std::make_unique<SumPropagation>(state_.rows, state_.rounding, p, pool));
     }
   }
-  for (const RowsStep& step : program.rows) rows_.push_back(std::make_unique<NodeRows>(state_, step, false, pool));
+  for (const RowsStep& step : program.rows) rows_.push_back(std::make_unique<NodeRows>(state_.rows, step, false, pool));
   if (!program.output_kept) {
-    output_ = std::make_unique<NodeRows>(state_, program.on_demand[program.output], true, pool);
+    output_ = std::make_unique<NodeRows>(state_.rows, program.on_demand[program.output], true, pool);
   }
   schedule_.push_back({0, 0});
   for (size_t i = 0; i < program.order.size(); ++i) {
@@ -75,27 +76,27 @@ void Engine::make_steps() {
 
 void Engine::initialize() {
   if (lazy_ != nullptr) lazy_->clear();
-  state_.clear();
-  const Program& program = state_.program;
+  state_.rows.clear();
+  const Program& program = state_.rows.program;
   Whole whole(program.values.size());
   std::vector<Table> tables;
   for (const Step& step : program.order) {
     if (step.kind == Step::kContext) {
-      degrees_[step.position]->initialize(&state_, pool_.get());
+      degrees_[step.position]->initialize(&state_.rows, &state_.degrees, pool_.get());
     } else if (step.kind == Step::kRows) {
-      rows_[step.position]->initialize(&state_, whole);
+      rows_[step.position]->initialize(&state_.rows, whole);
     } else {
       const uint32_t output = program.propagations[step.position].output;
-      if (state_.partial[output] >= 0) {
+      if (state_.rows.partial[output] >= 0) {
         Table& table = tables.emplace_back(program.values[output].width);
-        table.resize(state_.graph.nodes[program.values[output].node_type].ids.capacity());
+        table.resize(state_.rows.graph.nodes[program.values[output].node_type].ids.capacity());
         whole[output] = {table.row(0), table.stride(), table.width(), table.rows()};
       }
-      propagations_[step.position]->initialize(&state_, &whole);
+      propagations_[step.position]->initialize(&state_.rows, &state_.rounding, &whole);
     }
   }
-  state_.moments = {};
-  measure_first(&state_, pool_.get());
+  state_.rounding.moments = {};
+  measure_first(state_.rows, &state_.rounding, pool_.get());
 }
 
 void Engine::save(Arrays* to) const {
@@ -111,9 +112,9 @@ void Engine::load(const ArrayViews& from) {
   if (!eager) return;
   if (lazy_ != nullptr && lazy_->eager() == *eager) return lazy_->load(from);
   // Of an engine in another mode: its record is worked off.
-  if (!Lazy::knows(state_.program, *eager))
+  if (!Lazy::knows(state_.rows.program, *eager))
     throw std::runtime_error("lazy/eager: expected steps that can wait, got others");
-  Lazy other(&state_, *eager, pool_.get());
+  Lazy other(&state_.rows, &state_.rounding, *eager, pool_.get());
   other.load(from);
   other.show_current();
 }
@@ -132,7 +133,7 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   }
   lazy_->show_base();
   Preparation* const p = preparation(prepared);
-  p->batch.scales.forget(state_.program.propagations.size());
+  p->batch.scales.forget(state_.rows.program.propagations.size());
   give_up_on_failure(p, [&] {
     open(delta, lazy_->eager(), p);
     for (const Depth& depth : schedule_) run_steps(depth, p);
@@ -144,8 +145,8 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
 
 void Engine::begin(const Delta& delta, Prepared* prepared) {
   Preparation* const p = preparation(prepared);
-  p->batch.scales.forget(state_.program.propagations.size());
-  give_up_on_failure(p, [&] { open(delta, state_.program.order.size(), p); });
+  p->batch.scales.forget(state_.rows.program.propagations.size());
+  give_up_on_failure(p, [&] { open(delta, state_.rows.program.order.size(), p); });
 }
 
 void Engine::prepare_depth(size_t depth, Prepared* prepared) {
@@ -160,8 +161,9 @@ bool Engine::finish(Prepared* prepared) {
     close(p);
     const BatchChanges& changes = p->batch.changes;
     NewScales& scales = p->batch.scales;
-    again = p->lost == kNoIndex && !scales.in_use && is_measured_after(state_, *changes.delta, *p) &&
-            measure_after(state_, changes, &scales);
+    again = p->lost == kNoIndex && !scales.in_use &&
+            is_measured_after(state_.rows, state_.rounding, *changes.delta, *p) &&
+            measure_after(state_.rows, state_.rounding, changes, &scales);
     if (!again) return;
     scales.in_use = true;
     open(*changes.delta, p->steps, p);
@@ -183,7 +185,7 @@ void Engine::open(const Delta& delta, size_t steps, Preparation* prepared) {
   prepared->affected = prepared->edges_touched = prepared->nodes_touched = prepared->recomputed = 0;
   batch.workspace = workspaces_.take();
   batch.workspace->open(delta);
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
   changes.rows.resize(program.values.size());
   for (size_t v = 0; v < program.values.size(); ++v) changes.rows[v].begin(program.values[v].width);
   take_features(&changes);
@@ -192,7 +194,7 @@ void Engine::open(const Delta& delta, size_t steps, Preparation* prepared) {
 }
 
 void Engine::close(Preparation* prepared) const {
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
   PreparedBatch& batch = prepared->batch;
   if (batch.has_lost() || prepared->steps < program.order.size()) {
     // The effect on the prediction is unknown.
@@ -208,7 +210,7 @@ void Engine::close(Preparation* prepared) const {
 }
 
 void Engine::run_steps(const Depth& depth, Preparation* prepared) const {
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
   PreparedBatch& batch = prepared->batch;
   for (size_t i = depth.first; i < std::min(depth.end, prepared->steps); ++i) {
     if (batch.has_lost()) return;
@@ -233,7 +235,7 @@ void Engine::run_steps(const Depth& depth, Preparation* prepared) const {
 }
 
 const NodeRows* Engine::reader_after(size_t position, size_t steps) const {
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
   const NodeRows* reader = nullptr;
   if (position + 1 == program.order.size()) {
     reader = output_.get();
@@ -245,7 +247,7 @@ const NodeRows* Engine::reader_after(size_t position, size_t steps) const {
 }
 
 void Engine::take_features(BatchChanges* changes) const {
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
     if (!value.features) continue;
@@ -254,39 +256,40 @@ void Engine::take_features(BatchChanges* changes) const {
     rows.lie_at(nodes.features.data());
     for (size_t i = 0; i < nodes.featured.size(); ++i) {
       const float* const row = rows.at(i);
-      if (!kernels().differs(value.width, state_.stored_row(v, nodes.featured[i]), row)) continue;
+      if (!kernels().differs(value.width, state_.rows.stored_row(v, nodes.featured[i]), row)) continue;
       rows.add(nodes.featured[i], static_cast<uint32_t>(i));
     }
   }
 }
 
 void Engine::take_edges(BatchChanges* changes) const {
-  const Graph& graph = state_.graph;
-  changes->edges.resize(state_.has_direction.size());
+  const Graph& graph = state_.rows.graph;
+  changes->edges.resize(state_.rows.has_direction.size());
   for (size_t e = 0; e < graph.edges.size(); ++e) {
-    direct_changes(graph, *changes->delta, e, state_.zeros.data(), &changes->edges[e]);
-    if (state_.has_direction[graph.edges.size() + e]) {
+    direct_changes(graph, *changes->delta, e, state_.rows.zeros.data(), &changes->edges[e]);
+    if (state_.rows.has_direction[graph.edges.size() + e]) {
       reverse_changes(changes->edges[e], &changes->edges[graph.edges.size() + e]);
     }
   }
 }
 
 void Engine::find_moves(PreparedBatch* batch) const {
-  if (state_.keep_degree == 0) return;
+  if (state_.rows.keep_degree == 0) return;
   BatchChanges& changes = batch->changes;
-  changes.moves.resize(state_.kept_nodes.size());
-  for (size_t d = 0; d < state_.kept_nodes.size(); ++d) {
-    if (!state_.has_direction[d]) continue;
-    const uint32_t node_type = receiver_type(state_.graph, d);
-    state_.kept_nodes[d].find_moves(view_at(state_.graph, d), changes.edges[d], batch->workspace->removed[node_type],
-                                    changes.delta->nodes[node_type].removed, state_.keep_degree, &changes.moves[d]);
+  changes.moves.resize(state_.rows.kept_nodes.size());
+  for (size_t d = 0; d < state_.rows.kept_nodes.size(); ++d) {
+    if (!state_.rows.has_direction[d]) continue;
+    const uint32_t node_type = receiver_type(state_.rows.graph, d);
+    state_.rows.kept_nodes[d].find_moves(view_at(state_.rows.graph, d), changes.edges[d],
+                                         batch->workspace->removed[node_type], changes.delta->nodes[node_type].removed,
+                                         state_.rows.keep_degree, &changes.moves[d]);
   }
 }
 
 std::vector<int64_t> Engine::changed_ids(const Delta& delta, const Prepared& prepared) const {
-  const uint32_t type = state_.program.output_type(0);
+  const uint32_t type = state_.rows.program.output_type(0);
   const NodeDelta& nodes = delta.nodes[type];
-  const IdMap& ids = state_.graph.nodes[type].ids;
+  const IdMap& ids = state_.rows.graph.nodes[type].ids;
   std::vector<int64_t> changed(prepared.changed.size());
   if (nodes.added.empty()) {
     for (size_t i = 0; i < changed.size(); ++i) changed[i] = ids.id_of(prepared.changed[i]);
@@ -331,8 +334,8 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
 // -- lazy computation
 
 bool Engine::be_lazy(size_t eager) {
-  if (!Lazy::knows(state_.program, eager)) return false;
-  lazy_ = std::make_unique<Lazy>(&state_, eager, pool_.get());
+  if (!Lazy::knows(state_.rows.program, eager)) return false;
+  lazy_ = std::make_unique<Lazy>(&state_.rows, &state_.rounding, eager, pool_.get());
   return true;
 }
 
@@ -358,39 +361,39 @@ size_t Engine::record_bytes() const { return lazy_ == nullptr ? 0 : lazy_->recor
 void Engine::read_rows(uint32_t value, std::span<const uint32_t> nodes, float* out) const {
   RowArena arena;
   std::vector<const float*> rows(nodes.size());
-  stored_rows(state_, value, nodes, &arena, rows.data());
-  copy_rows(rows, state_.program.values[value].width, out);
+  stored_rows(state_.rows, value, nodes, &arena, rows.data());
+  copy_rows(rows, state_.rows.program.values[value].width, out);
 }
 
 void Engine::read_rows(const Prepared& prepared, uint32_t value, std::span<const uint32_t> nodes, float* out) const {
   RowArena arena;
   std::vector<const float*> rows(nodes.size());
-  new_rows(state_, preparation(prepared).batch.changes, value, nodes, &arena, rows.data());
-  copy_rows(rows, state_.program.values[value].width, out);
+  new_rows(state_.rows, preparation(prepared).batch.changes, value, nodes, &arena, rows.data());
+  copy_rows(rows, state_.rows.program.values[value].width, out);
 }
 
 void Engine::predict(std::span<const uint32_t> nodes, float* out, size_t output) const {
   if (lazy_ != nullptr) return lazy_->predict(nodes, out, output);
-  read_output(state_, output, nodes, out);
+  read_output(state_.rows, output, nodes, out);
 }
 
 void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out,
                               size_t output) const {
-  read_new_output(state_, preparation(prepared).batch.changes, output, nodes, out);
+  read_new_output(state_.rows, preparation(prepared).batch.changes, output, nodes, out);
 }
 
-void Engine::evaluate(size_t on_demand, float* out) { evaluate_all(state_, on_demand, pool_.get(), out); }
+void Engine::evaluate(size_t on_demand, float* out) { evaluate_all(state_.rows, on_demand, pool_.get(), out); }
 
 Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) const {
   Scrubbed seen = propagations_[propagation]->scrub(nodes);
   // A unit that is too large would hide rounding.
-  if (!state_.scales[propagation].fits()) seen.difference = std::numeric_limits<double>::infinity();
+  if (!state_.rounding.scales[propagation].fits()) seen.difference = std::numeric_limits<double>::infinity();
   return seen;
 }
 
 Scrubbed Engine::scrub_rows(uint32_t value, std::span<const uint32_t> nodes) const {
-  if (!state_.is_stored(value)) return {};
-  const Program& program = state_.program;
+  if (!state_.rows.is_stored(value)) return {};
+  const Program& program = state_.rows.program;
   for (size_t r = 0; r < program.rows.size(); ++r) {
     for (const Sink& sink : program.rows[r].sinks) {
       if (sink.value == value) return rows_[r]->scrub(value, nodes);

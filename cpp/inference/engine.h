@@ -50,8 +50,8 @@ class Engine final : public Backend {
   bool guarded() const { return guard_; }
 
   const State& state() const { return state_; }
-  const Program& program() const override { return state_.program; }
-  const Graph& graph() const { return state_.graph; }
+  const Program& program() const override { return state_.rows.program; }
+  const Graph& graph() const { return state_.rows.graph; }
 
   // -- batches
 
@@ -105,10 +105,10 @@ class Engine final : public Backend {
 
   // -- reading
 
-  Rows rows(uint32_t value) const { return state_.rows(value); }
+  Rows rows(uint32_t value) const { return state_.rows.rows(value); }
   void read_rows(uint32_t value, std::span<const uint32_t> nodes, float* out) const override;
   void read_rows(const Prepared& prepared, uint32_t value, std::span<const uint32_t> nodes, float* out) const override;
-  size_t output_width(size_t output = 0) const { return state_.program.output_width(output); }
+  size_t output_width(size_t output = 0) const { return state_.rows.program.output_width(output); }
   // An output for existing nodes, `output_width` floats each. A lazy engine computes the rows that they need, and keeps
   // them.
   void predict(std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
@@ -121,10 +121,10 @@ class Engine final : public Backend {
   void save(Arrays* to) const override;
   void load(const ArrayViews& from) override;
   bool load_rows(uint32_t value, const float* from, size_t count, size_t width) {
-    return state_.load_rows(value, from, count, width);
+    return state_.rows.load_rows(value, from, count, width);
   }
-  Moments moments() const { return state_.moments; }
-  void load_moments(const Moments& moments) { state_.moments = moments; }
+  Moments moments() const { return state_.rounding.moments; }
+  void load_moments(const Moments& moments) { state_.rounding.moments = moments; }
 
   // Compares kept aggregates of `nodes`, or their degrees, sums of weights and loops, or the rows that a step computes
   // of them, with values computed again. Changes nothing. Requires: nodes in use; of a lazy engine, the current rows.

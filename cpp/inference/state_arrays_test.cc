@@ -114,7 +114,7 @@ TEST(engine_refuses_rows_of_another_shape) {
   }
   for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
     RoundingScale scale;
-    scale.begin(engine.state().scales[p].scales.size());
+    scale.begin(engine.state().rounding.scales[p].scales.size());
     CHECK(!scale.load(Floats(scale.saved().size() + 1, 1.0f)));
     CHECK(!scale.load(Floats(scale.saved().size(), -1.0f)));
   }

@@ -18,7 +18,8 @@ LAYERS = (
     ("memory",),
     ("hashing", "threads"),
 )
-# Those of a room that has folders, "" for the files at its top; so long as they are no tests.
+# The folders of a room in the same way; "" stands for its files outside of folders. Tests may include all of
+# their room.
 FOLDERS = {
     "inference": (
         ("",),
@@ -30,7 +31,6 @@ FOLDERS = {
     ),
     "presampling": (("",), ("cache", "shard", "view"), ("samples",), ("tables",)),
 }
-UNDIVIDED = {"inference/state.h"}  # what stays between batches, of which all folders still know
 TESTING = "testing"  # what tests are written with, and knows of no room but the lowest
 HEIGHTS = {room: height for height, rooms in enumerate(reversed(LAYERS)) for room in rooms}
 FOLDER_HEIGHTS = {
@@ -50,7 +50,7 @@ def folder_of(path: str) -> str:
 
 def is_upwards(path: str, included: str) -> bool:
     """Whether a file includes one of its room that is in no folder below its own. Tests may."""
-    if is_test(path) or included in UNDIVIDED:
+    if is_test(path):
         return False
     heights = FOLDER_HEIGHTS.get(path.split("/", 1)[0], {"": 0})
     own, other = folder_of(path), folder_of(included)
@@ -128,8 +128,9 @@ def test_an_include_upwards_is_found() -> None:
 
 
 def test_the_map_shows_the_layers() -> None:
-    line = " → ".join("`" + " | ".join(rooms) + "`" for rooms in LAYERS)
-    assert line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for layers, page in ((LAYERS, "ARCHITECTURE.md"), (FOLDERS["inference"], "docs/internals/inference.md")):
+        line = " → ".join("`" + (" | ".join(names) or ".") + "`" for names in layers)
+        assert line in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_every_room_is_built() -> None:

@@ -12,15 +12,15 @@ size_t heads_of(const Program& program, const PropagateStep& step) {
   return messages.coefficient == kNoIndex ? 1 : messages.step.registers[messages.coefficient].width;
 }
 
-MessageSums& sums_of(const State& state, const PropagateStep& step, const float* inverse) {
+MessageSums& sums_of(const Program& program, uint64_t serial, const PropagateStep& step, const float* inverse) {
   // One object for each thread and step, for the last few engines that the thread has worked for, which include
   // destroyed ones. A new state may have the address of an old one, so the serial number is the key.
   constexpr size_t kStates = 8;
   static thread_local Recent<uint64_t, std::vector<std::unique_ptr<MessageSums>>, kStates> states;
-  const auto position = static_cast<size_t>(&step - state.program.propagations.data());
-  auto& made = states.at(state.serial);
-  if (made.size() <= position) made.resize(state.program.propagations.size());
-  if (made[position] == nullptr) made[position] = std::make_unique<MessageSums>(state.program, step);
+  const auto position = static_cast<size_t>(&step - program.propagations.data());
+  auto& made = states.at(serial);
+  if (made.size() <= position) made.resize(program.propagations.size());
+  if (made[position] == nullptr) made[position] = std::make_unique<MessageSums>(program, step);
   made[position]->set_units(inverse);
   return *made[position];
 }

@@ -22,7 +22,6 @@
 #include <vector>
 
 #include "inference/evaluation/row_evaluation.h"
-#include "inference/state.h"
 #include "program/kernels.h"
 #include "program/row_sum.h"
 
@@ -290,9 +289,9 @@ class MessageSums {
   std::vector<size_t> messages_;
 };
 
-// One object for each thread and step: its sums are valid until the next call on the same thread. `inverse`: see
-// rounding_scales.h.
-MessageSums& sums_of(const State& state, const PropagateStep& step, const float* inverse);
+// One object for each thread and step: its sums are valid until the next call on the same thread. `serial`: that of the
+// state to which the program belongs. `inverse`: see rounding_scales.h.
+MessageSums& sums_of(const Program& program, uint64_t serial, const PropagateStep& step, const float* inverse);
 
 // Converts the sums of all messages of a target into its rows.
 void write_sums(const Program& program, const PropagateStep& step, MessageSums* sums, size_t target, float* row,

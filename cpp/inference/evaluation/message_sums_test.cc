@@ -36,12 +36,12 @@ TEST(message_sums_are_those_of_float64) {
   Random random;
   Graph graph({kHidden}, {{0, 0, {{true, false}, false, false}}});
   const State state(graph, plain_attention(), "", 0);
-  const PropagateStep& step = state.program.propagations[0];
+  const PropagateStep& step = state.rows.program.propagations[0];
   constexpr size_t kChannels = kHidden / kHeads;
   for (int round = 0; round < 60; ++round) {
     const float spread = std::ldexp(1.0f, static_cast<int>(random.below(8)));
     const size_t targets = 1 + random.below(kBlockRows);
-    MessageSums& sums = sums_of(state, step, state.scales[0].inverses.data());
+    MessageSums& sums = sums_of(state.rows.program, state.rows.serial, step, state.rounding.scales[0].inverses.data());
     sums.open(targets);
     std::vector<std::vector<Floats>> rows(targets), logits(targets);
     std::vector<Floats> weights(targets);
@@ -80,7 +80,8 @@ TEST(message_sums_are_those_of_float64) {
 TEST(sums_that_were_given_up_leave_nothing) {
   Graph graph({kHidden}, {{0, 0, {{true, false}, false, false}}});
   const State state(graph, plain_attention(), "", 0);
-  MessageSums& sums = sums_of(state, state.program.propagations[0], state.scales[0].inverses.data());
+  MessageSums& sums = sums_of(state.rows.program, state.rows.serial, state.rows.program.propagations[0],
+                              state.rounding.scales[0].inverses.data());
   const auto add = [&](size_t target, const Floats& row, const Floats& logits) {
     sums.add(target, 1, {1.0f, nullptr}, [&](size_t source) { return source == 0 ? row.data() : logits.data(); });
   };
@@ -101,9 +102,9 @@ TEST(message_sums_belong_to_a_state) {
   const float* last = nullptr;
   for (int i = 0; i < 20; ++i) {
     const State state(graph, plain_attention(), "", 0);
-    const PropagateStep& step = state.program.propagations[0];
-    MessageSums& sums = sums_of(state, step, state.scales[0].inverses.data());
-    CHECK(&sums == &sums_of(state, step, state.scales[0].inverses.data()));
+    const PropagateStep& step = state.rows.program.propagations[0];
+    MessageSums& sums = sums_of(state.rows.program, state.rows.serial, step, state.rounding.scales[0].inverses.data());
+    CHECK(&sums == &sums_of(state.rows.program, state.rows.serial, step, state.rounding.scales[0].inverses.data()));
     sums.open(1);
     const Floats row(row_stride(kHidden), static_cast<float>(i)), logits(row_stride(kHeads));
     sums.add(0, 1, {1.0f, nullptr}, [&](size_t source) { return source == 0 ? row.data() : logits.data(); });

@@ -40,8 +40,9 @@ bool Lazy::knows(const Program& program, size_t eager) {
   return true;
 }
 
-Lazy::Lazy(State* state, size_t eager, ThreadPool* writer_pool)
+Lazy::Lazy(RowState* state, RoundingState* rounding, size_t eager, ThreadPool* writer_pool)
     : state_(*state),
+      rounding_(*rounding),
       eager_(eager),
       writer_pool_(*writer_pool),
       pool_(writer_pool->threads()),
@@ -354,7 +355,8 @@ void Lazy::show_current() {
     for (size_t s = 0; s < lazy_steps_.size(); ++s) {
       LazyStep& lazy_step = lazy_steps_[s];
       if (lazy_step.kind == LazyStep::kPropagate) {
-        lazy_step.base_errors.resize(lazy_step.overlay.nodes().size() * state_.errors[lazy_step.propagation].width());
+        lazy_step.base_errors.resize(lazy_step.overlay.nodes().size() *
+                                     rounding_.errors[lazy_step.propagation].width());
       }
       if (lazy_step.overlay.num_stale() == 0) continue;
       for (uint32_t node : lazy_step.overlay.nodes()) {
@@ -403,7 +405,7 @@ void Lazy::exchange_rows() noexcept {
 void Lazy::exchange_errors(bool current) noexcept {
   for (LazyStep& lazy_step : lazy_steps_) {
     if (lazy_step.kind != LazyStep::kPropagate) continue;
-    Table& errors = state_.errors[lazy_step.propagation];
+    Table& errors = rounding_.errors[lazy_step.propagation];
     const size_t width = errors.width();
     if (width == 0) continue;  // a maximum
     // Messages that read both ends were summed again, however many bounds they have.

@@ -41,10 +41,12 @@
 #include "inference/edges/edge_record.h"
 #include "inference/lazy/lazy_marks.h"
 #include "inference/lazy/overlay.h"
+#include "inference/rounding/rounding_state.h"
 #include "inference/rows/effects.h"
-#include "inference/state.h"
+#include "inference/rows/row_state.h"
 #include "threads/parallel.h"
 #include "threads/waiting.h"
+#include "views/arrays.h"
 
 namespace livegnn {
 
@@ -59,7 +61,7 @@ class Lazy {
   static bool knows(const Program& program, size_t eager);
 
   // Batches and settling compute on `writer_pool`; queries use a pool of their own.
-  Lazy(State* state, size_t eager, ThreadPool* writer_pool);
+  Lazy(RowState* state, RoundingState* rounding, size_t eager, ThreadPool* writer_pool);
 
   size_t eager() const { return eager_; }  // number of steps computed with each batch
   // Marks the nodes that a batch reaches. Requires: the eager steps have been computed.
@@ -153,7 +155,8 @@ class Lazy {
   void load_covered(size_t lazy_step, const ArrayViews& from);
   void load_edges(size_t direction, const ArrayViews& from);
 
-  State& state_;
+  RowState& state_;
+  RoundingState& rounding_;
   size_t eager_;
   ThreadPool& writer_pool_;
   ThreadPool pool_;

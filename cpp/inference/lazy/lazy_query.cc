@@ -327,7 +327,8 @@ void Lazy::compute_messages(LazyStep* lazy_step, const PropagateStep& step, cons
   }
   std::atomic<size_t> edges{0};
   pool_.run(blocks_of(nodes.size()), 16 * kMessageCost * static_cast<double>(nodes.size()), [&](size_t block) {
-    MessageSums& sums = sums_of(state_, step, state_.scales[lazy_step->propagation].inverses.data());
+    MessageSums& sums =
+        sums_of(state_.program, state_.serial, step, rounding_.scales[lazy_step->propagation].inverses.data());
     const size_t first = block * kBlockRows, end = std::min(nodes.size(), first + kBlockRows);
     size_t read = 0;
     auto add = [&](size_t n) {
@@ -366,7 +367,7 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
   const std::span<const DirectedChange> changes = edges_[direction_of(state_.graph, step)].of(target);
   const size_t stride = row_stride(output.table.width), degree = store.degree_in(target);
   const float* const base = output.table.row(target);
-  const float* const inverse = state_.scales[propagation].inverses.data();
+  const float* const inverse = rounding_.scales[propagation].inverses.data();
 
   std::sort(terms->found.begin(), terms->found.end(),
             [](const InEdge& a, const InEdge& b) { return a.order() < b.order(); });
@@ -386,8 +387,8 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
 
   // Compute the row again from all neighbours if they are few, or if that reads fewer rows, counting the base row. A
   // row without neighbours is exactly zero, without a rounding remainder.
-  const RoundingScale& scale = state_.scales[propagation];
-  bool anew = degree <= few_terms(state_, propagation, scale.offset) || degree <= terms->rows.size() + 1;
+  const RoundingScale& scale = rounding_.scales[propagation];
+  bool anew = degree <= few_terms(rounding_, propagation, scale.offset) || degree <= terms->rows.size() + 1;
   if (!anew) {
     float reach = 0, peak = 0;
     for (size_t i = 0; i < terms->rows.size(); ++i) {
@@ -397,7 +398,7 @@ void Lazy::sum_row(const PropagateStep& step, uint32_t propagation, uint32_t tar
     float* const sum = memory.reserve(stride);
     sum_rows(stride, terms->rows.size(), terms->rows.data(), terms->order.data(), terms->weights.data(), sum);
     k.apply_delta(stride, base, sum, inverse, row, &peak);
-    const float* const before = state_.errors[propagation].row(target);
+    const float* const before = rounding_.errors[propagation].row(target);
     const Bounds bounds = touch_bounds(before, 1, peak, reach, terms->rows.size(), error);
     anew = !is_good(bounds, peak, scale.mean, scale.offset, [&] { return degree; });
   }

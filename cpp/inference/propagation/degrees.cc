@@ -61,6 +61,33 @@ Loops loops_of(const EdgeView& store, uint32_t node, std::span<const DirectedCha
 
 }  // namespace
 
+void DegreeSums::reserve(const Program& program, const Delta& delta) {
+  for (size_t c = 0; c < sums.size(); ++c) {
+    if (program.contexts[c].kind != ContextKind::kSum) continue;
+    const size_t needed = delta.nodes[program.values[program.contexts[c].output].node_type].capacity;
+    // Only the one writer reads these.
+    for (std::vector<double>* each : {&sums[c], &errors[c]}) {
+      if (needed > each->capacity()) each->reserve(needed + needed / 2);
+    }
+  }
+}
+
+void DegreeSums::commit(const Program& program, const Delta& delta, const BatchChanges& batch) noexcept {
+  for (size_t c = 0; c < program.contexts.size(); ++c) {
+    const ContextStep& step = program.contexts[c];
+    if (step.kind != ContextKind::kSum) continue;
+    const NodeDelta& nodes = delta.nodes[program.values[step.output].node_type];
+    sums[c].resize(std::max(sums[c].size(), nodes.capacity));
+    errors[c].resize(sums[c].size());
+    for (uint32_t node : nodes.removed) sums[c][node] = errors[c][node] = 0;
+    const Changes& changes = batch.of(step.output);
+    for (size_t i = 0; i < changes.size(); ++i) {
+      sums[c][changes.nodes()[i]] = changes.sums[changes.position(i)];
+      errors[c][changes.nodes()[i]] = changes.sum_errors[changes.position(i)];
+    }
+  }
+}
+
 double Degrees::sum_weights(uint32_t node, std::span<const DirectedChange> changes) const {
   double sum = 0;
   const EdgeView store = view_of(state_.graph, step_);
@@ -101,10 +128,10 @@ Degrees::Row Degrees::update(uint32_t node, std::span<const DirectedChange> chan
     out.row = static_cast<float>(count - loops.count + (step_.fill ? 1 : 0));
     return out;
   }
-  const auto& sums = state_.sums[position_];
+  const auto& sums = sums_.sums[position_];
   if (!fresh && node < sums.size()) {
     out.sum = sums[node];
-    out.error = state_.sum_errors[position_][node];
+    out.error = sums_.errors[position_][node];
   }
   for (const DirectedChange& change : changes) {
     if (skip_loops && change.source == node) continue;
@@ -121,12 +148,12 @@ Degrees::Row Degrees::update(uint32_t node, std::span<const DirectedChange> chan
   return out;
 }
 
-void Degrees::initialize(State* state, ThreadPool* pool) const {
+void Degrees::initialize(RowState* state, DegreeSums* kept, ThreadPool* pool) const {
   const IdMap& ids = state->graph.nodes[state->program.values[step_.output].node_type].ids;
   const Rows out = state->rows(step_.output);
-  auto& sums = state->sums[position_];
+  auto& sums = kept->sums[position_];
   sums.assign(step_.kind == ContextKind::kSum ? ids.capacity() : 0, 0.0);
-  state->sum_errors[position_].assign(sums.size(), 0.0);
+  kept->errors[position_].assign(sums.size(), 0.0);
   pool->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     const size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
@@ -152,7 +179,7 @@ void Degrees::prepare(PreparedBatch* prepared) const {
     const Row now = update(node, node_changes, fresh);
     if (!fresh && now.row == *state_.stored_row(step_.output, node)) {
       if (step_.kind != ContextKind::kSum) return;
-      if (now.sum == state_.sums[position_][node] && now.error == state_.sum_errors[position_][node]) return;
+      if (now.sum == sums_.sums[position_][node] && now.error == sums_.errors[position_][node]) return;
     }
     if (!std::isfinite(now.row)) prepared->lose_row(state_, step_.output, node);
     rows[changes.size()] = now.row;
@@ -186,7 +213,7 @@ Scrubbed Degrees::scrub(std::span<const uint32_t> nodes) const {
     seen.not_finite += std::isfinite(*kept.row(node)) ? 0 : 1;
     seen.difference = std::max(seen.difference, part_of(*kept.row(node), anew.row, std::fabs(anew.row)));
     if (step_.kind != ContextKind::kSum) continue;
-    const double sum = state_.sums[position_][node];
+    const double sum = sums_.sums[position_][node];
     seen.difference = std::max(seen.difference, part_of(sum, anew.sum, std::fabs(anew.sum)));
   }
   return seen;
@@ -204,7 +231,7 @@ double Degrees::reach_of(uint32_t node) const {
 bool Degrees::fits(uint32_t node, const Row& expected) const {
   const float row = *state_.stored_row(step_.output, node);
   if (step_.kind != ContextKind::kSum) return row == expected.row;
-  const double sum = state_.sums[position_][node];
+  const double sum = sums_.sums[position_][node];
   if (row == expected.row && sum == expected.sum) return true;
   const double most = kLoadTolerance * reach_of(node);
   return std::fabs(double{row} - double{expected.row}) <= most && std::fabs(sum - expected.sum) <= most;
@@ -229,7 +256,7 @@ void Degrees::check(ThreadPool* pool) const {
   std::string got = std::to_string(*state_.stored_row(step_.output, node));
   if (step_.kind == ContextKind::kSum) {
     names += " and sums/" + std::to_string(position_);
-    got += " and " + std::to_string(state_.sums[position_][node]);
+    got += " and " + std::to_string(sums_.sums[position_][node]);
   }
   throw std::runtime_error(names + ": expected " + std::to_string(expected.row) +
                            ", from the edges of the node with the index " + std::to_string(node) + ", got " + got);

@@ -5,19 +5,32 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "inference/propagation/prepared_batch.h"
 #include "inference/propagation/propagation.h"
-#include "inference/state.h"
+#include "inference/rows/row_state.h"
 
 namespace livegnn {
 
+// Sums of weights as they are kept beside their rows, which are rounded to float32.
+struct DegreeSums {
+  explicit DegreeSums(size_t contexts) : sums(contexts), errors(contexts) {}
+
+  std::vector<std::vector<double>> sums;    // by context, by node; empty if it is no sum of weights
+  std::vector<std::vector<double>> errors;  // bounds on their rounding
+
+  // Makes room for the batch that is about to be committed.
+  void reserve(const Program& program, const Delta& delta);
+  void commit(const Program& program, const Delta& delta, const BatchChanges& batch) noexcept;
+};
+
 class Degrees {
  public:
-  Degrees(const State& state, size_t position)
-      : state_(state), position_(position), step_(state.program.contexts[position]) {}
+  Degrees(const RowState& state, const DegreeSums& sums, size_t position)
+      : state_(state), sums_(sums), position_(position), step_(state.program.contexts[position]) {}
 
-  void initialize(State* state, ThreadPool* pool) const;
+  void initialize(RowState* state, DegreeSums* kept, ThreadPool* pool) const;
   void prepare(PreparedBatch* prepared) const;
   Scrubbed scrub(std::span<const uint32_t> nodes) const;
   // Compares what was loaded with the edges. Throws std::runtime_error that names the array and the first node of which
@@ -38,7 +51,8 @@ class Degrees {
   double reach_of(uint32_t node) const;
   bool fits(uint32_t node, const Row& expected) const;
 
-  const State& state_;
+  const RowState& state_;
+  const DegreeSums& sums_;
   size_t position_;
   const ContextStep& step_;
 };

@@ -10,7 +10,7 @@ namespace {
 
 class MessageFrontierSearch {
  public:
-  MessageFrontierSearch(const State& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared)
+  MessageFrontierSearch(const RowState& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared)
       : state_(state),
         step_(step),
         program_(state.program.messages[step.message]),
@@ -155,7 +155,7 @@ class MessageFrontierSearch {
     }
   }
 
-  const State& state_;
+  const RowState& state_;
   const PropagateStep& step_;
   const MessageProgram& program_;
   ThreadPool& pool_;
@@ -170,7 +170,8 @@ class MessageFrontierSearch {
 
 }  // namespace
 
-void find_message_frontier(const State& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared) {
+void find_message_frontier(const RowState& state, const PropagateStep& step, ThreadPool* pool,
+                           PreparedBatch* prepared) {
   MessageFrontierSearch(state, step, pool, prepared).run();
 }
 

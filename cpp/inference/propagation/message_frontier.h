@@ -5,13 +5,13 @@
 #pragma once
 
 #include "inference/propagation/prepared_batch.h"
-#include "inference/state.h"
+#include "inference/rows/row_state.h"
 
 namespace livegnn {
 
 // Fills the workspace's `message_frontier`. On return, the workspace's second slots are set for the targets and, if
 // rows of sources are read, the first slots for the sources; the caller must clear them.
-void find_message_frontier(const State& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared);
+void find_message_frontier(const RowState& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared);
 
 // Visits the in-edges of a node whose messages a step uses, after the batch: `visit(source, weight, features)`, first
 // those that stay, in the store's order.

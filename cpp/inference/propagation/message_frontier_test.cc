@@ -64,7 +64,7 @@ TEST(message_frontier_finds_whoever_gets_another_message) {
       std::map<uint32_t, std::pair<size_t, size_t>> gone_and_come;
       try {
         prepare_depths(&engine, delta, &prepared, [&](size_t) {
-          find_message_frontier(engine.state(), step, &pool, &prepared.batch);
+          find_message_frontier(engine.state().rows, step, &pool, &prepared.batch);
           const MessageFrontier& s = prepared.batch.workspace->message_frontier;
           for (size_t t = 0; t < s.targets.size(); ++t) {
             CHECK(reached.insert(s.targets[t]).second);

@@ -38,8 +38,9 @@ bool goes_on(const float* context, size_t heads) {
 
 }  // namespace
 
-MessagePropagation::MessagePropagation(const State& state, size_t position, ThreadPool* pool)
-    : Propagation(state, position, pool),
+MessagePropagation::MessagePropagation(const RowState& state, const RoundingState& rounding, size_t position,
+                                       ThreadPool* pool)
+    : Propagation(state, rounding, position, pool),
       program_(state.program.messages[step_.message]),
       heads_(heads_of(state.program, step_)),
       message_cost_(message_cost_of(program_.step)) {}
@@ -53,13 +54,13 @@ std::vector<Rows> MessagePropagation::source_rows() const {
   return stored;
 }
 
-void MessagePropagation::initialize(State* state, Whole* /*whole*/) const {
+void MessagePropagation::initialize(RowState* state, RoundingState* rounding, Whole* /*whole*/) const {
   const IdMap& ids = state_.graph.nodes[target_type()].ids;
   const Rows out = state->rows(step_.output);
   const Rows contexts = has_context() ? state->rows(step_.context) : Rows{};
   const std::vector<Rows> stored = source_rows();
   pool_.run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
-    MessageSums& sums = sums_of(state_, step_, state_.scales[position_].inverses.data());
+    MessageSums& sums = sums_of(state_.program, state_.serial, step_, rounding_.scales[position_].inverses.data());
     const size_t begin = block * kBlockRows, end = std::min(ids.capacity(), begin + kBlockRows);
     auto add = [&](size_t n) {
       const auto node = static_cast<uint32_t>(n);
@@ -75,15 +76,15 @@ void MessagePropagation::initialize(State* state, Whole* /*whole*/) const {
     };
     sums.sum_up(begin, end, add, write);
   });
-  state->errors[position_].resize(0);
-  state->errors[position_].resize(is_sum() ? ids.capacity() : 0);
+  rounding->errors[position_].resize(0);
+  rounding->errors[position_].resize(is_sum() ? ids.capacity() : 0);
 }
 
 struct MessagePropagation::Batch {
   PreparedBatch& prepared;
   MessageFrontier& frontier;
   const MessageProgram& program;
-  const State& state;
+  const RowState& state;
   const EdgeView store;
   const std::vector<DirectedChange>& changes;
   const std::vector<Rows> stored;
@@ -145,7 +146,7 @@ bool MessagePropagation::apply(Batch* batch, MessageSums* sums, size_t place, si
   if (has_context()) return apply_heads(batch, sums, place, t);
   const uint32_t node = batch->frontier.targets[t];
   const size_t width = state_.program.values[step_.output].width;
-  const Table& errors = state_.errors[position_];
+  const Table& errors = rounding_.errors[position_];
   const float* const reach = sums->reach(place);
   const float* const old_error = node < errors.rows() ? errors.row(node) : state_.zeros.data();
   float peak = 0, reached = 0;
@@ -162,7 +163,7 @@ bool MessagePropagation::apply_heads(Batch* batch, MessageSums* sums, size_t pla
   MessageFrontier& s = batch->frontier;
   const uint32_t node = s.targets[t];
   const size_t width = state_.program.values[step_.output].width, channels = width / heads_;
-  const Table& errors = state_.errors[position_];
+  const Table& errors = rounding_.errors[position_];
   const float* const old_error = node < errors.rows() ? errors.row(node) : state_.zeros.data();
   const float* const old = state_.stored_row(step_.output, node);
   const float* const old_context = state_.stored_row(step_.context, node);
@@ -227,7 +228,7 @@ bool MessagePropagation::add_changes(Batch* batch, MessageSums* sums, size_t pla
 }
 
 void MessagePropagation::update_block(Batch* batch, size_t begin, size_t end) const {
-  MessageSums& sums = sums_of(state_, step_, batch->scale.inverse);
+  MessageSums& sums = sums_of(state_.program, state_.serial, step_, batch->scale.inverse);
   bool anew[kBlockRows], again = false, lost[kBlockRows] = {}, any_lost = false;
   auto take = [&](size_t t) {
     if (sums.fits(t - begin)) {
@@ -286,7 +287,7 @@ void MessagePropagation::prepare(const NodeRows* /*reader*/, PreparedBatch* prep
               source_rows(),
               output,
               context,
-              scale_in_use(state_, prepared->scales, position_),
+              scale_in_use(rounding_, prepared->scales, position_),
               error_width(state_.program, step_)};
   output.open(num_targets);
   if (has_context()) context->open(num_targets);
@@ -389,9 +390,9 @@ Scrubbed MessagePropagation::scrub(std::span<const uint32_t> nodes) const {
   const std::vector<Rows> stored = source_rows();
   const size_t width = program.values[step_.output].width;
   std::vector<float> units(width);
-  if (is_sum()) units = Measurement(state_, step_, nullptr).scales(state_.scales[position_].scales);
+  if (is_sum()) units = Measurement(state_, rounding_, step_, nullptr).scales(rounding_.scales[position_].scales);
   if (is_sum()) fill_scales(&units);
-  MessageSums& sums = sums_of(state_, step_, state_.scales[position_].inverses.data());
+  MessageSums& sums = sums_of(state_.program, state_.serial, step_, rounding_.scales[position_].inverses.data());
   std::vector<float> row(width), context(has_context() ? program.values[step_.context].width : 0);
   std::vector<double> reach(width);
   std::vector<InEdge> in;

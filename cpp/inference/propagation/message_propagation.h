@@ -19,9 +19,9 @@ namespace livegnn {
 
 class MessagePropagation final : public Propagation {
  public:
-  MessagePropagation(const State& state, size_t position, ThreadPool* pool);
+  MessagePropagation(const RowState& state, const RoundingState& rounding, size_t position, ThreadPool* pool);
 
-  void initialize(State* state, Whole* whole) const override;
+  void initialize(RowState* state, RoundingState* rounding, Whole* whole) const override;
   void prepare(const NodeRows* reader, PreparedBatch* prepared) const override;
   Scrubbed scrub(std::span<const uint32_t> nodes) const override;
 

@@ -49,7 +49,7 @@ void check_messages(const Engine& engine, const PropagateStep& step, uint32_t no
       if (c % (row.size() / heads) == 0) weights[h] += weight;
     }
   }
-  const std::vector<float>& units = engine.state().scales[&step - program.propagations.data()].scales;
+  const std::vector<float>& units = engine.state().rounding.scales[&step - program.propagations.data()].scales;
   auto drift = [&](size_t c) { return units.empty() ? 0.0 : 4e-5 * units[c]; };
   for (size_t c = 0; c < row.size(); ++c) {
     const double typical = step.context == kNoIndex ? std::sqrt(terms) : weights[c / (row.size() / heads)];

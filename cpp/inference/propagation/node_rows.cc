@@ -28,7 +28,7 @@ bool is_read_by_messages_alone(const Program& program, uint32_t value) {
 
 }  // namespace
 
-NodeRows::NodeRows(const State& state, const RowsStep& step, bool output, ThreadPool* pool)
+NodeRows::NodeRows(const RowState& state, const RowsStep& step, bool output, ThreadPool* pool)
     : state_(state), step_(step), output_(output), row_cost_(output ? kRowCost : row_cost_of(step)), pool_(*pool) {
   for (const Sink& sink : step.sinks) {
     judged_.push_back(output || !is_read_by_messages_alone(state.program, sink.value));
@@ -37,7 +37,7 @@ NodeRows::NodeRows(const State& state, const RowsStep& step, bool output, Thread
 
 bool NodeRows::reads(uint32_t value) const { return is_source_of(step_, value); }
 
-void NodeRows::initialize(State* state, const Whole& whole) const {
+void NodeRows::initialize(RowState* state, const Whole& whole) const {
   const auto kept = [&](const Sink& sink) { return state_.is_stored(sink.value); };
   if (std::none_of(step_.sinks.begin(), step_.sinks.end(), kept)) return;
   const IdMap& ids = state_.graph.nodes[step_.node_type].ids;

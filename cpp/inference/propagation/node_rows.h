@@ -13,21 +13,21 @@
 #include "inference/evaluation/row_evaluation.h"
 #include "inference/propagation/prepared_batch.h"
 #include "inference/propagation/propagation.h"
+#include "inference/rows/row_state.h"
 #include "inference/rows/stored_rows.h"
-#include "inference/state.h"
 
 namespace livegnn {
 
 class NodeRows {
  public:
   // `output`: the step computes the prediction, which is not kept.
-  NodeRows(const State& state, const RowsStep& step, bool output, ThreadPool* pool);
+  NodeRows(const RowState& state, const RowsStep& step, bool output, ThreadPool* pool);
 
   bool reads(uint32_t value) const;
   double row_cost() const { return row_cost_; }  // nanoseconds, approximately
 
   // Computes every kept row; input rows that are not kept are taken from `whole`.
-  void initialize(State* state, const Whole& whole) const;
+  void initialize(RowState* state, const Whole& whole) const;
   // Computes the rows of `nodes` again from the values that the step reads, and compares those of a kept value with
   // them. A channel's magnitude is the larger of its own and the mean one of these rows.
   Scrubbed scrub(uint32_t value, std::span<const uint32_t> nodes) const;
@@ -51,7 +51,7 @@ class NodeRows {
   void compare(size_t sink, size_t first, size_t count, bool guarded, const float* const* sources,
                float* const* buffers, RowArena* arena, PreparedBatch* prepared) const;
 
-  const State& state_;
+  const RowState& state_;
   const RowsStep& step_;
   const bool output_;
   const double row_cost_;

@@ -1,7 +1,6 @@
 #include "inference/propagation/prepared_batch.h"
 
 #include "inference/rows/stored_rows.h"
-#include "inference/state.h"
 #include "program/kernels.h"
 
 namespace livegnn {
@@ -12,7 +11,7 @@ void PreparedBatch::lose(uint32_t node_type, uint32_t node) {
   while (here < first && !lost_here_.compare_exchange_weak(first, here, std::memory_order_relaxed)) continue;
 }
 
-void PreparedBatch::lose_row(const State& state, uint32_t value, uint32_t node) {
+void PreparedBatch::lose_row(const RowState& state, uint32_t value, uint32_t node) {
   if (!guarded) return;
   static thread_local RowArena arena;
   arena.clear();

@@ -10,6 +10,7 @@
 #include "inference/rounding/rounding_scales.h"
 #include "inference/rows/changes.h"
 #include "inference/rows/effects.h"
+#include "inference/rows/row_state.h"
 
 namespace livegnn {
 
@@ -29,7 +30,7 @@ struct PreparedBatch {
   // Records that a step makes a finite row non-finite. Any thread may call it.
   void lose(uint32_t node_type, uint32_t node);
   // The same for a row that may have been non-finite already.
-  void lose_row(const State& state, uint32_t value, uint32_t node);
+  void lose_row(const RowState& state, uint32_t value, uint32_t node);
   // Whether the steps so far have made a finite row non-finite; `effects.lost` then says which one.
   bool has_lost();
 

@@ -47,10 +47,10 @@ TEST(a_row_is_lost_if_it_was_finite) {
   engine.initialize();
   Effects effects;
   PreparedBatch prepared(&effects);
-  prepared.lose_row(engine.state(), 0, 3);
+  prepared.lose_row(engine.state().rows, 0, 3);
   CHECK(!prepared.has_lost());  // nobody guards
   prepared.guarded = true;
-  prepared.lose_row(engine.state(), 0, 3);
+  prepared.lose_row(engine.state().rows, 0, 3);
   prepared.step = 2;
   CHECK(prepared.has_lost());
   CHECK_EQ(effects.lost, 3u);

@@ -16,8 +16,9 @@
 
 #include "inference/evaluation/rows.h"
 #include "inference/propagation/prepared_batch.h"
+#include "inference/rounding/rounding_state.h"
+#include "inference/rows/row_state.h"
 #include "inference/rows/stored_rows.h"
-#include "inference/state.h"
 
 namespace livegnn {
 
@@ -32,15 +33,19 @@ struct Scrubbed {
 
 class Propagation {
  public:
-  Propagation(const State& state, size_t position, ThreadPool* pool)
-      : state_(state), position_(position), step_(state.program.propagations[position]), pool_(*pool) {}
+  Propagation(const RowState& state, const RoundingState& rounding, size_t position, ThreadPool* pool)
+      : state_(state),
+        rounding_(rounding),
+        position_(position),
+        step_(state.program.propagations[position]),
+        pool_(*pool) {}
   Propagation(const Propagation&) = delete;
   Propagation& operator=(const Propagation&) = delete;
   virtual ~Propagation() = default;
 
   // Computes all aggregates from the graph. `whole` provides rows of values that are not kept, and receives those of
   // this one.
-  virtual void initialize(State* state, Whole* whole) const = 0;
+  virtual void initialize(RowState* state, RoundingState* rounding, Whole* whole) const = 0;
   // Computes the aggregates that a batch changes. `reader` is the step that reads them next, or null: it runs together
   // with this one, block by block, so that an aggregate is read while it is in the nearest cache.
   virtual void prepare(const NodeRows* reader, PreparedBatch* prepared) const = 0;
@@ -58,7 +63,8 @@ class Propagation {
   uint32_t target_type() const { return state_.program.values[step_.output].node_type; }
   bool is_partial() const { return state_.partial[step_.output] >= 0; }
 
-  const State& state_;
+  const RowState& state_;
+  const RoundingState& rounding_;
   const size_t position_;
   const PropagateStep& step_;
   ThreadPool& pool_;

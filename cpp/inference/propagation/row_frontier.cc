@@ -13,7 +13,7 @@ namespace {
 
 class RowFrontierSearch {
  public:
-  RowFrontierSearch(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
+  RowFrontierSearch(const RowState& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
                     PreparedBatch* prepared)
       : state_(state),
         step_(step),
@@ -182,7 +182,7 @@ class RowFrontierSearch {
     s_.num_messages = messages;
   }
 
-  const State& state_;
+  const RowState& state_;
   const PropagateStep& step_;
   const float* const inverse_;
   ThreadPool& pool_;
@@ -197,12 +197,12 @@ class RowFrontierSearch {
 
 }  // namespace
 
-void find_row_frontier(const State& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
+void find_row_frontier(const RowState& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
                        PreparedBatch* prepared) {
   RowFrontierSearch(state, step, inverse, pool, prepared).run();
 }
 
-void find_edge_sources(const State& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared) {
+void find_edge_sources(const RowState& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared) {
   RowFrontier& s = prepared->workspace->row_frontier;
   const auto& edges = prepared->changes.edges[direction_of(state.graph, step)];
   const auto& slots = prepared->workspace->slots[0][state.program.values[step.input].node_type];

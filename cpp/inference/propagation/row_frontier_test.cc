@@ -74,8 +74,8 @@ TEST(frontier_adds_what_a_batch_changes) {
           const Delta delta = stream.next(batch % 5 == 4 ? 100 : 6);
           std::map<uint32_t, PlainRow> expected = sums_of_all(engine);
           engine.begin(delta, &prepared);
-          const RoundingScale& scale = engine.state().scales[0];
-          find_row_frontier(engine.state(), engine.program().propagations[0], scale.inverses.data(), &pool,
+          const RoundingScale& scale = engine.state().rounding.scales[0];
+          find_row_frontier(engine.state().rows, engine.program().propagations[0], scale.inverses.data(), &pool,
                             &prepared.batch);
           const std::map<uint32_t, PlainRow> changes = added(prepared.batch.workspace->row_frontier, kFeatures);
           engine.prepare(delta, &whole);

@@ -13,7 +13,7 @@
 
 namespace livegnn {
 
-void RowPropagation::initialize(State* state, Whole* whole) const {
+void RowPropagation::initialize(RowState* state, RoundingState* rounding, Whole* whole) const {
   const IdMap& ids = state_.graph.nodes[target_type()].ids;
   const bool sum = step_.aggregate == Aggregate::kSum;
   const KeptNodes& kept_nodes = state_.kept_nodes[direction_of(state_.graph, step_)];
@@ -25,8 +25,8 @@ void RowPropagation::initialize(State* state, Whole* whole) const {
     slab.resize(kept + kept / 8);
     slab.resize(kept);
   }
-  state->errors[position_].resize(0);
-  state->errors[position_].resize(sum ? kept : 0);
+  rounding->errors[position_].resize(0);
+  rounding->errors[position_].resize(sum ? kept : 0);
   const Rows out = is_partial() ? (*whole)[step_.output] : state->rows(step_.output);
   const Rows counts = sum ? Rows{} : state->kept_rows(step_.counts);
   Table table;
@@ -72,8 +72,8 @@ Scrubbed RowPropagation::scrub(std::span<const uint32_t> nodes) const {
   std::vector<float> units(width);
   float mean = 0;
   if (!counted) {
-    const Measurement measurement(state_, step_, nullptr);
-    units = measurement.scales(state_.scales[position_].scales);
+    const Measurement measurement(state_, rounding_, step_, nullptr);
+    units = measurement.scales(rounding_.scales[position_].scales);
     mean = measurement.mean(units);
     fill_scales(&units);
   }

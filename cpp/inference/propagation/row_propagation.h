@@ -11,7 +11,7 @@ class RowPropagation : public Propagation {
  public:
   using Propagation::Propagation;
 
-  void initialize(State* state, Whole* whole) const override;
+  void initialize(RowState* state, RoundingState* rounding, Whole* whole) const override;
   Scrubbed scrub(std::span<const uint32_t> nodes) const override;
 };
 

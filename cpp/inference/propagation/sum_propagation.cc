@@ -45,7 +45,7 @@ class NeighborSum {
   NeighborSum() : order_(ascending(kPiece)), ones_(kPiece, 1.0f) {}
 
   // `sources`: unchanged rows, if they are kept; `slots`: places among the changed rows.
-  void begin(const State& state, const PropagateStep& step, const Changes& input, const Rows& sources,
+  void begin(const RowState& state, const PropagateStep& step, const Changes& input, const Rows& sources,
              const std::vector<uint32_t>& slots) {
     state_ = &state, step_ = &step, input_ = &input, slots_ = &slots;
     sources_ = sources;
@@ -94,7 +94,7 @@ class NeighborSum {
     unchanged_.clear();
   }
 
-  const State* state_ = nullptr;
+  const RowState* state_ = nullptr;
   const PropagateStep* step_ = nullptr;
   const Changes* input_ = nullptr;
   const std::vector<uint32_t>* slots_ = nullptr;
@@ -299,7 +299,7 @@ void SumPropagation::update_block(Batch* batch, size_t begin, size_t end) const 
 void SumPropagation::prepare(const NodeRows* reader, PreparedBatch* prepared) const {
   Workspace& workspace = *prepared->workspace;
   RowFrontier& s = workspace.row_frontier;
-  const ScaleInUse scale = scale_in_use(state_, prepared->scales, position_);
+  const ScaleInUse scale = scale_in_use(rounding_, prepared->scales, position_);
   find_row_frontier(state_, step_, scale.inverse, &pool_, prepared);
   const size_t num_targets = s.targets.size();
   auto& slots = workspace.slots[1][target_type()];
@@ -317,13 +317,13 @@ void SumPropagation::prepare(const NodeRows* reader, PreparedBatch* prepared) co
               changes(*prepared),
               source_slots,
               scale,
-              state_.errors[position_],
+              rounding_.errors[position_],
               state_.rows(step_.output),
               state_.kept_rows(step_.output),
               stored ? state_.rows(step_.input) : Rows{},
               state_.zeros.data(),
               prepared->of(step_.input).stride(),
-              few_terms(state_, position_, scale.offset),
+              few_terms(rounding_, position_, scale.offset),
               is_partial(),
               prepared->recompute_all};
   if (reader == nullptr) {

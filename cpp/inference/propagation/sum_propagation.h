@@ -20,8 +20,8 @@ namespace livegnn {
 // one of how messages far from 0 differ, would magnify. Where nothing does, only sums are few that cost no more anew.
 inline constexpr size_t kFewTerms = 8, kCheapTerms = 2;
 
-inline size_t few_terms(const State& state, size_t propagation, bool offset) {
-  return state.steep[propagation] || offset ? kFewTerms : kCheapTerms;
+inline size_t few_terms(const RoundingState& rounding, size_t propagation, bool offset) {
+  return rounding.steep[propagation] || offset ? kFewTerms : kCheapTerms;
 }
 
 struct Kernels;

@@ -19,7 +19,8 @@ TEST(sums_are_those_of_all_in_edges) {
     for (const PropagateStep& step : steps) {
       if (step.aggregate != Aggregate::kSum || step.message != kNoIndex) continue;
       const size_t width = engine.rows(step.output).width;
-      const std::vector<float>& scales = engine.state().scales[static_cast<size_t>(&step - steps.data())].scales;
+      const std::vector<float>& scales =
+          engine.state().rounding.scales[static_cast<size_t>(&step - steps.data())].scales;
       for (uint32_t node : nodes_in_use(engine)) {
         PlainRow sum(width), reach(width);
         const std::vector<InEdge> edges = in_edges(engine, step, node);

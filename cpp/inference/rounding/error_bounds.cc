@@ -29,12 +29,12 @@ size_t saved_error_width(const Program& program, const PropagateStep& step) {
   return has_packed_bounds(step) ? 2 : error_width(program, step);
 }
 
-std::vector<float> saved_errors(const State& state, size_t propagation) {
-  const Table& table = state.errors[propagation];
-  const PropagateStep& step = state.program.propagations[propagation];
+std::vector<float> saved_errors(const RowState& rows, const RoundingState& rounding, size_t propagation) {
+  const Table& table = rounding.errors[propagation];
+  const PropagateStep& step = rows.program.propagations[propagation];
   std::vector<float> all;
   if (table.width() == 0) return all;
-  for (uint32_t slot : state.slots(step.output)) {
+  for (uint32_t slot : rows.slots(step.output)) {
     if (has_packed_bounds(step)) {
       const Bounds bounds = unpack(table.row(slot));
       all.insert(all.end(), {bounds.own, bounds.moved});
@@ -45,11 +45,11 @@ std::vector<float> saved_errors(const State& state, size_t propagation) {
   return all;
 }
 
-void load_errors(State* state, size_t propagation, std::span<const float> errors) {
-  Table& table = state->errors[propagation];
+void load_errors(const Program& program, size_t propagation, std::span<const float> errors, RoundingState* to) {
+  Table& table = to->errors[propagation];
   if (table.width() == 0) return;
-  const PropagateStep& step = state->program.propagations[propagation];
-  const size_t width = saved_error_width(state->program, step);
+  const PropagateStep& step = program.propagations[propagation];
+  const size_t width = saved_error_width(program, step);
   table.resize(errors.size() / width);
   for (size_t i = 0; i < table.rows(); ++i) {
     const float* const from = errors.data() + i * width;
@@ -61,16 +61,16 @@ void load_errors(State* state, size_t propagation, std::span<const float> errors
   }
 }
 
-void begin_all_bounds(State* state, size_t propagation, ThreadPool* pool) {
-  const PropagateStep& step = state->program.propagations[propagation];
-  const EdgeView store = view_of(state->graph, step);
-  const Rows kept = state->kept_rows(step.output);
-  const float* const inverse = state->scales[propagation].inverses.data();
-  Table& errors = state->errors[propagation];
+void begin_all_bounds(const RowState& rows, size_t propagation, ThreadPool* pool, RoundingState* rounding) {
+  const PropagateStep& step = rows.program.propagations[propagation];
+  const EdgeView store = view_of(rows.graph, step);
+  const Rows kept = rows.kept_rows(step.output);
+  const float* const inverse = rounding->scales[propagation].inverses.data();
+  Table& errors = rounding->errors[propagation];
   const size_t count = std::min(errors.rows(), kept.count);
   pool->run(blocks_of(count), kLong, [&](size_t block) {
     for (size_t slot = block * kBlockRows; slot < std::min(count, (block + 1) * kBlockRows); ++slot) {
-      const uint32_t node = state->node_at(step, slot);
+      const uint32_t node = rows.node_at(step, slot);
       if (node == kNoIndex) continue;
       const float peak = kernels().scaled_peak(kept.width, kept.row(slot), inverse);
       begin_bounds(peak, store.degree_in(node), errors.row(slot));

@@ -8,7 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "inference/state.h"
+#include "inference/rounding/rounding_state.h"
+#include "inference/rows/row_state.h"
 
 namespace livegnn {
 
@@ -17,11 +18,11 @@ size_t error_width(const Program& program, const PropagateStep& step);
 size_t saved_error_width(const Program& program, const PropagateStep& step);
 
 // The bounds of all kept rows, row by row.
-std::vector<float> saved_errors(const State& state, size_t propagation);
-void load_errors(State* state, size_t propagation, std::span<const float> errors);
+std::vector<float> saved_errors(const RowState& rows, const RoundingState& rounding, size_t propagation);
+void load_errors(const Program& program, size_t propagation, std::span<const float> errors, RoundingState* to);
 
 // Starts the bounds of sums that have just been computed from all their neighbours.
-void begin_all_bounds(State* state, size_t propagation, ThreadPool* pool);
+void begin_all_bounds(const RowState& rows, size_t propagation, ThreadPool* pool, RoundingState* rounding);
 // Converts bounds to units that are smaller by the factor `shrunk`.
 void shrink_bounds(const PropagateStep& step, float shrunk, Table* errors) noexcept;
 

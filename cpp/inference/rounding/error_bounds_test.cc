@@ -22,18 +22,18 @@ TEST(error_bounds_come_back_as_they_were) {
       const Delta delta = stream.next(8);
       std::vector<std::vector<float>> before;
       for (size_t p = 0; p < engine.program().propagations.size(); ++p)
-        before.push_back(saved_errors(engine.state(), p));
+        before.push_back(saved_errors(engine.state().rows, engine.state().rounding, p));
       engine.prepare(delta, &prepared);
       commit(delta, &graph, {{&engine, &prepared}});
-      other.clear();
+      other.rows.clear();
       for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
-        const std::vector<float> errors = saved_errors(engine.state(), p);
+        const std::vector<float> errors = saved_errors(engine.state().rows, engine.state().rounding, p);
         const PropagateStep& step = engine.program().propagations[p];
         const size_t rows = error_width(engine.program(), step) > 0 ? graph.nodes[0].ids.capacity() : 0;
         CHECK_EQ(errors.size(), saved_error_width(engine.program(), step) * rows);
         for (float bound : errors) CHECK(bound >= 0);
-        load_errors(&other, p, errors);
-        CHECK(saved_errors(other, p) == errors);
+        load_errors(engine.program(), p, errors, &other.rounding);
+        CHECK(saved_errors(other.rows, other.rounding, p) == errors);
         moved = moved || errors != before[p];
       }
     }

@@ -81,8 +81,9 @@ std::vector<Counts> count_all(size_t rows, const std::vector<float>& low, const 
 
 }  // namespace
 
-Measurement::Measurement(const State& state, const PropagateStep& step, const BatchChanges* changes)
-    : state_(state), step_(step), batch_(changes) {
+Measurement::Measurement(const RowState& state, const RoundingState& rounding, const PropagateStep& step,
+                         const BatchChanges* changes)
+    : state_(state), rounding_(rounding), step_(step), batch_(changes) {
   const uint32_t node_type = state.program.values[step.output].node_type;
   size_t capacity = state.graph.nodes[node_type].ids.capacity();
   if (changes != nullptr) {
@@ -215,7 +216,7 @@ void Measurement::compute_messages(std::span<const Edge> edges, Messages* messag
   float* out = messages->computed.data();
   for (size_t i = 0; i < edges.size(); ++i) messages->rows[i] = out + i * stride;
   const auto p = static_cast<size_t>(&step_ - state_.program.propagations.data());
-  MessageSums& sums = sums_of(state_, step_, state_.scales[p].inverses.data());
+  MessageSums& sums = sums_of(state_.program, state_.serial, step_, rounding_.scales[p].inverses.data());
   const size_t channels = sums.channels();
   for (size_t first = 0; first < edges.size(); first += kBlockRows) {
     const size_t count = std::min(kBlockRows, edges.size() - first);

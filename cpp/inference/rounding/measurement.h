@@ -11,8 +11,9 @@
 #include <unordered_set>
 #include <vector>
 
+#include "inference/rounding/rounding_state.h"
 #include "inference/rows/changes.h"
-#include "inference/state.h"
+#include "inference/rows/row_state.h"
 
 namespace livegnn {
 
@@ -21,7 +22,8 @@ inline constexpr float kLeastScale = 1e-30f, kMostScale = 1e30f;
 class Measurement {
  public:
   // Requires: all arguments outlive it, and `changes` is null or has been computed.
-  Measurement(const State& state, const PropagateStep& step, const BatchChanges* changes);
+  Measurement(const RowState& state, const RoundingState& rounding, const PropagateStep& step,
+              const BatchChanges* changes);
 
   // Whether `scales` and `mean` would return those given here, or others that differ from them by less than `factor`.
   // It only counts, which costs a fraction of what a median does; false is always a valid answer.
@@ -82,7 +84,8 @@ class Measurement {
   Means means_of_targets() const;
   void rows_of(uint32_t value, std::span<const uint32_t> nodes, RowArena* arena, const float** out) const;
 
-  const State& state_;
+  const RowState& state_;
+  const RoundingState& rounding_;
   const PropagateStep& step_;
   const BatchChanges* batch_;
   const std::vector<DirectedChange>* edges_ = nullptr;  // that the batch changes, if it changes any

@@ -29,7 +29,7 @@ TEST(measurement_of_a_prepared_batch_is_that_after_its_commit) {
       std::vector<float> means;
       for (const PropagateStep& step : steps) {
         if (step.aggregate != Aggregate::kSum) continue;
-        const Measurement measurement(engine.state(), step, &prepared.batch.changes);
+        const Measurement measurement(engine.state().rows, engine.state().rounding, step, &prepared.batch.changes);
         before.push_back(measurement.scales(Floats(engine.program().values[step.output].width, 1.0f)));
         means.push_back(measurement.mean(before.back()));
       }
@@ -37,7 +37,7 @@ TEST(measurement_of_a_prepared_batch_is_that_after_its_commit) {
       size_t at = 0;
       for (const PropagateStep& step : steps) {
         if (step.aggregate != Aggregate::kSum) continue;
-        const Measurement measurement(engine.state(), step, nullptr);
+        const Measurement measurement(engine.state().rows, engine.state().rounding, step, nullptr);
         const Floats after = measurement.scales(Floats(engine.program().values[step.output].width, 1.0f));
         // Lists are in another order, so that other edges of a target may be among the two that are looked at.
         CHECK_EQ(after.size(), before[at].size());
@@ -68,7 +68,7 @@ TEST(measurement_confirms_what_it_would_measure) {
     engine.prepare(delta, &prepared);
     for (const PropagateStep& step : engine.program().propagations) {
       if (step.aggregate != Aggregate::kSum) continue;
-      const Measurement measurement(engine.state(), step, &prepared.batch.changes);
+      const Measurement measurement(engine.state().rows, engine.state().rounding, step, &prepared.batch.changes);
       const Floats typical = measurement.typical();
       for (float factor : {1.0f, 0.3f, 0.2f, 3.5f, 5.0f}) {
         for (size_t c = 0; c < typical.size(); ++c) {
@@ -115,7 +115,8 @@ TEST(a_channel_that_has_had_messages_is_looked_for_further) {
   propagate(&program, kX, kSum, Aggregate::kSum, true);
   Engine engine(graph, std::move(program), 1);
   engine.initialize();
-  const Measurement measurement(engine.state(), engine.program().propagations[0], nullptr);
+  const Measurement measurement(engine.state().rows, engine.state().rounding, engine.program().propagations[0],
+                                nullptr);
   const Floats unknown(kFeatures, 0.0f), known(kFeatures, 1.0f);
   CHECK_EQ(measurement.scales(unknown)[0], 1.0f);
   CHECK_EQ(measurement.scales(known)[1], 8.0f);

@@ -9,9 +9,9 @@
 #include "inference/rounding/error_bounds.h"
 #include "inference/rounding/measurement.h"
 #include "inference/rounding/rounding.h"
+#include "inference/rounding/rounding_state.h"
 #include "inference/rows/changes.h"
 #include "inference/rows/effects.h"
-#include "inference/state.h"
 #include "program/kernels.h"
 
 namespace livegnn {
@@ -52,15 +52,15 @@ float moved_scale(float before, float now) {
 }
 
 // The rows whose bounds exceed the limit in new units, sorted.
-void find_overdue(const State& state, size_t propagation, NewScale* scale) {
-  const PropagateStep& step = state.program.propagations[propagation];
-  const Table& errors = state.errors[propagation];
-  const Rows kept = state.kept_rows(step.output);
+void find_overdue(const RowState& rows, const RoundingState& rounding, size_t propagation, NewScale* scale) {
+  const PropagateStep& step = rows.program.propagations[propagation];
+  const Table& errors = rounding.errors[propagation];
+  const Rows kept = rows.kept_rows(step.output);
   const float* const inverse = scale->inverses.data();
-  const size_t heads = step.message == kNoIndex ? 1 : heads_of(state.program, step), channels = kept.width / heads;
-  const EdgeView store = view_of(state.graph, step);
+  const size_t heads = step.message == kNoIndex ? 1 : heads_of(rows.program, step), channels = kept.width / heads;
+  const EdgeView store = view_of(rows.graph, step);
   for (size_t slot = 0; slot < std::min(errors.rows(), kept.count); ++slot) {
-    const uint32_t node = state.node_at(step, slot);
+    const uint32_t node = rows.node_at(step, slot);
     if (node == kNoIndex) continue;
     const float *const before = errors.row(slot), *const row = kept.row(slot);
     bool good = true;
@@ -70,7 +70,7 @@ void find_overdue(const State& state, size_t propagation, NewScale* scale) {
                      kernels().scaled_peak(kept.width, row, inverse), scale->mean, scale->offset,
                      [&] { return store.degree_in(node); });
     } else {
-      const float* const totals = state.stored_row(step.context, node);
+      const float* const totals = rows.stored_row(step.context, node);
       for (size_t h = 0; h < heads; ++h) {
         const float peak = kernels().scaled_peak(channels, row + h * channels, inverse + h * channels);
         good &= is_good_head(scale->shrunk * before[h], peak, before[heads + h], totals[h], scale->offset,
@@ -83,9 +83,10 @@ void find_overdue(const State& state, size_t propagation, NewScale* scale) {
 }
 
 // Measures the new unit of a propagation. Returns whether it is smaller than the old one.
-bool measure_scale(const State& state, const BatchChanges& changes, size_t p, NewScale* scale) {
-  const RoundingScale& now = state.scales[p];
-  const Measurement measurement(state, state.program.propagations[p], &changes);
+bool measure_scale(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, size_t p,
+                   NewScale* scale) {
+  const RoundingScale& now = rounding.scales[p];
+  const Measurement measurement(rows, rounding, rows.program.propagations[p], &changes);
   scale->offset = measurement.is_offset();
   if (scale->offset == now.offset && measurement.confirms(now.scales, now.mean, kMoved))
     return false;  // as nearly always
@@ -105,7 +106,7 @@ bool measure_scale(const State& state, const BatchChanges& changes, size_t p, Ne
   scale->scales = std::move(scales);
   scale->inverses = std::move(inverses);
   if (scale->shrunk == 1 && scale->mean >= before && scale->offset <= now.offset) return false;
-  find_overdue(state, p, scale);
+  find_overdue(rows, rounding, p, scale);
   return true;
 }
 
@@ -160,8 +161,8 @@ void NewScales::forget(size_t propagations) {
   }
 }
 
-ScaleInUse scale_in_use(const State& state, const NewScales& fresh, size_t propagation) {
-  const RoundingScale& kept = state.scales[propagation];
+ScaleInUse scale_in_use(const RoundingState& rounding, const NewScales& fresh, size_t propagation) {
+  const RoundingScale& kept = rounding.scales[propagation];
   const NewScale& scale = fresh.of(propagation);
   if (!fresh.in_use || scale.scales.empty()) return {kept.inverses.data(), kept.mean, kept.offset, 1};
   return {scale.inverses.data(), scale.mean, scale.offset, scale.shrunk};
@@ -177,40 +178,41 @@ void invert_scales(std::span<const float> scales, float* inverses) noexcept {
   for (size_t c = 0; c < scales.size(); ++c) inverses[c] = 1 / (scales[c] == 0 ? unit : scales[c]);
 }
 
-void measure_first(State* state, ThreadPool* pool) {
-  for (size_t p = 0; p < state->program.propagations.size(); ++p) {
-    const PropagateStep& step = state->program.propagations[p];
+void measure_first(const RowState& rows, RoundingState* rounding, ThreadPool* pool) {
+  for (size_t p = 0; p < rows.program.propagations.size(); ++p) {
+    const PropagateStep& step = rows.program.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
-    const Measurement measurement(*state, step, nullptr);
+    const Measurement measurement(rows, *rounding, step, nullptr);
     const std::vector<float> scales = measurement.typical();
-    state->scales[p].set(scales, measurement.mean(scales), measurement.is_offset());
-    if (step.context == kNoIndex) begin_all_bounds(state, p, pool);
+    rounding->scales[p].set(scales, measurement.mean(scales), measurement.is_offset());
+    if (step.context == kNoIndex) begin_all_bounds(rows, p, pool, rounding);
   }
 }
 
-bool is_measured_after(const State& state, const Delta& delta, const Effects& effects) {
+bool is_measured_after(const RowState& rows, const RoundingState& rounding, const Delta& delta,
+                       const Effects& effects) {
   if (effects.affected == 0 && effects.edges_touched == 0) return false;  // nothing relevant changed
-  if (state.moments.measured < last_moment(state.moments.batches + 1)) return true;
+  if (rounding.moments.measured < last_moment(rounding.moments.batches + 1)) return true;
   size_t messages = 0;
-  for (const PropagateStep& step : state.program.propagations) {
+  for (const PropagateStep& step : rows.program.propagations) {
     if (step.aggregate != Aggregate::kSum) continue;
-    messages += state.graph.edges[step.edge_type].store->num_edges() + delta.edges[step.edge_type].size();
+    messages += rows.graph.edges[step.edge_type].store->num_edges() + delta.edges[step.edge_type].size();
   }
-  return kPart * (state.moments.touched + effects.edges_touched) > messages;
+  return kPart * (rounding.moments.touched + effects.edges_touched) > messages;
 }
 
-bool measure_after(const State& state, const BatchChanges& changes, NewScales* fresh) {
+bool measure_after(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, NewScales* fresh) {
   bool smaller = false;
-  for (size_t p = 0; p < state.program.propagations.size(); ++p) {
-    if (state.program.propagations[p].aggregate != Aggregate::kSum) continue;
-    smaller |= measure_scale(state, changes, p, &fresh->all[p]);
+  for (size_t p = 0; p < rows.program.propagations.size(); ++p) {
+    if (rows.program.propagations[p].aggregate != Aggregate::kSum) continue;
+    smaller |= measure_scale(rows, rounding, changes, p, &fresh->all[p]);
   }
   fresh->measured = true;
   return smaller;
 }
 
-void commit_scales(const NewScales& fresh, const Effects& effects, State* state) noexcept {
-  Moments& moments = state->moments;
+void commit_scales(const NewScales& fresh, const Effects& effects, RoundingState* rounding) noexcept {
+  Moments& moments = rounding->moments;
   ++moments.batches;
   moments.touched += effects.edges_touched;
   if (!fresh.measured) return;
@@ -218,7 +220,7 @@ void commit_scales(const NewScales& fresh, const Effects& effects, State* state)
   moments.touched = 0;
   for (size_t p = 0; p < fresh.all.size(); ++p) {
     const NewScale& scale = fresh.all[p];
-    if (!scale.scales.empty()) state->scales[p].set(scale.scales, scale.mean, scale.offset);
+    if (!scale.scales.empty()) rounding->scales[p].set(scale.scales, scale.mean, scale.offset);
   }
 }
 

@@ -32,7 +32,8 @@ namespace livegnn {
 class ThreadPool;
 struct BatchChanges;
 struct Effects;
-struct State;
+struct RoundingState;
+struct RowState;
 
 // The scale of the messages of one sum.
 struct RoundingScale {
@@ -85,19 +86,19 @@ struct NewScales {
   void forget(size_t propagations);
 };
 
-ScaleInUse scale_in_use(const State& state, const NewScales& fresh, size_t propagation);
+ScaleInUse scale_in_use(const RoundingState& rounding, const NewScales& fresh, size_t propagation);
 
 void invert_scales(std::span<const float> scales, float* inverses) noexcept;
 // Gives channels without a scale a unit.
 void fill_scales(std::vector<float>* scales);
 
 // Measures the units of all sums, which have just been computed.
-void measure_first(State* state, ThreadPool* pool);
-bool is_measured_after(const State& state, const Delta& delta, const Effects& effects);
+void measure_first(const RowState& rows, RoundingState* rounding, ThreadPool* pool);
+bool is_measured_after(const RowState& rows, const RoundingState& rounding, const Delta& delta, const Effects& effects);
 // Returns whether any unit is smaller, so that rows that the batch has not reached may exceed their bounds.
-bool measure_after(const State& state, const BatchChanges& changes, NewScales* fresh);
+bool measure_after(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, NewScales* fresh);
 // Allocates no memory, like the commit that it is part of. Bounds in the table are converted to new units after the
 // table has its new size, and before those that are already in new units are written.
-void commit_scales(const NewScales& fresh, const Effects& effects, State* state) noexcept;
+void commit_scales(const NewScales& fresh, const Effects& effects, RoundingState* rounding) noexcept;
 
 }  // namespace livegnn

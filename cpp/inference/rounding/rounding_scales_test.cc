@@ -76,7 +76,7 @@ TEST(scales_are_typical_magnitudes_of_messages) {
   commit(scaled.stream.begin(100, 600), &scaled.graph, {});
   scaled.set_features(1, &random);
   scaled.engine.initialize();
-  const std::vector<float> scales = scaled.engine.state().scales[0].saved();
+  const std::vector<float> scales = scaled.engine.state().rounding.scales[0].saved();
   CHECK_EQ(scales.size(), kFeatures + 2);
   for (size_t c = 0; c < kFeatures; ++c) {
     Floats all = magnitudes(scaled.engine, c);
@@ -93,7 +93,7 @@ TEST(messages_far_from_0_are_noticed) {
   commit(scaled.stream.begin(100, 600), &scaled.graph, {});
   const auto around = [&](float centre, size_t channel) {
     scaled.apply([&](uint32_t, size_t c) { return (c == channel ? centre : 0) + random.between(-1, 1); });
-    return scaled.engine.state().scales[0].offset;
+    return scaled.engine.state().rounding.scales[0].offset;
   };
   scaled.engine.initialize();
   CHECK(!around(0, 0));
@@ -104,7 +104,7 @@ TEST(messages_far_from_0_are_noticed) {
     CHECK(!around(0, channel));
   }
   scaled.apply([](uint32_t, size_t) { return 3.0f; });  // which all have in common, and nothing else
-  CHECK(!scaled.engine.state().scales[0].offset);
+  CHECK(!scaled.engine.state().rounding.scales[0].offset);
 }
 
 // They are looked at after 1, 4, 16, ... batches, and when many messages have changed, as here each time.
@@ -115,9 +115,9 @@ TEST(scales_fall_at_once_and_rise_in_steps) {
   scaled.set_features(1, &random);
   scaled.engine.initialize();
   for (float factor : {1.0f, 0x1p-20f, 1.5f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f, 1.0f}) {
-    const std::vector<float> before = scaled.engine.state().scales[0].saved();
+    const std::vector<float> before = scaled.engine.state().rounding.scales[0].saved();
     scaled.set_features(factor, &random);
-    const std::vector<float> scales = scaled.engine.state().scales[0].saved();
+    const std::vector<float> scales = scaled.engine.state().rounding.scales[0].saved();
     for (size_t c = 0; c < kFeatures; ++c) {
       const Floats all = magnitudes(scaled.engine, c);
       const float largest = *std::max_element(all.begin(), all.end());
@@ -125,7 +125,7 @@ TEST(scales_fall_at_once_and_rise_in_steps) {
       CHECK(scales[c] <= 4 * before[c]);
     }
   }
-  const std::vector<float> scales = scaled.engine.state().scales[0].saved();
+  const std::vector<float> scales = scaled.engine.state().rounding.scales[0].saved();
   for (size_t c = 0; c < kFeatures; ++c) CHECK(scales[c] > std::ldexp(0.01f, 3 * static_cast<int>(c)));
 }
 
@@ -136,12 +136,12 @@ TEST(scales_stay_while_messages_vary) {
   commit(scaled.stream.begin(100, 600), &scaled.graph, {});
   scaled.set_features(1, &random);
   scaled.engine.initialize();
-  const std::vector<float> before = scaled.engine.state().scales[0].saved();
+  const std::vector<float> before = scaled.engine.state().rounding.scales[0].saved();
   std::vector<Floats> first;
   const Rows features = scaled.engine.rows(0);
   for (size_t i = 0; i < features.count; ++i) first.emplace_back(features.row(i), features.row(i) + kFeatures);
   for (int batch = 0; batch < 10; ++batch) scaled.vary_features(first, &random);
-  const std::vector<float> scales = scaled.engine.state().scales[0].saved();
+  const std::vector<float> scales = scaled.engine.state().rounding.scales[0].saved();
   CHECK(std::equal(before.begin(), before.begin() + kFeatures, scales.begin()));
 }
 

@@ -62,7 +62,7 @@ void aggregate(const PropagateStep& step, size_t width, std::span<const Neighbor
 
 }  // namespace
 
-void aggregate_all(const State& state, const PropagateStep& step, const Rows& input, uint32_t node, float* out,
+void aggregate_all(const RowState& state, const PropagateStep& step, const Rows& input, uint32_t node, float* out,
                    float* counts) {
   if (input.count == 0) return aggregate_computed(state, step, node, out, counts);
   const EdgeView store = view_of(state.graph, step);
@@ -99,7 +99,7 @@ void aggregate_all(const State& state, const PropagateStep& step, const Rows& in
 }
 
 // Gives the same bits as from kept rows.
-void aggregate_computed(const State& state, const PropagateStep& step, uint32_t node, float* out, float* counts) {
+void aggregate_computed(const RowState& state, const PropagateStep& step, uint32_t node, float* out, float* counts) {
   static thread_local RowArena arena;
   static thread_local std::vector<const float*> rows;
   static thread_local std::vector<uint32_t> order;
@@ -135,7 +135,7 @@ void aggregate_computed(const State& state, const PropagateStep& step, uint32_t 
   if (!sum && counts != nullptr) std::memcpy(counts, ties.data(), width * sizeof(float));
 }
 
-void aggregate_in_order(const State& state, const PropagateStep& step, const Rows& input, uint32_t node, float* out,
+void aggregate_in_order(const RowState& state, const PropagateStep& step, const Rows& input, uint32_t node, float* out,
                         float* counts) {
   static thread_local std::vector<Neighbor> neighbors;
   const Trimmed trimmed(&neighbors);
@@ -144,7 +144,7 @@ void aggregate_in_order(const State& state, const PropagateStep& step, const Row
   aggregate(step, input.width, neighbors, [&](uint32_t source) { return input.row(source); }, out, counts);
 }
 
-void pull(const State& state, const PropagateStep& step, std::span<const uint32_t> nodes, RowArena* arena,
+void pull(const RowState& state, const PropagateStep& step, std::span<const uint32_t> nodes, RowArena* arena,
           const float** out) {
   const size_t width = state.program.values[step.input].width, stride = row_stride(width);
   std::vector<Neighbor> neighbors;

@@ -59,13 +59,13 @@ TEST(aggregates_of_one_node_are_those_of_all_its_messages) {
       Floats row(row_stride(input.width)), other(row.size()), counts(input.width), others(input.width);
       for (uint32_t node : nodes_in_use(engine)) {
         const std::vector<PlainRow> messages = messages_to(engine, step, node);
-        aggregate_all(engine.state(), step, input, node, row.data(), is_sum ? nullptr : counts.data());
+        aggregate_all(engine.state().rows, step, input, node, row.data(), is_sum ? nullptr : counts.data());
         check_aggregate(messages, is_sum, row, counts);
         // From rows that are located one by one: the same bits.
-        aggregate_computed(engine.state(), step, node, other.data(), is_sum ? nullptr : others.data());
+        aggregate_computed(engine.state().rows, step, node, other.data(), is_sum ? nullptr : others.data());
         CHECK(std::equal(row.begin(), row.begin() + input.width, other.begin()));
         CHECK(is_sum || std::memcmp(counts.data(), others.data(), counts.size() * sizeof(float)) == 0);
-        aggregate_in_order(engine.state(), step, input, node, row.data(), is_sum ? nullptr : counts.data());
+        aggregate_in_order(engine.state().rows, step, input, node, row.data(), is_sum ? nullptr : counts.data());
         check_aggregate(messages, is_sum, row, counts);
       }
     }
@@ -80,10 +80,10 @@ TEST(pulled_rows_are_those_of_neighbours_in_order) {
       const std::vector<uint32_t> nodes = nodes_in_use(engine);
       std::vector<const float*> pulled(nodes.size());
       RowArena arena;
-      pull(engine.state(), step, nodes, &arena, pulled.data());
+      pull(engine.state().rows, step, nodes, &arena, pulled.data());
       Floats row(row_stride(input.width));
       for (size_t i = 0; i < nodes.size(); ++i) {
-        aggregate_in_order(engine.state(), step, input, nodes[i], row.data(), nullptr);
+        aggregate_in_order(engine.state().rows, step, input, nodes[i], row.data(), nullptr);
         CHECK(std::memcmp(row.data(), pulled[i], input.width * sizeof(float)) == 0);
       }
     }

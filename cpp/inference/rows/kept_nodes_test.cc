@@ -23,14 +23,14 @@ TEST(kept_nodes_keep_what_all_would) {
       for (Engine* engine : {&plain, &sparse}) engine->initialize();
       Preparation prepared[2];
       for (size_t batch = 0; batch < testing::draws(10, 30); ++batch) {
-        const std::vector<uint32_t> before = sparse.state().kept_nodes_of(0);
+        const std::vector<uint32_t> before = sparse.state().rows.kept_nodes_of(0);
         const Delta delta = stream.next(batch % 10 == 9 ? 150 : 8);
         plain.prepare(delta, &prepared[0]);
         sparse.prepare(delta, &prepared[1]);
         commit(delta, &graph, {{&plain, &prepared[0]}, {&sparse, &prepared[1]}});
         check_near({all_predictions(sparse)}, {all_predictions(plain)});
         // Whoever has come below the degree may stay for one edge less.
-        const std::vector<uint32_t> kept_nodes = sparse.state().kept_nodes_of(0);
+        const std::vector<uint32_t> kept_nodes = sparse.state().rows.kept_nodes_of(0);
         std::set<uint32_t> kept;
         for (uint32_t node : kept_nodes) {
           if (node == kNoIndex) continue;

@@ -39,7 +39,7 @@ std::vector<uint32_t> positions_of(const Changes& changes, std::span<const uint3
 
 }  // namespace
 
-void stored_rows(const State& state, uint32_t value, std::span<const uint32_t> nodes, RowArena* arena,
+void stored_rows(const RowState& state, uint32_t value, std::span<const uint32_t> nodes, RowArena* arena,
                  const float** out) {
   const Value& spec = state.program.values[value];
   if (state.partial[value] >= 0) {
@@ -86,7 +86,7 @@ void stored_rows(const State& state, uint32_t value, std::span<const uint32_t> n
   }
 }
 
-void new_rows(const State& state, const BatchChanges& batch, uint32_t value, std::span<const uint32_t> nodes,
+void new_rows(const RowState& state, const BatchChanges& batch, uint32_t value, std::span<const uint32_t> nodes,
               RowArena* arena, const float** out) {
   const Changes& changes = batch.of(value);
   if (changes.size() == 0) return stored_rows(state, value, nodes, arena, out);
@@ -102,7 +102,7 @@ void new_rows(const State& state, const BatchChanges& batch, uint32_t value, std
   }
 }
 
-void stored_rows_of_many(const State& state, uint32_t value, std::span<const uint32_t> nodes, ThreadPool* pool,
+void stored_rows_of_many(const RowState& state, uint32_t value, std::span<const uint32_t> nodes, ThreadPool* pool,
                          Scratch* memory, std::vector<const float*>* out) {
   out->resize(nodes.size());
   if (state.is_stored(value)) return stored_rows(state, value, nodes, nullptr, out->data());
@@ -121,7 +121,7 @@ void stored_rows_of_many(const State& state, uint32_t value, std::span<const uin
   });
 }
 
-Rows all_stored_rows(const State& state, uint32_t value, const Whole* whole, ThreadPool* pool, Table* table) {
+Rows all_stored_rows(const RowState& state, uint32_t value, const Whole* whole, ThreadPool* pool, Table* table) {
   if (state.is_stored(value)) return state.rows(value);
   if (whole != nullptr && (*whole)[value].count > 0) return (*whole)[value];
   const Value& spec = state.program.values[value];
@@ -144,7 +144,7 @@ Rows all_stored_rows(const State& state, uint32_t value, const Whole* whole, Thr
   return {table->row(0), table->stride(), spec.width, table->rows()};
 }
 
-void complete_rows(const State& state, ThreadPool* pool, Whole* whole, std::vector<Table>* tables) {
+void complete_rows(const RowState& state, ThreadPool* pool, Whole* whole, std::vector<Table>* tables) {
   if (state.keep_degree == 0) return;
   for (const Step& order : state.program.order) {
     if (order.kind != Step::kPropagate) continue;
@@ -170,7 +170,7 @@ void complete_rows(const State& state, ThreadPool* pool, Whole* whole, std::vect
   }
 }
 
-void read_output(const State& state, size_t output, std::span<const uint32_t> nodes, float* out) {
+void read_output(const RowState& state, size_t output, std::span<const uint32_t> nodes, float* out) {
   static thread_local RowArena arena;
   static thread_local std::vector<const float*> sources;
   const size_t width = state.program.output_width(output);
@@ -193,7 +193,7 @@ void read_output(const State& state, size_t output, std::span<const uint32_t> no
   }
 }
 
-void read_new_output(const State& state, const BatchChanges& batch, size_t output, std::span<const uint32_t> nodes,
+void read_new_output(const RowState& state, const BatchChanges& batch, size_t output, std::span<const uint32_t> nodes,
                      float* out) {
   RowArena arena;
   const auto locate = [&](uint32_t value) {
@@ -223,7 +223,7 @@ void read_new_output(const State& state, const BatchChanges& batch, size_t outpu
   }
 }
 
-void evaluate_all(const State& state, size_t on_demand, ThreadPool* pool, float* out) {
+void evaluate_all(const RowState& state, size_t on_demand, ThreadPool* pool, float* out) {
   const RowsStep& step = state.program.on_demand[on_demand];
   const size_t width = step.registers[step.sinks[0].reg].width;
   const size_t capacity = state.graph.nodes[step.node_type].ids.capacity();

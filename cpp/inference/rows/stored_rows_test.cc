@@ -19,8 +19,8 @@ void check_stored_rows(const Engine& plain, const Engine& saver) {
   std::vector<const float*> expected(nodes.size()), rows(nodes.size());
   RowArena arena, other;
   for (uint32_t value = 0; value < plain.program().values.size(); ++value) {
-    stored_rows(plain.state(), value, nodes, &arena, expected.data());
-    stored_rows(saver.state(), value, nodes, &other, rows.data());
+    stored_rows(plain.state().rows, value, nodes, &arena, expected.data());
+    stored_rows(saver.state().rows, value, nodes, &other, rows.data());
     const size_t width = plain.program().values[value].width;
     for (size_t i = 0; i < nodes.size(); ++i) {
       CHECK(std::memcmp(rows[i], expected[i], width * sizeof(float)) == 0);
