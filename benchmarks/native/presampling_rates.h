@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "hashing/random.h"
-#include "presampling/sample_cache.h"
-#include "presampling/sampling_shard.h"
+#include "presampling/cache/sample_cache.h"
+#include "presampling/shard/sampling_shard.h"
 
 namespace livegnn::bench {
 

@@ -31,8 +31,8 @@ OutRows<T> read_value(const Engine& engine, uint32_t value) {
   std::vector<T> all;
   const size_t width = engine.program().values[value].width;
   const size_t count = as_writer([&] {
-    const Rows table = engine.state().kept_rows(value);
-    const std::vector<uint32_t> slots = engine.state().slots(value);
+    const Rows table = engine.state().rows.kept_rows(value);
+    const std::vector<uint32_t> slots = engine.state().rows.slots(value);
     all.reserve(slots.size() * width);
     for (uint32_t slot : slots) {
       const T* const row = reinterpret_cast<const T*>(table.row(slot));
@@ -57,9 +57,9 @@ size_t prediction_work(const Engine& engine, size_t count, size_t output) {
   const auto [kept, position] = engine.program().output_at(output);
   if (engine.lazy() || !program.functions.empty() || engine.state().mapped_bytes() > 0) return SIZE_MAX;
   if (engine.graph().nodes[type].features.file() != nullptr) return SIZE_MAX;
-  if (kept) return engine.state().is_stored(position) ? count : SIZE_MAX;
+  if (kept) return engine.state().rows.is_stored(position) ? count : SIZE_MAX;
   for (uint32_t source : program.on_demand[position].sources) {
-    if (!engine.state().is_stored(source)) return SIZE_MAX;
+    if (!engine.state().rows.is_stored(source)) return SIZE_MAX;
   }
   return count;
 }
@@ -220,7 +220,7 @@ void bind_engine(nb::module_& module) {
   engine.def("bytes", [](const Engine& self, uint32_t value) { return self.state().bytes(value); })
       .def("program_bytes", [](const Engine& self) { return self.state().program_bytes(); })
       .def("errors_bytes", [](const Engine& self) { return self.state().errors_bytes(); })
-      .def("residents_bytes", [](const Engine& self) { return self.state().residents_bytes(); })
+      .def("residents_bytes", [](const Engine& self) { return self.state().kept_nodes_bytes(); })
       .def("sums_bytes", [](const Engine& self) { return self.state().sums_bytes(); })
       .def("mapped_bytes", [](const Engine& self) { return self.state().mapped_bytes(); });
 }

@@ -1,4 +1,4 @@
-#include "inference/forward.h"
+#include "inference/forward/forward.h"
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>

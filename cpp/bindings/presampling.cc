@@ -5,8 +5,8 @@
 #include "bindings/locks.h"
 #include "bindings/module.h"
 #include "bindings/subgraph.h"
-#include "presampling/held_presampling.h"
 #include "presampling/sampled_predictions.h"
+#include "presampling/view/held_presampling.h"
 
 namespace livegnn::bindings {
 namespace {

@@ -25,6 +25,7 @@
 #include <span>
 #include <vector>
 
+#include "inference/rows/effects.h"
 #include "program/program.h"
 #include "store/graph.h"
 #include "views/arrays.h"
@@ -32,7 +33,7 @@
 namespace livegnn {
 
 // What a batch changes, and the memory needed to prepare it. Reused from batch to batch to keep that memory.
-class Prepared {
+class Prepared : public Effects {
  public:
   Prepared() = default;
   Prepared(const Prepared&) = delete;
@@ -40,17 +41,7 @@ class Prepared {
   virtual ~Prepared() = default;
 
   bool trusted = false;  // set by the caller that prepares: do not refuse the batch if values become non-finite
-
-  std::vector<uint32_t> changed;  // nodes whose prediction changes, including added ones
-  size_t affected = 0;            // nodes whose prediction was computed again
-  size_t edges_touched = 0;       // messages added or subtracted, and neighbours of recomputed rows
-  size_t nodes_touched = 0;       // rows of aggregates and of their inputs, old ones and new ones
-  size_t recomputed = 0;          // aggregates computed from all their neighbours
-  bool marked = false;            // nothing was computed; a lazy engine has only marked what is stale
-  // A node whose row was finite and would not be any more: the first one in the first step that has any; kNoIndex if
-  // there is none. The steps after that one have not been computed, so such a batch must not be committed.
-  uint32_t lost = kNoIndex, lost_type = 0;
-  size_t lost_step = 0;  // that step, by its position in the program's order; their number for the prediction
+  bool marked = false;   // nothing was computed; a lazy engine has only marked what is stale
 
   // After the commit, gives back memory that is much larger than other batches need, except `changed` and what is
   // counted. Returns the number of bytes given back.

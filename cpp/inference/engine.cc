@@ -9,12 +9,12 @@
 #include <stdexcept>
 
 #include "hashing/mix_hash.h"
-#include "inference/directed_changes.h"
-#include "inference/max_propagation.h"
-#include "inference/message_propagation.h"
+#include "inference/edges/directed_changes.h"
+#include "inference/propagation/max_propagation.h"
+#include "inference/propagation/message_propagation.h"
+#include "inference/propagation/sum_propagation.h"
+#include "inference/rows/stored_rows.h"
 #include "inference/schedule.h"
-#include "inference/stored_rows.h"
-#include "inference/sum_propagation.h"
 #include "program/kernels.h"
 
 namespace livegnn {
@@ -34,7 +34,7 @@ void give_up_on_failure(Preparation* prepared, const Body& body) {
   try {
     body();
   } catch (...) {
-    prepared->workspace.reset();
+    prepared->batch.workspace.reset();
     throw;
   }
 }
@@ -49,22 +49,23 @@ Engine::Engine(const Graph& graph, Program program, size_t threads, const std::s
 Engine::~Engine() = default;
 
 void Engine::make_steps() {
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
   ThreadPool* const pool = pool_.get();
-  for (size_t c = 0; c < program.contexts.size(); ++c) contexts_.push_back(std::make_unique<Context>(state_, c));
+  for (size_t c = 0; c < program.contexts.size(); ++c)
+    degrees_.push_back(std::make_unique<Degrees>(state_.rows, state_.degrees, c));
   for (size_t p = 0; p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
     if (step.message != kNoIndex) {
-      propagations_.push_back(std::make_unique<MessagePropagation>(state_, p, pool));
+      propagations_.push_back(std::make_unique<MessagePropagation>(state_.rows, state_.rounding, p, pool));
     } else if (step.aggregate == Aggregate::kMax) {
-      propagations_.push_back(std::make_unique<MaxPropagation>(state_, p, pool));
+      propagations_.push_back(std::make_unique<MaxPropagation>(state_.rows, state_.rounding, p, pool));
     } else {
-      propagations_.push_back(std::make_unique<SumPropagation>(state_, p, pool));
+      propagations_.push_back(std::make_unique<SumPropagation>(state_.rows, state_.rounding, p, pool));
     }
   }
-  for (const RowsStep& step : program.rows) rows_.push_back(std::make_unique<NodeRows>(state_, step, false, pool));
+  for (const RowsStep& step : program.rows) rows_.push_back(std::make_unique<NodeRows>(state_.rows, step, false, pool));
   if (!program.output_kept) {
-    output_ = std::make_unique<NodeRows>(state_, program.on_demand[program.output], true, pool);
+    output_ = std::make_unique<NodeRows>(state_.rows, program.on_demand[program.output], true, pool);
   }
   schedule_.push_back({0, 0});
   for (size_t i = 0; i < program.order.size(); ++i) {
@@ -75,27 +76,27 @@ void Engine::make_steps() {
 
 void Engine::initialize() {
   if (lazy_ != nullptr) lazy_->clear();
-  state_.clear();
-  const Program& program = state_.program;
+  state_.rows.clear();
+  const Program& program = state_.rows.program;
   Whole whole(program.values.size());
   std::vector<Table> tables;
   for (const Step& step : program.order) {
     if (step.kind == Step::kContext) {
-      contexts_[step.position]->initialize(&state_, pool_.get());
+      degrees_[step.position]->initialize(&state_.rows, &state_.degrees, pool_.get());
     } else if (step.kind == Step::kRows) {
-      rows_[step.position]->initialize(&state_, whole);
+      rows_[step.position]->initialize(&state_.rows, whole);
     } else {
       const uint32_t output = program.propagations[step.position].output;
-      if (state_.partial[output] >= 0) {
+      if (state_.rows.partial[output] >= 0) {
         Table& table = tables.emplace_back(program.values[output].width);
-        table.resize(state_.graph.nodes[program.values[output].node_type].ids.capacity());
+        table.resize(state_.rows.graph.nodes[program.values[output].node_type].ids.capacity());
         whole[output] = {table.row(0), table.stride(), table.width(), table.rows()};
       }
-      propagations_[step.position]->initialize(&state_, &whole);
+      propagations_[step.position]->initialize(&state_.rows, &state_.rounding, &whole);
     }
   }
-  state_.moments = {};
-  measure_first(&state_, pool_.get());
+  state_.rounding.moments = {};
+  measure_first(state_.rows, &state_.rounding, pool_.get());
 }
 
 void Engine::save(Arrays* to) const {
@@ -106,14 +107,14 @@ void Engine::save(Arrays* to) const {
 void Engine::load(const ArrayViews& from) {
   if (lazy_ != nullptr) lazy_->clear();
   state_.load(from);
-  for (const auto& context : contexts_) context->check(pool_.get());
+  for (const auto& degrees : degrees_) degrees->check(pool_.get());
   const std::optional<size_t> eager = Lazy::saved_eager(from);
   if (!eager) return;
   if (lazy_ != nullptr && lazy_->eager() == *eager) return lazy_->load(from);
   // Of an engine in another mode: its record is worked off.
-  if (!Lazy::knows(state_.program, *eager))
+  if (!Lazy::knows(state_.rows.program, *eager))
     throw std::runtime_error("lazy/eager: expected steps that can wait, got others");
-  Lazy other(&state_, *eager, pool_.get());
+  Lazy other(&state_.rows, &state_.rounding, *eager, pool_.get());
   other.load(from);
   other.show_current();
 }
@@ -132,19 +133,20 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   }
   lazy_->show_base();
   Preparation* const p = preparation(prepared);
-  forget_units(state_, p);
+  p->batch.scales.forget(state_.rows.program.propagations.size());
   give_up_on_failure(p, [&] {
     open(delta, lazy_->eager(), p);
     for (const Depth& depth : schedule_) run_steps(depth, p);
     close(p);
   });
-  lazy_->prepare(delta, p);
+  p->marked = true;
+  lazy_->prepare(p->batch.changes, &p->marks, p);
 }
 
 void Engine::begin(const Delta& delta, Prepared* prepared) {
   Preparation* const p = preparation(prepared);
-  forget_units(state_, p);
-  give_up_on_failure(p, [&] { open(delta, state_.program.order.size(), p); });
+  p->batch.scales.forget(state_.rows.program.propagations.size());
+  give_up_on_failure(p, [&] { open(delta, state_.rows.program.order.size(), p); });
 }
 
 void Engine::prepare_depth(size_t depth, Prepared* prepared) {
@@ -157,63 +159,71 @@ bool Engine::finish(Prepared* prepared) {
   bool again = false;
   give_up_on_failure(p, [&] {
     close(p);
-    again = p->lost == kNoIndex && !p->in_new_units && is_measured_after(state_, *p) && measure_after(state_, p);
+    const BatchChanges& changes = p->batch.changes;
+    NewScales& scales = p->batch.scales;
+    again = p->lost == kNoIndex && !scales.in_use &&
+            is_measured_after(state_.rows, state_.rounding, *changes.delta, *p) &&
+            measure_after(state_.rows, state_.rounding, changes, &scales);
     if (!again) return;
-    p->in_new_units = true;
-    open(*p->delta, p->steps, p);
+    scales.in_use = true;
+    open(*changes.delta, p->steps, p);
   });
   return again;
 }
 
 void Engine::open(const Delta& delta, size_t steps, Preparation* prepared) {
-  prepared->delta = &delta;
+  PreparedBatch& batch = prepared->batch;
+  BatchChanges& changes = batch.changes;
+  changes.delta = &delta;
   prepared->steps = steps;
-  prepared->guarded = guard_ && !prepared->trusted;
-  prepared->recompute_all = recompute_all_;
+  batch.guarded = guard_ && !prepared->trusted;
+  batch.recompute_all = recompute_all_;
   prepared->output_done = prepared->marked = false;
-  prepared->step = 0;
+  batch.step = 0;
   prepared->lost = kNoIndex;
   prepared->changed.clear();
   prepared->affected = prepared->edges_touched = prepared->nodes_touched = prepared->recomputed = 0;
-  prepared->workspace = workspaces_.take();
-  prepared->workspace->open(delta);
-  const Program& program = state_.program;
-  prepared->changes.resize(program.values.size());
-  for (size_t v = 0; v < program.values.size(); ++v) prepared->changes[v].begin(program.values[v].width);
-  take_features(prepared);
-  take_edges(prepared);
-  find_moves(prepared);
+  batch.workspace = workspaces_.take();
+  batch.workspace->open(delta);
+  const Program& program = state_.rows.program;
+  changes.rows.resize(program.values.size());
+  for (size_t v = 0; v < program.values.size(); ++v) changes.rows[v].begin(program.values[v].width);
+  take_features(&changes);
+  take_edges(&changes);
+  find_moves(&batch);
 }
 
 void Engine::close(Preparation* prepared) const {
-  const Program& program = state_.program;
-  if (prepared->has_lost() || prepared->steps < program.order.size()) {
+  const Program& program = state_.rows.program;
+  PreparedBatch& batch = prepared->batch;
+  if (batch.has_lost() || prepared->steps < program.order.size()) {
     // The effect on the prediction is unknown.
   } else if (program.output_kept) {
-    prepared->changed = prepared->of(program.output).nodes();
+    prepared->changed = batch.of(program.output).nodes();
   } else if (!prepared->output_done) {
-    prepared->step = program.order.size();
-    output_->prepare(prepared);
+    batch.step = program.order.size();
+    output_->prepare(&batch);
   }
-  prepared->has_lost();
-  prepared->workspace->close(*prepared->delta, prepared->need());
-  prepared->workspace.reset();
+  batch.has_lost();
+  batch.workspace->close(*batch.changes.delta, prepared->need());
+  batch.workspace.reset();
 }
 
 void Engine::run_steps(const Depth& depth, Preparation* prepared) const {
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
+  PreparedBatch& batch = prepared->batch;
   for (size_t i = depth.first; i < std::min(depth.end, prepared->steps); ++i) {
-    if (prepared->has_lost()) return;
-    prepared->step = i;
+    if (batch.has_lost()) return;
+    batch.step = i;
     const Step step = program.order[i];
     if (step.kind == Step::kContext) {
-      contexts_[step.position]->prepare(prepared);
+      degrees_[step.position]->prepare(&batch);
     } else if (step.kind == Step::kRows) {
-      rows_[step.position]->prepare(prepared);
+      rows_[step.position]->prepare(&batch);
     } else {
       const Propagation& propagation = *propagations_[step.position];
       const NodeRows* const reader = propagation.takes_reader() ? reader_after(i, prepared->steps) : nullptr;
-      propagation.prepare(reader, prepared);
+      propagation.prepare(reader, &batch);
       if (reader == nullptr) continue;
       if (reader == output_.get()) {
         prepared->output_done = true;
@@ -225,7 +235,7 @@ void Engine::run_steps(const Depth& depth, Preparation* prepared) const {
 }
 
 const NodeRows* Engine::reader_after(size_t position, size_t steps) const {
-  const Program& program = state_.program;
+  const Program& program = state_.rows.program;
   const NodeRows* reader = nullptr;
   if (position + 1 == program.order.size()) {
     reader = output_.get();
@@ -236,49 +246,50 @@ const NodeRows* Engine::reader_after(size_t position, size_t steps) const {
   return reader != nullptr && reader->reads(aggregate) ? reader : nullptr;
 }
 
-void Engine::take_features(Preparation* prepared) const {
-  const Program& program = state_.program;
+void Engine::take_features(BatchChanges* changes) const {
+  const Program& program = state_.rows.program;
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
     if (!value.features) continue;
-    const NodeDelta& nodes = prepared->delta->nodes[value.node_type];
-    Changes& changes = prepared->changes[v];
-    changes.lie_at(nodes.features.data());
+    const NodeDelta& nodes = changes->delta->nodes[value.node_type];
+    Changes& rows = changes->rows[v];
+    rows.lie_at(nodes.features.data());
     for (size_t i = 0; i < nodes.featured.size(); ++i) {
-      const float* const row = changes.at(i);
-      if (!kernels().differs(value.width, state_.stored_row(v, nodes.featured[i]), row)) continue;
-      changes.add(nodes.featured[i], static_cast<uint32_t>(i));
+      const float* const row = rows.at(i);
+      if (!kernels().differs(value.width, state_.rows.stored_row(v, nodes.featured[i]), row)) continue;
+      rows.add(nodes.featured[i], static_cast<uint32_t>(i));
     }
   }
 }
 
-void Engine::take_edges(Preparation* prepared) const {
-  const Graph& graph = state_.graph;
-  prepared->edges.resize(state_.has_direction.size());
+void Engine::take_edges(BatchChanges* changes) const {
+  const Graph& graph = state_.rows.graph;
+  changes->edges.resize(state_.rows.has_direction.size());
   for (size_t e = 0; e < graph.edges.size(); ++e) {
-    direct_changes(graph, *prepared->delta, e, state_.zeros.data(), &prepared->edges[e]);
-    if (state_.has_direction[graph.edges.size() + e]) {
-      reverse_changes(prepared->edges[e], &prepared->edges[graph.edges.size() + e]);
+    direct_changes(graph, *changes->delta, e, state_.rows.zeros.data(), &changes->edges[e]);
+    if (state_.rows.has_direction[graph.edges.size() + e]) {
+      reverse_changes(changes->edges[e], &changes->edges[graph.edges.size() + e]);
     }
   }
 }
 
-void Engine::find_moves(Preparation* prepared) const {
-  if (state_.keep_degree == 0) return;
-  prepared->moves.resize(state_.residents.size());
-  for (size_t d = 0; d < state_.residents.size(); ++d) {
-    if (!state_.has_direction[d]) continue;
-    const uint32_t node_type = receiver_type(state_.graph, d);
-    state_.residents[d].find_moves(view_at(state_.graph, d), prepared->edges[d],
-                                   prepared->workspace->removed[node_type], prepared->delta->nodes[node_type].removed,
-                                   state_.keep_degree, &prepared->moves[d]);
+void Engine::find_moves(PreparedBatch* batch) const {
+  if (state_.rows.keep_degree == 0) return;
+  BatchChanges& changes = batch->changes;
+  changes.moves.resize(state_.rows.kept_nodes.size());
+  for (size_t d = 0; d < state_.rows.kept_nodes.size(); ++d) {
+    if (!state_.rows.has_direction[d]) continue;
+    const uint32_t node_type = receiver_type(state_.rows.graph, d);
+    state_.rows.kept_nodes[d].find_moves(view_at(state_.rows.graph, d), changes.edges[d],
+                                         batch->workspace->removed[node_type], changes.delta->nodes[node_type].removed,
+                                         state_.rows.keep_degree, &changes.moves[d]);
   }
 }
 
 std::vector<int64_t> Engine::changed_ids(const Delta& delta, const Prepared& prepared) const {
-  const uint32_t type = state_.program.output_type(0);
+  const uint32_t type = state_.rows.program.output_type(0);
   const NodeDelta& nodes = delta.nodes[type];
-  const IdMap& ids = state_.graph.nodes[type].ids;
+  const IdMap& ids = state_.rows.graph.nodes[type].ids;
   std::vector<int64_t> changed(prepared.changed.size());
   if (nodes.added.empty()) {
     for (size_t i = 0; i < changed.size(); ++i) changed[i] = ids.id_of(prepared.changed[i]);
@@ -296,8 +307,9 @@ std::vector<int64_t> Engine::changed_ids(const Delta& delta, const Prepared& pre
 
 void Engine::reserve(const Delta& delta, const Prepared& prepared) {
   try {
-    state_.reserve(delta, preparation(prepared));
-    if (prepared.marked) lazy_->reserve(delta, preparation(prepared));
+    const Preparation& p = preparation(prepared);
+    state_.reserve(delta, p.batch.changes);
+    if (p.marked) lazy_->reserve(delta, p.batch.changes, p.marks);
   } catch (...) {
     release();
     throw;
@@ -310,9 +322,10 @@ void Engine::release() noexcept {
 }
 
 void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
-  state_.commit(delta, preparation(prepared), pool_.get());
-  if (prepared.marked) {
-    lazy_->commit(delta, preparation(prepared));
+  const Preparation& p = preparation(prepared);
+  state_.commit(delta, p.batch, pool_.get());
+  if (p.marked) {
+    lazy_->commit(delta, p.batch.changes, p.marks);
   } else if (lazy_ != nullptr) {
     lazy_->leave_behind();
   }
@@ -321,8 +334,8 @@ void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
 // -- lazy computation
 
 bool Engine::be_lazy(size_t eager) {
-  if (!Lazy::knows(state_.program, eager)) return false;
-  lazy_ = std::make_unique<Lazy>(&state_, eager, pool_.get());
+  if (!Lazy::knows(state_.rows.program, eager)) return false;
+  lazy_ = std::make_unique<Lazy>(&state_.rows, &state_.rounding, eager, pool_.get());
   return true;
 }
 
@@ -348,39 +361,39 @@ size_t Engine::record_bytes() const { return lazy_ == nullptr ? 0 : lazy_->recor
 void Engine::read_rows(uint32_t value, std::span<const uint32_t> nodes, float* out) const {
   RowArena arena;
   std::vector<const float*> rows(nodes.size());
-  stored_rows(state_, value, nodes, &arena, rows.data());
-  copy_rows(rows, state_.program.values[value].width, out);
+  stored_rows(state_.rows, value, nodes, &arena, rows.data());
+  copy_rows(rows, state_.rows.program.values[value].width, out);
 }
 
 void Engine::read_rows(const Prepared& prepared, uint32_t value, std::span<const uint32_t> nodes, float* out) const {
   RowArena arena;
   std::vector<const float*> rows(nodes.size());
-  new_rows(state_, preparation(prepared), value, nodes, &arena, rows.data());
-  copy_rows(rows, state_.program.values[value].width, out);
+  new_rows(state_.rows, preparation(prepared).batch.changes, value, nodes, &arena, rows.data());
+  copy_rows(rows, state_.rows.program.values[value].width, out);
 }
 
 void Engine::predict(std::span<const uint32_t> nodes, float* out, size_t output) const {
   if (lazy_ != nullptr) return lazy_->predict(nodes, out, output);
-  read_output(state_, output, nodes, out);
+  read_output(state_.rows, output, nodes, out);
 }
 
 void Engine::predict_prepared(const Prepared& prepared, std::span<const uint32_t> nodes, float* out,
                               size_t output) const {
-  read_new_output(state_, preparation(prepared), output, nodes, out);
+  read_new_output(state_.rows, preparation(prepared).batch.changes, output, nodes, out);
 }
 
-void Engine::evaluate(size_t on_demand, float* out) { evaluate_all(state_, on_demand, pool_.get(), out); }
+void Engine::evaluate(size_t on_demand, float* out) { evaluate_all(state_.rows, on_demand, pool_.get(), out); }
 
 Scrubbed Engine::scrub(size_t propagation, std::span<const uint32_t> nodes) const {
   Scrubbed seen = propagations_[propagation]->scrub(nodes);
   // A unit that is too large would hide rounding.
-  if (!state_.units[propagation].fits()) seen.difference = std::numeric_limits<double>::infinity();
+  if (!state_.rounding.scales[propagation].fits()) seen.difference = std::numeric_limits<double>::infinity();
   return seen;
 }
 
 Scrubbed Engine::scrub_rows(uint32_t value, std::span<const uint32_t> nodes) const {
-  if (!state_.is_stored(value)) return {};
-  const Program& program = state_.program;
+  if (!state_.rows.is_stored(value)) return {};
+  const Program& program = state_.rows.program;
   for (size_t r = 0; r < program.rows.size(); ++r) {
     for (const Sink& sink : program.rows[r].sinks) {
       if (sink.value == value) return rows_[r]->scrub(value, nodes);
@@ -390,7 +403,7 @@ Scrubbed Engine::scrub_rows(uint32_t value, std::span<const uint32_t> nodes) con
 }
 
 Scrubbed Engine::scrub_context(size_t context, std::span<const uint32_t> nodes) const {
-  return contexts_[context]->scrub(nodes);
+  return degrees_[context]->scrub(nodes);
 }
 
 }  // namespace livegnn

@@ -1,6 +1,6 @@
 // Keeps the values of a program exact while its graph changes, on the CPU.
 //
-//   program ─► State       rows, bounds, units, residents            the stored state
+//   program ─► State       rows, bounds, scales, kept nodes          the stored state
 //              Schedule    depths of contexts, propagations, rows    the stages of a batch
 //              Preparation changes, edges, workspace                 data of a prepared batch; there may be several
 //              Lazy        overlays, records                         marked nodes, computed when they are read
@@ -24,11 +24,11 @@
 #include <vector>
 
 #include "inference/backend.h"
-#include "inference/context.h"
-#include "inference/lazy.h"
-#include "inference/node_rows.h"
+#include "inference/lazy/lazy.h"
 #include "inference/preparation.h"
-#include "inference/propagation.h"
+#include "inference/propagation/degrees.h"
+#include "inference/propagation/node_rows.h"
+#include "inference/propagation/propagation.h"
 #include "inference/state.h"
 #include "threads/parallel.h"
 
@@ -50,8 +50,8 @@ class Engine final : public Backend {
   bool guarded() const { return guard_; }
 
   const State& state() const { return state_; }
-  const Program& program() const override { return state_.program; }
-  const Graph& graph() const { return state_.graph; }
+  const Program& program() const override { return state_.rows.program; }
+  const Graph& graph() const { return state_.rows.graph; }
 
   // -- batches
 
@@ -105,10 +105,10 @@ class Engine final : public Backend {
 
   // -- reading
 
-  Rows rows(uint32_t value) const { return state_.rows(value); }
+  Rows rows(uint32_t value) const { return state_.rows.rows(value); }
   void read_rows(uint32_t value, std::span<const uint32_t> nodes, float* out) const override;
   void read_rows(const Prepared& prepared, uint32_t value, std::span<const uint32_t> nodes, float* out) const override;
-  size_t output_width(size_t output = 0) const { return state_.program.output_width(output); }
+  size_t output_width(size_t output = 0) const { return state_.rows.program.output_width(output); }
   // An output for existing nodes, `output_width` floats each. A lazy engine computes the rows that they need, and keeps
   // them.
   void predict(std::span<const uint32_t> nodes, float* out, size_t output = 0) const;
@@ -121,10 +121,10 @@ class Engine final : public Backend {
   void save(Arrays* to) const override;
   void load(const ArrayViews& from) override;
   bool load_rows(uint32_t value, const float* from, size_t count, size_t width) {
-    return state_.load_rows(value, from, count, width);
+    return state_.rows.load_rows(value, from, count, width);
   }
-  Moments moments() const { return state_.moments; }
-  void load_moments(const Moments& moments) { state_.moments = moments; }
+  Moments moments() const { return state_.rounding.moments; }
+  void load_moments(const Moments& moments) { state_.rounding.moments = moments; }
 
   // Compares kept aggregates of `nodes`, or their degrees, sums of weights and loops, or the rows that a step computes
   // of them, with values computed again. Changes nothing. Requires: nodes in use; of a lazy engine, the current rows.
@@ -147,14 +147,14 @@ class Engine final : public Backend {
   // The step that reads the result of the propagation at this position in the order and runs together with it.
   const NodeRows* reader_after(size_t position, size_t steps) const;
   void open(const Delta& delta, size_t steps, Preparation* prepared);
-  void take_features(Preparation* prepared) const;
-  void take_edges(Preparation* prepared) const;
-  void find_moves(Preparation* prepared) const;
+  void take_features(BatchChanges* changes) const;
+  void take_edges(BatchChanges* changes) const;
+  void find_moves(PreparedBatch* batch) const;
   void close(Preparation* prepared) const;
 
   State state_;
   std::unique_ptr<ThreadPool> pool_;
-  std::vector<std::unique_ptr<Context>> contexts_;          // by context step
+  std::vector<std::unique_ptr<Degrees>> degrees_;           // by context step
   std::vector<std::unique_ptr<Propagation>> propagations_;  // by propagate step
   std::vector<std::unique_ptr<NodeRows>> rows_;             // by rows step
   std::unique_ptr<NodeRows> output_;                        // if the prediction is not kept

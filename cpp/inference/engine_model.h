@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "inference/edge_view.h"
+#include "inference/edges/edge_view.h"
 #include "inference/engine.h"
-#include "inference/error_bounds.h"
+#include "inference/rounding/error_bounds.h"
 #include "program/kernels.h"
 #include "program/row_operators.h"
 #include "store/stage.h"
@@ -367,10 +367,10 @@ inline bool same_bits(const std::vector<Floats>& a, const std::vector<Floats>& b
 struct Kept {
   explicit Kept(const Engine* engine) : rows(tables(*engine)) {
     for (size_t p = 0; p < engine->program().propagations.size(); ++p)
-      errors.push_back(saved_errors(engine->state(), p));
+      errors.push_back(saved_errors(engine->state().rows, engine->state().rounding, p));
     for (size_t c = 0; c < engine->program().contexts.size(); ++c) {
-      sums.push_back(engine->state().sums[c]);
-      sums.push_back(engine->state().sum_errors[c]);
+      sums.push_back(engine->state().degrees.sums[c]);
+      sums.push_back(engine->state().degrees.errors[c]);
     }
   }
   bool operator==(const Kept& other) const {

@@ -60,7 +60,7 @@ TEST(engine_names_the_rows_that_change) {
       engine.prepare(delta, &prepared);
       commit(delta, &graph, {{&engine, &prepared}});
       const Rows now = engine.rows(engine.program().output);
-      const Changes& changes = prepared.changes[engine.program().output];
+      const Changes& changes = prepared.batch.of(engine.program().output);
       std::map<uint32_t, size_t> changed;
       for (size_t i = 0; i < changes.size(); ++i) CHECK(changed.emplace(changes.nodes()[i], i).second);
       CHECK(changed.size() <= prepared.affected);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "inference/edge_view.h"
+#include "inference/edges/edge_view.h"
 #include "inference/engine.h"
 #include "inference/engine_model.h"
 #include "program/kernels.h"

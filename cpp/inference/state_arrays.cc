@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "inference/directed_changes.h"
-#include "inference/edge_view.h"
-#include "inference/error_bounds.h"
+#include "inference/edges/directed_changes.h"
+#include "inference/edges/edge_view.h"
+#include "inference/rounding/error_bounds.h"
 #include "inference/state.h"
 
 namespace livegnn {
@@ -43,54 +43,20 @@ void check_bounds(const std::string& name, std::span<const T> bounds) {
 
 // Counts are values too, and are saved with their maximum.
 bool State::is_count(uint32_t value) const {
-  for (const PropagateStep& step : program.propagations) {
+  for (const PropagateStep& step : rows.program.propagations) {
     if (step.counts == value) return true;
   }
   return false;
 }
 
-size_t State::rows_of(uint32_t value) const {
-  if (partial[value] < 0) return graph.nodes[program.values[value].node_type].ids.capacity();
-  return residents_of(direction_of(graph, program.propagations[static_cast<size_t>(partial[value])])).size();
-}
-
-bool State::load_rows(uint32_t value, const float* from, size_t count, size_t width) {
-  const Value& spec = program.values[value];
-  const size_t expected = partial[value] >= 0
-                              ? residents[direction_of(graph, program.propagations[partial[value]])].size()
-                              : graph.nodes[spec.node_type].ids.capacity();
-  if (width != spec.width || count != expected) return false;
-  slabs[spec.slab].resize(count);
-  const Rows out = kept_rows(value);
-  for (size_t i = 0; i < count; ++i) std::memcpy(out.row(i), from + i * width, width * sizeof(float));
-  return true;
-}
-
-bool State::load_residents(size_t direction, std::span<const uint32_t> nodes) {
-  const IdMap& ids = graph.nodes[receiver_type(graph, direction)].ids;
-  const EdgeView store = view_at(graph, direction);
-  // Which nodes are residents follows from their degrees, but for those that have lost up to a quarter of their edges.
-  const size_t least = keep_degree - keep_degree / 4;
-  size_t found = 0;
-  for (uint32_t node = 0; node < ids.capacity(); ++node) {
-    const bool listed = found < nodes.size() && nodes[found] == node;
-    found += listed;
-    const size_t degree = ids.in_use(node) ? store.degree_in(node) : 0;
-    if (listed ? degree < least : degree >= keep_degree) return false;
-  }
-  if (found != nodes.size()) return false;  // not sorted, or past the last index
-  residents[direction].assign(ids, nodes);
-  return true;
-}
-
 // A maximum is that of at most all messages, of which one may be a loop that is no edge.
 void State::check_counts(size_t propagation) const {
-  const PropagateStep& step = program.propagations[propagation];
-  const EdgeView store = view_of(graph, step);
-  const IdMap& ids = graph.nodes[program.values[step.output].node_type].ids;
-  const Rows kept = kept_rows(step.counts);
+  const PropagateStep& step = rows.program.propagations[propagation];
+  const EdgeView store = view_of(rows.graph, step);
+  const IdMap& ids = rows.graph.nodes[rows.program.values[step.output].node_type].ids;
+  const Rows kept = rows.kept_rows(step.counts);
   for (size_t slot = 0; slot < kept.count; ++slot) {
-    const uint32_t node = node_at(step, slot);
+    const uint32_t node = rows.node_at(step, slot);
     if (node == kNoIndex || !ids.in_use(node) || kept.width == 0) continue;
     const auto* const row = reinterpret_cast<const uint32_t*>(kept.row(slot));
     const uint32_t count = *std::max_element(row, row + kept.width), most = store.degree_in(node) + 1;
@@ -102,60 +68,63 @@ void State::check_counts(size_t propagation) const {
 }
 
 void State::save(Arrays* to) const {
-  for (size_t direction = 0; keep_degree > 0 && direction < residents.size(); ++direction) {
-    if (has_direction[direction]) to->put(named("residents", direction), residents_of(direction));
+  const Program& program = rows.program;
+  for (size_t direction = 0; rows.keep_degree > 0 && direction < rows.kept_nodes.size(); ++direction) {
+    if (rows.has_direction[direction]) to->put(named("residents", direction), rows.kept_nodes_of(direction));
   }
   for (uint32_t value = 0; value < program.values.size(); ++value) {
     const Value& spec = program.values[value];
-    if (!livegnn::is_stored(spec) || is_count(value)) continue;
-    to->put(named("rows", value), copy_rows<float>(kept_rows(value), slots(value), spec.width), spec.width);
+    if (!is_stored(spec) || is_count(value)) continue;
+    to->put(named("rows", value), copy_rows<float>(rows.kept_rows(value), rows.slots(value), spec.width), spec.width);
   }
   for (size_t p = 0; p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
-    if (!livegnn::is_stored(program.values[step.output])) continue;
-    to->put(named("errors", p), saved_errors(*this, p));
-    to->put(named("scales", p), units[p].saved());
+    if (!is_stored(program.values[step.output])) continue;
+    to->put(named("errors", p), saved_errors(rows, rounding, p));
+    to->put(named("scales", p), rounding.scales[p].saved());
     if (step.counts == kNoIndex) continue;
     const size_t width = program.values[step.counts].width;
-    to->put(named("counts", p), copy_rows<uint32_t>(kept_rows(step.counts), slots(step.counts), width), width);
+    to->put(named("counts", p), copy_rows<uint32_t>(rows.kept_rows(step.counts), rows.slots(step.counts), width),
+            width);
   }
   for (size_t c = 0; c < program.contexts.size(); ++c) {
-    if (!livegnn::is_stored(program.values[program.contexts[c].output])) continue;
-    to->put(named("sums", c), sums[c]);
-    to->put(named("sum_errors", c), sum_errors[c]);
+    if (!is_stored(program.values[program.contexts[c].output])) continue;
+    to->put(named("sums", c), degrees.sums[c]);
+    to->put(named("sum_errors", c), degrees.errors[c]);
   }
 }
 
 void State::load(const ArrayViews& from) {
-  for (size_t direction = 0; keep_degree > 0 && direction < residents.size(); ++direction) {
-    if (!has_direction[direction]) continue;
-    if (!load_residents(direction, from.at<uint32_t>(named("residents", direction)))) {
+  const Program& program = rows.program;
+  for (size_t direction = 0; rows.keep_degree > 0 && direction < rows.kept_nodes.size(); ++direction) {
+    if (!rows.has_direction[direction]) continue;
+    if (!rows.load_kept_nodes(direction, from.at<uint32_t>(named("residents", direction)))) {
       throw std::runtime_error(named("residents", direction) + ": expected the nodes with at least " +
-                               std::to_string(keep_degree) + " edges, in growing order, got others");
+                               std::to_string(rows.keep_degree) + " edges, in growing order, got others");
     }
   }
-  auto take_rows = [this](uint32_t value, const float* rows, size_t count, const std::string& name) {
-    const size_t width = program.values[value].width;
-    const size_t given = width == 0 ? rows_of(value) : count / width;
-    if (!load_rows(value, rows, given, width)) {
-      throw std::runtime_error(name + ": expected " + std::to_string(rows_of(value)) + " rows, got " +
+  auto take_rows = [this](uint32_t value, const float* saved, size_t count, const std::string& name) {
+    const size_t width = rows.program.values[value].width;
+    const size_t given = width == 0 ? rows.count(value) : count / width;
+    if (!rows.load_rows(value, saved, given, width)) {
+      throw std::runtime_error(name + ": expected " + std::to_string(rows.count(value)) + " rows, got " +
                                std::to_string(given));
     }
   };
   for (uint32_t value = 0; value < program.values.size(); ++value) {
     const Value& spec = program.values[value];
-    if (!livegnn::is_stored(spec) || is_count(value)) continue;
-    const auto rows = from.at<float>(named("rows", value), spec.width);
-    take_rows(value, rows.data(), rows.size(), named("rows", value));
+    if (!is_stored(spec) || is_count(value)) continue;
+    const auto saved = from.at<float>(named("rows", value), spec.width);
+    take_rows(value, saved.data(), saved.size(), named("rows", value));
   }
   for (size_t p = 0; p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
-    if (!livegnn::is_stored(program.values[step.output])) continue;
-    const size_t rows = errors[p].width() == 0 ? 0 : rows_of(step.output);
-    const auto bounds = from.of_size<float>(named("errors", p), rows * saved_error_width(program, step));
+    if (!is_stored(program.values[step.output])) continue;
+    const size_t bounded = rounding.errors[p].width() == 0 ? 0 : rows.count(step.output);
+    const auto bounds = from.of_size<float>(named("errors", p), bounded * saved_error_width(program, step));
     check_bounds(named("errors", p), bounds);
-    load_errors(this, p, bounds);
-    if (!units[p].load(from.at<float>(named("scales", p)))) {
+    load_errors(program, p, bounds, &rounding);
+    if (!rounding.scales[p].load(from.at<float>(named("scales", p)))) {
       throw std::runtime_error(named("scales", p) + ": expected a positive number for each channel, got others");
     }
     if (step.counts == kNoIndex) continue;
@@ -165,13 +134,13 @@ void State::load(const ArrayViews& from) {
   }
   for (size_t c = 0; c < program.contexts.size(); ++c) {
     const ContextStep& step = program.contexts[c];
-    if (!livegnn::is_stored(program.values[step.output])) continue;
-    const size_t rows = step.kind == ContextKind::kSum ? rows_of(step.output) : 0;
-    const auto saved = from.of_size<double>(named("sums", c), rows);
-    const auto bounds = from.of_size<double>(named("sum_errors", c), rows);
+    if (!is_stored(program.values[step.output])) continue;
+    const size_t summed = step.kind == ContextKind::kSum ? rows.count(step.output) : 0;
+    const auto saved = from.of_size<double>(named("sums", c), summed);
+    const auto bounds = from.of_size<double>(named("sum_errors", c), summed);
     check_bounds(named("sum_errors", c), bounds);
-    sums[c].assign(saved.begin(), saved.end());
-    sum_errors[c].assign(bounds.begin(), bounds.end());
+    degrees.sums[c].assign(saved.begin(), saved.end());
+    degrees.errors[c].assign(bounds.begin(), bounds.end());
   }
 }
 

@@ -113,10 +113,10 @@ TEST(engine_refuses_rows_of_another_shape) {
     CHECK(!engine.load_rows(v, flat.data(), capacity, width + 1));
   }
   for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
-    Unit unit;
-    unit.begin(engine.state().units[p].scales.size());
-    CHECK(!unit.load(Floats(unit.saved().size() + 1, 1.0f)));
-    CHECK(!unit.load(Floats(unit.saved().size(), -1.0f)));
+    RoundingScale scale;
+    scale.begin(engine.state().rounding.scales[p].scales.size());
+    CHECK(!scale.load(Floats(scale.saved().size() + 1, 1.0f)));
+    CHECK(!scale.load(Floats(scale.saved().size(), -1.0f)));
   }
   CHECK(Kept(&engine) == before);
 }

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "inference/forward.h"
+#include "inference/forward/forward.h"
 #include "sampling/sampling.h"
 
 namespace livegnn {

@@ -4,10 +4,10 @@
 
 #include <vector>
 
-#include "inference/sampled_graph_model.h"
-#include "presampling/cache_assembly.h"
-#include "presampling/presampling_view.h"
-#include "presampling/sample_assembly.h"
+#include "inference/forward/sampled_graph_model.h"
+#include "presampling/cache/cache_assembly.h"
+#include "presampling/view/presampling_view.h"
+#include "presampling/view/sample_assembly.h"
 #include "presampling/worker_model.h"
 #include "testing/testing.h"
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "presampling/cell_model.h"
-#include "presampling/sample_cache.h"
-#include "presampling/sampling_shard.h"
+#include "presampling/cache/sample_cache.h"
+#include "presampling/shard/sampling_shard.h"
+#include "presampling/tables/cell_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::testing {

@@ -2,7 +2,7 @@
 //
 // This is their only table. Python reads names, numbers of inputs, settings and roles of tensors from it
 // (`_core.row_operators`), and a program refers to an operator by its position in it. A formula is written once, for
-// float32 and for float64 (wide_rows.h). Operators with tuned kernels (kernels.h) have a kind of their own in
+// float32 and for float64 (float64_retry.h). Operators with tuned kernels (kernels.h) have a kind of their own in
 // program.h; this table holds their float64 version, and the one for an input that is one channel wide.
 //
 // Invariant: a row of the result is a function of the same row of the inputs, bitwise, whatever other rows are in the

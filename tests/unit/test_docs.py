@@ -250,7 +250,7 @@ def test_a_wrong_name_on_a_path_is_found() -> None:
 
 
 def test_the_drift_tolerance_is_told() -> None:
-    (tolerance,) = re.findall(r"kDriftTolerance = ([\d.e-]+)f;", read("cpp/inference/rounding.h"))
+    (tolerance,) = re.findall(r"kDriftTolerance = ([\d.e-]+)f;", read("cpp/inference/rounding/rounding.h"))
     assert f"`kDriftTolerance` ({tolerance})" in read("ARCHITECTURE.md")
     assert f"it passes {tolerance} of" in read("docs/engine.md")
 

@@ -18,12 +18,43 @@ LAYERS = (
     ("memory",),
     ("hashing", "threads"),
 )
+# The folders of a room in the same way; "" stands for its files outside of folders. Tests may include all of
+# their room.
+FOLDERS = {
+    "inference": (
+        ("",),
+        ("forward", "lazy"),
+        ("propagation",),
+        ("rounding",),
+        ("rows",),
+        ("edges", "evaluation"),
+    ),
+    "presampling": (("",), ("cache", "shard", "view"), ("samples",), ("tables",)),
+}
 TESTING = "testing"  # what tests are written with, and knows of no room but the lowest
 HEIGHTS = {room: height for height, rooms in enumerate(reversed(LAYERS)) for room in rooms}
+FOLDER_HEIGHTS = {
+    room: {folder: height for height, folders in enumerate(reversed(layers)) for folder in folders}
+    for room, layers in FOLDERS.items()
+}
 
 
 def is_test(path: str) -> bool:
     return path.startswith(("fuzz/", f"{TESTING}/")) or path.endswith(("_test.cc", "_model.h"))
+
+
+def folder_of(path: str) -> str:
+    """The folder of a room in which a file is, "" at the top of the room."""
+    return "/".join(path.split("/")[1:-1])
+
+
+def is_upwards(path: str, included: str) -> bool:
+    """Whether a file includes one of its room that is in no folder below its own. Tests may."""
+    if is_test(path):
+        return False
+    heights = FOLDER_HEIGHTS.get(path.split("/", 1)[0], {"": 0})
+    own, other = folder_of(path), folder_of(included)
+    return own != other and heights[other] >= heights[own]
 
 
 def complaints(sources: Mapping[str, str]) -> list[str]:
@@ -41,6 +72,8 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
                     wrong.append(f"{path}: {included} is for tests")
             elif other != room and HEIGHTS[other] >= height:
                 wrong.append(f"{path}: {included} is not below {room}")
+            elif other == room and is_upwards(path, included):
+                wrong.append(f"{path}: {included} is not below {room}/{folder_of(path)}")
             elif is_test(included) and not is_test(path):
                 wrong.append(f"{path}: {included} is for tests")
     return wrong
@@ -49,7 +82,7 @@ def complaints(sources: Mapping[str, str]) -> list[str]:
 def read_sources() -> dict[str, str]:
     return {
         path.relative_to(CPP).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(CPP.glob("*/*"))
+        for path in sorted(CPP.glob("*/**/*"))
         if path.suffix in (".h", ".cc", ".cpp")
     }
 
@@ -57,6 +90,9 @@ def read_sources() -> dict[str, str]:
 def test_rooms_include_what_is_below_them() -> None:
     sources = read_sources()
     assert {path.split("/")[0] for path in sources} == {*HEIGHTS, TESTING}
+    for room in (*HEIGHTS, TESTING):
+        folders = {folder_of(path) for path in sources if path.startswith(f"{room}/")}
+        assert folders == set(FOLDER_HEIGHTS.get(room, {""}))
     assert complaints(sources) == []
 
 
@@ -72,8 +108,17 @@ def test_an_include_upwards_is_found() -> None:
             f'#include "{header}"\n' for header in ("graph.h", "testing/testing.h", "store/graph_model.h")
         ),
         "store/graph_test.cc": '#include "testing/testing.h"\n#include "store/graph_model.h"\n',
+        "inference/engine.h": "",
+        "inference/engine_model.h": "",
+        "inference/lazy/lazy.h": "",
+        "inference/rows/rows.h": "",
+        "inference/forward/pass.cc": '#include "inference/rows/rows.h"\n#include "inference/lazy/lazy.h"\n',
+        "inference/rows/rows.cc": '#include "inference/rows/rows.h"\n#include "inference/engine.h"\n',
+        "inference/rows/rows_test.cc": '#include "inference/engine_model.h"\n',
     }
     assert complaints(sources) == [
+        "inference/forward/pass.cc: inference/lazy/lazy.h is not below inference/forward",
+        "inference/rows/rows.cc: inference/engine.h is not below inference/rows",
         "memory/table.h: store/graph.h is not below memory",
         "program/steps.cc: store/graph.h is not below program",
         'store/graph.cc: "graph.h" is no header below cpp/; others are included as <...>',
@@ -83,8 +128,9 @@ def test_an_include_upwards_is_found() -> None:
 
 
 def test_the_map_shows_the_layers() -> None:
-    line = " → ".join("`" + " | ".join(rooms) + "`" for rooms in LAYERS)
-    assert line in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for layers, page in ((LAYERS, "ARCHITECTURE.md"), (FOLDERS["inference"], "docs/internals/inference.md")):
+        line = " → ".join("`" + (" | ".join(names) or ".") + "`" for names in layers)
+        assert line in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_every_room_is_built() -> None:

@@ -1,0 +1,228 @@
+#include "inference/propagation/row_frontier.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "inference/edges/edge_view.h"
+#include "inference/rows/stored_rows.h"
+#include "program/kernels.h"
+#include "threads/parallel.h"
+
+namespace livegnn {
+namespace {
+
+class RowFrontierSearch {
+ public:
+  RowFrontierSearch(const RowState& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
+                    PreparedBatch* prepared)
+      : state_(state),
+        step_(step),
+        inverse_(inverse),
+        pool_(*pool),
+        prepared_(*prepared),
+        s_(prepared->workspace->row_frontier),
+        store_(view_of(state.graph, step)),
+        edges_(prepared->changes.edges[direction_of(state.graph, step)]),
+        input_(prepared->of(step.input)),
+        removed_(prepared->workspace->removed[state.program.values[step.output].node_type]),
+        sources_(prepared->workspace->slots[0][state.program.values[step.input].node_type]),
+        slots_(prepared->workspace->slots[1][state.program.values[step.output].node_type]) {}
+
+  void run() {
+    const size_t along_edges = make_room();
+    find_along_edges(along_edges);
+    s_.targets.clear();
+    s_.counts.clear();
+    enter_along_edges(along_edges);
+    size_t num_rows = input_.size();
+    const size_t messages = enter_changed_edges(along_edges, &num_rows);
+    enter_overdue();
+    for (size_t r = input_.size(); r < num_rows; ++r) {
+      s_.peaks[r] = kernels().scaled_peak(input_.stride(), s_.rows[r], inverse_);
+    }
+    group(messages);
+  }
+
+ private:
+  // Counts the messages of each source, so that every thread knows where to put its own. Returns their total number.
+  size_t make_room() {
+    constexpr size_t kAhead = 16;
+    const std::vector<uint32_t>& nodes = input_.nodes();
+    grow(&s_.first, nodes.size() + 1);
+    s_.first[0] = 0;
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (i + kAhead < nodes.size()) store_.prefetch_out(nodes[i + kAhead]);
+      s_.first[i + 1] = s_.first[i] + store_.degree_out(nodes[i]);
+    }
+    const size_t along_edges = s_.first[nodes.size()], most = along_edges + edges_.size();
+    const size_t rows = nodes.size() + edges_.size();
+    grow(&s_.found_target, most);
+    grow(&s_.found_row, most);
+    grow(&s_.found_weight, step_.weighted ? most : 0);
+    grow(&s_.rows, rows);
+    grow(&s_.peaks, rows);
+    grow(&s_.coefficients, rows);
+    return along_edges;
+  }
+
+  // Finds messages that carry the change of a source, along the edges that existed before.
+  void find_along_edges(size_t along_edges) {
+    const Kernels& k = kernels();
+    const std::vector<uint32_t>& nodes = input_.nodes();
+    const size_t stride = input_.stride();
+    const Rows stored = state_.rows(step_.input);
+    float* const differences = s_.differences.reserve(nodes.size() * stride);
+    const double cost = kMessageCost * static_cast<double>(along_edges + 2 * nodes.size());
+    pool_.run(blocks_of(nodes.size()), cost, [&](size_t block) {
+      const size_t begin = block * kBlockRows, end = std::min(nodes.size(), begin + kBlockRows);
+      for (size_t i = begin; i < end; ++i) {
+        const void* leaf = store_.out_leaf(nodes[i]);
+        if (leaf != nullptr) touch(static_cast<const float*>(leaf));
+        if (nodes[i] < stored.count) touch(stored.row(nodes[i]));
+      }
+      for (size_t i = begin; i < end; ++i) fetch(stored, nodes[i]);
+      static thread_local RowArena arena;
+      arena.clear();
+      const float* before[kBlockRows];
+      stored_rows(state_, step_.input, {nodes.data() + begin, end - begin}, &arena, before);
+      for (size_t i = begin; i < end; ++i) {
+        float* const difference = differences + i * stride;
+        k.subtract(stride, input_.row(i), before[i - begin], difference);
+        s_.rows[i] = difference;
+        s_.peaks[i] = k.scaled_peak(stride, difference, inverse_);
+        s_.coefficients[i] = 1;
+        copy_targets(nodes[i], i);
+      }
+    });
+  }
+
+  void copy_targets(uint32_t node, size_t row) {
+    size_t at = s_.first[row];
+    store_.scan_out(node, [&](NeighborSpan span) {
+      std::memcpy(s_.found_target.data() + at, span.ids, span.size * sizeof(uint32_t));
+      std::fill_n(s_.found_row.data() + at, span.size, static_cast<uint32_t>(row));
+      if (step_.weighted) std::memcpy(s_.found_weight.data() + at, span.weights, span.size * sizeof(float));
+      at += span.size;
+    });
+  }
+
+  // Replaces the target of a message by its place among the targets; kNoIndex if the batch removes the target.
+  void enter(uint32_t* target) {
+    uint32_t& slot = slots_[*target];
+    if (slot == kNoIndex) {
+      if (removed_[*target]) {
+        *target = kNoIndex;
+        return;
+      }
+      slot = static_cast<uint32_t>(s_.targets.size());
+      s_.targets.push_back(*target);
+      s_.counts.push_back(0);
+    }
+    *target = slot;
+    ++s_.counts[slot];
+  }
+
+  void enter_along_edges(size_t along_edges) {
+    for (size_t m = 0; m < along_edges; ++m) {
+      if (m + 16 < along_edges) __builtin_prefetch(&slots_[s_.found_target[m + 16]]);
+      if (step_.skip_loops && s_.found_target[m] == input_.nodes()[s_.found_row[m]]) {
+        s_.found_target[m] = kNoIndex;
+        continue;
+      }
+      enter(&s_.found_target[m]);
+    }
+  }
+
+  // Messages of changed edges carry the current row of the source; a removed source, which is not among the changed
+  // nodes, carries its last row.
+  size_t enter_changed_edges(size_t messages, size_t* num_rows) {
+    const std::vector<uint32_t>& nodes = input_.nodes();
+    for (size_t i = 0; i < nodes.size(); ++i) sources_[nodes[i]] = static_cast<uint32_t>(i);
+    find_edge_sources(state_, step_, &pool_, &prepared_);
+    for (size_t e = 0; e < edges_.size(); ++e) {
+      const DirectedChange& change = edges_[e];
+      const bool skipped = step_.skip_loops && change.source == change.target;
+      const float now = change.has && !skipped ? (step_.weighted ? change.new_weight : 1.0f) : 0.0f;
+      const float before = change.had && !skipped ? (step_.weighted ? change.old_weight : 1.0f) : 0.0f;
+      // A node that becomes or stops being a resident is always computed, whatever its edges' weights.
+      if (now == before && state_.keep_degree == 0) continue;
+      const uint32_t slot = sources_[change.source];
+      const float* const row = slot == kNoIndex ? s_.edge_sources[e] : input_.row(slot);
+      for (size_t c = 0; c < input_.stride(); c += 16) __builtin_prefetch(row + c);
+      s_.rows[*num_rows] = row;
+      s_.coefficients[*num_rows] = now - before;
+      s_.found_target[messages] = change.target;
+      s_.found_row[messages] = static_cast<uint32_t>((*num_rows)++);
+      if (step_.weighted) s_.found_weight[messages] = now - before;
+      enter(&s_.found_target[messages++]);
+    }
+    return messages;
+  }
+
+  void enter_overdue() {
+    const auto propagation = static_cast<size_t>(&step_ - state_.program.propagations.data());
+    for (uint32_t node : prepared_.scales.of(propagation).overdue) {
+      if (slots_[node] != kNoIndex || removed_[node]) continue;
+      slots_[node] = static_cast<uint32_t>(s_.targets.size());
+      s_.targets.push_back(node);
+      s_.counts.push_back(0);
+    }
+  }
+
+  void group(size_t messages) {
+    count_offsets(&s_.counts, s_.targets.size(), &s_.offsets);
+    grow(&s_.row_of, messages);
+    grow(&s_.weight_of, messages);
+    for (size_t m = 0; m < messages; ++m) {
+      if (s_.found_target[m] == kNoIndex) continue;
+      const uint32_t at = s_.counts[s_.found_target[m]]++;
+      s_.row_of[at] = s_.found_row[m];
+      s_.weight_of[at] = step_.weighted ? s_.found_weight[m] : s_.coefficients[s_.found_row[m]];
+    }
+    s_.num_messages = messages;
+  }
+
+  const RowState& state_;
+  const PropagateStep& step_;
+  const float* const inverse_;
+  ThreadPool& pool_;
+  PreparedBatch& prepared_;
+  RowFrontier& s_;
+  const EdgeView store_;
+  const std::vector<DirectedChange>& edges_;
+  const Changes& input_;
+  const std::vector<uint8_t>& removed_;
+  std::vector<uint32_t>&sources_, &slots_;
+};
+
+}  // namespace
+
+void find_row_frontier(const RowState& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
+                       PreparedBatch* prepared) {
+  RowFrontierSearch(state, step, inverse, pool, prepared).run();
+}
+
+void find_edge_sources(const RowState& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared) {
+  RowFrontier& s = prepared->workspace->row_frontier;
+  const auto& edges = prepared->changes.edges[direction_of(state.graph, step)];
+  const auto& slots = prepared->workspace->slots[0][state.program.values[step.input].node_type];
+  grow(&s.edge_sources, edges.size());
+  if (state.is_stored(step.input)) {
+    for (size_t e = 0; e < edges.size(); ++e) s.edge_sources[e] = state.stored_row(step.input, edges[e].source);
+    return;
+  }
+  s.edge_nodes.clear();
+  for (const DirectedChange& change : edges) {
+    if (slots[change.source] == kNoIndex) s.edge_nodes.push_back(change.source);
+  }
+  std::sort(s.edge_nodes.begin(), s.edge_nodes.end());
+  s.edge_nodes.erase(std::unique(s.edge_nodes.begin(), s.edge_nodes.end()), s.edge_nodes.end());
+  stored_rows_of_many(state, step.input, s.edge_nodes, pool, &s.edge_memory, &s.edge_rows);
+  for (size_t e = 0; e < edges.size(); ++e) {
+    if (slots[edges[e].source] != kNoIndex) continue;
+    const auto found = std::lower_bound(s.edge_nodes.begin(), s.edge_nodes.end(), edges[e].source);
+    s.edge_sources[e] = s.edge_rows[static_cast<size_t>(found - s.edge_nodes.begin())];
+  }
+}
+
+}  // namespace livegnn

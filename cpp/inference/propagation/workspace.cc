@@ -1,0 +1,71 @@
+#include "inference/propagation/workspace.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace livegnn {
+
+size_t Reach::bytes() const {
+  return bytes_of(nodes) + bytes_of(added) + bytes_of(positions) + bytes_of(keep) + bytes_of(stored);
+}
+
+size_t RowFrontier::bytes() const {
+  size_t bytes = 0;
+  for (const auto* list : {&targets, &counts, &offsets, &first, &found_target, &found_row, &row_of, &edge_nodes}) {
+    bytes += bytes_of(*list);
+  }
+  for (const auto* list : {&found_weight, &weight_of, &peaks, &coefficients}) bytes += bytes_of(*list);
+  for (const auto* list : {&rows, &edge_sources, &edge_rows}) bytes += bytes_of(*list);
+  for (const auto* list : {&keep, &recounted}) bytes += bytes_of(*list);
+  return bytes + differences.bytes() + edge_memory.bytes();
+}
+
+size_t MessageFrontier::bytes() const {
+  return bytes_of(sources) + bytes_of(targets) + bytes_of(positions) + bytes_of(first) + bytes_of(offsets) +
+         bytes_of(counts) + bytes_of(found) + bytes_of(terms) + bytes_of(found_target) + bytes_of(keep) +
+         bytes_of(keep_context);
+}
+
+void Workspace::open(const Delta& delta) {
+  const size_t types = delta.nodes.size();
+  for (auto& sides : slots) sides.resize(types);
+  removed.resize(types);
+  open_ = true;
+  for (size_t n = 0; n < types; ++n) {
+    const size_t capacity = delta.nodes[n].capacity;
+    for (auto& sides : slots) {
+      if (sides[n].size() < capacity) sides[n].resize(capacity, kNoIndex);
+    }
+    if (removed[n].size() < capacity) removed[n].resize(capacity, 0);
+    for (uint32_t node : delta.nodes[n].removed) removed[n][node] = 1;
+  }
+}
+
+void Workspace::close(const Delta& delta, size_t need) {
+  for (size_t n = 0; n < removed.size(); ++n) {
+    for (uint32_t node : delta.nodes[n].removed) removed[n][node] = 0;
+  }
+  open_ = false;
+  if (!needs_.outgrown(need)) return;
+  const size_t held = bytes();
+  row_frontier = {};
+  message_frontier = {};
+  reach = {};
+  return_freed(held);
+}
+
+void Workspace::restore() noexcept {
+  if (!open_) return;
+  for (auto& sides : slots) {
+    for (auto& nodes : sides) std::fill(nodes.begin(), nodes.end(), kNoIndex);
+  }
+  for (auto& nodes : removed) std::fill(nodes.begin(), nodes.end(), uint8_t{0});
+  open_ = false;
+}
+
+size_t Workspace::bytes() const {
+  return bytes_of(slots[0]) + bytes_of(slots[1]) + bytes_of(removed) + row_frontier.bytes() + message_frontier.bytes() +
+         reach.bytes();
+}
+
+}  // namespace livegnn

@@ -1,0 +1,76 @@
+// What a batch changes: the rows of values, and the edges along which they are sent.
+//
+//   kept rows of a value      Changes, one per value
+//   ┌──────────┐              nodes   4  9  2        nodes reached, in the order in which they were reached
+//   │ row 0    │              rows   [..][..][..]    their new contents; a node whose row is bitwise
+//   │ ...      │                                     unchanged is not in `nodes`
+//   └──────────┘
+//
+// Thread safety: one thread at a time; blocks of a step may write to different rows concurrently.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "inference/edges/directed_changes.h"
+#include "inference/evaluation/rows.h"
+#include "inference/rows/kept_nodes.h"
+#include "memory/recent_needs.h"
+
+namespace livegnn {
+
+// New rows of one value.
+class Changes {
+ public:
+  // Starts with no nodes; rows are `width` floats.
+  void begin(size_t width);
+  // Allocates rows at positions 0 to `count`, `stride` floats each; earlier contents are lost.
+  float* open(size_t count) { return memory_.reserve(count * stride_); }
+  // Requires: `open` was called with a larger count.
+  float* row_to_write(size_t position) { return memory_.data() + position * stride_; }
+  // Uses rows that are stored elsewhere, with the same stride: the features in the delta.
+  void lie_at(const float* rows) { elsewhere_ = rows; }
+  void add(uint32_t node, uint32_t position) {
+    nodes_.push_back(node);
+    positions_.push_back(position);
+  }
+  // Keeps the marked ones of the rows at positions 0, 1, ..., which are those of `nodes`.
+  void keep(const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& marks);
+
+  const std::vector<uint32_t>& nodes() const { return nodes_; }
+  size_t size() const { return nodes_.size(); }
+  uint32_t position(size_t i) const { return positions_[i]; }
+  const float* at(size_t position) const {
+    return (elsewhere_ != nullptr ? elsewhere_ : memory_.data()) + position * stride_;
+  }
+  const float* row(size_t i) const { return at(positions_[i]); }
+  size_t stride() const { return stride_; }
+  size_t bytes() const {
+    return bytes_of(nodes_) + bytes_of(positions_) + memory_.bytes() + bytes_of(reached) + bytes_of(errors) +
+           bytes_of(sums) + bytes_of(sum_errors);
+  }
+
+  // For aggregates: all nodes that the batch reached, by position, and the bounds on their rounding. They include nodes
+  // whose row did not change, because everything that was added to it may have been rounded away.
+  std::vector<uint32_t> reached;
+  std::vector<float> errors;
+  std::vector<double> sums;        // for context sums, by position
+  std::vector<double> sum_errors;  // bounds on their rounding errors
+
+ private:
+  std::vector<uint32_t> nodes_, positions_;
+  Scratch memory_;
+  const float* elsewhere_ = nullptr;
+  size_t stride_ = 0;
+};
+
+struct BatchChanges {
+  const Delta* delta = nullptr;
+  std::vector<Changes> rows;                       // by value
+  std::vector<std::vector<DirectedChange>> edges;  // by direction, in order of target, source and key
+  std::vector<Moves> moves;                        // by direction, if not all aggregates are kept
+
+  const Changes& of(uint32_t value) const { return rows[value]; }
+};
+
+}  // namespace livegnn
