@@ -82,21 +82,7 @@ def create_inference_routes(runtime: Runtime, feed: Feed, limits: Limits) -> API
     @router.get(_VERSION)
     def describe_model(name: str, version: str | None = None) -> Response:
         """A model's inputs and outputs. Its version is its digest."""
-        state = find(runtime, name, version)
-        model = runtime.models.find(name).model
-        text = runtime.graph.schema.text_ids
-        return to_json(
-            {
-                "name": name,
-                "versions": [state.digest],
-                "platform": "livegnn",
-                "inputs": [{"name": "ids", "datatype": "BYTES" if text else "INT64", "shape": [-1]}],
-                "outputs": [
-                    {"name": output, "datatype": "FP32", "shape": [-1, model.width(value)]}
-                    for output, value in model.outputs.items()
-                ],
-            }
-        )
+        return to_json(_describe(runtime, find(runtime, name, version)))
 
     @router.get(_MODEL + "/ready")
     @router.get(_VERSION + "/ready")
@@ -118,6 +104,18 @@ def create_inference_routes(runtime: Runtime, feed: Feed, limits: Limits) -> API
 
     answer_head(router)
     return router
+
+
+def _describe(runtime: Runtime, state: ModelState) -> dict[str, object]:
+    model, text = runtime.models.find(state.name).model, runtime.graph.schema.text_ids
+    outputs = [(output, model.width(value)) for output, value in model.outputs.items()]
+    return {
+        "name": state.name,
+        "versions": [state.digest],
+        "platform": "livegnn",
+        "inputs": [{"name": "ids", "datatype": "BYTES" if text else "INT64", "shape": [-1]}],
+        "outputs": [{"name": name, "datatype": "FP32", "shape": [-1, width]} for name, width in outputs],
+    }
 
 
 def find(runtime: Runtime, name: str, version: str | None) -> ModelState:
