@@ -28,12 +28,9 @@ from numpy.typing import NDArray
 from livegnn import EdgeSchema
 from livegnn.network.hops import reads_of
 from livegnn.network.model import Model
-from livegnn.remote.feature_cache import FeatureCache
-from livegnn.remote.feature_table import FeatureTable
 from livegnn.remote.memory_model import MemoryModel
 from livegnn.remote.predictor import SnapshotPredictor
 from livegnn.remote.profiling import profile
-from livegnn.remote.shared_cache import SharedFeatureCache
 from livegnn.remote.shared_memory import MemoryFile, SharedMemory
 from livegnn.snapshots import records
 from livegnn.snapshots.joined_ranges import join
@@ -129,17 +126,13 @@ def measure(
         int(ours.describe()["working_bytes"]),  # type: ignore[arg-type]
         told.features_reused / told.features_read,
         told.predicted_too_low,
-        table_of(ours).entry_bytes - 4 * shape.features,
+        ours._cache.entry_bytes(ours._fitted.node_type) - 4 * shape.features,
     )
 
 
-def table_of(predictor: SnapshotPredictor) -> FeatureTable:
-    """The one table of a cache, private or shared."""
-    cache = predictor._cache
-    if isinstance(cache, SharedFeatureCache):
-        cache = cache._cache
-    assert isinstance(cache, FeatureCache)
-    return next(iter(cache._tables.values()))
+def there(predictor: SnapshotPredictor, rows: Int64) -> NDArray[np.bool_]:
+    """Which of these rows the cache has, private or shared."""
+    return predictor._cache.read_notes(predictor._fitted.node_type, rows)[0]
 
 
 def read_lists(folder: Path) -> InLists:
@@ -197,7 +190,7 @@ def run(
     objects: Objects = predictor._source.objects  # type: ignore[attr-defined]
     for node in nodes:
         rows = around[node].rows
-        missing = rows[table_of(predictor).find(rows) < 0] if cache else rows
+        missing = rows[~there(predictor, rows)] if cache else rows
         before, read = replace(predictor.account), objects.bytes_read
         entries = len(predictor._cache)
         began = time.perf_counter()

@@ -1,13 +1,13 @@
 """The simulated half of `serverless.py`: a trace of arrivals, in virtual time, on the real scheduler.
 
 Real: the decisions (`livegnn.functions.scheduler.Scheduler`, one for each node, which takes the time as an
-argument), the contents of caches, and the memory
-model's predictions. A node has one `SharedFeatureCache`, with a handle for each worker, as its processes
-have; the ablation "a cache for each worker" has a `FeatureCache` for each. A request reads and evicts when
-the scheduler assigns it, and inserts what it has fetched when it ends. Features are one column wide, because
-copying them is part of the measured times. Simulated: time. A request takes what `serverless_parts.Costs`
-says, a worker starts in its measured time, and all workers of a node share the bandwidth of the store, first
-come first served, as the throttle does it. Every worker has a core of its own.
+argument), the contents of caches, and the memory model's predictions. A node has the memory of one
+`FeatureCache`, with a handle for each worker, as its processes have; the ablation "a cache for each worker"
+has a `FeatureCache` for each. A request reads and evicts when the scheduler assigns it, and inserts what it
+has fetched when it ends. Features are one column wide, because copying them is part of the measured times.
+Simulated: time. A request takes what `serverless_parts.Costs` says, a worker starts in its measured time, and
+all workers of a node share the bandwidth of the store, first come first served, as the throttle does it.
+Every worker has a core of its own.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from typing import Literal
 import numpy as np
 
 from livegnn.functions.scheduler import KEEP_ALIVE, Assign, Decision, Launch, Limits, Policy, Scheduler, Stop
-from livegnn.remote.feature_cache import CachedFeatures, FeatureCache
-from livegnn.remote.feature_table import entry_bytes
-from livegnn.remote.shared_cache import SharedFeatureCache
+from livegnn.remote.feature_cache import FeatureCache
 from livegnn.remote.shared_memory import MemoryFile, SharedMemory
 from serverless_contestants import BANDWIDTH
 from serverless_parts import EDGE_BYTES, NODE_BYTES, Cost, Costs
@@ -121,12 +119,10 @@ class _Worker:
     def __init__(self, contestant: Contestant, costs: Costs, file: MemoryFile) -> None:
         self._contestant, self._costs = contestant, costs
         self._memory = SharedMemory(file.fd) if contestant.cache == "node" else None
-        self._cache: CachedFeatures = FeatureCache({_NAME: 1})
-        if self._memory is not None:
-            self._cache = SharedFeatureCache(self._memory, {_NAME: 1}, {}, contestant.name)
+        self._cache = FeatureCache({_NAME: 1}, memory=self._memory, owner=contestant.name)
         self._cache.show("snapshot")
         real = 4 * costs.parts.shape.features + costs.parts.entry_bytes
-        self._scale = real / entry_bytes(1, 0)
+        self._scale = real / self._cache.entry_bytes(_NAME)
         self._cache.leave(self._scaled(costs.parts.memory.limit))
         self._fetched: tuple[Int64, int] = np.zeros(0, np.int64), 0
         self.asked = 0

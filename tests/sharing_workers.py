@@ -1,17 +1,17 @@
 """Processes that share a cache of features, read what others wrote, and are killed."""
 
+import ctypes
 import json
-import os
-import signal
+import mmap
+import resource
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from livegnn.remote import feature_table
-from livegnn.remote.shared_cache import SharedFeatureCache
-from livegnn.remote.shared_memory import MemoryFile, SharedMemory
+from livegnn.remote.feature_cache import FeatureCache
+from livegnn.remote.shared_memory import HEAD, MemoryFile, SharedMemory
 
 WIDTHS, NOTES = {"user": 16, "item": 5}, {"user": 2}
 ROWS, ROOM = 3000, 60_000
@@ -25,9 +25,9 @@ def notes_of(rows: np.ndarray, noted: int, version: int) -> np.ndarray:
     return (rows[:, None] + np.arange(noted) + 100 * version).astype(np.uint8)
 
 
-def open_cache(fd: int) -> tuple[SharedMemory, SharedFeatureCache]:
+def open_cache(fd: int) -> tuple[SharedMemory, FeatureCache]:
     memory = SharedMemory(fd)
-    return memory, SharedFeatureCache(memory, WIDTHS, NOTES, "tests")
+    return memory, FeatureCache(WIDTHS, NOTES, memory, "tests")
 
 
 class Sharer:
@@ -67,22 +67,21 @@ class Sharer:
         )
 
 
-class _Bomb:
-    """Kills the process that uses it as a number."""
-
-    def __index__(self) -> int:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return 1
-
-
-def die_while_rows_move(cache: SharedFeatureCache) -> None:
-    """The index says already where rows will be, and they are not there yet."""
+def die_while_rows_move(memory: SharedMemory, cache: FeatureCache) -> None:
+    """The index says already where rows will be, and they are not there yet: the features of the first type
+    cannot be written any more."""
     rows = np.arange(ROWS)
     for name, width in WIDTHS.items():
         given = features_of(rows, width, 0), rows, rows % 7, notes_of(rows, NOTES.get(name, 0), 0)
         cache.insert(name, rows, *given, room=10**9)
-    feature_table._BLOCK = _Bomb()  # type: ignore[assignment]
-    cache.evict(ROOM, {})
+    begin = memory.map.find(features_of(rows[:9], WIDTHS["user"], 0).tobytes(), HEAD)
+    assert begin > 0
+    assert begin % mmap.PAGESIZE == 0
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory.map, begin))
+    size = ROWS * WIDTHS["user"] * 4 // mmap.PAGESIZE * mmap.PAGESIZE
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), ctypes.c_size_t(size), mmap.PROT_READ) == 0
+    cache.evict(cache.bytes - ROOM, {})
 
 
 class Process:
@@ -121,7 +120,7 @@ def _main(fd: int, seed: int, version: int) -> None:
     print("{}", flush=True)
     for line in sys.stdin:
         if int(line) < 0:
-            die_while_rows_move(sharer.cache)
+            die_while_rows_move(sharer.memory, sharer.cache)
         for _ in range(int(line)):
             sharer.step()
         print(json.dumps({"hits": sharer.hits, "wrong": sharer.wrong}), flush=True)

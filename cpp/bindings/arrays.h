@@ -21,6 +21,8 @@ using InRows = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 template <class T>
 using Into = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 template <class T>
+using IntoRows = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <class T>
 using Out = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
 template <class T>
 using OutRows = nb::ndarray<nb::numpy, T, nb::ndim<2>>;

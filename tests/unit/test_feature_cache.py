@@ -94,7 +94,7 @@ def test_it_does_what_a_dictionary_does(steps: list[tuple[str, str, list[int], i
     cache, oracle = FeatureCache(WIDTHS, NOTES), Oracle()
     for version, (what, node_type, numbers, most) in enumerate(steps):
         if what == "clear":
-            cache.clear()
+            cache.show(f"another, {version}")
             oracle.entries.clear()
         elif what == "evict":
             before = len(cache)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,8 +21,8 @@ from test_serverless_subgraph import is_exact, make_graph
 import sharing_workers
 from livegnn import Engine, Events
 from livegnn.oracle.exactness import judge
+from livegnn.remote.feature_cache import FeatureCache
 from livegnn.remote.predictor import SnapshotPredictor
-from livegnn.remote.shared_cache import SharedFeatureCache
 from livegnn.remote.shared_memory import MemoryFile, SharedMemory
 from sharing_workers import Process, Sharer
 
@@ -52,7 +53,7 @@ def test_workers_in_turn_do_what_one_dictionary_does(steps: list[tuple], seed: i
         file = MemoryFile(SIZE)
         stack.callback(file.close)
         memories = [SharedMemory(file.fd) for _ in range(WORKERS)]
-        caches = [SharedFeatureCache(memory, WIDTHS, NOTES, "tests") for memory in memories]
+        caches = [FeatureCache(WIDTHS, NOTES, memory, "tests") for memory in memories]
         for memory, cache in zip(memories, caches, strict=True):
             stack.callback(memory.close)
             cache.show("snapshot")
@@ -81,8 +82,7 @@ def test_workers_in_turn_do_what_one_dictionary_does(steps: list[tuple], seed: i
                     notes_of(node_type, degrees.tolist(), version),
                     room=room,
                 )
-                if numbers:  # otherwise nothing is looked after
-                    oracle.follow(cache, sum(rooms), set())
+                oracle.follow(cache, sum(rooms), set())
             for each in caches:
                 oracle.check(each)
             assert caches[0].exceeds(rooms[0]) == (oracle.bytes > sum(rooms))
@@ -115,7 +115,7 @@ def test_whoever_dies_while_rows_move_leaves_nothing_that_is_believed(file: Memo
     other = Sharer(file.fd, 1)
     process = Process(file, 0)
     process.begin(-1)
-    assert process.process.wait() == -9
+    assert process.process.wait() == -signal.SIGSEGV
     process.kill()
     file.release_of_ended()
     rows = np.arange(sharing_workers.ROWS)

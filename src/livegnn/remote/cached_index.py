@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from livegnn.network.hops import Reads
-from livegnn.remote.feature_cache import CachedFeatures
+from livegnn.remote.feature_cache import FeatureCache
 from livegnn.remote.subgraph import Known, Lists, Neighborhood, receiver_of
 from livegnn.schema import Schema
 from livegnn.snapshots.records import index_type
@@ -48,7 +48,7 @@ class NotedIndex:
                 self._begins[lists] = self.sizes[name]
                 self.sizes[name] += 1 + self._types[lists].itemsize
 
-    def find(self, cache: CachedFeatures, lists: Lists, rows: "Int64[IntArray, 'rows']") -> Known:
+    def find(self, cache: FeatureCache, lists: Lists, rows: "Int64[IntArray, 'rows']") -> Known:
         """Which records the cache has, and those."""
         type_ = self._types[lists]
         begin = self._begins.get(lists)

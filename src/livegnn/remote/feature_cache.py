@@ -4,59 +4,145 @@ An entry is a row number, its features, the degree of the node, and bytes that i
 Entries of the smallest degree go first, because the neighbourhoods of other requests reach them least often
 (FaaS-GNN, section 4.3), and only as many as must.
 
-A predictor has a cache of its own, `FeatureCache`, or one in common with other workers of its machine,
-`SharedFeatureCache`. It does not know which: `CachedFeatures` is what it asks of both.
+    worker 1: limit - what its request takes ─┐
+    worker 2: limit                           ├─► room for the one cache
+    worker 3: limit - what its request takes ─┘
 
-Thread safety: none; whoever has the cache lets one thread at a time use it.
+Entries lie in memory of one predictor, or in memory that it has in common with other workers of its machine
+(`SharedMemory`): then no row is fetched by each, and none is kept twice. Invariants: what is in memory is of
+the snapshot that it says; whoever has another one reads nothing and changes nothing. All entries together
+take no more than the workers leave; a worker that has ended leaves nothing. Who finds a change unfinished
+takes nothing for true.
+
+Thread safety: a `FeatureCache` belongs to one thread; those of other threads and processes, in the same
+memory, may be used meanwhile. A worker that waits for the lock too long goes on as if the cache were empty.
 """
 
+import errno
+import hashlib
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from livegnn.remote.feature_table import STATE, FeatureTable, MakeColumn, OwnColumn
+from livegnn._core import RowCache
 from livegnn.types import FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float32, Int64, UInt8
     from numpy.typing import NDArray
 
-_EMPTY = np.zeros(0, np.int64)
+    from livegnn.remote.shared_memory import SharedMemory
+
+_LAYOUT: Final = 2  # of the memory: one that says another has nothing for us
+_LEAST: Final = 64  # entries of a node type
+_MOST_ROOM: Final = 1 << 50  # bytes: where there is no limit
+_STATE: Final = 2  # numbers of a node type
 
 
-class CachedFeatures(Protocol):
-    """What a predictor asks of a cache. room: the bytes that the predictor leaves to it."""
+class _OwnMemory:
+    """In place of `SharedMemory`, of a cache that nobody else uses: no lock is waited for."""
+
+    left_by_others: Final = 0
+
+    def __init__(self) -> None:
+        self.shown = bytes(32)
+
+    def leave(self, room: int) -> None:
+        """Nobody else wants to know."""
+
+    def reading(self) -> AbstractContextManager[bool]:
+        return nullcontext(True)
+
+    changing = reading
+
+    def restart(self, shown: bytes) -> None:
+        self.shown = shown
+
+
+class FeatureCache:
+    """widths: of the features of each node type. notes: how many bytes are noted with an entry, where there
+    are any. memory: where entries lie; None: in memory of this process. owner: names what else decides what
+    is noted; those of another owner have nothing in common. Raises OSError if so many node types have no
+    space in the memory.
+
+    The room that methods take is what this worker leaves to the cache.
+    """
+
+    def __init__(
+        self,
+        widths: Mapping[NodeType, int],
+        notes: Mapping[NodeType, int] | None = None,
+        memory: "SharedMemory | None" = None,
+        owner: str = "",
+    ) -> None:
+        self._noted = dict(notes or {})
+        types = [(width, self._noted.get(name, 0)) for name, width in widths.items()]
+        self._types = {name: number for number, name in enumerate(widths)}
+        self._kind = [_LAYOUT, owner, list(widths.items()), list(self._noted.items())]
+        self._shown = bytes(32)
+        self._memory: SharedMemory | _OwnMemory = _OwnMemory() if memory is None else memory
+        if memory is None:
+            self._rows = RowCache(types)
+            return
+        self._rows = RowCache(types, memory.columns, memory.states(_STATE * len(types)))
+        if min(map(self._rows.most, range(len(types))), default=_LEAST) < _LEAST:
+            raise OSError(errno.ENOSPC, f"{memory.size} bytes have no space for {len(types)} tables")
 
     def __len__(self) -> int:
         """The number of entries."""
+        return 0 if self.shows_another() else len(self._rows)
 
     @property
     def bytes(self) -> int:
         """Of all entries, with their places in the index."""
+        return 0 if self.shows_another() else self._rows.bytes()
+
+    def entry_bytes(self, node_type: NodeType) -> int:
+        """Of one entry."""
+        return self._rows.entry_bytes(self._types[node_type])
 
     def show(self, identity: str) -> None:
         """Row numbers are those of this snapshot from now on. What is of another one goes."""
+        self._shown = hashlib.sha256(json.dumps([identity, *self._kind]).encode()).digest()
+        if self.shows_another():
+            with self._memory.changing() as held:
+                if held:
+                    self._rows.clear()
+                    self._memory.restart(self._shown)
 
     def shows_another(self) -> bool:
         """Whether another predictor has made it show another snapshot since."""
+        return self._memory.shown != self._shown
 
     def exceeds(self, room: int) -> bool:
         """Whether there are entries for which there is no room."""
+        return len(self) > 0 and self.bytes > self._room_of_all(room)
 
     def leave(self, room: int) -> None:
         """Says how much room there is until something else is said."""
+        self._memory.leave(min(room, _MOST_ROOM))
 
     def read(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']", out: "Float32[FloatArray, 'rows width']"
     ) -> "Bool[NDArray[np.bool_], 'rows']":
         """Writes the features of those nodes that are there into their rows of `out`, anything into the other
         rows, and says which are there."""
+        with self._memory.reading() as whole:
+            if whole and not self.shows_another():
+                return self._rows.read(self._types[node_type], rows, out)
+        return np.zeros(len(rows), np.bool_)
 
     def read_notes(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']"
     ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], UInt8[NDArray[np.uint8], 'rows noted']]":
         """Which nodes are there, and the bytes that are noted with them; any bytes for the others."""
+        with self._memory.reading() as whole:
+            if whole and not self.shows_another():
+                return self._rows.read_notes(self._types[node_type], rows)
+        return np.zeros(len(rows), np.bool_), np.zeros((len(rows), self._noted.get(node_type, 0)), np.uint8)
 
     def insert(
         self,
@@ -75,6 +161,18 @@ class CachedFeatures(Protocol):
         rows: each once. features: those of node i at ``features[at[i]]``. notes: None where nothing is noted.
         A node that is there is left as it is.
         """
+        self.leave(room)
+        if not len(rows) and not self.exceeds(room):
+            return 0
+        with self._memory.changing() as held:
+            if not held or self.shows_another():
+                return 0
+            given = self._types[node_type], rows, features, at, degrees, notes
+            try:
+                return self._rows.insert(*given, self._room_of_all(room))
+            except MemoryError:
+                size = self.bytes + len(rows) * self.entry_bytes(node_type)
+                raise MemoryError(f"no memory for {size} bytes of features in the cache") from None
 
     def evict(self, room: int, keep: "Mapping[NodeType, Int64[IntArray, '_']]") -> int:
         """Removes as few entries as need be until there is room for all, those of the smallest degrees first.
@@ -82,150 +180,14 @@ class CachedFeatures(Protocol):
 
         keep: row numbers that stay; if they are too many by themselves, only the others go.
         """
-
-
-class FeatureCache:
-    """`CachedFeatures` of one predictor; room is all that they may take. widths: of the features of each node
-    type. notes: how many bytes are noted with an entry, where there are any. make, states: where the tables
-    lie, by default in memory of this process."""
-
-    def __init__(
-        self,
-        widths: Mapping[NodeType, int],
-        notes: Mapping[NodeType, int] | None = None,
-        make: MakeColumn = OwnColumn,
-        states: "Int64[IntArray, 'types 3'] | None" = None,
-    ) -> None:
-        if states is None:
-            states = np.zeros((len(widths), STATE), np.int64)
-        self._tables = {
-            name: FeatureTable(width, (notes or {}).get(name, 0), make, state)
-            for (name, width), state in zip(widths.items(), states, strict=True)
-        }
-        self._shown: str | None = None
-
-    def __len__(self) -> int:
-        return sum(len(table) for table in self._tables.values())
-
-    @property
-    def bytes(self) -> int:
-        return sum(len(table) * table.entry_bytes for table in self._tables.values())
-
-    def entries(self, node_type: NodeType) -> int:
-        """Of one node type."""
-        return len(self._tables[node_type])
-
-    def noted(self, node_type: NodeType) -> int:
-        """How many bytes are noted with each entry of a node type."""
-        return self._tables[node_type].noted if node_type in self._tables else 0
-
-    def show(self, identity: str) -> None:
-        if identity != self._shown:
-            self.clear()
-            self._shown = identity
-
-    def shows_another(self) -> bool:
-        return False
-
-    def exceeds(self, room: int) -> bool:
-        return len(self) > 0 and self.bytes > room
-
-    def leave(self, room: int) -> None:
-        """Nobody else wants to know."""
-
-    def read(
-        self, node_type: NodeType, rows: "Int64[IntArray, 'rows']", out: "Float32[FloatArray, 'rows width']"
-    ) -> "Bool[NDArray[np.bool_], 'rows']":
-        table = self._tables[node_type]
-        slots = table.find(rows)
-        found: NDArray[np.bool_] = slots >= 0
-        if found.any() and table.width:
-            # In one pass, without a copy on the way; rows that are not there become those of slot 0.
-            np.take(table.features, np.maximum(slots, 0), axis=0, out=out, mode="clip")
-        return found
-
-    def read_notes(
-        self, node_type: NodeType, rows: "Int64[IntArray, 'rows']"
-    ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], UInt8[NDArray[np.uint8], 'rows noted']]":
-        table = self._tables.get(node_type)
-        if table is None or not len(table):
-            return np.zeros(len(rows), np.bool_), np.zeros((len(rows), self.noted(node_type)), np.uint8)
-        slots = table.find(rows)
-        return slots >= 0, table.notes.take(np.maximum(slots, 0), axis=0)
-
-    def insert(
-        self,
-        node_type: NodeType,
-        rows: "Int64[IntArray, 'rows']",
-        features: "Float32[FloatArray, 'nodes width']",
-        at: "Int64[IntArray, 'rows']",
-        degrees: "Int64[IntArray, 'rows']",
-        notes: "UInt8[NDArray[np.uint8], 'rows noted'] | None" = None,
-        *,
-        room: int,
-    ) -> int:
-        table = self._tables[node_type]
-        new = np.flatnonzero(table.find(rows) < 0)
-        need = self.bytes + len(new) * table.entry_bytes - room
-        dropped: dict[NodeType, IntArray] = {}
-        if need > 0:
-            dropped, refused = self._smallest(need, {}, degrees[new], table.entry_bytes)
-            self._drop(dropped)
-            new = np.delete(new, refused)
-        if len(new):
-            noted = np.zeros((len(rows), 0), np.uint8) if notes is None else notes
-            table.append(rows[new], features, at[new], degrees[new], noted[new])
-        return sum(map(len, dropped.values()))
-
-    def evict(self, room: int, keep: "Mapping[NodeType, Int64[IntArray, '_']]") -> int:
-        need = self.bytes - room
-        if need <= 0:
+        self.leave(room)
+        if not self.exceeds(room):
             return 0
-        dropped, _ = self._smallest(need, keep, _EMPTY, 1)
-        self._drop(dropped)
-        return sum(map(len, dropped.values()))
+        with self._memory.changing() as held:
+            if not held or self.shows_another():
+                return 0
+            kept = [(self._types[name], rows) for name, rows in keep.items()]
+            return self._rows.evict(self._room_of_all(room), kept)
 
-    def clear(self) -> None:
-        """Removes all entries, and gives their memory back."""
-        for table in self._tables.values():
-            table.clear()
-
-    def _drop(self, slots: Mapping[NodeType, IntArray]) -> None:
-        for name, each in slots.items():
-            self._tables[name].drop(each)
-
-    def _smallest(
-        self,
-        need: int,
-        keep: Mapping[NodeType, IntArray],
-        newcomers: IntArray,
-        newcomer_bytes: int,
-    ) -> tuple[dict[NodeType, IntArray], IntArray]:
-        """The fewest entries of the smallest degrees that take `need` bytes, or all that may go: slots by
-        node type, and positions among `newcomers`, the degrees of entries to come, which go first."""
-        slots, degrees, sizes = [], [newcomers], [np.full(len(newcomers), newcomer_bytes)]
-        for name, table in self._tables.items():
-            here = np.arange(len(table))
-            kept = table.find(np.asarray(keep[name])) if name in keep else _EMPTY
-            if len(kept):
-                stays = np.zeros(len(table), np.bool_)
-                stays[kept[kept >= 0]] = True
-                here = here[~stays]
-            slots.append(here)
-            degrees.append(table.degree[here])
-            sizes.append(np.full(len(here), table.entry_bytes))
-        degree, size = np.concatenate(degrees), np.concatenate(sizes)
-        count = min(len(size), -(-need // int(size.min()))) if len(size) else 0
-        lowest = np.arange(len(size))
-        if count < len(size):
-            lowest = np.sort(np.argpartition(degree, count)[:count])
-        lowest = lowest[np.argsort(degree[lowest], kind="stable")]
-        count = int(np.searchsorted(np.cumsum(size[lowest]), need)) + 1
-        chosen = np.sort(lowest[:count])
-        bounds = np.cumsum([len(newcomers), *map(len, slots)])
-        parts = np.split(chosen, np.searchsorted(chosen, bounds))
-        found = {
-            name: here[part - begin]
-            for name, here, part, begin in zip(self._tables, slots, parts[1:], bounds, strict=False)
-        }
-        return found, parts[0]
+    def _room_of_all(self, room: int) -> int:
+        return room + self._memory.left_by_others

@@ -24,7 +24,7 @@ from livegnn.arguments import check_bool, check_int, check_positive, listed_ids
 from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
 from livegnn.network.model import Model
 from livegnn.network.outputs import Outputs
-from livegnn.remote.feature_cache import CachedFeatures, FeatureCache
+from livegnn.remote.feature_cache import FeatureCache
 from livegnn.remote.memory_limit import memory_of_machine
 from livegnn.remote.memory_model import MemoryModel, PeakMeter
 from livegnn.remote.missing_features import fetch_missing, first_of_each, repeat
@@ -321,17 +321,15 @@ class SnapshotPredictor:
             self._cache.show(snapshot.layout)
         self._snapshot = snapshot
 
-    def _open_cache(self, memory: "SharedMemory | None") -> CachedFeatures:
-        if memory is None:
-            return FeatureCache(self._fitted.widths, self._fitted.noted.sizes)
-        from livegnn.remote.shared_cache import SharedFeatureCache  # a worker alone need not wait for it
-
-        owner = f"{self.model.digest}/{self._output}"
+    def _open_cache(self, memory: "SharedMemory | None") -> FeatureCache:
+        fitted = self._fitted
         try:
-            return SharedFeatureCache(memory, self._fitted.widths, self._fitted.noted.sizes, owner)
+            return FeatureCache(
+                fitted.widths, fitted.noted.sizes, memory, f"{self.model.digest}/{self._output}"
+            )
         except OSError as error:
             _log.warning("a worker keeps features by itself: %s", error)
-            return self._open_cache(None)
+            return FeatureCache(fitted.widths, fitted.noted.sizes)
 
     # -- one request
 

@@ -34,7 +34,8 @@ from livegnn.backoff import Backoff
 from livegnn.types import IntArray
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64
+    from jaxtyping import Int64, UInt8
+    from numpy.typing import NDArray
 
 MOST_WORKERS: Final = 512
 """That can have it open at once."""
@@ -134,11 +135,16 @@ class SharedMemory:
         """What the owner has said that is there."""
         return self._words[_SHOWN].tobytes()
 
-    def states(self, tables: int, each: int) -> "Int64[IntArray, 'tables each']":
-        """Numbers of each table. Raises OSError for more than there is space for."""
-        if _STATES + tables * each > _ROOMS:
-            raise OSError(errno.ENOSPC, f"no space for the state of {tables} tables")
-        return self._words[_STATES : _STATES + tables * each].reshape(tables, each)
+    @property
+    def columns(self) -> "UInt8[NDArray[np.uint8], 'bytes']":
+        """All that lies behind the words."""
+        return np.ndarray(self.size - HEAD, np.uint8, self.map, HEAD)
+
+    def states(self, count: int) -> "Int64[IntArray, 'count']":
+        """Numbers of tables. Raises OSError for more than there is space for."""
+        if _STATES + count > _ROOMS:
+            raise OSError(errno.ENOSPC, f"no space for the state of tables, which is {count} numbers")
+        return self._words[_STATES : _STATES + count]
 
     def leave(self, room: int) -> None:
         """Says how many bytes this worker leaves to what is in common."""
