@@ -4,6 +4,8 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 #include "bindings/arrays.h"
@@ -11,6 +13,7 @@
 #include "bindings/locks.h"
 #include "bindings/module.h"
 #include "bindings/subgraph.h"
+#include "sampling/choice.h"
 
 namespace livegnn::bindings {
 namespace {
@@ -102,6 +105,22 @@ nb::tuple query(Sampler& self, const Graph& graph, const Seeds& seeds, const std
   return draw(self, graph, {seeds}, std::move(request), named);
 }
 
+nb::object draw_each(const In<int64_t>& offsets, const In<int64_t>& nodes, const In<int64_t>& neighbors,
+                     const std::optional<In<float>>& weights, const std::optional<In<double>>& times, size_t count,
+                     uint64_t seed) {
+  const size_t size = neighbors.shape(0);
+  const auto bounds = span_of(offsets);
+  if (bounds.size() != nodes.shape(0) + 1 || bounds.front() < 0 || bounds.back() > static_cast<int64_t>(size) ||
+      !std::ranges::is_sorted(bounds) || (weights && weights->shape(0) != size) || (times && times->shape(0) != size)) {
+    throw std::invalid_argument("each node must have a list, and each neighbour a value");
+  }
+  const auto by = weights ? span_of(*weights) : std::span<const float>();
+  std::vector<int64_t> drawn;
+  run(size > kQuick,
+      [&] { drawn = draw_of_lists(bounds, span_of(nodes), span_of(neighbors), by, bounds_of(times), count, seed); });
+  return nb::cast(given(std::move(drawn)));
+}
+
 }  // namespace
 
 void bind_sampling(nb::module_& module) {
@@ -117,6 +136,8 @@ void bind_sampling(nb::module_& module) {
     }
   });
 
+  module.def("draw_of_lists", &draw_each, nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none(),
+             nb::arg(), nb::arg());
   nb::class_<Sampler>(module, "Sampler")
       .def(nb::init<const Graph&>(), nb::keep_alive<1, 2>())
       .def("nodes", &nodes)

@@ -447,17 +447,19 @@ void bind_cache(nb::module_& module) {
   bind_spilling(cache);
 }
 
+template <uint32_t (*worker_of)(uint64_t node, uint32_t workers)>
+nb::object workers_of(const In<int64_t>& ids, uint32_t workers) {
+  if (workers == 0) throw std::invalid_argument("there must be a worker");
+  auto out = array<int64_t>(ids.shape(0));
+  for (size_t i = 0; i < ids.shape(0); ++i) out.data()[i] = worker_of(static_cast<uint64_t>(ids.data()[i]), workers);
+  return nb::cast(out);
+}
+
 }  // namespace
 
 void bind_workers(nb::module_& module) {
-  module.def("serving_workers_of", [](const In<int64_t>& ids, uint32_t workers) {
-    if (workers == 0) throw std::invalid_argument("there must be a serving worker");
-    auto out = array<int64_t>(ids.shape(0));
-    for (size_t i = 0; i < ids.shape(0); ++i) {
-      out.data()[i] = serving_worker_of(static_cast<uint64_t>(ids.data()[i]), workers);
-    }
-    return out;
-  });
+  module.def("serving_workers_of", &workers_of<serving_worker_of>);
+  module.def("sampling_workers_of", &workers_of<sampling_worker_of>);
   bind_shard(module);
   bind_cache(module);
 }

@@ -4,7 +4,9 @@
 #include <bit>
 #include <cassert>
 #include <cmath>
+#include <limits>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 namespace livegnn {
@@ -115,5 +117,37 @@ void Choice::latest(std::span<const double> times, std::span<const Id> ids, size
 
 template void Choice::latest(std::span<const double>, std::span<const uint32_t>, size_t, std::vector<uint32_t>*);
 template void Choice::latest(std::span<const double>, std::span<const uint64_t>, size_t, std::vector<uint32_t>*);
+
+std::vector<int64_t> draw_of_lists(std::span<const int64_t> offsets, std::span<const int64_t> nodes,
+                                   std::span<const int64_t> neighbors, std::span<const float> weights,
+                                   std::span<const double> times, size_t count, uint64_t seed) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  const auto mix = [](uint64_t key) { return MixHash{}(key + 0x9e3779b97f4a7c15ULL); };
+  std::vector<std::tuple<double, int64_t, int64_t>> ranked;  // the smallest first; equal times by the neighbours
+  std::vector<int64_t> drawn;
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const uint64_t of_node = mix(static_cast<uint64_t>(nodes[i]) ^ mix(seed));
+    ranked.clear();
+    for (int64_t at = offsets[i]; at < offsets[i + 1]; ++at) {
+      if (!times.empty()) {
+        ranked.emplace_back(std::isnan(times[at]) ? kNever : -times[at], neighbors[at], at);
+        continue;
+      }
+      const uint64_t bits = mix(of_node + static_cast<uint64_t>(at - offsets[i])) >> 11;
+      double rank = (static_cast<double>(bits) + 0.5) * 0x1p-53;  // in (0, 1)
+      // The least of exponential variables of these rates: Efraimidis and Spirakis draw without replacement.
+      if (!weights.empty()) rank = weights[at] > 0 ? -std::log(rank) / static_cast<double>(weights[at]) : kNever;
+      if (rank < kNever) ranked.emplace_back(rank, 0, at);
+    }
+    if (count < ranked.size()) {
+      std::nth_element(ranked.begin(), ranked.begin() + static_cast<ptrdiff_t>(count), ranked.end());
+      ranked.resize(count);
+    }
+    const auto first = static_cast<ptrdiff_t>(drawn.size());
+    for (const auto& [rank, neighbor, at] : ranked) drawn.push_back(at);
+    std::sort(drawn.begin() + first, drawn.end());
+  }
+  return drawn;
+}
 
 }  // namespace livegnn

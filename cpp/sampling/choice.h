@@ -87,6 +87,13 @@ class Choice {
   std::vector<std::pair<double, uint32_t>> keys_;
 };
 
+// Of whole lists, those of node i from `offsets[i]` up to `offsets[i + 1]`: the positions of `count` neighbours of
+// each, or of as many as can be drawn, in their order. `weights`: by these, if there are any; `times`: or the latest. A
+// draw is a function of the list, its node and the seed alone, so that whoever reads a list draws the same neighbours.
+std::vector<int64_t> draw_of_lists(std::span<const int64_t> offsets, std::span<const int64_t> nodes,
+                                   std::span<const int64_t> neighbors, std::span<const float> weights,
+                                   std::span<const double> times, size_t count, uint64_t seed);
+
 extern template void Choice::by_weight(std::span<const float>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
 extern template void Choice::by_weight(std::span<const double>, size_t, bool, RandomStream*, std::vector<uint32_t>*);
 extern template void Choice::latest(std::span<const double>, std::span<const uint32_t>, size_t, std::vector<uint32_t>*);

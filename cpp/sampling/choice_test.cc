@@ -166,4 +166,40 @@ TEST(choice_of_the_latest_sorts) {
 }
 
 }  // namespace
+TEST(draws_of_lists_are_those_of_each_list_alone) {
+  Random random;
+  std::vector<int64_t> offsets = {0}, nodes, neighbors;
+  std::vector<float> weights;
+  std::vector<double> times;
+  for (int i = 0; i < 50; ++i) {
+    nodes.push_back(static_cast<int64_t>(random.below(1000)));
+    for (size_t j = random.index(12); j > 0; --j) {
+      neighbors.push_back(static_cast<int64_t>(random.below(5)));
+      weights.push_back(random.between(-1, 3));
+      times.push_back(static_cast<double>(random.below(4)));
+    }
+    offsets.push_back(static_cast<int64_t>(neighbors.size()));
+  }
+  for (int by = 0; by < 3; ++by) {
+    const auto some = [&](auto& values, bool wanted) { return std::span(values).first(wanted ? values.size() : 0); };
+    const auto by_weight = some(weights, by == 1);
+    const auto latest = some(times, by == 2);
+    const auto drawn = draw_of_lists(offsets, nodes, neighbors, by_weight, latest, 3, 7);
+    CHECK(drawn == draw_of_lists(offsets, nodes, neighbors, by_weight, latest, 3, 7));
+    CHECK(std::is_sorted(drawn.begin(), drawn.end()));
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const std::vector<int64_t> bounds = {offsets[i], offsets[i + 1]};
+      const auto alone = draw_of_lists(bounds, std::span(nodes).subspan(i, 1), neighbors, by_weight, latest, 3, 7);
+      CHECK(std::ranges::includes(drawn, alone));
+      size_t can_be = 0;
+      for (int64_t at = bounds[0]; at < bounds[1]; ++at) can_be += by != 1 || weights[static_cast<size_t>(at)] > 0;
+      CHECK_EQ(alone.size(), std::min<size_t>(3, can_be));
+      for (int64_t at = bounds[0]; by == 2 && at < bounds[1]; ++at) {
+        if (std::ranges::count(alone, at) > 0) continue;
+        for (int64_t one : alone) CHECK(times[static_cast<size_t>(one)] >= times[static_cast<size_t>(at)]);
+      }
+    }
+  }
+}
+
 }  // namespace livegnn::choice_test

@@ -398,6 +398,7 @@ class SamplingShard:
     def records_written(self) -> int: ...
 
 def serving_workers_of(ids: _I64, workers: int) -> _I64: ...
+def sampling_workers_of(ids: _I64, workers: int) -> _I64: ...
 
 class SampleCache:
     def __init__(
@@ -441,6 +442,16 @@ class SampleError(ValueError):
 NodesOfType: TypeAlias = tuple[_Names, _I64, list[int], _F32 | None]
 EdgesOfType: TypeAlias = tuple[_I64, _I64, _I64 | None, list[int], _F32 | None, _F64 | None, _F32 | None]
 _Sample: TypeAlias = tuple[list[NodesOfType], list[EdgesOfType], list[_I64]]
+
+def draw_of_lists(
+    offsets: _I64,
+    nodes: _I64,
+    neighbors: _I64,
+    weights: _F32 | None,
+    times: _F64 | None,
+    count: int,
+    seed: int,
+) -> _I64: ...
 
 class Sampler:
     def __init__(self, graph: Graph) -> None: ...

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
+from livegnn._core import draw_of_lists
 from livegnn.inference.degrees import Degrees
 from livegnn.network.hops import Reads
 from livegnn.query import SEEDS, Direction, OneHop, Query
-from livegnn.remote.draws import drawn
 from livegnn.remote.parallel import run_parallel
 from livegnn.sampling.subgraph import HeteroSubgraph
 from livegnn.snapshots.records import degrees_of
@@ -284,7 +284,10 @@ class _Growth:
         self, lists: Lists, rows: IntArray, distinct: IntArray, found: Neighbors, one: OneHop, hop: int
     ) -> IntArray:
         """Draws from the lists of `distinct`, and keeps the edges for each seed's copy of these nodes."""
-        kept = drawn(found, distinct, one, self._sample_seed)
+        weight = found.weight if one.by == "weight" else None
+        time = found.time if one.by == "latest" else None
+        given = found.offsets, distinct, found.rows, weight, time
+        kept = draw_of_lists(*given, one.num_neighbors, self._sample_seed)
         drawn_of = np.bincount(np.searchsorted(found.offsets, kept, "right") - 1, minlength=len(distinct))
         where = np.searchsorted(distinct, rows & _ROW)
         self._lengths[receiver_of(lists)].append((rows, np.diff(found.offsets)[where]))

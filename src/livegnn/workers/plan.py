@@ -17,20 +17,13 @@ from livegnn.types import JSON, EdgeType, IntArray
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, UInt64
-    from numpy.typing import ArrayLike, NDArray
+    from jaxtyping import Int64
+    from numpy.typing import ArrayLike
 
 _MOST_WORKERS: Final = 1000
 _MOST_NEIGHBORS: Final = 1024
 _MOST_MOVED: Final = 100_000
 _MASK: Final = 2**64 - 1
-
-# How a node finds its sampling worker, as cpp/presampling/sampling_shard.h has it.
-_SAMPLING: Final = np.uint64(0x9E3779B97F4A7C15)
-_MIX: Final = (
-    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
-    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
-)
 
 
 @dataclass(frozen=True)
@@ -114,8 +107,7 @@ class WorkerPlan:
 
     def sampling_worker_of(self, ids: "Int64[IntArray, 'ids']") -> "Int64[IntArray, 'ids']":
         """The number of the sampling worker that owns each node."""
-        mixed = _mix(np.asarray(ids, np.int64).astype(np.uint64) ^ _SAMPLING)
-        return (mixed % np.uint64(self.sampling_workers)).astype(np.int64)
+        return _core.sampling_workers_of(np.asarray(ids, np.int64), self.sampling_workers)
 
     def make_shard(self, worker: int) -> _core.SamplingShard:
         """The tables of sampling worker `worker`, empty. Raises InputError for a plan without a seed."""
@@ -174,13 +166,6 @@ def integer_ids(ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
     if found.dtype.kind == "U":
         raise InputError(f"ids must be integers, because workers take no others, got {found[0].item()!r}")
     return cast("IntArray", found)
-
-
-def _mix(numbers: "UInt64[NDArray[np.uint64], 'ids']") -> "UInt64[NDArray[np.uint64], 'ids']":
-    """The finaliser of SplitMix64."""
-    for shift, factor in _MIX:
-        numbers = (numbers ^ (numbers >> shift)) * factor
-    return numbers ^ (numbers >> np.uint64(31))
 
 
 def _check_types(schema: Schema, query: Query) -> None:
