@@ -24,12 +24,12 @@ from confluent_kafka import KafkaError, TopicPartition
 import livegnn._core as _core
 from livegnn.arguments import check_not_negative
 from livegnn.errors import InputError, LogError
-from livegnn.events import Events
 from livegnn.interrupts import Background, Flag
-from livegnn.log import Appended, Batch, Entry, Origin, Rejection, Write
-from livegnn.log.arguments import check_entries, check_events, check_range, check_rejections
+from livegnn.log import Appended, Batch, Entry, Rejection, Write
+from livegnn.log.arguments import check_range, check_rejections
 from livegnn.log.directories import Directories
-from livegnn.log.group_commit import Given, GroupCommit, Outcomes, seq_of
+from livegnn.log.group_commit import Given, GroupCommit, Outcomes
+from livegnn.log.grouped_appends import GroupedAppends
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
 from livegnn.log.kafka.control_producer import ControlProducer
 from livegnn.log.kafka.event_producer import EventProducer, Sent
@@ -52,7 +52,7 @@ _DAY: Final = 86_400
 _POLL_SECONDS: Final = 0.1
 
 
-class KafkaLog(KafkaMetadata):
+class KafkaLog(GroupedAppends, KafkaMetadata):
     """A log in the topics `topic` and `topic` + ".control" of the brokers at `servers`. Thread-safe.
 
     keep_keys_seconds: for how long at least an idempotency key is known. timeout: seconds that an append, or
@@ -126,31 +126,10 @@ class KafkaLog(KafkaMetadata):
 
     # -- appending
 
-    def append(self, events: Events, *, key: str | None = None) -> int:
-        """Stores events durably, as one entry; returns the sequence number of the last one.
-
-        No events are no entry. key: an idempotency key, as of `Log.append`. Raises InputError for events that
-        cannot be stored, LogError if the broker does not answer; whether they were stored is then not known.
-        """
-        check_events(events)
-        if not len(events) and key is None:
-            return self._last
-        return seq_of(self.group.append([(events, key, None)]))
-
-    def append_all(
-        self,
-        entries: Sequence[Events | InputError],
-        keys: Sequence[str | None] | None = None,
-        origins: Sequence[Origin | None] | None = None,
-    ) -> Sequence[Appended | InputError]:
-        """Stores each of `entries` as `append` does; arguments as of `Log.append_all`.
-
-        All messages are on their way before any is waited for; but with origins one after the other: they lie
-        in several partitions, and what another message has overtaken would count as delivered again.
-        """
-        return self.group.append(list(zip(entries, *check_entries(entries, keys, origins), strict=True)))
-
     def _append_group(self, given: Sequence[Given]) -> Outcomes:
+        """All messages are on their way before any is waited for; but with origins one after the other: they
+        lie in several partitions, and what another message has overtaken would count as delivered again.
+        """
         outcomes: list[Appended | InputError] = [Appended(self._last, 0)] * len(given)
         some = [at for at, one in enumerate(given) if one[2] or isinstance(one[0], InputError) or one[0]]
         one_by_one = any(origin is not None for _, _, origin in given)

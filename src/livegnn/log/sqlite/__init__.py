@@ -27,11 +27,12 @@ from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
-from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_events, check_rejections
+from livegnn.log.arguments import LARGEST_SEQ, check_rejections
 from livegnn.log.binding import new_properties
 from livegnn.log.consumers import read_positions
 from livegnn.log.directories import Directories
-from livegnn.log.group_commit import Given, GroupCommit, Outcomes, seq_of
+from livegnn.log.group_commit import Given, GroupCommit, Outcomes
+from livegnn.log.grouped_appends import GroupedAppends
 from livegnn.log.location import beside, locate
 from livegnn.log.origins import check_origin
 from livegnn.log.owner import Owner
@@ -64,7 +65,7 @@ _Arguments = ParamSpec("_Arguments")
 _Answer = TypeVar("_Answer")
 
 
-class SqliteLog(SqliteReader):
+class SqliteLog(GroupedAppends, SqliteReader):
     """A log at `path`, made when it is missing. Thread-safe.
 
     keep_keys_seconds: for how long at least an idempotency key is known. vfs: the name of a file system that
@@ -123,31 +124,6 @@ class SqliteLog(SqliteReader):
             _core.transact(self._appends, self._flush)
             self._mark.write(self._last)
         self._settled = True
-
-    def append(self, events: Events, *, key: str | None = None) -> int:
-        """Stores events durably, as one entry; returns the sequence number of the last one.
-
-        No events are no entry. key: an idempotency key. If an entry with it was appended before, nothing is
-        stored, and the number is that of the earlier entry. Raises InputError for text that cannot be stored,
-        or if the earlier entry had other events; LogError if the disk fails.
-        """
-        check_events(events)
-        if not len(events) and key is None:
-            return self._last
-        return seq_of(self.group.append([(events, key, None)]))
-
-    def append_all(
-        self,
-        entries: Sequence[Events | InputError],
-        keys: Sequence[str | None] | None = None,
-        origins: Sequence[Origin | None] | None = None,
-    ) -> Sequence[Appended | InputError]:
-        """Stores each of `entries` as `append` does, with one flush for all.
-
-        entries: an InputError stands for events that could not be read. origins: as of `Log.append_all`.
-        Returns for each what became of it: an error concerns one entry. Raises LogError if none was stored.
-        """
-        return self.group.append(list(zip(entries, *check_entries(entries, keys, origins), strict=True)))
 
     def _append_group(self, given: Sequence[Given]) -> Outcomes:
         with self._errors("append to"):
