@@ -174,12 +174,39 @@ def test_everything() -> None:
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": "1"}}, "must be a number, got '1'"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": -1}}, "every_seconds must be at least 0"),
         (LEAST | {"checkpoint": {"directory": "c", "every_seconds": float("nan")}}, "at least 0, got nan"),
+        (
+            LEAST | {"workers": {"sampling": 1}},
+            "[workers] must have a value for 'directory', got sampling",
+        ),
+        (LEAST | {"workers": {"directory": "w", "sampling_workers": 1}}, "unknown key in [workers]:"),
+        (LEAST | {"workers": {"directory": "w", "serving": "2"}}, "serving in [workers] must be an integer"),
+        (
+            LEAST | {"workers": {"directory": "w", "serving": 0}},
+            "[workers]: serving_workers must be an integer from 1 to 1000, got 0",
+        ),
+        (
+            LEAST | {"workers": {"directory": "w", "moved": {"17": "1"}}},
+            "moved in [workers] must be a table of integers, got {'17': '1'}",
+        ),
+        (
+            LEAST | {"workers": {"directory": "w", "moved": {"x": 0}}},
+            "[workers]: moved must have ids as keys, got 'x'",
+        ),
+        (LEAST | {"cluster": {"beat_seconds": 0}}, "[cluster]: beat_seconds must be a number above 0, got 0"),
+        (LEAST | {"cluster": {"listen": "all"}}, "[cluster]: listen must be 'loopback' or 'node', got 'all'"),
     ],
 )
 def test_what_is_wrong_is_named(content: dict[str, object], message: str) -> None:
     with pytest.raises(InputError) as error:
         Deployment.parse(content, Path())
     assert message in str(error.value)
+
+
+def test_seeds_that_are_moved_are_numbers() -> None:
+    moved = {"directory": "w", "serving": 2, "moved": {"17": 1, "-3": 0}}
+    section = Deployment.parse(LEAST | {"workers": moved}, Path()).workers
+    assert section is not None
+    assert (section.serving_workers, section.moved) == (2, {-3: 0, 17: 1})
 
 
 def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
