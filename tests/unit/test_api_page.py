@@ -33,6 +33,35 @@ def test_every_route_is_on_the_page(tmp_path: Path) -> None:
     log.close()
 
 
+ANSWERS = {
+    "ModelAnswer": "name string, digest string, phase string, serving boolean, reason string|null",
+    "DegreeClassAnswer": "degree integer, nodes integer, different integer, largest number, mean number",
+    "ComparisonAnswer": "first string, second string, since integer, seq integer, nodes integer, "
+    "tolerance number, different integer, largest number, mean number, largest_id integer|string|null, "
+    "changed_class integer|null, not_finite integer, degrees array",
+    "SwitchAnswer": "seq integer, model string, previous string|null",
+    "RejectionAnswer": "seq integer, error string, message string, events array, num_events integer",
+    "BadMessageAnswer": "number integer, source string, partition integer, offset integer, reason string, "
+    "payload string, size integer",
+    "HeldExpiryAnswer": "now number, edges integer, of integer, seq integer",
+}
+
+
+def test_answers_that_are_made_of_tuples_are_described_as_before(tmp_path: Path) -> None:
+    log, graph = SqliteLog(tmp_path / "events.db"), make_graph()
+    schema = create_app(Runtime(log, graph, Engine(graph, make_model(), threads=1))).openapi()
+    for name, form in ANSWERS.items():
+        answer = schema["components"]["schemas"][name]
+        fields = {
+            field: "|".join(each["type"] for each in type_.get("anyOf", [type_]))
+            for field, type_ in answer["properties"].items()
+        }
+        assert fields == dict(part.split(" ") for part in form.split(", "))
+        assert sorted(answer["required"]) == sorted(fields)
+        assert answer["description"]
+    log.close()
+
+
 def test_texts_are_escaped() -> None:
     operation = {
         "description": "a < b",

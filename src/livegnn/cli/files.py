@@ -42,7 +42,7 @@ def check_apart(output: Path | None, files: Iterable[Path], folders: Iterable[Pa
     for folder in folders:
         if target.exists() and (
             Path(os.path.realpath(folder)) in target.parents
-            or any(one.samefile(target) for one in folder.rglob("*") if one.is_file())
+            or any(file.samefile(target) for file in folder.rglob("*") if file.is_file())
         ):
             raise InputError(
                 f"-o must be another file than those in {folder}, which are read, got {output}: it would be "
@@ -53,7 +53,7 @@ def check_apart(output: Path | None, files: Iterable[Path], folders: Iterable[Pa
 def check_apart_from_log(output: Path | None, log: Path) -> None:
     """Raises InputError if `output` is a log, one of the files beside it, or a consumer's position."""
     real = Path(os.path.realpath(log))
-    beside = [one.with_name(one.name + ending) for one in (log, real) for ending in _BESIDE]
+    beside = [file.with_name(file.name + ending) for file in (log, real) for ending in _BESIDE]
     check_apart(output, beside, [real.with_name(f"{real.name}-consumers")])
 
 

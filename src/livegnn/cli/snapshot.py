@@ -112,10 +112,10 @@ def _open(url: str, options: list[str] | None) -> "Objects":
             "a folder, file://, s3://, gs:// or az://"
         )
     settings: dict[str, str | float] = {}
-    for one in options or ():
-        name, equals, value = one.partition("=")
+    for setting in options or ():
+        name, equals, value = setting.partition("=")
         if not (name and equals):
-            raise typer.BadParameter(f"--option must be NAME=VALUE, as in region=eu-west-1, got {one!r}")
+            raise typer.BadParameter(f"--option must be NAME=VALUE, as in region=eu-west-1, got {setting!r}")
         settings[name] = _seconds(name, value) if name in ("patience", "timeout") else value
     return open_objects(url, **settings)  # type: ignore[arg-type]
 

@@ -33,11 +33,11 @@ def sample(deployment: DeploymentFile, number: Number) -> None:
 
     from livegnn.deployment.workers import open_sampling
 
-    found, stopped = read_deployment(deployment), threading.Event()
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, lambda number, frame: stopped.set())
+    settings, stopped = read_deployment(deployment), threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda number, frame: stopped.set())
     while not stopped.is_set():
-        with closing(open_sampling(found, number, stopped)) as worker:
+        with closing(open_sampling(settings, number, stopped)) as worker:
             if not worker.ended:
                 typer.echo(
                     f"sampling worker {number} of {worker.plan.sampling_workers}, at event {worker.seq}"
@@ -94,7 +94,7 @@ def front(
     with _needs_cluster("a front end"):
         from livegnn.workers.front import create_front, front_config
     plan, _ = plan_workers(read_deployment(deployment))
-    served = create_front(plan, [one.split(",") for one in addresses])
+    served = create_front(plan, [replicas.split(",") for replicas in addresses])
     _listen(front_config(served), host, port, "the front end")
 
 

@@ -67,14 +67,14 @@ def answer_event(predictor: Predictor, event: Event, room: int | None = None) ->
     """
     try:
         method, path = _read_target(event)
-        found = _route(predictor, method, path, event, room)
-        _check_answer(found.body)
+        reply = _route(predictor, method, path, event, room)
+        _check_answer(reply.body)
     except Exception as error:
-        found = answer_error(error)
+        reply = answer_error(error)
     return {
-        "statusCode": found.status,
-        "headers": found.headers(),
-        "body": found.body.decode(),
+        "statusCode": reply.status,
+        "headers": reply.headers(),
+        "body": reply.body.decode(),
         "isBase64Encoded": False,
     }
 
@@ -126,8 +126,8 @@ def _query_of(event: Event) -> str | list[str]:
         return query
     names: list[str] = []
     for field in ("queryStringParameters", "multiValueQueryStringParameters"):
-        if isinstance(given := event.get(field), dict):
-            names += map(str, given)
+        if isinstance(parameters := event.get(field), dict):
+            names += map(str, parameters)
     return names
 
 

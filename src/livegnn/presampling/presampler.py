@@ -42,17 +42,17 @@ class SamplesView(View):
         check_graph(graph)
         super().__init__(graph)
         check_query(graph, query)
-        for position, one in enumerate(query.one_hop):
-            if one.num_neighbors > _MOST_NEIGHBORS:
+        for position, one_hop in enumerate(query.one_hop):
+            if one_hop.num_neighbors > _MOST_NEIGHBORS:
                 raise InputError(
                     f"one-hop query {position} must draw at most {_MOST_NEIGHBORS:,} neighbors to be sampled "
-                    f"ahead, got {one.num_neighbors:,}: sample it with sample_query"
+                    f"ahead, got {one_hop.num_neighbors:,}: sample it with sample_query"
                 )
         self.query = query
         self._schema = graph.schema
-        given = None if seed is None else chosen_seed(seed)
+        wanted_seed = None if seed is None else chosen_seed(seed)
         with graph.writer:
-            self.seed = chosen_seed(given) if state is None else self._seed_of(state, given)
+            self.seed = chosen_seed(wanted_seed) if state is None else self._seed_of(state, wanted_seed)
             self._seed_type = graph.node_type_index(query.seed_type)
             self._edge_types = edge_types_of(graph.schema, query)
             self.native = _core.Presampling(
@@ -71,21 +71,21 @@ class SamplesView(View):
         in `sample_subgraph`. Raises `UnknownNodeError` and `InputError`.
         """
         graph = self.graph
-        asked = given_ids(seeds)
+        ids = given_ids(seeds)
         try:
-            drawn = self.native.sample(native_ids(graph, asked), check_bool(attributes, "attributes"), True)
+            drawn = self.native.sample(native_ids(graph, ids), check_bool(attributes, "attributes"), True)
         except _core.SampleError as error:
-            raise explanation(graph, error, {self._seed_type: asked}) from None
+            raise explanation(graph, error, {self._seed_type: ids}) from None
         return self._named(*drawn)
 
-    def _samples_of_each(self, asked: "Shaped[NDArray[np.generic], 'ids']") -> list[HeteroSubgraph]:
+    def _samples_of_each(self, ids: "Shaped[NDArray[np.generic], 'ids']") -> list[HeteroSubgraph]:
         """The sample of each node by itself, all of one moment. Raises what `sample` raises."""
         graph = self.graph
         try:
-            drawn = self.native.samples(native_ids(graph, asked), True, True)
+            drawn = self.native.samples(native_ids(graph, ids), True, True)
         except _core.SampleError as error:
-            raise explanation(graph, error, {self._seed_type: asked}) from None
-        return [self._named(*one) for one in drawn]
+            raise explanation(graph, error, {self._seed_type: ids}) from None
+        return [self._named(*sample) for sample in drawn]
 
     def _named(
         self, nodes: "list[_core.NodesOfType]", edges: "list[_core.EdgesOfType]", inverse: list[IntArray]

@@ -59,8 +59,8 @@ class MemoryModel:
                 f"the memory model must be of requests with {len(counts)} counts, got one of "
                 f"{len(self.mean)}: profile the model on this snapshot"
             )
-        given = (np.log1p(counts) - self.mean) / self.scale
-        return int(np.exp(min(self.offset + float(self.weights @ np.append(given, given**2)), 60.0)))
+        scaled = (np.log1p(counts) - self.mean) / self.scale
+        return int(np.exp(min(self.offset + float(self.weights @ np.append(scaled, scaled**2)), 60.0)))
 
     @classmethod
     def fit(
@@ -82,8 +82,8 @@ class MemoryModel:
         order = np.random.default_rng(seed).permutation(len(peaks))
         held = order[: len(order) // 5]
         fitted = _fit(counts[order[len(held) :]], peaks[order[len(held) :]])
-        found = np.array([fitted.predict(each) for each in counts[held]])
-        error = float(np.mean(np.abs(found - peaks[held]) / peaks[held]))
+        predicted = np.array([fitted.predict(each) for each in counts[held]])
+        error = float(np.mean(np.abs(predicted - peaks[held]) / peaks[held]))
         return replace(_fit(counts, peaks), model=model, limit=limit, error=error)
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -161,12 +161,12 @@ class PeakMeter:
 
 def _fit(counts: IntArray, peaks: IntArray) -> MemoryModel:
     """Ridge regression of the logarithm of the peak."""
-    given, wanted = np.log1p(counts), np.log(peaks)
-    mean, scale = given.mean(0), given.std(0)
+    logs, log_peaks = np.log1p(counts), np.log(peaks)
+    mean, scale = logs.mean(0), logs.std(0)
     scale[scale < 1e-9] = 1.0  # a count that is always the same says nothing
-    x = (given - mean) / scale
+    x = (logs - mean) / scale
     x = np.hstack([x, x**2])
-    center, offset = x.mean(0), float(wanted.mean())
+    center, offset = x.mean(0), float(log_peaks.mean())
     x -= center
-    weights = np.linalg.solve(x.T @ x + _RIDGE * len(x) * np.eye(x.shape[1]), x.T @ (wanted - offset))
+    weights = np.linalg.solve(x.T @ x + _RIDGE * len(x) * np.eye(x.shape[1]), x.T @ (log_peaks - offset))
     return MemoryModel("", 0, 0.0, mean, scale, weights, offset - float(center @ weights))

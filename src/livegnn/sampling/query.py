@@ -45,16 +45,16 @@ def sample_query(
     """
     check_graph(graph)
     check_query(graph, query)
-    asked = given_ids(seeds)
+    ids = given_ids(seeds)
     if until is not None and as_array(until, "until").ndim > 0:
         raise InputError(f"until must be one time for all seeds of a query, got {until!r}")
     times = bounds(until, 0)
     used = chosen_seed(seed)
     type_ = graph.node_type_index(query.seed_type)
-    with explained(graph, {type_: asked}):
+    with explained(graph, {type_: ids}):
         nodes, edges, (inverse,) = sampler_of(graph).query(
             graph.native,
-            (type_, native_ids(graph, asked)),
+            (type_, native_ids(graph, ids)),
             native_one_hops(graph.schema, query),
             check_bool(attributes, "attributes"),
             times,
@@ -77,17 +77,17 @@ def native_one_hops(schema: Schema, query: Query) -> list[tuple[int, bool, int, 
     """The one-hop queries in the form that the native core takes."""
     return [
         (
-            schema.edge_type_index(one.edge_type),
-            one.direction == "in",
-            one.num_neighbors,
-            NEIGHBORS_BY.index(one.by),
-            one.parents,
+            schema.edge_type_index(step.edge_type),
+            step.direction == "in",
+            step.num_neighbors,
+            NEIGHBORS_BY.index(step.by),
+            step.parents,
         )
-        for one in query.one_hop
+        for step in query.one_hop
     ]
 
 
 def edge_types_of(schema: Schema, query: Query) -> list[EdgeType]:
     """The edge types that a query draws along, in the order of the schema."""
-    drawn = {one.edge_type for one in query.one_hop}
+    drawn = {step.edge_type for step in query.one_hop}
     return [name for name in schema.edge_types if name in drawn]

@@ -92,10 +92,10 @@ def bounds(until: "ArrayLike | None", num_seeds: int) -> "Float64[DoubleArray, '
 
 
 def given_ids(ids: "ArrayLike") -> "Shaped[NDArray[np.generic], 'ids']":
-    given = np.asarray(listed_ids(ids))
-    if given.ndim != 1:
-        raise InputError(f"ids must be a single column, got the shape {given.shape}")
-    return given
+    listed = np.asarray(listed_ids(ids))
+    if listed.ndim != 1:
+        raise InputError(f"ids must be a single column, got the shape {listed.shape}")
+    return listed
 
 
 def native_ids(

@@ -181,17 +181,17 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         seq = max(became.logged) if became.logged else runtime.log.last_seq()
         answer: dict[str, object] = {"seq": seq, "status": "logged"}
         status = 400 if became.refused and not became.logged else 200
-        found: Sequence[Rejection] = ()
+        rejections: Sequence[Rejection] = ()
         if wait and became.logged:
             try:
                 await feed.wait(seq, timeout)
                 first = min(became.logged) - 1
-                found = await run_in_threadpool(runtime.log.rejections, first, up_to=seq)
+                rejections = await run_in_threadpool(runtime.log.rejections, first, up_to=seq)
             except LiveGNNError as error:
                 status, answer["error"] = 202, _error("NotVisible", _say_logged(seq, error))
             else:
                 answer["status"] = "applied"
-        return await run_in_threadpool(_to_answer, answer, status, became, found)
+        return await run_in_threadpool(_to_answer, answer, status, became, rejections)
 
     @router.get("/v1/rejections", responses={200: {"model": RejectionsAnswer}})
     def list_rejections(
@@ -256,12 +256,12 @@ def _sort(outcomes: Sequence[Outcome]) -> _Became:
     logged: dict[int, list[int]] = {}
     refused: dict[int, dict[str, object]] = {}
     again = True
-    for position, one in outcomes:
-        if isinstance(one, InputError):
-            refused[position] = {"position": position, "type": type(one).__name__, "message": str(one)}
+    for position, result in outcomes:
+        if isinstance(result, InputError):
+            refused[position] = {"position": position, "type": type(result).__name__, "message": str(result)}
         else:
-            logged.setdefault(one.seq, []).append(position)
-            again = again and one.again
+            logged.setdefault(result.seq, []).append(position)
+            again = again and result.again
     return _Became(logged, refused, again)
 
 

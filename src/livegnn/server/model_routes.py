@@ -141,8 +141,8 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         seed: _Seed = 0,
     ) -> Response:
         """Compare the predictions of a model with those of another."""
-        found = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)
-        return to_json({**found._asdict(), "degrees": [one._asdict() for one in found.degrees]})
+        comparison = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)
+        return to_json({**comparison._asdict(), "degrees": [each._asdict() for each in comparison.degrees]})
 
 
 def _add_serving(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
@@ -156,8 +156,8 @@ def _add_serving(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
     async def switch_model(request: Request) -> Response:
         """Let another model answer, from one event on."""
         body, media_type = await read_body(request, limits.objects, "send a name"), media_type_of(request)
-        asked = await off_loop(len(body), lambda: parse(ServingRequest, body, media_type))
-        return to_json((await run_in_threadpool(models.switch, asked.model))._asdict())
+        wanted = await off_loop(len(body), lambda: parse(ServingRequest, body, media_type))
+        return to_json((await run_in_threadpool(models.switch, wanted.model))._asdict())
 
     @router.post("/v1/serving/rollback", responses={200: {"model": _SWITCH}})
     def roll_back() -> Response:

@@ -63,9 +63,9 @@ def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: L
         await feed.wait(wanted.min_seq, wanted.timeout)
 
         def answer() -> Response:
-            found = runtime.predict_with_samples(ids, output=wanted.output, model=wanted.model)
-            samples = [describe(sample) for sample in found.samples]
-            return answer_predictions(runtime, found, ids, samples=samples)
+            prediction = runtime.predict_with_samples(ids, output=wanted.output, model=wanted.model)
+            samples = [describe(sample) for sample in prediction.samples]
+            return answer_predictions(runtime, prediction, ids, samples=samples)
 
         return await run_in_threadpool(answer)
 

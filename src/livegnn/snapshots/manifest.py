@@ -205,13 +205,13 @@ def read_past_damage(objects: Objects) -> tuple[Manifest | None, int]:
         return read_newest_manifest(objects), 0
     except FileFormatError:
         listed = list_manifests(objects)
-    for one in reversed(listed):
+    for item in reversed(listed):
         try:
-            manifest = Manifest.from_bytes(objects.get(one.path), one.path)
+            manifest = Manifest.from_bytes(objects.get(item.path), item.path)
         except (FileFormatError, ObjectMissingError):
             continue
-        if manifest.path == one.path:
-            return manifest, 0 if one is listed[-1] else generation_of(listed[-1].path)
+        if manifest.path == item.path:
+            return manifest, 0 if item is listed[-1] else generation_of(listed[-1].path)
     return None, generation_of(listed[-1].path) if listed else 0
 
 

@@ -234,10 +234,10 @@ def _column(
     value = column(store, name)
     if value is None:
         return None
-    found = np.asarray(value, dtype=type_)
-    if dimensions is not None and found.ndim != dimensions:
-        raise InputError(f"{name} must have {dimensions} dimensions, got the shape {list(found.shape)}")
-    return found
+    array = np.asarray(value, dtype=type_)
+    if dimensions is not None and array.ndim != dimensions:
+        raise InputError(f"{name} must have {dimensions} dimensions, got the shape {list(array.shape)}")
+    return array
 
 
 def _offsets(counts: "IntArray") -> IntArray:

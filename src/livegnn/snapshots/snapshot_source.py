@@ -64,10 +64,10 @@ class SnapshotSource:
         with self._opening:
             for _ in range(_ATTEMPTS):
                 current = self._current
-                known = 0 if current is None else current.manifest.generation
+                generation = 0 if current is None else current.manifest.generation
                 if current is not None and self._refused is not None:
-                    known = max(known, self._refused[0])
-                manifest = read_newest_manifest(self.objects, known)
+                    generation = max(generation, self._refused[0])
+                manifest = read_newest_manifest(self.objects, generation)
                 if manifest is None:
                     if current is not None:
                         return current

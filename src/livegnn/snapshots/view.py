@@ -329,7 +329,7 @@ class SnapshotView(View):
         if before is not None and before.seq == self.graph.seq:
             return False
         # Readers look for a number above theirs, also in a store that was emptied under them.
-        generations = [0 if one is None else one.generation for one in (newest, self._manifest)]
+        generations = [0 if each is None else each.generation for each in (newest, self._manifest)]
         generation = 1 + max(damaged, *generations)
         step = self._choose(before)
         kept: tuple[Layer, ...] = ()

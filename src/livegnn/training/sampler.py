@@ -307,12 +307,12 @@ class _LiveNegatives(NegativeSampling):
         native, type_ = self._graph.native, self._types[endpoint]
         if endpoint in self._weights:
             numbers, weight = self._weights[endpoint]
-            there = weight * torch.from_numpy(native.indices_of(type_, numbers) != NO_INDEX)
-            if num_samples and not bool((there > 0).any()):
+            present = weight * torch.from_numpy(native.indices_of(type_, numbers) != NO_INDEX)
+            if num_samples and not bool((present > 0).any()):
                 raise InputError(
                     f"{endpoint}_weight must be above 0 for some node that is in the graph, of which to draw"
                 )
-            return torch.from_numpy(numbers)[torch.multinomial(there, num_samples, replacement=True)]
+            return torch.from_numpy(numbers)[torch.multinomial(present, num_samples, replacement=True)]
         seed = int(torch.randint(2**63 - 1, ()))
         return torch.from_numpy(
             sampler_of(self._graph).nodes(native, type_, _UNIFORM, False, True, num_samples, seed, False)

@@ -84,14 +84,14 @@ class LiveFeatureStore(OneProcess, FeatureStore):
         return [self._find(attr) for attr in attrs]
 
     def _get_tensor(self, attr: TensorAttr) -> Tensor:
-        found = self._find(attr)
-        if found is None:
+        tensor = self._find(attr)
+        if tensor is None:
             group = self._group(attr)
-            known = sorted({a.attr_name for a in self.get_all_tensor_attrs() if a.group_name == group})
+            names = sorted({a.attr_name for a in self.get_all_tensor_attrs() if a.group_name == group})
             raise InputError(
-                f"node type {group!r} has the tensors {known}, got {attr.attr_name!r}: put it first"
+                f"node type {group!r} has the tensors {names}, got {attr.attr_name!r}: put it first"
             )
-        return found
+        return tensor
 
     def _find(self, attr: TensorAttr) -> Tensor | None:
         group = self._group(attr)
