@@ -7,7 +7,7 @@ for edges. ``source`` and ``target`` give each edge the row of one of its ends. 
 value and counts the edges of each node, or sums their weights.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -59,6 +59,16 @@ class Step:
         if not isinstance(value, tuple) or len(value) != 3:
             raise ModelError(f"{describe(self)}: edge_type must be (source, relation, target), got {value!r}")
         return value
+
+
+def needed_steps(steps: Sequence[Step], values: Collection[str]) -> list[Step]:
+    """The steps that these values need, in topological order."""
+    wanted, needed = set(values), []
+    for step in reversed(steps):
+        if step.output in wanted:
+            wanted.update(step.inputs)
+            needed.append(step)
+    return needed[::-1]
 
 
 def describe(step: Step) -> str:
