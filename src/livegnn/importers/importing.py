@@ -37,7 +37,7 @@ from livegnn.importers.program.tracing import ordinary
 from livegnn.importers.reading.reader import Program, name_results, read
 from livegnn.importers.reading.row_operators import OF_NO_NODES
 from livegnn.importers.settings import check_output, check_output_type, checked, schema_of
-from livegnn.importers.writing.lowering import REDUCED
+from livegnn.importers.writing.edge_steps import REDUCED
 from livegnn.network.call_settings import CallSettings
 from livegnn.network.model import Model
 from livegnn.types import EdgeType, NodeType
