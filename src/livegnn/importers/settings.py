@@ -65,6 +65,8 @@ def checked(settings: CallSettings) -> CallSettings:
     )
     if schema is not None:
         _check_beside_data(settings)
+    check_output(settings.output)
+    check_output_type(settings.output_type)
     return settings
 
 

@@ -59,9 +59,8 @@ class Model:
     _values: Mapping[str, Input | EdgeInput] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", dict(self.inputs))
-        object.__setattr__(self, "edge_inputs", dict(self.edge_inputs))
-        object.__setattr__(self, "functions", dict(self.functions))
+        for name in ("inputs", "edge_inputs", "functions"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
         object.__setattr__(self, "outputs", dict(self.outputs) or {"output": self.output})
         object.__setattr__(self, "steps", tuple(self.steps))
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -257,6 +256,8 @@ class Model:
             data=data,
             inputs=inputs,
             method=method,
+            output=output,
+            output_type=output_type,
             node_type=node_type,
             edge_type=edge_type,
             relations=relations,
@@ -265,12 +266,7 @@ class Model:
             in_channels=in_channels,
             edge_channels=edge_channels,
         )
-        return ENTRY_POINTS.get().import_module(
-            module,
-            settings,
-            output=output,
-            output_type=output_type,
-        )
+        return ENTRY_POINTS.get().import_module(module, settings)
 
     @staticmethod
     def from_exported(
@@ -334,14 +330,7 @@ class Model:
         from livegnn.network.assembly import build
 
         check = ENTRY_POINTS.get().check_convolution if check_bool(verify, "verify") else None
-        return build(
-            Model,
-            convolutions,
-            in_channels,
-            edge_type=edge_type,
-            edge_dim=edge_dim,
-            check=check,
-        )
+        return build(Model, convolutions, in_channels, edge_type=edge_type, edge_dim=edge_dim, check=check)
 
     def _value(self, name: str) -> Input | EdgeInput:
         value = self._values.get(name)

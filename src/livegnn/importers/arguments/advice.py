@@ -12,7 +12,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.nn import MessagePassing
 
-from livegnn.importers.arguments.arguments import NAMES, Found, lone_argument
+from livegnn.importers.arguments.arguments import Found, lone_argument, meaning_of
 from livegnn.importers.arguments.module_inputs import called_with
 from livegnn.importers.program.export import Given, leaves, signature_of
 from livegnn.network.call_settings import CallSettings
@@ -87,36 +87,29 @@ def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[s
         name
         for name in left_out
         if parameters[name].default is None
-        and (settings.edge_channels is None or _meaning(name) != "edge_attr")
+        and (settings.edge_channels is None or meaning_of(name) != "edge_attr")
     ]
     for number in (1, 2):
         for names in combinations(left_out, number):
             for kinds in product(*(_kinds(name) for name in names)):
                 rows = {name: (kind, None) for name, kind in zip(names, kinds, strict=True)}
                 yield rows, f"it needs {' and '.join(map(repr, names))}, which it is called without"
-    of_nodes = [name for name in needed if _meaning(name) in ("x", None)]
+    of_nodes = [name for name in needed if meaning_of(name) in ("x", None)]
     for name in of_nodes:
         yield {name: ["x", "x"]}, f"{name!r} is rows of the sources and of the targets of edges"
     known = {"edge_index"} | ({"x"} if settings.in_channels is not None else set())  # whose form is known
     for name in needed:
-        for kind in _kinds(name) if _meaning(name) not in known else ():
+        for kind in _kinds(name) if meaning_of(name) not in known else ():
             for columns in ((), *((number,) for number in _WHOLE)):
-                yield (
-                    {name: (kind, *columns, int)},
-                    f"{name!r} is whole numbers, in any number of columns",
-                )
+                yield ({name: (kind, *columns, int)}, f"{name!r} is whole numbers, in any number of columns")
     for name in of_nodes:
         for length in _lengths(module):
             yield {name: ("node", None, length)}, f"the rows of {name!r} have several axes"
 
 
-def _meaning(name: str) -> str | None:
-    return NAMES.get(name.removesuffix("_dict"))
-
-
 def _kinds(name: str) -> tuple[str, ...]:
     """Whose rows an argument may have."""
-    of = _meaning(name)
+    of = meaning_of(name)
     if of == "x":
         return ("node",)
     return ("edge",) if name.startswith("edge_") or of in ("edge_attr", "edge_weight") else ("node", "edge")
@@ -129,7 +122,7 @@ def _of_types(settings: CallSettings, names: Sequence[str]) -> Iterator[Mapping[
     nodes, edges = settings.metadata
     choices: list[list[object]] = []
     for name in names:
-        if _meaning(name) == "edge_index":
+        if meaning_of(name) == "edge_index":
             choices.append([*edges])
         elif name.startswith("edge_"):
             choices.append([(kind, None) for kind in edges])

@@ -11,7 +11,7 @@ from torch import nn
 
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Atom, find_rounded
-from livegnn.importers.program.export import Called, Given, Record, leaves, signature_of
+from livegnn.importers.program.export import Given, MethodCall, Record, leaves, signature_of
 from livegnn.network.checks import check_width
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType
 
@@ -40,6 +40,11 @@ _RECORDS = ("data", "batch")
 """Names of arguments that are whole PyG data objects."""
 
 
+def meaning_of(name: str) -> str | None:
+    """The meaning of an argument by its name, alone or by types."""
+    return NAMES.get(name.removesuffix("_dict"))
+
+
 def lone_argument(module: nn.Module, method: str) -> str | None:
     """The name of the only argument that a method must be given; None if it takes none, or more."""
     parameters = signature_of(module, method).parameters
@@ -58,7 +63,7 @@ def record_of(module: nn.Module, method: str, inputs: Mapping[str, object] | Non
 
 @dataclass(frozen=True)
 class Found:
-    """A method's arguments, by name or position, and the module's parameters with a row for each node.
+    """A method, its arguments, by name or position, and the module's parameters with a row for each node.
 
     left_out: the names of optional arguments that it is called without, and nobody said so. unused: the
     columns of the data that no argument takes. guessed: the arguments whose names tell nothing, which are
@@ -66,6 +71,7 @@ class Found:
     given by their places, as callers give them; hooks see the difference.
     """
 
+    method: str
     arguments: Mapping[str, object]
     parameters: tuple[Given, ...]
     positional: tuple[object, ...] = ()
@@ -75,11 +81,11 @@ class Found:
     places: tuple[str, ...] = ()
 
     @property
-    def called(self) -> Called:
-        """What the method is called with."""
+    def call(self) -> MethodCall:
+        """The call of the method."""
         first = [self.arguments[name] for name in self.places if name in self.arguments]
         named = {name: one for name, one in self.arguments.items() if name not in self.places}
-        return (*self.positional, *first), named
+        return MethodCall((*self.positional, *first), named, self.method, self.parameters)
 
 
 def find_arguments(
@@ -110,7 +116,7 @@ def find_arguments(
     left_out: list[str] = []
     guessed: list[str] = []
     signature = signature_of(module, method)
-    named = {NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
+    named = set(map(meaning_of, signature.parameters))
     required = {
         name.removesuffix("_dict") for name, one in signature.parameters.items() if one.default is one.empty
     }
@@ -191,7 +197,7 @@ def find_arguments(
     used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
     unused = frozenset(finding.known) - used - {"edge_index"}
     places = () if positional or by_name else _by_place(signature, arguments)
-    return Found(arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places)
+    return Found(method, arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places)
 
 
 def _by_place(signature: Signature, arguments: Mapping[str, object]) -> tuple[str, ...]:

@@ -7,14 +7,14 @@ input.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import sympy
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import NAMES, RELATION
+from livegnn.importers.arguments.arguments import RELATION, meaning_of
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.program.export import Given, symbolic
 from livegnn.network.call_settings import InputSpec
@@ -261,7 +261,7 @@ class Naming:
         names = [f"{name}:{made.atom}" if several else name for name in (column, one.name)]
         taken = [other.name for other in before if other.atom == made.atom]
         name = names[0] if names[0] not in taken else names[1]
-        return Given(name, made.atom, made.channels, made.dtype, ends=made.ends, count=made.count)
+        return replace(made, name=name)
 
     def _bind(self, one: Argument, atom: Atom) -> None:
         """Binds the symbol of an argument's rows to a type. Raises `ModelError` if it has another type."""
@@ -293,7 +293,7 @@ class Naming:
 def _column(one: Argument, said: Mapping[str, tuple[object, str | None]]) -> str:
     """The column of an argument: from `inputs`, from its name, or the name itself."""
     column = said.get(one.name, (None, None))[1]
-    return column or NAMES.get(one.argument.removesuffix("_dict"), one.argument)
+    return column or meaning_of(one.argument) or one.argument
 
 
 def _example(tensors: Sequence[Argument]) -> str:
@@ -302,7 +302,7 @@ def _example(tensors: Sequence[Argument]) -> str:
     shapes: dict[object, object] = {}
     for one in tensors:
         rows = next(iter(one.shape), 0)
-        named = NAMES.get(one.argument.removesuffix("_dict"), one.argument)
+        named = meaning_of(one.argument) or one.argument
         of_edges = one.is_ends or named.startswith("edge") or (str(rows) in edges and named != "x")
         types = [part for key in one.keys for part in (key if isinstance(key, tuple) else [key])]
         kind = re.sub(r"\W", "_", "_".join(map(str, types))) or ("edges" if of_edges else "nodes")
