@@ -8,7 +8,7 @@ import numpy as np
 from livegnn.arguments import is_incoming, listed_ids, one_id
 from livegnn.errors import UnknownNodeError
 from livegnn.graph.native_graph import NativeGraph, NumberMap
-from livegnn.graph.neighbors import Neighbors
+from livegnn.graph.snapshot import Neighbors
 from livegnn.types import NO_INDEX, EdgeType, IntArray, NodeType
 
 if TYPE_CHECKING:

@@ -18,10 +18,9 @@ from livegnn.importers.rules.softmaxes import find_softmaxes
 from livegnn.importers.writing.edge_steps import Columns, StepWriter
 from livegnn.importers.writing.fusion import fuse
 from livegnn.importers.writing.joining import join_aggregates
-from livegnn.network.inputs import Input
 from livegnn.network.model import Model
 from livegnn.network.propagation import Degree, Propagate
-from livegnn.network.steps import Step, needed_steps
+from livegnn.network.steps import Input, Step, needed_steps
 from livegnn.types import EdgeType, NodeType
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from livegnn.errors import ModelError
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.propagation import Degree, Propagate
-from livegnn.network.steps import Step
+from livegnn.network.steps import EdgeInput, Input, Step
 from livegnn.query import Direction, Query
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import format_count, kind_of

@@ -13,11 +13,10 @@ from livegnn.network.checks import frozen_tensor
 from livegnn.network.digest import digest_of
 from livegnn.network.entry_points import Registered
 from livegnn.network.hops import check_query, num_hops
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.operators import check_values
 from livegnn.network.propagation import Degree, Propagate
 from livegnn.network.softmax import exponentiate_on_edges
-from livegnn.network.steps import Function, Step, check_step, describe
+from livegnn.network.steps import EdgeInput, Function, Input, Step, check_step, describe
 from livegnn.query import Query
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
 from livegnn.wording import format_count, never_raises

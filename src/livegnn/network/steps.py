@@ -1,4 +1,5 @@
-"""A step of a model: one operator, the values it reads, the value it writes, its weights and settings.
+"""A step of a model: one operator, the values it reads, the value it writes, its weights and settings; and
+the values that a model reads from a graph.
 
 A value has a row for every node of a type, or a row for every edge of a type. `livegnn.network.operators`
 lists all operators. Most are row-wise: row i of the output depends only on row i of the inputs, for nodes and
@@ -9,14 +10,31 @@ value and counts the edges of each node, or sums their weights.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from livegnn.errors import ModelError
 from livegnn.network.operators import OPERATORS, Attribute, Shape
-from livegnn.types import EdgeType, FloatArray
+from livegnn.types import EdgeType, FloatArray, NodeType
 
 Function: TypeAlias = Callable[..., FloatArray]
 """An operator that the user defines, row by row: float32 arrays [rows, channels] -> float32 [rows, width]."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value that the model reads from the graph: the features of one node type, `width` channels each."""
+
+    node_type: NodeType
+    width: int
+
+
+@dataclass(frozen=True)
+class EdgeInput:
+    """A value that the model reads from the edges of one type: their features, or their weight."""
+
+    edge_type: EdgeType
+    width: int = 1
+    column: Literal["edge_attr", "weight"] = "edge_attr"
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.model import Model
 from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.steps import EdgeInput, Input
 from livegnn.oracle import row_reference
 from livegnn.oracle.row_reference import Inputs, Tensors, divide, inverse_root, widely
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType

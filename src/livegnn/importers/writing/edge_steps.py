@@ -21,8 +21,8 @@ from livegnn.importers.expressions.properties import flatten, inside, is_of_edge
 from livegnn.importers.rules.self_loops import is_weight
 from livegnn.importers.rules.softmaxes import pieces_of
 from livegnn.importers.writing.row_steps import RowSteps, Steps
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.steps import EdgeInput, Input
 
 _AGGREGATES = {"sum": "sum", "amax": "max", "amin": "min"}
 REDUCED = "every row of the graph is reduced to one, so that any change of one changes all"
