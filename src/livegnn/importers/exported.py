@@ -57,13 +57,13 @@ def import_exported(program: ExportedProgram | str | PathLike[str], settings: Ex
     check_output_type(output_type)
     relations = to_relations(settings.relations)
     program = _loaded(program)
-    said = read_exported(program, replace(settings, relations=relations))
-    made = assemble(said, relations=relations, output=output, output_type=output_type)
+    reading = read_exported(program, replace(settings, relations=relations))
+    made = assemble(reading, relations=relations, output=output, output_type=output_type)
     check_import(
         made.model,
-        lambda tensors: _call(program, said.given, tensors),
-        inputs_of((), said.given),
-        said.module_name,
+        lambda tensors: _call(program, reading.given, tensors),
+        inputs_of((), reading.given),
+        reading.module_name,
         columns=made.columns,
         relations=relations,
         output=(made.output, made.row_axis),

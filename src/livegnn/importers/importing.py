@@ -89,10 +89,10 @@ def _find_call(module: nn.Module, settings: CallSettings) -> _Call:
             raise error from error.__cause__
     try:
         by_name = _find(module, named)
-        said = [call_with(module, one.call) for one in (by_place[0], by_name[0])]
+        results = [call_with(module, one.call) for one in (by_place[0], by_name[0])]
     except Exception:
         return by_place
-    if not _is_same(*said):
+    if not _is_same(*results):
         raise ModelError(
             "its own hooks, or its own __call__, make it say one thing when arguments are given by their "
             "places, as in module(x, edge_index), and another when they are given by their names: let them "
@@ -120,7 +120,7 @@ def _find(module: nn.Module, settings: CallSettings) -> _Call:
     """
     error: Exception | None
     try:
-        found = _find_told(module, settings)
+        found = _find_arguments(module, settings)
         tried = found[0].guessed or settings.data is None
         error = _failure(module, found[0]) if tried else None
     except ModelError as failed:
@@ -164,7 +164,7 @@ def _find_data(module: nn.Module, settings: CallSettings, name: str | None) -> _
         return None
     settings = replace(settings, inputs={**(settings.inputs or {}), name: "data"})
     try:
-        found = _find_told(module, settings)
+        found = _find_arguments(module, settings)
     except ModelError:
         return None
     return (*found, settings) if _failure(module, found[0]) is None else None
@@ -179,7 +179,7 @@ def _failure(module: nn.Module, found: Found, edges: int | None = None) -> Excep
     return None
 
 
-def _find_told(module: nn.Module, settings: CallSettings) -> tuple[Found, ModuleInputs | None]:
+def _find_arguments(module: nn.Module, settings: CallSettings) -> tuple[Found, ModuleInputs | None]:
     """The arguments of a module by these settings, and its declared types and widths."""
     schema = schema_of(settings)
     if schema is None:
@@ -193,11 +193,11 @@ def _find_told(module: nn.Module, settings: CallSettings) -> tuple[Found, Module
 
 def _keep_tables(module: nn.Module, settings: CallSettings, found: Found) -> Found:
     """The arguments, without the embeddings of as many rows as there are nodes that a column looks up."""
-    said = [one for one in found.parameters if one.name in (settings.inputs or {})]
-    if len(said) == len(found.parameters):
+    named = [one for one in found.parameters if one.name in (settings.inputs or {})]
+    if len(named) == len(found.parameters):
         return found
-    watched = call_watched(module, replace(found.call, parameters=said))
-    kept = tuple(one for one in found.parameters if one in said or one.name not in watched.tables)
+    watched = call_watched(module, replace(found.call, parameters=named))
+    kept = tuple(one for one in found.parameters if one in named or one.name not in watched.tables)
     return replace(found, parameters=kept)
 
 
@@ -301,10 +301,10 @@ def _embedded(module: nn.Module, settings: CallSettings, text: str) -> str:
     tables = (name for name, part in module.named_modules() if isinstance(part, nn.Embedding))
     named = [f"{name}.weight".removeprefix(".") for name in tables]
     named = [one for one in named if one not in (settings.inputs or {})]
-    said = ", ".join(f"{one!r}: 'node'" for one in named)
+    rows = ", ".join(f"{one!r}: 'node'" for one in named)
     of = " and ".join(named)
     data = ", or give data, PyG data with these nodes" if settings.data is None else ""
-    return f"; if {of} has a row for each node, say inputs={{{said}}}{data}" if named else ""
+    return f"; if {of} has a row for each node, say inputs={{{rows}}}{data}" if named else ""
 
 
 def _not_finite(module: nn.Module) -> str:

@@ -32,8 +32,8 @@ def find_way(module: nn.Module, settings: CallSettings) -> str:
     for more, why in _ways(module, settings):
         found = called_with(module, settings, more)
         if found is not None:
-            said = ", ".join(f"{name!r}: {_shown(rows, found, name)}" for name, rows in more.items())
-            return f"; if {why}, say inputs={{{said}}}"
+            specs = ", ".join(f"{name!r}: {_shown(rows, found, name)}" for name, rows in more.items())
+            return f"; if {why}, say inputs={{{specs}}}"
     return find_own_edges(module, lambda edges: called_with(module, settings, {}, edges) is not None)
 
 
@@ -70,9 +70,9 @@ def _is_nothing(default: object) -> bool:
 
 def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[str, object], str]]:
     """What may be said, the likeliest first, and why."""
-    said = settings.inputs or {}
+    given = settings.inputs or {}
     parameters = signature_of(module, settings.method).parameters
-    needed = [name for name, one in parameters.items() if one.default is one.empty and name not in said]
+    needed = [name for name, one in parameters.items() if one.default is one.empty and name not in given]
     lone = lone_argument(module, settings.method)
     if lone in needed:
         yield {lone: ["x", "edge_index"]}, f"{lone!r} is rows of nodes and the ends of edges in one"
@@ -80,9 +80,9 @@ def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[s
         yield rows, "its arguments are of one type each"
     for path, part in module.named_modules():
         name = f"{path}.weight".removeprefix(".")
-        if isinstance(part, nn.Embedding) and name not in said:
+        if isinstance(part, nn.Embedding) and name not in given:
             yield {name: "node"}, f"{name} has a row for each node"
-    left_out = [name for name in optional_rows(module, settings.method) if name not in said]
+    left_out = [name for name in optional_rows(module, settings.method) if name not in given]
     left_out = [
         name
         for name in left_out

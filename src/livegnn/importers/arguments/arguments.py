@@ -54,8 +54,8 @@ def lone_argument(module: nn.Module, method: str) -> str | None:
 
 def record_of(module: nn.Module, method: str, inputs: Mapping[str, object] | None) -> str | None:
     """The name of the argument that is PyG data, by its own name or as `inputs` says; None if none is."""
-    for name, said in (inputs or {}).items():
-        if isinstance(said, str) and said == "data":
+    for name, spec in (inputs or {}).items():
+        if isinstance(spec, str) and spec == "data":
             return name
     lone = lone_argument(module, method)
     return lone if lone in _RECORDS and lone not in (inputs or {}) else None
@@ -129,16 +129,16 @@ def find_arguments(
                 positional, arguments = (*arguments.values(), *rest), {}
             continue
         if parameter.kind is parameter.VAR_KEYWORD:
-            said = _keywords(given, name)
-            columns = () if said is not None and not positional else ("edge_weight", "edge_attr")
-            arguments |= {key: finding.rows(value, key) for key, value in (said or {}).items()}
+            keywords = _keywords(given, name)
+            columns = () if keywords is not None and not positional else ("edge_weight", "edge_attr")
+            arguments |= {key: finding.rows(value, key) for key, value in (keywords or {}).items()}
             given = {}
             for column in columns if getattr(data, "asked_for", False) else ():
                 if positional and column in finding.known:  # as HeteroConv hands them on
                     arguments[f"{column}_dict"] = finding.known[column]
                 elif column in finding.known and column not in taken:
                     arguments[column] = finding.find(column, required=True)
-            left_out += [] if said is not None else [name]
+            left_out += [] if keywords is not None else [name]
             continue
         if name in given:
             arguments[name] = finding.rows(given.pop(name), name)

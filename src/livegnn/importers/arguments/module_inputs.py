@@ -122,10 +122,10 @@ class ModuleInputs:
         self._check_columns(needs, several=several or self.has_record)
         known: dict[Key, int | bool | None] = {}
         for node in self.nodes:
-            known["x", node] = _told("in_channels", self.settings.in_channels, node, self.nodes)
+            known["x", node] = _width_of("in_channels", self.settings.in_channels, node, self.nodes)
         made_for = dict(self._made_for_features())
         for edge in self.edges:
-            width = _told("edge_channels", edge_channels, edge, self.edges)
+            width = _width_of("edge_channels", edge_channels, edge, self.edges)
             needed = "edge_attr" in needs and not self.typed
             if edge_channels is None and (needed or made_for.get(edge)):
                 known["edge_attr", edge] = None
@@ -205,7 +205,7 @@ class ModuleInputs:
         unknown += [("inputs", name) for name in asked]
 
         def arguments(widths: Mapping[Hashable, int]) -> Found:
-            said = {
+            filled = {
                 name: tuple(widths.get(("inputs", name), 1) if part is None else part for part in rows)
                 for name, rows in asked.items()
             }
@@ -220,7 +220,7 @@ class ModuleInputs:
                     for edge in self.edges
                 },
             )
-            inputs = {**self.inputs, **said}
+            inputs = {**self.inputs, **filled}
             return find_arguments(self.module, described, settings.method, inputs, by_name=settings.by_name)
 
         if not unknown:
@@ -307,13 +307,13 @@ def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
     return {cast("EdgeType", tuple(edge)): conv for edge, conv in convs.items()}
 
 
-def _told(
-    parameter: str, told: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
+def _width_of(
+    parameter: str, widths: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
 ) -> int | None:
     """The width that the caller gives for one type."""
-    if not isinstance(told, Mapping):
-        return told
-    for one in told:
+    if not isinstance(widths, Mapping):
+        return widths
+    for one in widths:
         if one not in keys:
             raise ModelError(f"{parameter} must name {', '.join(map(repr, keys))}; got {one!r}")
-    return cast("Mapping[object, int]", told).get(key)
+    return cast("Mapping[object, int]", widths).get(key)
