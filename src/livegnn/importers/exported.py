@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.arguments import RELATION
-from livegnn.importers.arguments.exported_inputs import Argument, Naming, Types
+from livegnn.importers.arguments.exported_inputs import Argument, InputTypes, Types
 from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.explanation import ImportExplanation, explain_program
@@ -101,7 +101,7 @@ def read_exported(program: ExportedProgram | str | PathLike[str], settings: Expo
     _check(program, name)
     arguments = list(_arguments(program))
     known = Types.of(schema, relations, node_type, edge_type)
-    given = Naming(arguments, known, dict(settings.inputs or {})).given()
+    given = InputTypes(arguments, known, dict(settings.inputs or {})).given()
     if relations is not None and all(one.name != RELATION for one in given):
         raise ModelError(f"{name} takes no edge_type, so relations must not be given")
     known.check(given, relations)

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.advice import find_own_edges, find_way
-from livegnn.importers.arguments.arguments import Found, find_arguments, lone_argument
+from livegnn.importers.arguments.arguments import ModuleArguments, find_arguments, lone_argument
 from livegnn.importers.arguments.left_out import refuse_left_out
 from livegnn.importers.arguments.missing_columns import refuse_unasked_columns
 from livegnn.importers.arguments.module_inputs import (
@@ -37,7 +37,7 @@ from livegnn.network.model import Model
 from livegnn.types import EdgeType
 from livegnn.wording import kind_of
 
-_Call: TypeAlias = tuple[Found, ModuleInputs | None, CallSettings]
+_Call: TypeAlias = tuple[ModuleArguments, ModuleInputs | None, CallSettings]
 """The arguments of a module; its declared types and widths, if there are no data; and the settings."""
 
 
@@ -170,7 +170,7 @@ def _find_data(module: nn.Module, settings: CallSettings, name: str | None) -> _
     return (*found, settings) if _failure(module, found[0]) is None else None
 
 
-def _failure(module: nn.Module, found: Found, edges: int | None = None) -> Exception | None:
+def _failure(module: nn.Module, found: ModuleArguments, edges: int | None = None) -> Exception | None:
     """The exception of a call on a small graph, if there is one. edges: as for `call_with`."""
     try:
         call_with(module, found.call, edges=edges)
@@ -179,7 +179,7 @@ def _failure(module: nn.Module, found: Found, edges: int | None = None) -> Excep
     return None
 
 
-def _find_arguments(module: nn.Module, settings: CallSettings) -> tuple[Found, ModuleInputs | None]:
+def _find_arguments(module: nn.Module, settings: CallSettings) -> tuple[ModuleArguments, ModuleInputs | None]:
     """The arguments of a module by these settings, and its declared types and widths."""
     schema = schema_of(settings)
     if schema is None:
@@ -191,7 +191,7 @@ def _find_arguments(module: nn.Module, settings: CallSettings) -> tuple[Found, M
     return _keep_tables(module, settings, found), None
 
 
-def _keep_tables(module: nn.Module, settings: CallSettings, found: Found) -> Found:
+def _keep_tables(module: nn.Module, settings: CallSettings, found: ModuleArguments) -> ModuleArguments:
     """The arguments, without the embeddings of as many rows as there are nodes that a column looks up."""
     named = [one for one in found.parameters if one.name in (settings.inputs or {})]
     if len(named) == len(found.parameters):
@@ -201,7 +201,7 @@ def _keep_tables(module: nn.Module, settings: CallSettings, found: Found) -> Fou
     return replace(found, parameters=kept)
 
 
-def _read(module: nn.Module, found: Found, output: str | Sequence[str] | None = None) -> Program:
+def _read(module: nn.Module, found: ModuleArguments, output: str | Sequence[str] | None = None) -> Program:
     try:
         exported = export_module(module, found.call)
     except CallFails as error:
@@ -210,7 +210,7 @@ def _read(module: nn.Module, found: Found, output: str | Sequence[str] | None = 
     return read(exported, [output] if isinstance(output, str) else output)
 
 
-def _import(module: nn.Module, found: Found, settings: CallSettings) -> Model:
+def _import(module: nn.Module, found: ModuleArguments, settings: CallSettings) -> Model:
     """The model, checked against the module."""
 
     def results(module: nn.Module, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -12,7 +12,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.nn import MessagePassing
 
-from livegnn.importers.arguments.arguments import Found, lone_argument, meaning_of
+from livegnn.importers.arguments.arguments import ModuleArguments, lone_argument, meaning_of
 from livegnn.importers.arguments.module_inputs import called_with
 from livegnn.importers.program.export import Given, leaves, signature_of
 from livegnn.network.call_settings import CallSettings
@@ -140,7 +140,7 @@ def _lengths(module: nn.Module) -> list[int]:
     return sorted(size for size in held if 1 < size <= _LONGEST)
 
 
-def _shown(rows: object, found: Found, name: str) -> str:
+def _shown(rows: object, found: ModuleArguments, name: str) -> str:
     """What is said, as it is written, with the widths that were found."""
     if isinstance(rows, tuple) and any(part is None or part is int for part in rows):
         given = leaves(found.arguments.get(name))

@@ -62,7 +62,7 @@ def record_of(module: nn.Module, method: str, inputs: Mapping[str, object] | Non
 
 
 @dataclass(frozen=True)
-class Found:
+class ModuleArguments:
     """A method, its arguments, by name or position, and the module's parameters with a row for each node.
 
     left_out: the names of optional arguments that it is called without, and nobody said so. unused: the
@@ -95,7 +95,7 @@ def find_arguments(
     inputs: Mapping[str, object] | None,
     *,
     by_name: bool = False,
-) -> Found:
+) -> ModuleArguments:
     """Finds the meaning of each argument of a method.
 
     by_name: whether it is called with all of them by their names.
@@ -103,12 +103,12 @@ def find_arguments(
     Raises `ModelError` with the name of an argument whose meaning is unknown, or of an input for which there
     is no argument.
     """
-    finding = _Finding(module, data)
+    graph = _GraphRows(module, data)
     given = dict(inputs or {})
     parameters = tuple(
-        Given(name, finding.node, tuple(tensor.shape[1:]), tensor.dtype, parameter=True)
+        Given(name, graph.node, tuple(tensor.shape[1:]), tensor.dtype, parameter=True)
         for name, tensor in module.named_parameters()
-        if given.pop(name, None) == "node" or finding.is_embedding(name)
+        if given.pop(name, None) == "node" or graph.is_embedding(name)
     )
     taken: set[str] = set()
     arguments: dict[str, object] = {}
@@ -123,7 +123,7 @@ def find_arguments(
     for place, (name, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
             left_out += [] if name in given else [name]
-            rest = finding.rest(given.pop(name, None), name, {*taken, *given})
+            rest = graph.rest(given.pop(name, None), name, {*taken, *given})
             if rest:
                 left_out = [one for one in left_out if one != name]
                 positional, arguments = (*arguments.values(), *rest), {}
@@ -131,17 +131,17 @@ def find_arguments(
         if parameter.kind is parameter.VAR_KEYWORD:
             keywords = _keywords(given, name)
             columns = () if keywords is not None and not positional else ("edge_weight", "edge_attr")
-            arguments |= {key: finding.rows(value, key) for key, value in (keywords or {}).items()}
+            arguments |= {key: graph.rows(value, key) for key, value in (keywords or {}).items()}
             given = {}
             for column in columns if getattr(data, "asked_for", False) else ():
-                if positional and column in finding.known:  # as HeteroConv hands them on
-                    arguments[f"{column}_dict"] = finding.known[column]
-                elif column in finding.known and column not in taken:
-                    arguments[column] = finding.find(column, required=True)
+                if positional and column in graph.known:  # as HeteroConv hands them on
+                    arguments[f"{column}_dict"] = graph.known[column]
+                elif column in graph.known and column not in taken:
+                    arguments[column] = graph.find(column, required=True)
             left_out += [] if keywords is not None else [name]
             continue
         if name in given:
-            arguments[name] = finding.rows(given.pop(name), name)
+            arguments[name] = graph.rows(given.pop(name), name)
             continue
         needed = parameter.default is parameter.empty
         own = name.removesuffix("_dict")
@@ -150,7 +150,7 @@ def find_arguments(
             meaning is None
             and needed
             and own not in (*NAMES, *_RECORDS)
-            and name not in finding.known
+            and name not in graph.known
             and place < len(_ORDER)
             and _ORDER[place] not in named
         ):
@@ -159,11 +159,11 @@ def find_arguments(
         if not needed and (own == "num_nodes" or (meaning is None and NAMES.get(own) in taken)):
             left_out += [] if own == "num_nodes" else [name]
             continue
-        if own in _RECORDS and needed and own not in finding.known and not named & set(_ORDER):
-            arguments[name] = finding.record()
+        if own in _RECORDS and needed and own not in graph.known and not named & set(_ORDER):
+            arguments[name] = graph.record()
             continue
-        found = finding.find(meaning or own, required=needed)
-        if meaning == "edge_attr" and not needed and finding.leaves_edge_features_out():
+        found = graph.find(meaning or own, required=needed)
+        if meaning == "edge_attr" and not needed and graph.leaves_edge_features_out():
             left_out.append(name)
             continue
         if found is not None:
@@ -188,16 +188,18 @@ def find_arguments(
             "none: give it arguments, such as x and edge_index"
         )
     for one in leaves([positional, arguments]):
-        lost = find_rounded(finding.whole[one.name]) if one.name in finding.whole else None
+        lost = find_rounded(graph.whole[one.name]) if one.name in graph.whole else None
         if lost is not None:
             raise ModelError(
                 f"{type(module).__name__}.{method} takes whole numbers, and {one.name} has {lost}, which "
                 "float32 would round: subtract where such numbers begin, or divide them"
             )
     used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
-    unused = frozenset(finding.known) - used - {"edge_index"}
+    unused = frozenset(graph.known) - used - {"edge_index"}
     places = () if positional or by_name else _by_place(signature, arguments)
-    return Found(method, arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places)
+    return ModuleArguments(
+        method, arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places
+    )
 
 
 def _by_place(signature: Signature, arguments: Mapping[str, object]) -> tuple[str, ...]:
@@ -251,7 +253,7 @@ def _keywords(given: Mapping[str, object], name: str) -> dict[str, object] | Non
     return {**{key: value for key, value in given.items() if key != name}, **more}
 
 
-class _Finding:
+class _GraphRows:
     """Rows that a graph and a module have. known: name -> type of node or edge -> its rows. whole: the
     columns of data with whole numbers, by full name.
     """

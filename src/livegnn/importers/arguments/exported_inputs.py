@@ -121,7 +121,7 @@ class Types:
             )
 
 
-class Naming:
+class InputTypes:
     """Finds the type of the rows of each argument."""
 
     def __init__(self, arguments: Sequence[Argument], known: Types, specs: Mapping[str, InputSpec]) -> None:

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.advice import optional_rows
-from livegnn.importers.arguments.arguments import NAMES, RELATION, Found, meaning_of
+from livegnn.importers.arguments.arguments import NAMES, RELATION, ModuleArguments, meaning_of
 from livegnn.importers.arguments.module_inputs import called_with
 from livegnn.importers.arguments.watching import call_watched
 from livegnn.importers.program.export import Given, alternating, leaves, signature_of
@@ -40,7 +40,7 @@ _NAMED = 16
 """The number of keywords that are tried, of those that the method's code names."""
 
 
-def refuse_left_out(module: nn.Module, settings: CallSettings, found: Found) -> None:
+def refuse_left_out(module: nn.Module, settings: CallSettings, found: ModuleArguments) -> None:
     """Raises `ModelError` if a parameter, or a prediction, depends on an argument that is left out.
 
     An argument that the caller left out in so many words, or of which data have no column, may be read.
@@ -195,7 +195,7 @@ def _refuse_if_all_tell(calls: "Calls", names: Sequence[str]) -> None:
                 )
 
 
-def said_of(settings: CallSettings, found: Found) -> set[str]:
+def said_of(settings: CallSettings, found: ModuleArguments) -> set[str]:
     """The meanings of what the caller, or data without such a column, leave out."""
     meanings = {"edge_weight"} if settings.edge_weight is not None else set()
     meanings |= {"edge_attr"} if settings.edge_channels is not None else set()
@@ -210,7 +210,7 @@ class Trial:
     dtype: of its rows. drawn: names of rows that are drawn after all others, whole numbers as 0 and 1.
     """
 
-    found: Found
+    found: ModuleArguments
     name: str
     of_edges: bool
     channels: tuple[int, ...] = ()
@@ -223,7 +223,7 @@ class Calls:
     imported call never reads. edges, nodes: an argument with rows of edges, and one with rows of nodes.
     """
 
-    def __init__(self, module: nn.Module, settings: CallSettings, found: Found) -> None:
+    def __init__(self, module: nn.Module, settings: CallSettings, found: ModuleArguments) -> None:
         self.module, self.settings, self.found = module, settings, found
         self.method, self.said = settings.method, said_of(settings, found)
         self.result, self.unread = self.call(Trial(found, "", of_edges=False))
@@ -304,12 +304,12 @@ class Calls:
                     )
         return None
 
-    def with_rows(self, parameter: inspect.Parameter, name: str, value: object) -> Found:
+    def with_rows(self, parameter: inspect.Parameter, name: str, value: object) -> ModuleArguments:
         return self.with_several(
             parameter, name, [value] if parameter.kind is parameter.VAR_POSITIONAL else value
         )
 
-    def with_several(self, parameter: inspect.Parameter, name: str, held: object) -> Found:
+    def with_several(self, parameter: inspect.Parameter, name: str, held: object) -> ModuleArguments:
         """With several rows in one argument, or in an argument each if it takes any place."""
         found = self.found
         if parameter.kind is parameter.VAR_POSITIONAL:
@@ -409,7 +409,7 @@ def _constants_of(code: object) -> Iterator[object]:
         yield from _constants_of(one)
 
 
-def _width(found: Found) -> int | None:
+def _width(found: ModuleArguments) -> int | None:
     """The number of channels of x, where there is one type of nodes."""
     return next((prod(one.channels) for one in found.call.given if one.name == "x"), None)
 

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch_geometric.data import Data, HeteroData
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import NAMES, Found
+from livegnn.importers.arguments.arguments import NAMES, ModuleArguments
 from livegnn.importers.arguments.left_out import LEFT_OUT, Calls, Trial, rows_like
 from livegnn.importers.program.export import Given, Record, keyed, leaves
 from livegnn.importers.settings import schema_of
@@ -36,7 +36,7 @@ _ROUNDS = 3
 """How often a module is asked again with what it has asked for: some ask for one name after the other."""
 
 
-def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: Found) -> None:
+def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: ModuleArguments) -> None:
     """Raises `ModelError` if rows in a column that the data lack, and that is asked for, would tell.
 
     Data from the caller have the columns that they have.

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from torch_geometric.nn import MessagePassing
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import NAMES, RELATION, Found, find_arguments, record_of
+from livegnn.importers.arguments.arguments import NAMES, RELATION, ModuleArguments, find_arguments, record_of
 from livegnn.importers.arguments.widths import Undiscovered, discover
 from livegnn.importers.program.export import call_with, signature_of
 from livegnn.importers.program.failures import CallFails, ordered_layer
@@ -172,7 +172,7 @@ class ModuleInputs:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
             yield edge, any(is_made(one) for layer in layers for one in layer.modules())
 
-    def find(self) -> Found:
+    def find(self) -> ModuleArguments:
         """The module's arguments, with their widths."""
         lacking = self._lacking()
         if lacking:
@@ -195,16 +195,16 @@ class ModuleInputs:
         keys: list[Key] = [("edge_attr", edge) for edge, needs in needed if needs or self.has_record]
         return [key for key in keys if key not in self.known]
 
-    def call(self, found: Found) -> object:
+    def call(self, found: ModuleArguments) -> object:
         return call_with(self.module, found.call, edges=self.number_of_edges)
 
-    def _find(self) -> Found:
+    def _find(self) -> ModuleArguments:
         known, settings = self.known, self.settings
         unknown = [key for key, width in known.items() if width is None]
         asked = {name: rows for name, rows in self.inputs.items() if _is_asked(rows)}
         unknown += [("inputs", name) for name in asked]
 
-        def arguments(widths: Mapping[Hashable, int]) -> Found:
+        def arguments(widths: Mapping[Hashable, int]) -> ModuleArguments:
             filled = {
                 name: tuple(widths.get(("inputs", name), 1) if part is None else part for part in rows)
                 for name, rows in asked.items()
@@ -256,7 +256,7 @@ class ModuleInputs:
             self.check_widths(inputs_read)
         return found
 
-    def _advice(self, unsure: Collection[Hashable], found: Found) -> str:
+    def _advice(self, unsure: Collection[Hashable], found: ModuleArguments) -> str:
         """What may mend a call that fails, where nothing tells the width of an input for certain."""
         given = {one.name.partition(":")[0] for one in found.call.given}
         return WIDTHS if any(isinstance(key, tuple) and key[0] in given for key in unsure) else ""
@@ -272,7 +272,7 @@ class ModuleInputs:
 
 def called_with(
     module: nn.Module, settings: CallSettings, more: Mapping[str, object], edges: int | None = None
-) -> Found | None:
+) -> ModuleArguments | None:
     """The arguments if this is said of them too, and the module can be called so, without data; else None.
 
     A width that is None, as in ``("node", None)``, is found as others are.

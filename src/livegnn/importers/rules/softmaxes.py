@@ -16,7 +16,7 @@ from livegnn.importers.expressions.expressions import Expression, Expressions, S
 from livegnn.importers.expressions.properties import inside, is_tiny, leads, strip
 from livegnn.importers.rules.propagation_kinds import free_shifts, shift_of
 
-Piece: TypeAlias = tuple[Expression, Expression, Expression]
+Exponential: TypeAlias = tuple[Expression, Expression, Expression]
 """Logit, index and mask of one kind of exponential; for a node's own loop, the index is ``rows``."""
 
 _MOVES = ("reshape", "expand")
@@ -57,7 +57,7 @@ class _Rules:
             return self._shaped(made.args[0], made.shape)
         return made
 
-    def _mass(self, under: Expression) -> tuple[Piece, ...] | None:
+    def _mass(self, under: Expression) -> tuple[Exponential, ...] | None:
         """The exponentials that a divisor sums, if it is the mass of a softmax; otherwise None."""
         under = inside(under)
         if under.op == "add":
@@ -76,7 +76,7 @@ class _Rules:
             return ((under.args[0], self.make.rows(under.atom), everything),)
         return None
 
-    def _goes_one_way(self, mass: tuple[Piece, ...]) -> bool:
+    def _goes_one_way(self, mass: tuple[Exponential, ...]) -> bool:
         """Whether one step can have all edges: they have one direction, and all or none skip loops."""
         ways = set()
         for _, index, mask in mass:
@@ -97,7 +97,7 @@ class _Rules:
 
     # A quotient, from what is divided
 
-    def _quotient(self, over: Expression, mass: tuple[Piece, ...]) -> Expression | None:
+    def _quotient(self, over: Expression, mass: tuple[Exponential, ...]) -> Expression | None:
         """``over`` divided by a mass; None if that is not a mean of values."""
         if over.op == "scatter":
             if over.attrs != ("sum",) or len(over.pieces) != 1:
@@ -125,7 +125,7 @@ class _Rules:
         return None
 
     def _attend(
-        self, message: Expression, index: Expression, mask: Expression, mass: tuple[Piece, ...]
+        self, message: Expression, index: Expression, mask: Expression, mass: tuple[Exponential, ...]
     ) -> Expression | None:
         """The mean of a message without its exponential, over one piece of the mass."""
         found = self._take_exponential(message)
@@ -167,7 +167,9 @@ class _Rules:
 
     # Attends
 
-    def _make(self, mass: tuple[Piece, ...], values: Sequence[Expression | None], shape: Shape) -> Expression:
+    def _make(
+        self, mass: tuple[Exponential, ...], values: Sequence[Expression | None], shape: Shape
+    ) -> Expression:
         full = [self.make.expand(self.make.constant(0.0) if v is None else v, shape) for v in values]
         args = [part for value, piece in zip(full, mass, strict=True) for part in (value, *piece)]
         return self.make.make("attend", args, shape=shape, atom=mass[0][1].refers)
@@ -215,7 +217,7 @@ def pieces_of(attend: Expression) -> list[tuple[Expression, Expression, Expressi
     return [(args[i], args[i + 1], args[i + 2], args[i + 3]) for i in range(0, len(args), 4)]
 
 
-def _mass_of(attend: Expression) -> tuple[Piece, ...]:
+def _mass_of(attend: Expression) -> tuple[Exponential, ...]:
     return tuple(piece[1:] for piece in pieces_of(attend))
 
 
