@@ -48,7 +48,7 @@ from layered_modules import (
     polynormer,
 )
 from livegnn.importers.expressions.expressions import Atom, Expression
-from livegnn.importers.program.export import Given, export_module, fill, leaves
+from livegnn.importers.program.export import Given, MethodCall, export_module, fill, leaves
 from livegnn.importers.reading.reader import Program, read
 from livegnn.importers.rules.normal_form import normalize
 
@@ -119,7 +119,7 @@ def imported(name: str) -> Imported:
     case = CASES[name]
     with double():
         program = read(
-            export_module(fresh(name), case.args, case.kwargs, method=case.method, parameters=case.parameters)
+            export_module(fresh(name), MethodCall(case.args, case.kwargs, case.method, case.parameters))
         )
         return Imported(case, program, normalize(program.make, program.rows))
 

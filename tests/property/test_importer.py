@@ -15,7 +15,7 @@ from gate import draws
 from imported_mirror import Mirror, held
 from imported_modules import EDGES, GRAPHS, WEIGHT, Case, X, call, compute, double, draw
 from livegnn.importers.assembly import assemble
-from livegnn.importers.program.export import export_module
+from livegnn.importers.program.export import MethodCall, export_module
 from livegnn.importers.reading.reader import read
 from livegnn.importers.rules.normal_form import normalize
 from livegnn.importers.rules.propagation_kinds import classify
@@ -126,7 +126,7 @@ def test_random_modules_equal_themselves(drawn, seed: int) -> None:
         module = Random(drawn, seed)
         args = (X, EDGES, WEIGHT)
         case = Case(lambda: module, (), args)
-        program = read(export_module(module, args, {}))
+        program = read(export_module(module, MethodCall(args, {})))
         normal = normalize(program.make, program.rows)
         for i, kind in enumerate(GRAPHS):
             graph = draw(case, kind, seed + i)
@@ -145,7 +145,7 @@ def test_random_modules_equal_their_models(drawn, seed: int) -> None:
         for parameter in module.parameters():  # a model's weights are float32
             parameter.data = parameter.data.float().double()
         case = Case(lambda: module, (), (X, EDGES, WEIGHT))
-        program = read(export_module(module, case.args, {}))
+        program = read(export_module(module, MethodCall(case.args, {})))
         model = assemble(program).model
         for i, kind in enumerate(GRAPHS):
             graph = draw(case, kind, seed + i)

@@ -10,7 +10,7 @@ from imported_modules import EDGES, GRAPHS, LABELS, TYPE, Case, X, call, compute
 from layered_modules import MATRIX, Written, add, largest
 from livegnn import Engine, Graph, Model
 from livegnn.errors import ModelError
-from livegnn.importers.program.export import export_module
+from livegnn.importers.program.export import MethodCall, export_module
 from livegnn.importers.reading.reader import read
 from livegnn.importers.rules.normal_form import normalize
 from livegnn.importers.rules.propagation_kinds import classify, words
@@ -332,7 +332,7 @@ def test_is_read_as_it_is(function) -> None:
     args = (X, EDGES, *([ROWS_OF[function]] if function in ROWS_OF else []))
     case = Case(lambda: Written(function), (), args)
     with double():
-        program = read(export_module(Written(function), args, {}))
+        program = read(export_module(Written(function), MethodCall(args, {})))
         normal = normalize(program.make, program.rows)
         for i, kind in enumerate(GRAPHS):
             graph = draw(case, kind, i)

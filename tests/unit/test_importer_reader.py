@@ -36,7 +36,7 @@ from imported_modules import (
 from livegnn.errors import ModelError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.importers.expressions.expressions import walk
-from livegnn.importers.program.export import Given, export_module
+from livegnn.importers.program.export import Given, MethodCall, export_module
 from livegnn.importers.program.tracing import ordinary
 from livegnn.importers.reading.reader import read
 from livegnn.importers.rules.propagation_kinds import classify, words
@@ -278,7 +278,7 @@ def test_a_cache_is_no_part_of_a_module() -> None:
     with double():
         module = pyg.GCNConv(WIDTH, 4, cached=True).eval()
         module(torch.randn(5, WIDTH), torch.tensor([[0, 1], [1, 2]]))
-        program = read(export_module(module, (X, EDGES), {}))
+        program = read(export_module(module, MethodCall((X, EDGES), {})))
         graph = draw(CASES["GCN"], "random", 0)
         again = pyg.GCNConv(WIDTH, 4).eval()
         again.load_state_dict(module.state_dict())
@@ -483,5 +483,5 @@ def test_counts_stand_for_numbers_of_nodes() -> None:
             return x.new_zeros(num_nodes, WIDTH).index_add(0, edge_index[1], x[edge_index[0]])
 
     args = (X, EDGES, Given("num_nodes", NODE, count=True))
-    program = read(export_module(Counted(), args, {}))
+    program = read(export_module(Counted(), MethodCall(args, {})))
     assert words(classify(program.make, program.rows)) == ["sum source"]

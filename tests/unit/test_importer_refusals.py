@@ -10,7 +10,7 @@ from torch_geometric import nn as pyg
 from imported_modules import EDGE, EDGES, NODE, X, double
 from layered_modules import Written, add
 from livegnn.errors import ModelError
-from livegnn.importers.program.export import Given, export_module
+from livegnn.importers.program.export import Given, MethodCall, export_module
 from livegnn.importers.reading.reader import read
 
 OTHER = torch.tensor([[0, 1, 2], [1, 2, 0]])
@@ -247,7 +247,7 @@ REFUSED = [
 @pytest.mark.parametrize("function", REFUSED, ids=lambda function: function.__name__)
 def test_is_refused_with_its_line(function) -> None:
     with double(), pytest.raises(ModelError) as refused:
-        read(export_module(Written(function), (X, EDGES), {}))
+        read(export_module(Written(function), MethodCall((X, EDGES), {})))
     if refused.value.__cause__ is not None and "traced" not in str(refused.value):
         assert re.search(r"(layered_modules|test_importer_refusals)\.py:\d", str(refused.value))
 
@@ -267,7 +267,7 @@ def test_is_refused_with_its_line(function) -> None:
 )
 def test_the_reason_is_true(function, reason: str) -> None:
     with double(), pytest.raises(ModelError, match=reason) as refused:
-        read(export_module(Written(function), (X, EDGES), {}))
+        read(export_module(Written(function), MethodCall((X, EDGES), {})))
     assert f"{function.__name__}" not in reason
     assert ".py:" in str(refused.value)
 
@@ -282,7 +282,7 @@ def test_the_users_line_and_pygs_are_both_named() -> None:
             return self.conv(x, edge_index)
 
     with double(), pytest.raises(ModelError) as refused:
-        read(export_module(Own(), (X, EDGES), {}))
+        read(export_module(Own(), MethodCall((X, EDGES), {})))
     assert "test_importer_refusals.py:" in str(refused.value)
     assert "self.conv(x, edge_index)" in str(refused.value)
     assert " by way of basic.py:" in str(refused.value)
@@ -295,4 +295,8 @@ def test_a_row_for_each_node_must_be_an_input() -> None:
         return add(embedding.weight[e[0]], e[1], x)
 
     with double(), pytest.raises(ModelError, match=r"row for each node|no end"):
-        read(export_module(Written(looked_up), (Given("x", NODE, (8,)), Given("e", EDGE, ends=True)), {}))
+        read(
+            export_module(
+                Written(looked_up), MethodCall((Given("x", NODE, (8,)), Given("e", EDGE, ends=True)), {})
+            )
+        )

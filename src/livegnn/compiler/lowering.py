@@ -15,7 +15,7 @@ from livegnn.compiler.messages import Operation, gather_late, read_messages
 from livegnn.errors import ModelError
 from livegnn.network import Model, Step
 from livegnn.network.propagation import Degree, Propagate
-from livegnn.network.steps import check_step
+from livegnn.network.steps import check_step, needed_steps
 from livegnn.types import EdgeType, NodeType
 
 
@@ -332,7 +332,7 @@ def reorder(model: Model, *, sampled: bool = False) -> Sequence[Step]:
 
     A sum over in-edges, with any scaling, commutes with a linear layer, except for the layer's bias.
     """
-    steps = [*_used(model)]
+    steps = needed_steps(model.steps, model.shown)
     widths = {
         name: model.width(name)
         for name in [*model.inputs, *model.edge_inputs, *(step.output for step in steps)]
@@ -440,17 +440,6 @@ def projects_sources(inner: int, outer: int) -> bool:
     return before <= product + sources * inner * _NANOSECONDS_PER_CACHED_FLOAT
 
 
-def _used(model: Model) -> list[Step]:
-    """The steps that the output or a layer needs."""
-    needed = set(model.shown)
-    used = []
-    for step in reversed(model.steps):
-        if step.output in needed:
-            needed.update(step.inputs)
-            used.append(step)
-    return used[::-1]
-
-
 def _is_linear(model: Model, step: Step) -> bool:
     """Whether a step is a linear layer that can be moved and can share a product with others."""
     return step.op == "linear" and is_whole(model, step)
@@ -463,7 +452,3 @@ def _is_sum(step: Step) -> bool:
 def _width(model: Model, step: Step, widths: Sequence[int]) -> int:
     shapes = {role: model.tensors[name].shape for role, name in step.tensors.items()}
     return check_step(step, widths, shapes)
-
-
-def by_output(operations: Sequence[Operation]) -> Mapping[str, Operation]:
-    return {operation.output: operation for operation in operations}

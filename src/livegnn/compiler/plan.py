@@ -31,7 +31,7 @@ from typing import Literal
 
 import livegnn._core as _core
 from livegnn.compiler.layout import Layouts
-from livegnn.compiler.lowering import Context, by_output, lower
+from livegnn.compiler.lowering import Context, lower
 from livegnn.compiler.messages import Operation, distances_to_seeds
 from livegnn.errors import InputError, ModelError
 from livegnn.network import Model
@@ -97,7 +97,7 @@ class Plan:
         self._sampled = sampled
         self._schema = schema
         self._operations, self._contexts = lower(model, sampled=sampled)
-        self._producers = by_output(self._operations)
+        self._producers = {operation.output: operation for operation in self._operations}
         self._check_fit()
         if partial:
             self._check_partial()

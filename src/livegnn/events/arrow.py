@@ -27,19 +27,7 @@ from livegnn.texts import Texts
 from livegnn.types import EdgeType, Ids, NodeType
 from livegnn.wording import quoted
 
-COLUMNS: Final = (
-    "event",
-    "src",
-    "dst",
-    "id",
-    "weight",
-    "time",
-    "key",
-    "x",
-    "edge_attr",
-    "edge_type",
-    "node_type",
-)
+COLUMNS = ("event", "src", "dst", "id", "weight", "time", "key", "x", "edge_attr", "edge_type", "node_type")
 _SEPARATOR: Final = "\x1f"
 _AT_ONCE: Final = 65_536  # texts that are Python objects at a time
 
@@ -154,8 +142,7 @@ def _to_chunk(rows: dict[str, pa.Array], start: int) -> Chunk:
 def _edges(rows: dict[str, pa.Array], event: str) -> Chunk:
     src, dst = _ids(rows["src"]), _ids(rows["dst"])
     edge_type = to_edge_type(cast("EdgeType | None", _first(rows, "edge_type")))
-    key = _keys(rows.get("key"))
-    weight, time = _numbers(rows.get("weight")), _numbers(rows.get("time"))
+    key, weight, time = (_numbers(rows.get(name), name) for name in ("key", "weight", "time"))
     edge_attr, n = _rows(rows.get("edge_attr"), "edge_attr"), len(src)
     return Chunk(
         NAMES[event],
@@ -198,20 +185,12 @@ def _ids(column: pa.Array) -> Ids | Texts:
     return ids
 
 
-def _numbers(column: pa.Array | None) -> npt.NDArray[np.float64] | None:
+def _numbers(column: pa.Array | None, name: str) -> npt.NDArray[np.generic] | None:
     if column is None or column.null_count == len(column):
         return None
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise InputError(f"'weight' and 'time' must be numbers, got {column.type}")
-    values: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
-    return values
-
-
-def _keys(column: pa.Array | None) -> npt.NDArray[np.generic] | None:
-    if column is None or column.null_count == len(column):
-        return None
-    if not pa.types.is_integer(column.type):
-        raise InputError(f"'key' must be integers, got {column.type}")
+    if not (pa.types.is_integer(column.type) or (name != "key" and pa.types.is_floating(column.type))):
+        must = "'key' must be integers" if name == "key" else "'weight' and 'time' must be numbers"
+        raise InputError(f"{must}, got {column.type}")
     values: npt.NDArray[np.generic] = column.to_numpy(zero_copy_only=False)
     return values
 

@@ -108,12 +108,7 @@ class Events:
         return self._append(Chunk("add_edges", kind, ids, targets, weights, times, rows, keys))
 
     def remove_edges(
-        self,
-        src: IdsLike,
-        dst: IdsLike,
-        *,
-        key: NumbersLike | None = None,
-        edge_type: EdgeType | None = None,
+        self, src: IdsLike, dst: IdsLike, *, key: NumbersLike | None = None, edge_type: EdgeType | None = None
     ) -> "Events":
         """Removes edges src[i] -> dst[i]. A missing edge is no error as long as both of its nodes exist.
 

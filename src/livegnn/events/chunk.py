@@ -5,7 +5,7 @@ no copy.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -42,6 +42,7 @@ _FLOAT32 = np.dtype(np.float32)
 _LARGEST_ID = np.iinfo(np.int64).max
 _LARGEST_KEY = np.iinfo(np.uint32).max
 _minimum = np.minimum.reduce
+_Column = TypeVar("_Column", FloatArray, DoubleArray, Keys)
 
 
 class Chunk(NamedTuple):
@@ -63,14 +64,8 @@ class Chunk(NamedTuple):
 
     def part(self, rows: slice) -> "Chunk":
         """The events in `rows`; columns are array views, not copies."""
-        return self._replace(
-            ids=self.ids[rows],
-            dst=None if self.dst is None else self.dst[rows],
-            weight=None if self.weight is None else self.weight[rows],
-            time=None if self.time is None else self.time[rows],
-            x=None if self.x is None else self.x[rows],
-            key=None if self.key is None else self.key[rows],
-        )
+        columns = [None if column is None else column[rows] for column in self[2:]]
+        return Chunk(self.kind, self.type, *columns)  # type: ignore[arg-type]
 
     @property
     def x_name(self) -> str:
@@ -142,41 +137,32 @@ def to_texts(values: Sequence[str], name: str = "ids") -> Texts:
 
 def to_weight(value: NumbersLike, n: int) -> "Float32[FloatArray, 'events']":
     """`value` as `float32[n]`."""
-    return cast("FloatArray", _to_column(value, n, "weight", _FLOAT32))
+    if (
+        type(value) is np.ndarray
+        and value.dtype is _FLOAT32
+        and value.shape == (n,)
+        and value.flags.c_contiguous
+    ):
+        return value
+    return _one_each(_to_numbers(value, "weight"), n, "weight")
 
 
 def to_time(value: NumbersLike, n: int) -> "Float64[DoubleArray, 'events']":
     """`value` as `float64[n]`."""
-    times = as_times(value)
-    if times.ndim == 0:
-        times = times.reshape(1)
-    if times.shape != (n,):
-        raise InputError(f"time must have one value for each of the {n} edges, got shape {times.shape}")
-    return np.ascontiguousarray(times)
+    return np.ascontiguousarray(_one_each(as_times(value), n, "time"))
 
 
 def to_key(value: NumbersLike, n: int) -> "UInt32[Keys, 'events']":
     """`value` as `uint32[n]`."""
-    array = cast("Keys", as_array(value, "key", "integers"))
-    if array.ndim == 0:
-        array = array.reshape(1)
-    if array.shape != (n,):
-        raise InputError(f"key must have one value for each of the {n} edges, got shape {array.shape}")
+    array = _one_each(cast("Keys", as_array(value, "key", "integers")), n, "key")
     if array.size and (array.dtype.kind not in "iu" or array.min() < 0 or array.max() > _LARGEST_KEY):
         shown = array[(array < 0) | (array > _LARGEST_KEY)] if array.dtype.kind in "iu" else array
         raise InputError(f"key must be integers from 0 to 2^32 - 1, got {quoted(shown.tolist()[0])}")
     return np.ascontiguousarray(array, dtype=np.uint32)
 
 
-def _to_column(value: NumbersLike, n: int, name: str, dtype: "np.dtype[np.floating]") -> object:
-    if (
-        type(value) is np.ndarray
-        and value.dtype is dtype
-        and value.shape == (n,)
-        and value.flags.c_contiguous
-    ):
-        return value
-    array = _to_numbers(value, name, dtype)
+def _one_each(array: _Column, n: int, name: str) -> _Column:
+    """The column; a scalar is its only value. Raises InputError unless it has `n` values."""
     if array.ndim == 0:
         array = array.reshape(1)
     if array.shape != (n,):
@@ -191,7 +177,7 @@ def to_rows(
     if type(value) is np.ndarray and value.dtype is _FLOAT32 and value.flags.c_contiguous:
         array = value
     else:
-        array = _to_numbers(value, name, _FLOAT32)
+        array = _to_numbers(value, name)
     if scalar and array.ndim == 1:
         array = array.reshape(1, -1)
     if array.ndim != 2 or array.shape[0] != n:
@@ -202,12 +188,12 @@ def to_rows(
     return array
 
 
-def _to_numbers(value: NumbersLike, name: str, dtype: "np.dtype[np.floating]") -> "npt.NDArray[np.float32]":
+def _to_numbers(value: NumbersLike, name: str) -> FloatArray:
     array = plain_numbers(as_array(value, name))
     if array.size and array.dtype.kind not in "iuf":
         raise InputError(f"{name} must be numbers, got {_describe(array)}")
     with np.errstate(over="ignore"):  # overflow gives infinity, which check() and the graph refuse
-        return np.asarray(array, dtype=dtype, order="C")
+        return np.asarray(array, dtype=np.float32, order="C")
 
 
 def to_node_type(value: NodeType | None) -> NodeType:

@@ -5,8 +5,7 @@ from livegnn.graph.columns import check_columns, without_strays
 from livegnn.graph.construction import Parallel
 from livegnn.graph.delta import EdgeAttrChanges, EdgeChanges, GraphDelta
 from livegnn.graph.graph import Graph
-from livegnn.graph.neighbors import Neighbors
-from livegnn.graph.snapshot import Snapshot
+from livegnn.graph.snapshot import Neighbors, Snapshot
 from livegnn.graph.staging import find_refusal
 from livegnn.graph.transaction import Transaction
 from livegnn.graph.view import View

@@ -20,11 +20,7 @@ def describe(graph: NativeGraph, taken: int) -> str:
         edge_type: [format_count(graph.native.num_edges(index), "edge"), *columns_of(carried)]
         for index, (edge_type, carried) in enumerate(schema.edge_types.items())
     }
-    whole = [
-        *(["text ids"] if schema.text_ids else []),
-        f"seq={graph.seq:,}",
-        format_size(taken),
-    ]
+    whole = [*(["text ids"] if schema.text_ids else []), f"seq={graph.seq:,}", format_size(taken)]
     if len(nodes) == 1 and len(edges) <= 1:
         parts = [part for found in (*nodes.values(), *edges.values()) for part in found]
         return f"Graph({', '.join(parts + whole)})"

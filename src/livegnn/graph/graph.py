@@ -20,8 +20,7 @@ from livegnn.graph.delta import GraphDelta
 from livegnn.graph.description import describe, measure_parts
 from livegnn.graph.expiry import find_expired
 from livegnn.graph.native_graph import NativeGraph
-from livegnn.graph.neighbors import Neighbors
-from livegnn.graph.snapshot import Snapshot, take_snapshot
+from livegnn.graph.snapshot import Neighbors, Snapshot, take_snapshot
 from livegnn.graph.staging import check_seq, stage_batch
 from livegnn.graph.transaction import Transaction
 from livegnn.graph.view_registry import Follower, ViewRegistry

@@ -7,8 +7,8 @@ import numpy as np
 
 from livegnn.arguments import is_incoming, listed_ids, one_id
 from livegnn.errors import UnknownNodeError
-from livegnn.graph.native_graph import NativeGraph
-from livegnn.graph.neighbors import Neighbors
+from livegnn.graph.native_graph import NativeGraph, NumberMap
+from livegnn.graph.snapshot import Neighbors
 from livegnn.types import NO_INDEX, EdgeType, IntArray, NodeType
 
 if TYPE_CHECKING:
@@ -89,10 +89,5 @@ class GraphAfter:
         indices = graph.native.indices_of(index, numbers)
         indices[np.isin(indices, delta.removed_indices(index))] = NO_INDEX
         added, there = delta.added(index), delta.added(index) >= 0
-        order = np.argsort(added[there])
-        names, places = added[there][order], delta.added_indices(index)[there][order]
-        if len(names):
-            at = np.minimum(np.searchsorted(names, numbers), len(names) - 1)
-            hit = names[at] == numbers
-            indices[hit] = places[at[hit]]
+        NumberMap(added[there], delta.added_indices(index)[there]).look_up(numbers, indices)
         return indices

@@ -34,10 +34,7 @@ class NativeGraph:
     """
 
     def __init__(
-        self,
-        schema: Schema,
-        threads: int | None = None,
-        features_dir: "str | os.PathLike[str] | None" = None,
+        self, schema: Schema, threads: int | None = None, features_dir: "str | os.PathLike[str] | None" = None
     ) -> None:
         self.schema = schema
         self.seq = 0
@@ -85,12 +82,7 @@ class NativeGraph:
             (delta.added_indices(index), delta.added(index)),
             (delta.removed_indices(index), delta.removed(index)),
         ):
-            if not len(named):
-                continue
-            order = np.argsort(named)
-            at = np.searchsorted(named[order], indices)
-            hit = (at < len(named)) & (named[order][np.minimum(at, len(named) - 1)] == indices)
-            numbers[hit] = names[order][at[hit]]
+            NumberMap(named, names).look_up(indices, numbers)
         return numbers
 
     def unknown_node(self, id: object, node_type: NodeType | None) -> str:
@@ -101,6 +93,22 @@ class NativeGraph:
             f"expected the id of a node of type {name!r}, got {shown!r}, "
             "which is not in the graph: add it first"
         )
+
+
+class NumberMap:
+    """A map from numbers to numbers, for arrays. keys: distinct, in any order."""
+
+    def __init__(self, keys: "NDArray[np.integer]", values: "NDArray[np.integer]") -> None:
+        order = np.argsort(keys)
+        self._keys, self._values = keys[order], values[order]
+
+    def look_up(self, keys: "NDArray[np.integer]", out: "NDArray[np.integer]") -> None:
+        """Writes the values of those of `keys` that the map has to `out`; the rest of `out` stays."""
+        if not len(self._keys):
+            return
+        places = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        known = self._keys[places] == keys
+        out[known] = self._values[places[known]]
 
 
 def _make_native(

@@ -1,16 +1,16 @@
-"""The graph as plain arrays, at one moment."""
+"""The graph, and the neighbours of a node, as plain arrays, at one moment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from livegnn.graph.native_graph import NativeGraph
-from livegnn.types import EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
+from livegnn.types import DoubleArray, EdgeType, FloatArray, Ids, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Int64, Shaped, UInt32
+    from jaxtyping import Float32, Float64, Int64, Shaped, UInt32
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,17 @@ class Snapshot:
     weight: "Mapping[EdgeType, Float32[FloatArray, '_']]"
     edge_attr: "Mapping[EdgeType, Float32[FloatArray, '_ _']]" = field(default_factory=dict)
     key: "Mapping[EdgeType, UInt32[Keys, '_']]" = field(default_factory=dict)
+
+
+class Neighbors(NamedTuple):
+    """The neighbours of a node: their ids, and the weights, times and features (`edge_attr`, [ids, channels])
+    of the edges, if the edge type has them; `key` if it keeps parallel edges."""
+
+    ids: "Shaped[Ids, 'neighbors']"
+    weight: "Float32[FloatArray, 'neighbors'] | None"
+    time: "Float64[DoubleArray, 'neighbors'] | None"
+    edge_attr: "Float32[FloatArray, 'neighbors channels'] | None"
+    key: "UInt32[Keys, 'neighbors'] | None" = None
 
 
 def in_order_of_keys(snapshot: Snapshot) -> Snapshot:

@@ -1,7 +1,7 @@
 """Makes a `Model` from the program that was read from a module: applies all rules and writes the steps."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import prod
 
@@ -15,13 +15,12 @@ from livegnn.importers.rules.normal_form import normalize
 from livegnn.importers.rules.relations import split_relations
 from livegnn.importers.rules.self_loops import find_self_loops
 from livegnn.importers.rules.softmaxes import find_softmaxes
-from livegnn.importers.writing.fusion import fuse, needed
+from livegnn.importers.writing.edge_steps import Columns, StepWriter
+from livegnn.importers.writing.fusion import fuse
 from livegnn.importers.writing.joining import join_aggregates
-from livegnn.importers.writing.lowering import Columns, Lowering
-from livegnn.network.inputs import Input
 from livegnn.network.model import Model
 from livegnn.network.propagation import Degree, Propagate
-from livegnn.network.steps import Step
+from livegnn.network.steps import Input, Step, needed_steps
 from livegnn.types import EdgeType, NodeType
 
 
@@ -57,44 +56,32 @@ def assemble(
         atoms = [Atom("-".join(kind), edges.source, edges.target) for kind in relations]
         outputs = split_relations(make, outputs, edges, RELATION, atoms)
         given = [one for one in given if one.atom is not edges] + [
-            Given(
-                f"{one.name}:{edge_type_of(atom)}",
-                atom,
-                one.channels,
-                one.dtype,
-                ends=one.ends,
-                count=one.count,
-            )
+            replace(one, name=f"{one.name}:{edge_type_of(atom)}", atom=atom)
             for one in given
             if one.atom is edges and one.name != RELATION
             for atom in atoms
         ]
     columns = _columns(given)
     outputs = find_softmaxes(make, find_self_loops(make, normalize(make, outputs)))
-    lowering = Lowering(make, columns)
+    writer = StepWriter(make, columns)
     outputs, inner = outputs[: len(rows)], outputs[len(rows) :]
-    names = lowering.write(outputs)
-    steps = lowering.steps
+    names = writer.write(outputs)
+    steps = writer.steps
     for i, name in enumerate(names):
-        if name in lowering.inputs or name in lowering.edge_inputs or name in names[:i]:
+        if name in writer.inputs or name in writer.edge_inputs or name in names[:i]:
             names[i] = steps.write("scale", (name,), "output", value=1.0)
-    read = [lowering.written(one) for one in inner]
+    read = [writer.written(one) for one in inner]
     model = partial(
-        _model,
-        lowering,
-        outputs=dict(zip(rows, names, strict=True)),
-        layers=[one for one in read if one],
+        _model, writer, outputs=dict(zip(rows, names, strict=True)), layers=[one for one in read if one]
     )
-    left = needed(steps.steps, names)
-    if not any(
-        name in lowering.inputs or name in lowering.edge_inputs for one in left for name in one.inputs
-    ):
+    left = needed_steps(steps.steps, names)
+    if not any(name in writer.inputs or name in writer.edge_inputs for one in left for name in one.inputs):
         raise ModelError(
             f"{program.module_name} returns what no feature of a node or an edge is read for, such as a "
             "degree: a model must read one, which may be a column of ones that the nodes have as x"
         )
     as_written = cache(lambda: model(left))
-    joined = join_aggregates(left, lowering.edge_inputs, lambda value: as_written().width(value))
+    joined = join_aggregates(left, writer.edge_inputs, lambda value: as_written().width(value))
     left = fuse(joined, steps.tensors, names)
     first = next(iter(rows))
     return Assembled(model(left), columns, first, program.outputs[first].row_axis or 0)
@@ -151,13 +138,13 @@ def _columns(given: Sequence[Given]) -> dict[Atom, Columns]:
 
 
 def _model(
-    lowering: Lowering, steps: Sequence[Step], outputs: Mapping[str, str], layers: Sequence[str]
+    writer: StepWriter, steps: Sequence[Step], outputs: Mapping[str, str], layers: Sequence[str]
 ) -> Model:
     read = {name for step in steps for name in step.inputs}
-    tensors = {name: lowering.steps.tensors[name] for step in steps for name in step.tensors.values()}
+    tensors = {name: writer.steps.tensors[name] for step in steps for name in step.tensors.values()}
     first = next(iter(outputs.values()))
-    inputs = {name: given for name, given in lowering.inputs.items() if name in read}
-    inputs = inputs or _unread(lowering.columns)
+    inputs = {name: given for name, given in writer.inputs.items() if name in read}
+    inputs = inputs or _unread(writer.columns)
     return Model(
         inputs=inputs,
         steps=tuple(steps),
@@ -167,8 +154,7 @@ def _model(
         layers=tuple(
             find_layers(steps, {name: one.node_type for name, one in inputs.items()}, first, layers)
         ),
-        edge_inputs={name: given for name, given in lowering.edge_inputs.items() if name in read},
-        functions=lowering.functions,
+        edge_inputs={name: given for name, given in writer.edge_inputs.items() if name in read},
     )
 
 
@@ -199,7 +185,7 @@ def find_layers(
     depths = dict.fromkeys(inputs, 0)
     types: dict[str, NodeType | None] = dict(inputs)
     found: list[tuple[int, str]] = []
-    for step in needed(steps, [output]):
+    for step in needed_steps(steps, [output]):
         types[step.output] = _node_type(step, types)
         if not any(name in depths for name in step.inputs):
             continue  # it reads only edges, such as a degree

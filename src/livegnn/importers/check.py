@@ -7,7 +7,7 @@ word has the module in float64, where it can be called so.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import TypeAlias
@@ -20,10 +20,10 @@ from livegnn.importers.arguments.arguments import RELATION
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.expressions.properties import is_of_edges
 from livegnn.importers.program.export import Given
-from livegnn.importers.writing.lowering import Columns
+from livegnn.importers.writing.edge_steps import Columns
 from livegnn.network.model import Model
 from livegnn.oracle import reference
-from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
+from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray
 from livegnn.wording import format_count
 
 Call: TypeAlias = Callable[[Sequence[torch.Tensor]], Mapping[str, torch.Tensor]]
@@ -33,16 +33,6 @@ TOLERANCE = 1e-3
 """The allowed difference between model and module, as a fraction of the largest value."""
 SIZES = ((12, 26), (2, 1), (3, 0), (1, 1), (1, 0))
 """Numbers of nodes and edges of each type. Reading assumes at least two of each, so fewer are tested too."""
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A small graph, as the oracle reads it."""
-
-    x: dict[NodeType, FloatArray] = field(default_factory=dict)
-    edge_index: dict[EdgeType, IntArray] = field(default_factory=dict)
-    weight: dict[EdgeType, FloatArray] = field(default_factory=dict)
-    edge_attr: dict[EdgeType, FloatArray] = field(default_factory=dict)
 
 
 def check_import(
@@ -121,7 +111,7 @@ def _call(
 
 def _compare(
     model: Model,
-    probe: Probe,
+    probe: reference.GraphArrays,
     expected: DoubleArray,
     what: str,
     widely: Callable[[], DoubleArray | None],
@@ -200,9 +190,9 @@ class _Drawing:
 
     def probe(
         self, given: Sequence[Given], tensors: Sequence[torch.Tensor], columns: Mapping[Atom, Columns]
-    ) -> Probe:
+    ) -> reference.GraphArrays:
         """The graph with these tensors, by the names of the model's inputs."""
-        probe = Probe()
+        probe = reference.GraphArrays({}, {}, {}, {})
         arrays = {one.name: tensor for one, tensor in zip(given, tensors, strict=True)}
         for one, tensor in zip(given, tensors, strict=True):
             if not one.ends and not is_of_edges(one.atom):
@@ -213,7 +203,7 @@ class _Drawing:
 
     def _put_edges(
         self,
-        probe: Probe,
+        probe: reference.GraphArrays,
         one: Given,
         ends: IntArray,
         arrays: Mapping[str, torch.Tensor],

@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.arguments import RELATION
-from livegnn.importers.arguments.exported_inputs import Argument, Naming, Types
+from livegnn.importers.arguments.exported_inputs import Argument, InputTypes, Types
 from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.explanation import ImportExplanation, explain_program
@@ -57,13 +57,13 @@ def import_exported(program: ExportedProgram | str | PathLike[str], settings: Ex
     check_output_type(output_type)
     relations = to_relations(settings.relations)
     program = _loaded(program)
-    said = read_exported(program, replace(settings, relations=relations))
-    made = assemble(said, relations=relations, output=output, output_type=output_type)
+    reading = read_exported(program, replace(settings, relations=relations))
+    made = assemble(reading, relations=relations, output=output, output_type=output_type)
     check_import(
         made.model,
-        lambda tensors: _call(program, said.given, tensors),
-        inputs_of((), said.given),
-        said.module_name,
+        lambda tensors: _call(program, reading.given, tensors),
+        inputs_of((), reading.given),
+        reading.module_name,
         columns=made.columns,
         relations=relations,
         output=(made.output, made.row_axis),
@@ -101,7 +101,7 @@ def read_exported(program: ExportedProgram | str | PathLike[str], settings: Expo
     _check(program, name)
     arguments = list(_arguments(program))
     known = Types.of(schema, relations, node_type, edge_type)
-    given = Naming(arguments, known, dict(settings.inputs or {})).given()
+    given = InputTypes(arguments, known, dict(settings.inputs or {})).given()
     if relations is not None and all(one.name != RELATION for one in given):
         raise ModelError(f"{name} takes no edge_type, so relations must not be given")
     known.check(given, relations)

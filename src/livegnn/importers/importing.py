@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -11,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.advice import find_own_edges, find_way
-from livegnn.importers.arguments.arguments import Found, find_arguments, lone_argument
+from livegnn.importers.arguments.arguments import ModuleArguments, find_arguments, lone_argument
 from livegnn.importers.arguments.left_out import refuse_left_out
 from livegnn.importers.arguments.missing_columns import refuse_unasked_columns
 from livegnn.importers.arguments.module_inputs import (
@@ -24,49 +25,32 @@ from livegnn.importers.arguments.watching import call_watched
 from livegnn.importers.assembly import assemble
 from livegnn.importers.check import check_import
 from livegnn.importers.program.copying import copy_module, keeping_random
-from livegnn.importers.program.export import (
-    call_with,
-    export_module,
-    has_own_call,
-    inputs_of,
-    signature_of,
-    unwrap,
-)
+from livegnn.importers.program.export import call_with, export_module, has_own_call, signature_of, unwrap
 from livegnn.importers.program.failures import CallFails, fixed_by, line_of
 from livegnn.importers.program.tracing import ordinary
 from livegnn.importers.reading.reader import Program, name_results, read
 from livegnn.importers.reading.row_operators import OF_NO_NODES
-from livegnn.importers.settings import check_output, check_output_type, checked, schema_of
-from livegnn.importers.writing.lowering import REDUCED
+from livegnn.importers.settings import checked, schema_of
+from livegnn.importers.writing.edge_steps import REDUCED
 from livegnn.network.call_settings import CallSettings
 from livegnn.network.model import Model
-from livegnn.types import EdgeType, NodeType
+from livegnn.types import EdgeType
 from livegnn.wording import kind_of
 
-_Call: TypeAlias = tuple[Found, ModuleInputs | None, CallSettings]
+_Call: TypeAlias = tuple[ModuleArguments, ModuleInputs | None, CallSettings]
 """The arguments of a module; its declared types and widths, if there are no data; and the settings."""
 
 
-def import_module(
-    module: object,
-    settings: CallSettings,
-    *,
-    output: str | Sequence[str] | None,
-    output_type: NodeType | None,
-) -> Model:
+def import_module(module: object, settings: CallSettings) -> Model:
     """The model of a module; for the arguments see `Model.from_pyg`.
 
     Raises only `ModelError`, also for exceptions of the module, with the line of the module if it is known.
     """
-    known, settings = _check_module(module), checked(settings)
-    check_output(output)
-    check_output_type(output_type)
-    with _refusals(known, settings):
-        inner = unwrap(known, settings.method)
+    outer, settings = _check_module(module), checked(settings)
+    with _refusals(outer, settings):
+        inner = unwrap(outer, settings.method)
         found, declared, settings = _find_call(inner, settings)
-        relations = None if settings.relations is None else tuple(settings.relations)
-        reading = Reading(inner, found, settings.method, relations, output, output_type)
-        model = reading.model()
+        model = _import(inner, found, settings)
         refuse_left_out(inner, settings, found)
         refuse_unasked_columns(inner, settings, found)
         if declared is not None:
@@ -76,10 +60,10 @@ def import_module(
 
 def read_module(module: object, settings: CallSettings) -> Program:
     """Reads what a module computes. Raises the errors of `import_module`."""
-    known, settings = _check_module(module), checked(settings)
-    with _refusals(known, settings):
-        inner = unwrap(known, settings.method)
-        return _read(inner, _find_call(inner, settings)[0], settings.method)
+    outer, settings = _check_module(module), checked(settings)
+    with _refusals(outer, settings):
+        inner = unwrap(outer, settings.method)
+        return _read(inner, _find_call(inner, settings)[0])
 
 
 def _check_module(given: object) -> nn.Module:
@@ -105,13 +89,10 @@ def _find_call(module: nn.Module, settings: CallSettings) -> _Call:
             raise error from error.__cause__
     try:
         by_name = _find(module, named)
-        said = [
-            call_with(module, *one.called, settings.method, one.parameters)
-            for one in (by_place[0], by_name[0])
-        ]
+        results = [call_with(module, one.call) for one in (by_place[0], by_name[0])]
     except Exception:
         return by_place
-    if not _is_same(*said):
+    if not _is_same(*results):
         raise ModelError(
             "its own hooks, or its own __call__, make it say one thing when arguments are given by their "
             "places, as in module(x, edge_index), and another when they are given by their names: let them "
@@ -139,9 +120,9 @@ def _find(module: nn.Module, settings: CallSettings) -> _Call:
     """
     error: Exception | None
     try:
-        found = _find_told(module, settings)
+        found = _find_arguments(module, settings)
         tried = found[0].guessed or settings.data is None
-        error = _failure(module, found[0], settings) if tried else None
+        error = _failure(module, found[0]) if tried else None
     except ModelError as failed:
         found, error = None, failed
     if error is not None:
@@ -183,58 +164,73 @@ def _find_data(module: nn.Module, settings: CallSettings, name: str | None) -> _
         return None
     settings = replace(settings, inputs={**(settings.inputs or {}), name: "data"})
     try:
-        found = _find_told(module, settings)
+        found = _find_arguments(module, settings)
     except ModelError:
         return None
-    return (*found, settings) if _failure(module, found[0], settings) is None else None
+    return (*found, settings) if _failure(module, found[0]) is None else None
 
 
-def _failure(module: nn.Module, found: Found, settings: CallSettings) -> Exception | None:
-    """The exception of a call on a small graph, if there is one."""
+def _failure(module: nn.Module, found: ModuleArguments, edges: int | None = None) -> Exception | None:
+    """The exception of a call on a small graph, if there is one. edges: as for `call_with`."""
     try:
-        call_with(module, *found.called, settings.method, found.parameters)
+        call_with(module, found.call, edges=edges)
     except Exception as error:
         return error
     return None
 
 
-def _find_told(module: nn.Module, settings: CallSettings) -> tuple[Found, ModuleInputs | None]:
+def _find_arguments(module: nn.Module, settings: CallSettings) -> tuple[ModuleArguments, ModuleInputs | None]:
     """The arguments of a module by these settings, and its declared types and widths."""
     schema = schema_of(settings)
     if schema is None:
         declared = ModuleInputs(module, settings)
-        return declared.find(settings.inputs), declared
+        return declared.find(), declared
     check_takes_relations(module, settings.method, settings.relations)
     inputs = with_relations(settings.inputs, settings.relations)
     found = find_arguments(module, schema, settings.method, inputs, by_name=settings.by_name)
     return _keep_tables(module, settings, found), None
 
 
-def _keep_tables(module: nn.Module, settings: CallSettings, found: Found) -> Found:
+def _keep_tables(module: nn.Module, settings: CallSettings, found: ModuleArguments) -> ModuleArguments:
     """The arguments, without the embeddings of as many rows as there are nodes that a column looks up."""
-    said = [one for one in found.parameters if one.name in (settings.inputs or {})]
-    if len(said) == len(found.parameters):
+    named = [one for one in found.parameters if one.name in (settings.inputs or {})]
+    if len(named) == len(found.parameters):
         return found
-    watched = call_watched(module, *found.called, settings.method, said)
-    kept = tuple(one for one in found.parameters if one in said or one.name not in watched.tables)
+    watched = call_watched(module, replace(found.call, parameters=named))
+    kept = tuple(one for one in found.parameters if one in named or one.name not in watched.tables)
     return replace(found, parameters=kept)
 
 
-def _read(module: nn.Module, found: Found, method: str, output: str | Sequence[str] | None = None) -> Program:
-    args = found.called
+def _read(module: nn.Module, found: ModuleArguments, output: str | Sequence[str] | None = None) -> Program:
     try:
-        exported = export_module(module, *args, method=method, parameters=found.parameters)
+        exported = export_module(module, found.call)
     except CallFails as error:
-
-        def works(edges: int) -> bool:
-            try:
-                call_with(module, *args, method, found.parameters, edges=edges)
-            except Exception:
-                return False
-            return True
-
-        raise ModelError(f"{error}{find_own_edges(module, works)}") from error.__cause__
+        own_edges = find_own_edges(module, lambda edges: _failure(module, found, edges) is None)
+        raise ModelError(f"{error}{own_edges}") from error.__cause__
     return read(exported, [output] if isinstance(output, str) else output)
+
+
+def _import(module: nn.Module, found: ModuleArguments, settings: CallSettings) -> Model:
+    """The model, checked against the module."""
+
+    def results(module: nn.Module, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+        flat, spec = pytree.tree_flatten(call_with(module, found.call, tensors))
+        return dict(zip(name_results(spec), flat, strict=True))
+
+    relations = None if settings.relations is None else tuple(settings.relations)
+    program = _read(module, found, settings.output)
+    made = assemble(program, relations=relations, output=settings.output, output_type=settings.output_type)
+    check_import(
+        made.model,
+        partial(results, module),
+        found.call.inputs,
+        program.module_name,
+        columns=made.columns,
+        relations=relations,
+        output=(made.output, made.row_axis),
+        widely=lambda tensors: results(copy_module(module).double(), tensors),
+    )
+    return made.model
 
 
 @contextmanager
@@ -256,55 +252,6 @@ def _refusals(module: nn.Module, settings: CallSettings) -> Iterator[None]:
         if settings.relations is not None:
             what += _other_numbers(module, len(settings.relations))
         raise ModelError(f"{name} cannot be imported: {place and place + ': '}{what}") from error
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A module, the arguments of its method, and the choice of the prediction among its results."""
-
-    module: nn.Module
-    found: Found
-    method: str
-    relations: tuple[EdgeType, ...] | None
-    output: str | Sequence[str] | None
-    output_type: NodeType | None
-
-    def model(self) -> Model:
-        """The model, checked against the module."""
-        made = assemble(
-            _read(self.module, self.found, self.method, self.output),
-            relations=self.relations,
-            output=self.output,
-            output_type=self.output_type,
-        )
-        check_import(
-            made.model,
-            self.results,
-            inputs_of(self.found.parameters, self.found.called),
-            f"{type(self.module).__name__}.{self.method}",
-            columns=made.columns,
-            relations=self.relations,
-            output=(made.output, made.row_axis),
-            widely=self.results_widely,
-        )
-        return made.model
-
-    def results(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The module's results by name, called with these tensors."""
-        return self.results_of(self.module, tensors)
-
-    def results_widely(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The same in float64, for tensors in float64."""
-        return self.results_of(copy_module(self.module).double(), tensors)
-
-    def results_of(self, module: nn.Module, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-        flat, spec = pytree.tree_flatten(self.call(module, tensors))
-        return dict(zip(name_results(spec), flat, strict=True))
-
-    def call(self, module: nn.Module, tensors: Sequence[torch.Tensor] | None = None) -> object:
-        """Calls a module with these tensors, by default on a small random graph."""
-        found = self.found
-        return call_with(module, *found.called, self.method, found.parameters, tensors)
 
 
 def _other_numbers(module: nn.Module, relations: int) -> str:
@@ -351,16 +298,13 @@ def _embedded(module: nn.Module, settings: CallSettings, text: str) -> str:
     """The end of an error about rows that belong to no node: embeddings that may have a row for each."""
     if OF_NO_NODES not in text:
         return ""
-    named = [f"{name}.weight".removeprefix(".") for name, part in module.named_modules() if _is_table(part)]
+    tables = (name for name, part in module.named_modules() if isinstance(part, nn.Embedding))
+    named = [f"{name}.weight".removeprefix(".") for name in tables]
     named = [one for one in named if one not in (settings.inputs or {})]
-    said = ", ".join(f"{one!r}: 'node'" for one in named)
+    rows = ", ".join(f"{one!r}: 'node'" for one in named)
     of = " and ".join(named)
     data = ", or give data, PyG data with these nodes" if settings.data is None else ""
-    return f"; if {of} has a row for each node, say inputs={{{said}}}{data}" if named else ""
-
-
-def _is_table(part: nn.Module) -> bool:
-    return isinstance(part, nn.Embedding)
+    return f"; if {of} has a row for each node, say inputs={{{rows}}}{data}" if named else ""
 
 
 def _not_finite(module: nn.Module) -> str:

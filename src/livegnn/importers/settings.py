@@ -65,6 +65,8 @@ def checked(settings: CallSettings) -> CallSettings:
     )
     if schema is not None:
         _check_beside_data(settings)
+    check_output(settings.output)
+    check_output_type(settings.output_type)
     return settings
 
 
@@ -91,24 +93,24 @@ def check_inputs(value: object) -> None:
             f"inputs must be a dict from arguments to what they are, got {show(value)}: write it as in "
             "inputs={'x': ...}"
         )
-    for name, told in value.items():
+    for name, spec in value.items():
         if not isinstance(name, str):
             raise ModelError(
                 f"inputs must have the names of arguments as keys, as text, got {show(name)}: write it as "
                 "in inputs={'x': ...}"
             )
-        for one in told if isinstance(told, list) else [told]:
+        for one in spec if isinstance(spec, list) else [spec]:
             _check_rows(one, name)
 
 
-def _check_rows(told: object, name: str) -> None:
+def _check_rows(spec: object, name: str) -> None:
     """Checks the channels of ``("node", channels)``, perhaps with ``int`` or ``bool`` behind them;
     ``("node", "x")`` names a column instead."""
-    if not isinstance(told, tuple) or not told or not isinstance(told[0], str) or told[0] not in _ROWS:
+    if not isinstance(spec, tuple) or not spec or not isinstance(spec[0], str) or spec[0] not in _ROWS:
         return
-    if any(isinstance(one, str) for one in told[1:]):
+    if any(isinstance(one, str) for one in spec[1:]):
         return
-    for channels in told[1:]:
+    for channels in spec[1:]:
         if channels not in (int, bool):
             check_width(channels, f"the channels in inputs[{name!r}]", 0)
 
@@ -171,10 +173,10 @@ def check_node_type(value: object, edge_type: EdgeType, *, alone: bool) -> None:
     check_name(value, "node_type", "the nodes' type")
     ends = (edge_type[0], edge_type[2])
     if alone and value not in (DEFAULT_NODE_TYPE, *ends):
-        told = "" if edge_type == DEFAULT_EDGE_TYPE else " as well"
+        too = "" if edge_type == DEFAULT_EDGE_TYPE else " as well"
         raise ModelError(
             f"node_type must be one of the types that edge_type joins, {' and '.join(map(repr, ends))}, got "
-            f"{value!r}: give edge_type{told}, as in edge_type=({value!r}, 'to', {value!r})"
+            f"{value!r}: give edge_type{too}, as in edge_type=({value!r}, 'to', {value!r})"
         )
 
 

@@ -15,7 +15,7 @@ from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import Graph, GraphDelta, Transaction, View
 from livegnn.graph.writer import Measurement
-from livegnn.inference.engine_state import measure, restore, save, take
+from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.history import History
 from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, refuse_lost
 from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
@@ -477,7 +477,8 @@ class Engine(View):
         return {**self.graph.memory(), **self._memory.read(self._measure)}
 
     def _measure(self) -> dict[str, int]:
-        return measure(self.core, lazy=self._lazy, history=self._history)
+        history = None if self._history is None else self._history.nbytes
+        return self.core.memory(lazy=self._lazy, history=history)
 
     # -- keeping
     # ------------------------------------------------------------------------------------------------

@@ -52,6 +52,29 @@ class NativeEngine:
         """As `Engine.epoch`."""
         return self.view.commits
 
+    def memory(self, *, lazy: bool, history: int | None) -> dict[str, int]:
+        """The bytes of each part, as `Engine.memory` names them, without the graph's. history: the bytes
+        of the engine's history, None if it has none. The caller holds `Graph.writer`.
+        """
+        parts, native = dict.fromkeys(("aggregates", "layer outputs", "contexts"), 0), self.native
+        for kept in self.plan.kept.values():
+            if kept.stored:
+                parts[kept.part] += native.bytes(kept.index)
+        parts["contexts"] += native.sums_bytes()
+        parts["errors"] = native.errors_bytes()
+        parts["weights"] = native.program_bytes()
+        if rows := self.view.bytes():
+            parts["rows of batches"] = rows
+        if self.options.partial:
+            parts["residents"] = native.residents_bytes()
+        if lazy:
+            parts["overlay"], parts["record"] = native.lazy_bytes()
+        if history is not None:
+            parts["history"] = history
+        if mapped := native.mapped_bytes():
+            parts["mapped state"] = mapped
+        return parts
+
     def retire(self) -> None:
         """Refuses all calls from now on: the graph goes on without this engine."""
         self.native.retire()  # for those who have it already

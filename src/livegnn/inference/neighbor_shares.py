@@ -39,14 +39,6 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class _Arrays:
-    x: Mapping[NodeType, FloatArray]
-    edge_index: Mapping[EdgeType, IntArray]
-    weight: Mapping[EdgeType, FloatArray]
-    edge_attr: Mapping[EdgeType, FloatArray]
-
-
-@dataclass(frozen=True, eq=False)
 class _Side:
     """The edges that carry messages to the node one way in one frame, ordered by neighbour.
 
@@ -170,7 +162,7 @@ class _LastLayer:
             edge_type: self._edges(edge_type, copies, counts, first)
             for edge_type in dict.fromkeys(way.edge_type for way in self._senders)
         }
-        arrays = _Arrays(
+        arrays = reference.GraphArrays(
             {name: np.zeros((size, 0), dtype=np.float32) for name, size in sizes.items()},
             {edge_type: ends for edge_type, (ends, _, _) in edges.items()},
             {edge_type: weight for edge_type, (_, weight, _) in edges.items()},
@@ -191,14 +183,16 @@ class _LastLayer:
         ways = [way for way in self._senders if way.edge_type == edge_type]
         parts = [self._edges_one_way(way, copies, counts, first) for way in ways]
         if len(ways) == 2:  # a loop is both an in-edge and an out-edge of the node
-            parts[1] = _choose(parts[1], parts[1][0][0] != parts[1][0][1])
+            ends, weight, attr = parts[1]
+            kept = ends[0] != ends[1]
+            parts[1] = ends[:, kept], weight[kept], attr[kept]
         if self._reads_degrees:
             shift = np.array([[counts[edge_type[0]]], [counts[edge_type[2]]]])
             for i, frame in enumerate(self._frames * self._sides):
                 ends = frame.edge_index[edge_type] + i * shift
                 parts.append((ends, frame.weight[edge_type], frame.edge_attr[edge_type]))
-        ends, weight, attr = zip(*parts, strict=True)
-        return np.concatenate(ends, axis=1), np.concatenate(weight), np.concatenate(attr)
+        every_end, weights, attrs = zip(*parts, strict=True)
+        return np.concatenate(every_end, axis=1), np.concatenate(weights), np.concatenate(attrs)
 
     def _edges_one_way(
         self, way: Way, copies: IntArray, counts: Mapping[NodeType, int], first: int
@@ -249,13 +243,6 @@ class _LastLayer:
                 then, now = (_degrees(operators, frame) for frame in self._frames)
                 differs |= then[places] != now[places]
         return differs
-
-
-def _choose(
-    edges: tuple[IntArray, FloatArray, FloatArray], kept: "npt.NDArray[np.bool_]"
-) -> tuple[IntArray, FloatArray, FloatArray]:
-    ends, weight, attr = edges
-    return ends[:, kept], weight[kept], attr[kept]
 
 
 def _spread(counts: IntArray) -> tuple[IntArray, IntArray, IntArray]:

@@ -66,11 +66,11 @@ def _compare_part(engine: NativeEngine, first: int) -> "_Part":
     """The rows of nodes from index `first` on, and how many indices there are."""
     graph = engine.graph
     end = max(graph.native.capacity(index) for index in range(len(graph.schema.node_types)))
-    return _compare(engine.native, graph, engine.plan, _between(first, first + _PART)), end
 
+    def choose(nodes: "_Indices") -> "_Indices":
+        return nodes[(nodes >= first) & (nodes < first + _PART)]
 
-def _between(first: int, end: int) -> "Callable[[_Indices], _Indices]":
-    return lambda nodes: nodes[(nodes >= first) & (nodes < end)]
+    return _compare(engine.native, graph, engine.plan, choose), end
 
 
 def _compare(

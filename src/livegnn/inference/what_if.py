@@ -9,6 +9,7 @@ from livegnn.arguments import listed_ids
 from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph import View
+from livegnn.graph.native_graph import NumberMap
 from livegnn.inference.native_engine import NativeEngine, refuse_lost
 from livegnn.texts import Texts
 from livegnn.types import NO_INDEX, FloatArray, Ids, NodeType
@@ -16,22 +17,6 @@ from livegnn.types import NO_INDEX, FloatArray, Ids, NodeType
 if TYPE_CHECKING:
     from jaxtyping import Float32, Shaped
     from numpy.typing import ArrayLike, NDArray
-
-
-class _Lookup:
-    """A map from numbers to numbers, for arrays. keys: distinct, in any order."""
-
-    def __init__(self, keys: "NDArray[np.integer]", values: "NDArray[np.integer]") -> None:
-        order = np.argsort(keys)
-        self._keys, self._values = keys[order], values[order]
-
-    def look_up(self, asked: "NDArray[np.integer]", out: "NDArray[np.integer]") -> None:
-        """Writes the value of each element of `asked` that is a key to `out`; the rest of `out` stays."""
-        if not len(self._keys):
-            return
-        places = np.minimum(np.searchsorted(self._keys, asked), len(self._keys) - 1)
-        found = self._keys[places] == asked
-        out[found] = self._values[places[found]]
 
 
 class WhatIf:
@@ -93,7 +78,7 @@ class WhatIf:
         indices = graph.native.indices_of(node_type, numbers)
         delta = self._delta.native
         added = delta.added(node_type)
-        _Lookup(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
+        NumberMap(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
         gone = (indices == NO_INDEX) | np.isin(indices, delta.removed_indices(node_type))
         if gone.any():
             raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
@@ -113,7 +98,7 @@ class WhatIf:
         self._delta = staged  # the prepared batch points into it: new features are not copied
         added = delta.added(engine.output_type)
         indices = delta.added_indices(engine.output_type)
-        self._added_ids = _Lookup(indices[added >= 0], added[added >= 0])
+        self._added_ids = NumberMap(indices[added >= 0], added[added >= 0])
         self._epoch = engine.epoch
 
     def _ids(self, indices: "np.ndarray[tuple[int], np.dtype[np.uint32]]") -> Ids:

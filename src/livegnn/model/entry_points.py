@@ -3,7 +3,7 @@
 Each function loads the package that it needs when it is called, so a model alone loads no torch.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING
@@ -12,28 +12,16 @@ from livegnn.errors import ModelError
 from livegnn.network.call_settings import CallSettings, ExportedSettings
 from livegnn.network.model import Model
 from livegnn.network.own_convolution import Convolution
-from livegnn.types import NodeType
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 
-def import_module(
-    module: object,
-    settings: CallSettings,
-    *,
-    output: str | Sequence[str] | None,
-    output_type: NodeType | None,
-) -> Model:
+def import_module(module: object, settings: CallSettings) -> Model:
     with _loading("a PyG module"):
         from livegnn.importers import importing
 
-    return importing.import_module(
-        module,
-        settings,
-        output=output,
-        output_type=output_type,
-    )
+    return importing.import_module(module, settings)
 
 
 def import_exported(program: "ExportedProgram | str | PathLike[str]", settings: ExportedSettings) -> Model:

@@ -3,9 +3,8 @@
 Users import these names, and those for writing, importing and verifying models, from `livegnn.model`.
 """
 
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.model import Model
 from livegnn.network.propagation import Degree, Propagate
-from livegnn.network.steps import Function, Step
+from livegnn.network.steps import EdgeInput, Function, Input, Step
 
 __all__ = ["Degree", "EdgeInput", "Function", "Input", "Model", "Propagate", "Step"]

@@ -12,10 +12,9 @@ import numpy as np
 
 from livegnn.errors import ModelError
 from livegnn.network.checks import check_width, to_edge_type
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.own_convolution import AGGREGATES, CONTEXTS, Combine, Convolution, MessageArray, Widths
 from livegnn.network.propagation import Aggregate, Propagate
-from livegnn.network.steps import Function, Step
+from livegnn.network.steps import EdgeInput, Function, Input, Step
 from livegnn.types import DEFAULT_EDGE_TYPE, EdgeType, FloatArray
 from livegnn.wording import kind_of
 

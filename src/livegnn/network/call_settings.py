@@ -20,7 +20,7 @@ InputSpec: TypeAlias = NodeType | EdgeType | tuple[NodeType | EdgeType, str]
 
 @dataclass(frozen=True)
 class CallSettings:
-    """The caller's settings for calling a module; see `Model.from_pyg` for each.
+    """The caller's settings for calling and importing a module; see `Model.from_pyg` for each.
 
     by_name: whether it is called with arguments by their names alone, as its own hooks may want it.
     """
@@ -28,6 +28,8 @@ class CallSettings:
     data: "Data | HeteroData | Schema | Graph | None" = None
     inputs: Mapping[str, object] | None = None
     method: str = "forward"
+    output: str | Sequence[str] | None = None
+    output_type: NodeType | None = None
     node_type: NodeType = DEFAULT_NODE_TYPE
     edge_type: EdgeType = DEFAULT_EDGE_TYPE
     relations: Sequence[EdgeType] | None = None

@@ -4,12 +4,10 @@ They import and verify models, in packages that need `Model`. So only their sign
 are in `livegnn.model.entry_points`, and `livegnn.model`, from which users get `Model`, registers them.
 """
 
-from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from livegnn.network.call_settings import CallSettings, ExportedSettings
-from livegnn.types import NodeType
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -24,21 +22,12 @@ Made_co = TypeVar("Made_co", covariant=True)
 class EntryPoints(Protocol[Made_co]):
     """Functions that make and check models; for the arguments see the methods of `Model`."""
 
-    def import_module(
-        self,
-        module: object,
-        settings: CallSettings,
-        *,
-        output: str | Sequence[str] | None,
-        output_type: NodeType | None,
-    ) -> Made_co:
+    def import_module(self, module: object, settings: CallSettings) -> Made_co:
         """The model of a module."""
         ...
 
     def import_exported(
-        self,
-        program: "ExportedProgram | str | PathLike[str]",
-        settings: ExportedSettings,
+        self, program: "ExportedProgram | str | PathLike[str]", settings: ExportedSettings
     ) -> Made_co:
         """The model of an exported program."""
         ...

@@ -18,8 +18,7 @@ from safetensors.numpy import save as save_tensors
 from livegnn.arguments import as_path
 from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, ModelError
-from livegnn.network.inputs import EdgeInput, Input
-from livegnn.network.steps import Step
+from livegnn.network.steps import EdgeInput, Input, Step
 from livegnn.query import Query
 from livegnn.types import JSON, FloatArray
 

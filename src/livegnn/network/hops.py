@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from livegnn.errors import ModelError
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.propagation import Degree, Propagate
-from livegnn.network.steps import Step
+from livegnn.network.steps import EdgeInput, Input, Step
 from livegnn.query import Direction, Query
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import format_count, kind_of
@@ -101,14 +100,14 @@ def reads_of(steps: Sequence[Step], output: str) -> Reads:
             continue
         elif step.op == "degree":
             counted = Degree.from_step(step)
-            key = (counted.edge_type, _direction(reverse=counted.reverse))
+            key: tuple[EdgeType, Direction] = (counted.edge_type, "out" if counted.reverse else "in")
             degrees[key] = max(degrees.get(key, 0), nodes[step.output])
         elif step.op == "propagate":
             here = nodes[step.output]
             operators = Propagate.from_step(step)
             sender = here if operators.only_loops else here + 1
             for edge_type in operators.edge_types:
-                key = (edge_type, _direction(reverse=operators.reverse))
+                key = (edge_type, "out" if operators.reverse else "in")
                 lists[key] = max(lists.get(key, 0), here + 1)
                 if "source_rsqrt" in operators.message_local:
                     degrees[key] = max(degrees.get(key, 0), sender)
@@ -133,10 +132,6 @@ def _values_on_edges(steps: Sequence[Step]) -> set[str]:
         ):
             found.add(step.output)
     return found
-
-
-def _direction(*, reverse: bool) -> Direction:
-    return "out" if reverse else "in"
 
 
 def check_query(query: object, hops: int, node_type: NodeType) -> None:

@@ -13,11 +13,10 @@ from livegnn.network.checks import frozen_tensor
 from livegnn.network.digest import digest_of
 from livegnn.network.entry_points import Registered
 from livegnn.network.hops import check_query, num_hops
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.operators import check_values
 from livegnn.network.propagation import Degree, Propagate
 from livegnn.network.softmax import exponentiate_on_edges
-from livegnn.network.steps import Function, Step, check_step, describe
+from livegnn.network.steps import EdgeInput, Function, Input, Step, check_step, describe
 from livegnn.query import Query
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, NodeType
 from livegnn.wording import format_count, format_edge_type, never_raises
@@ -59,9 +58,8 @@ class Model:
     _values: Mapping[str, Input | EdgeInput] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", dict(self.inputs))
-        object.__setattr__(self, "edge_inputs", dict(self.edge_inputs))
-        object.__setattr__(self, "functions", dict(self.functions))
+        for name in ("inputs", "edge_inputs", "functions"):
+            object.__setattr__(self, name, dict(getattr(self, name)))
         object.__setattr__(self, "outputs", dict(self.outputs) or {"output": self.output})
         object.__setattr__(self, "steps", tuple(self.steps))
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -259,6 +257,8 @@ class Model:
             data=data,
             inputs=inputs,
             method=method,
+            output=output,
+            output_type=output_type,
             node_type=node_type,
             edge_type=edge_type,
             relations=relations,
@@ -267,12 +267,7 @@ class Model:
             in_channels=in_channels,
             edge_channels=edge_channels,
         )
-        return ENTRY_POINTS.get().import_module(
-            module,
-            settings,
-            output=output,
-            output_type=output_type,
-        )
+        return ENTRY_POINTS.get().import_module(module, settings)
 
     @staticmethod
     def from_exported(
@@ -336,14 +331,7 @@ class Model:
         from livegnn.network.assembly import build
 
         check = ENTRY_POINTS.get().check_convolution if check_bool(verify, "verify") else None
-        return build(
-            Model,
-            convolutions,
-            in_channels,
-            edge_type=edge_type,
-            edge_dim=edge_dim,
-            check=check,
-        )
+        return build(Model, convolutions, in_channels, edge_type=edge_type, edge_dim=edge_dim, check=check)
 
     def _value(self, name: str) -> Input | EdgeInput:
         value = self._values.get(name)

@@ -115,18 +115,6 @@ def _scale_shift(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attr
     return _same(widths, shapes, attrs)
 
 
-def _concat(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return sum(widths)
-
-
-def _sum_channels(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return _by_head(widths[0], attrs)
-
-
-def _sum_heads(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return widths[0] // _by_head(widths[0], attrs)
-
-
 def _scale_heads(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     rows, factors = widths
     if rows % factors:
@@ -186,22 +174,10 @@ def _lookup(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attribute
     return widths[0] * table[1]
 
 
-def _call(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return _whole(attrs, "width")
-
-
-def _propagate(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return widths[0]  # livegnn.network.propagation.Propagate.check_widths checks the rest
-
-
 def _by_degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
     if widths[1] != 1:
         raise ModelError(f"the degree must be 1 channel wide, got {widths[1]}")
     return widths[0]
-
-
-def _degree(widths: Sequence[int], shapes: Mapping[str, Shape], attrs: Attributes) -> int:
-    return 1  # livegnn.network.propagation.Degree checks the rest
 
 
 def _by_head(width: int, attrs: Attributes) -> int:
@@ -223,10 +199,10 @@ _WIDTHS: Mapping[str, Width] = {
     "matmul": _matmul,
     "scale_shift": _scale_shift,
     "scale_heads": _scale_heads,
-    "sum_channels": _sum_channels,
-    "sum_heads": _sum_heads,
+    "sum_channels": lambda widths, shapes, attrs: _by_head(widths[0], attrs),
+    "sum_heads": lambda widths, shapes, attrs: widths[0] // _by_head(widths[0], attrs),
     "reduce": _reduce,
-    "concat": _concat,
+    "concat": lambda widths, shapes, attrs: sum(widths),
     "slice": _slice,
     "repeat": _repeat,
     "take": _vector,
@@ -309,7 +285,7 @@ PRODUCTS = frozenset(name for name, group, *_ in _core.row_operators() if group 
 OPERATORS: Mapping[str, Operator] = {
     **ROW_OPERATORS,
     "call": Operator(
-        _call,
+        lambda widths, shapes, attrs: _whole(attrs, "width"),
         most=None,
         attrs={"function": (_is_text, "the name of a function"), "width": _COUNT},
         summary="a function of the user's: arrays [rows, channels] -> [rows, width]",
@@ -317,7 +293,11 @@ OPERATORS: Mapping[str, Operator] = {
     "source": Operator(_same, attrs={"edge_type": _EDGE_TYPE}, summary="h_u, for every edge (u, v)"),
     "target": Operator(_same, attrs={"edge_type": _EDGE_TYPE}, summary="h_v, for every edge (u, v)"),
     "degree": Operator(
-        _degree, least=0, most=0, summary="the number of a node's in-edges, or the sum of their weights"
+        # livegnn.network.propagation checks the rest, and that of a propagation.
+        lambda widths, shapes, attrs: 1,
+        least=0,
+        most=0,
+        summary="the number of a node's in-edges, or the sum of their weights",
     ),
     "divide_degree": Operator(
         _by_degree, least=2, most=2, summary="x / degree, 0 where the degree is not positive"
@@ -326,7 +306,7 @@ OPERATORS: Mapping[str, Operator] = {
         _by_degree, least=2, most=2, summary="x / sqrt(degree), 0 where the degree is 0, NaN below"
     ),
     "propagate": Operator(
-        _propagate,
+        lambda widths, shapes, attrs: widths[0],
         most=None,
         summary="rows of the source nodes, or of the edges, aggregated along the edges into their targets",
     ),

@@ -13,7 +13,7 @@ For a target node v and its in-edges (u, v)::
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -130,13 +130,11 @@ class Convolution:
 
     def aggregate_name(self) -> Aggregate | None:
         """The name of the aggregate: sum, min or max; None if it is another function."""
-        name = _recognise(self.aggregate, AGGREGATES)
-        return next((known for known in AGGREGATES if known == name), None)
+        return cast("Aggregate | None", _recognise(self.aggregate, AGGREGATES))
 
     def context_name(self) -> Context | None:
         """The name of the context: none, count or sum; None if it is another function."""
-        name = _recognise(self.neighbor_context, CONTEXTS)
-        return next((known for known in CONTEXTS if known == name), None)
+        return cast("Context | None", _recognise(self.neighbor_context, CONTEXTS))
 
     def message(self, arrays: Mapping[str, Array]) -> Array:
         """The rows mlc_uv of edges; arrays: by name."""
@@ -148,7 +146,48 @@ class Convolution:
 
         Raises `ModelError` if a function fails, or its output does not fit the next function.
         """
-        return _measure(self, in_channels, edge_dim)
+        name = self.name
+        if in_channels < 1:
+            raise ModelError(f"{name}: in_channels must be at least 1, got {in_channels}")
+        if "edge_attr" in self.message_reads and edge_dim < 1:
+            raise ModelError(f"{name}: message_local reads edge_attr: give edge_dim, got {edge_dim}")
+        h = np.linspace(0.1, 0.9, 2 * in_channels, dtype=np.float32).reshape(2, in_channels)
+        arrays = {
+            "source": h,
+            "target": h,
+            "weight": np.ones((2, 1), np.float32),
+            "edge_attr": np.full((2, edge_dim), 0.5, np.float32),
+        }
+        what = "message_local"
+        try:
+            local = 1
+            if self.message_local is not None:
+                local = _rows(self, what, self.message(arrays), 2).shape[1]
+            what, message = "transform", in_channels
+            if self.transform == "one":
+                message = local
+            elif self.transform is not None:
+                message = _rows(self, what, self.transform(h), 2).shape[1]
+            if message % local:
+                raise ModelError(
+                    f"{name}: message_local must return 1 channel, one for each head, or the {message} that "
+                    f"the transform has; got {local}"
+                )
+            rows = np.full((2, message), 0.5, np.float32)
+            combined: Array = rows
+            what = "combine"
+            if self.combine is not None:
+                combined = _rows(self, what, self.combine(np.ones_like(rows), rows), 2)
+            what = "update"
+            output = combined if self.update is None else self.update(h, combined)
+            return Widths(local, message, _rows(self, what, output, 2).shape[1], edge_dim)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelError(
+                f"{name}: {what} failed on two rows ({in_channels} channels of features, {edge_dim} of the "
+                f"edges): {type(error).__name__}: {error}"
+            ) from error
 
     def compute(
         self,
@@ -161,7 +200,35 @@ class Convolution:
 
         h: [nodes, channels]. edge_index: [2, edges], sources and targets. weight: [edges], by default 1.
         """
-        return _compute(self, h, edge_index, weight, edge_attr)
+        source, target = edge_index
+        weight = np.ones(len(source), np.float32) if weight is None else weight
+        edge_attr = np.zeros((len(source), 0), np.float32) if edge_attr is None else edge_attr
+        if self.self_loops:
+            kept = source != target
+            nodes = np.arange(len(h))
+            source, target = np.concatenate([source[kept], nodes]), np.concatenate([target[kept], nodes])
+        rows = {"source": h[source], "target": h[target], "weight": weight[:, None], "edge_attr": edge_attr}
+        local = np.ones((len(source), 1), np.float32)
+        if self.message_local is not None and len(source):
+            local = np.asarray(self.message(rows), np.float32)
+        messages: Array = local
+        if self.transform != "one":
+            transformed = h if self.transform is None else self.transform(h)
+            messages = transformed[source] * repeat_heads(local, transformed.shape[1])
+        width = messages.shape[1]
+        aggregate, context = np.zeros((len(h), width)), np.zeros((len(h), local.shape[1]))
+        how: object = self.aggregate_name() or self.aggregate
+        what: object = self.context_name() or self.neighbor_context
+        for node in np.unique(target):
+            mine = target == node
+            aggregate[node] = apply_to_messages(how, messages[mine])
+            if what != "none":
+                context[node] = apply_to_messages(what, local[mine])
+        combined = aggregate.astype(np.float32)
+        if self.combine is not None:
+            combined = Combine(self.combine)(context.astype(np.float32), combined)
+        output = combined if self.update is None else self.update(h, combined)
+        return np.asarray(output, np.float32)
 
 
 @dataclass(frozen=True)
@@ -236,89 +303,6 @@ def _rows(convolution: Convolution, what: str, rows: object, count: int | None =
         asked = "[rows, channels]" if count is None else f"[{count}, channels]"
         raise ModelError(f"{convolution.name}: {what} must return {asked}, got {list(array.shape)}")
     return array
-
-
-def _measure(convolution: Convolution, in_channels: int, edge_dim: int) -> Widths:
-    name = convolution.name
-    if in_channels < 1:
-        raise ModelError(f"{name}: in_channels must be at least 1, got {in_channels}")
-    if "edge_attr" in convolution.message_reads and edge_dim < 1:
-        raise ModelError(f"{name}: message_local reads edge_attr: give edge_dim, got {edge_dim}")
-    h = np.linspace(0.1, 0.9, 2 * in_channels, dtype=np.float32).reshape(2, in_channels)
-    arrays = {
-        "source": h,
-        "target": h,
-        "weight": np.ones((2, 1), np.float32),
-        "edge_attr": np.full((2, edge_dim), 0.5, np.float32),
-    }
-    what = "message_local"
-    try:
-        local = 1
-        if convolution.message_local is not None:
-            local = _rows(convolution, what, convolution.message(arrays), 2).shape[1]
-        what, message = "transform", in_channels
-        if convolution.transform == "one":
-            message = local
-        elif convolution.transform is not None:
-            message = _rows(convolution, what, convolution.transform(h), 2).shape[1]
-        if message % local:
-            raise ModelError(
-                f"{name}: message_local must return 1 channel, one for each head, or the {message} that the "
-                f"transform has; got {local}"
-            )
-        rows = np.full((2, message), 0.5, np.float32)
-        combined: Array = rows
-        what = "combine"
-        if convolution.combine is not None:
-            combined = _rows(convolution, what, convolution.combine(np.ones_like(rows), rows), 2)
-        what = "update"
-        output = combined if convolution.update is None else convolution.update(h, combined)
-        return Widths(local, message, _rows(convolution, what, output, 2).shape[1], edge_dim)
-    except ModelError:
-        raise
-    except Exception as error:
-        raise ModelError(
-            f"{name}: {what} failed on two rows ({in_channels} channels of features, {edge_dim} of the "
-            f"edges): {type(error).__name__}: {error}"
-        ) from error
-
-
-def _compute(
-    convolution: Convolution,
-    h: FloatArray,
-    edge_index: IntArray,
-    weight: FloatArray | None,
-    edge_attr: FloatArray | None,
-) -> FloatArray:
-    source, target = edge_index
-    weight = np.ones(len(source), np.float32) if weight is None else weight
-    edge_attr = np.zeros((len(source), 0), np.float32) if edge_attr is None else edge_attr
-    if convolution.self_loops:
-        kept = source != target
-        nodes = np.arange(len(h))
-        source, target = np.concatenate([source[kept], nodes]), np.concatenate([target[kept], nodes])
-    rows = {"source": h[source], "target": h[target], "weight": weight[:, None], "edge_attr": edge_attr}
-    local = np.ones((len(source), 1), np.float32)
-    if convolution.message_local is not None and len(source):
-        local = np.asarray(convolution.message(rows), np.float32)
-    messages: Array = local
-    if convolution.transform != "one":
-        transformed = h if convolution.transform is None else convolution.transform(h)
-        messages = transformed[source] * repeat_heads(local, transformed.shape[1])
-    width = messages.shape[1]
-    aggregate, context = np.zeros((len(h), width)), np.zeros((len(h), local.shape[1]))
-    how: object = convolution.aggregate_name() or convolution.aggregate
-    what: object = convolution.context_name() or convolution.neighbor_context
-    for node in np.unique(target):
-        mine = target == node
-        aggregate[node] = apply_to_messages(how, messages[mine])
-        if what != "none":
-            context[node] = apply_to_messages(what, local[mine])
-    combined = aggregate.astype(np.float32)
-    if convolution.combine is not None:
-        combined = Combine(convolution.combine)(context.astype(np.float32), combined)
-    output = combined if convolution.update is None else convolution.update(h, combined)
-    return np.asarray(output, np.float32)
 
 
 class Combine:

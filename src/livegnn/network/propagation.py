@@ -32,12 +32,7 @@ Aggregate: TypeAlias = Literal["sum", "min", "max"]
 
 _INVERSES: Mapping[str, CombineInverse] = {"identity": "identity", "divide": "multiply", "rsqrt": "sqrt"}
 _ATTRS = ("edge_type", "message_local", "neighbor_context", "combine", "aggregate", "self_loops")
-_LATER: Mapping[str, Attribute] = {
-    "skip_loops": False,
-    "own_message": False,
-    "reverse": False,
-    "only_loops": False,
-}
+_LATER: Mapping[str, Attribute] = dict.fromkeys(("skip_loops", "own_message", "reverse", "only_loops"), False)
 """Defaults of later settings; a file has such a setting only if it differs, since old files lack them."""
 
 
@@ -84,7 +79,35 @@ class Propagate:
     only_loops: bool = False
 
     def __post_init__(self) -> None:
-        self.validate()
+        parts = self.edge_type
+        if not parts or len(parts) % 3 or not all(isinstance(part, str) and part for part in parts):
+            raise ModelError(
+                f"edge_type must be three names (source type, relation, target type), got {parts!r}"
+            )
+        if len({edge_type[0 if self.reverse else 2] for edge_type in self.edge_types}) > 1:
+            lead = "come from" if self.reverse else "lead to"
+            raise ModelError(f"edges must {lead} nodes of one type, got {self.edge_types}")
+        for factor in self.message_local:
+            _choice("message_local", factor, MessageFactor)
+        if len(set(self.message_local)) != len(self.message_local):
+            raise ModelError(f"message_local must name a factor once, got {self.message_local!r}")
+        _choice("neighbor_context", self.neighbor_context, NeighborContext)
+        _choice("combine", self.combine, Combine)
+        _choice("aggregate", self.aggregate, Aggregate)
+        self._check_edges_alone()
+        reads_context = self.combine != "identity" or "source_rsqrt" in self.message_local
+        if reads_context and self.neighbor_context == "none":
+            reader = "source_rsqrt" if self.combine == "identity" else f"combine {self.combine!r}"
+            raise ModelError(f"{reader} needs a neighbor_context of 'count' or 'sum', got 'none'")
+        if not reads_context and self.neighbor_context != "none":
+            raise ModelError(
+                f"neighbor_context {self.neighbor_context!r} is read by nothing here: give 'none'"
+            )
+        if "source_rsqrt" in self.message_local:
+            _check_one_type("source_rsqrt needs", self.edge_types[:1])
+        _check_loops(self.self_loops, self.edge_types, self.skip_loops)
+        if self.only_loops:
+            self._check_only_loops()
 
     @classmethod
     def from_step(cls, step: Step) -> "Propagate":
@@ -113,29 +136,13 @@ class Propagate:
             combine=_choice("combine", combine, Combine),
             aggregate=_choice("aggregate", aggregate, Aggregate),
             self_loops=_weight("self_loops", attrs["self_loops"]),
-            skip_loops=_flag("skip_loops", attrs["skip_loops"]),
-            own_message=_flag("own_message", attrs["own_message"]),
-            reverse=_flag("reverse", attrs["reverse"]),
-            only_loops=_flag("only_loops", attrs["only_loops"]),
+            **{name: _flag(name, attrs[name]) for name in _LATER},
         )
 
     def to_attrs(self) -> dict[str, Attribute]:
         """The settings of the propagate step with these operators."""
-        later: dict[str, Attribute] = {
-            "skip_loops": self.skip_loops,
-            "own_message": self.own_message,
-            "reverse": self.reverse,
-            "only_loops": self.only_loops,
-        }
-        return {
-            "edge_type": self.edge_type,
-            "message_local": self.message_local,
-            "neighbor_context": self.neighbor_context,
-            "combine": self.combine,
-            "aggregate": self.aggregate,
-            "self_loops": self.self_loops,
-            **{name: value for name, value in later.items() if value != _LATER[name]},
-        }
+        later = [name for name, default in _LATER.items() if getattr(self, name) != default]
+        return {name: getattr(self, name) for name in (*_ATTRS, *later)}
 
     @property
     def edge_types(self) -> tuple[EdgeType, ...]:
@@ -167,49 +174,10 @@ class Propagate:
         """The inverse of `combine` (msg_cbn^-1); None for a min or a max, which has no inverse."""
         return _INVERSES[self.combine] if self.aggregate == "sum" else None
 
-    def validate(self) -> None:
-        """Raises `ModelError` if an operator is unknown or the operators do not fit together."""
-        parts = self.edge_type
-        if not parts or len(parts) % 3 or not all(isinstance(part, str) and part for part in parts):
-            raise ModelError(
-                f"edge_type must be three names (source type, relation, target type), got {parts!r}"
-            )
-        if len({edge_type[0 if self.reverse else 2] for edge_type in self.edge_types}) > 1:
-            lead = "come from" if self.reverse else "lead to"
-            raise ModelError(f"edges must {lead} nodes of one type, got {self.edge_types}")
-        for factor in self.message_local:
-            _choice("message_local", factor, MessageFactor)
-        if len(set(self.message_local)) != len(self.message_local):
-            raise ModelError(f"message_local must name a factor once, got {self.message_local!r}")
-        _choice("neighbor_context", self.neighbor_context, NeighborContext)
-        _choice("combine", self.combine, Combine)
-        _choice("aggregate", self.aggregate, Aggregate)
-        self._check_edges_alone()
-        source, _, target = self.edge_types[0]
-        reads_context = self.combine != "identity" or "source_rsqrt" in self.message_local
-        if reads_context and self.neighbor_context == "none":
-            reader = "source_rsqrt" if self.combine == "identity" else f"combine {self.combine!r}"
-            raise ModelError(f"{reader} needs a neighbor_context of 'count' or 'sum', got 'none'")
-        if not reads_context and self.neighbor_context != "none":
-            raise ModelError(
-                f"neighbor_context {self.neighbor_context!r} is read by nothing here: give 'none'"
-            )
-        if source != target and "source_rsqrt" in self.message_local:
-            raise ModelError(
-                f"source_rsqrt needs edges between nodes of one type, got {source!r} to {target!r}"
-            )
-        _check_loops(self.self_loops, self.edge_types, self.skip_loops)
-        if self.only_loops:
-            self._check_only_loops()
-
     def _check_only_loops(self) -> None:
         if self.skip_loops or self.self_loops is not None:
             raise ModelError("only_loops goes with neither skip_loops nor self_loops: leave them out")
-        for source, _, target in self.edge_types:
-            if source != target:
-                raise ModelError(
-                    f"only_loops needs edges between nodes of one type, got {source!r} to {target!r}"
-                )
+        _check_one_type("only_loops needs", self.edge_types)
         reads_context = self.neighbor_context != "none" and not self.coefficients
         if reads_context or "source_rsqrt" in self.message_local:
             raise ModelError(
@@ -317,14 +285,18 @@ class Degree:
         return self.edge_type[0 if self.reverse else 2]
 
 
+def _check_one_type(needs: str, edge_types: Sequence[EdgeType]) -> None:
+    for source, _, target in edge_types:
+        if source != target:
+            raise ModelError(f"{needs} edges between nodes of one type, got {source!r} to {target!r}")
+
+
 def _check_loops(self_loops: float | None, edge_types: Sequence[EdgeType], skip_loops: bool) -> None:
     if self_loops is None:
         return
     if skip_loops:
         raise ModelError("skip_loops and self_loops contradict each other: give one of them")
-    source, _, target = edge_types[0]
-    if source != target:
-        raise ModelError(f"self_loops need edges between nodes of one type, got {source!r} to {target!r}")
+    _check_one_type("self_loops need", edge_types[:1])
     if not math.isfinite(self_loops):
         raise ModelError(f"self_loops must be null or a finite weight, got {self_loops!r}")
 

@@ -34,7 +34,8 @@ def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeTyp
         one_hop = (replace(one, edge_type=edge(one.edge_type)) for one in given.one_hop)
         return Query(node(given.seed_type), tuple(one_hop))
 
-    return Model(
+    return replace(
+        model,
         inputs={
             name: replace(given, node_type=node(given.node_type)) for name, given in model.inputs.items()
         },
@@ -42,13 +43,8 @@ def renamed(model: Model, names: Mapping[NodeType | EdgeType, NodeType | EdgeTyp
             replace(step, attrs={name: attribute(name, value) for name, value in step.attrs.items()})
             for step in model.steps
         ),
-        tensors=model.tensors,
-        output=model.output,
-        layers=model.layers,
         edge_inputs={
             name: replace(given, edge_type=edge(given.edge_type)) for name, given in model.edge_inputs.items()
         },
-        functions=model.functions,
-        outputs=model.outputs,
         query=None if model.query is None else query(model.query),
     )

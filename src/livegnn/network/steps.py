@@ -1,4 +1,5 @@
-"""A step of a model: one operator, the values it reads, the value it writes, its weights and settings.
+"""A step of a model: one operator, the values it reads, the value it writes, its weights and settings; and
+the values that a model reads from a graph.
 
 A value has a row for every node of a type, or a row for every edge of a type. `livegnn.network.operators`
 lists all operators. Most are row-wise: row i of the output depends only on row i of the inputs, for nodes and
@@ -7,16 +8,33 @@ for edges. ``source`` and ``target`` give each edge the row of one of its ends. 
 value and counts the edges of each node, or sums their weights.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from livegnn.errors import ModelError
 from livegnn.network.operators import OPERATORS, Attribute, Shape
-from livegnn.types import EdgeType, FloatArray
+from livegnn.types import EdgeType, FloatArray, NodeType
 
 Function: TypeAlias = Callable[..., FloatArray]
 """An operator that the user defines, row by row: float32 arrays [rows, channels] -> float32 [rows, width]."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A value that the model reads from the graph: the features of one node type, `width` channels each."""
+
+    node_type: NodeType
+    width: int
+
+
+@dataclass(frozen=True)
+class EdgeInput:
+    """A value that the model reads from the edges of one type: their features, or their weight."""
+
+    edge_type: EdgeType
+    width: int = 1
+    column: Literal["edge_attr", "weight"] = "edge_attr"
 
 
 @dataclass(frozen=True)
@@ -59,6 +77,16 @@ class Step:
         if not isinstance(value, tuple) or len(value) != 3:
             raise ModelError(f"{describe(self)}: edge_type must be (source, relation, target), got {value!r}")
         return value
+
+
+def needed_steps(steps: Sequence[Step], values: Collection[str]) -> list[Step]:
+    """The steps that these values need, in topological order."""
+    wanted, needed = set(values), []
+    for step in reversed(steps):
+        if step.output in wanted:
+            wanted.update(step.inputs)
+            needed.append(step)
+    return needed[::-1]
 
 
 def describe(step: Step) -> str:

@@ -9,6 +9,7 @@ gives the number.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -16,11 +17,11 @@ import numpy.typing as npt
 from jaxtyping import Bool, Float, Int
 
 from livegnn.errors import ModelError
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.model import Model
 from livegnn.network.propagation import Degree, Propagate
+from livegnn.network.steps import EdgeInput, Input
 from livegnn.oracle import row_reference
-from livegnn.oracle.row_reference import Inputs, Tensors, inverse_root, whole
+from livegnn.oracle.row_reference import Inputs, Tensors, divide, inverse_root, widely
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 SourceRows = Float[np.ndarray, "sources channels"]
@@ -41,6 +42,16 @@ class Arrays(Protocol):
     def weight(self) -> Mapping[EdgeType, FloatArray]: ...
     @property
     def edge_attr(self) -> Mapping[EdgeType, FloatArray]: ...
+
+
+@dataclass(frozen=True)
+class GraphArrays:
+    """A graph that was made for the oracle alone."""
+
+    x: dict[NodeType, FloatArray]
+    edge_index: dict[EdgeType, IntArray]
+    weight: dict[EdgeType, FloatArray]
+    edge_attr: dict[EdgeType, FloatArray]
 
 
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")  # NaN and infinity are valid results
@@ -200,7 +211,7 @@ def _propagate(
     if ops.combine == "rsqrt":
         factor = factor * inverse_root(context)[target]
     aggregate: DoubleArray = _aggregate(ops.aggregate, h, message_of, target, factor, num_nodes)
-    return _divide(aggregate, context[:, None]) if ops.combine == "divide" else aggregate
+    return divide(aggregate, context[:, None]) if ops.combine == "divide" else aggregate
 
 
 def _propagate_messages(
@@ -249,24 +260,18 @@ def _propagate_messages(
     aggregate = _sum_by_target(value * each_channel, target, num_nodes)
     if softmax or ops.combine != "divide":
         return aggregate
-    return _divide(aggregate, np.repeat(context, value.shape[1] // heads, axis=1))
+    return divide(aggregate, np.repeat(context, value.shape[1] // heads, axis=1))
 
 
 def _sum_by_target(messages: DoubleArray, target: Nodes, num_nodes: int) -> DoubleArray:
     """The sum of the messages of each target, added one after the other."""
-    total: DoubleArray = np.zeros((num_nodes, messages.shape[1]), messages.dtype)
-    np.add.at(total, target, messages)
-    if not np.isfinite(total).all():
-        in_float64 = np.zeros(total.shape)
-        np.add.at(in_float64, target, messages.astype(np.float64))
-        total = whole(total, in_float64)
-    return total
 
+    def add_up(messages: DoubleArray) -> DoubleArray:
+        total: DoubleArray = np.zeros((num_nodes, messages.shape[1]), messages.dtype)
+        np.add.at(total, target, messages)
+        return total
 
-def _divide(aggregate: DoubleArray, by: DoubleArray) -> DoubleArray:
-    """Quotients; 0 where the divisor is not positive."""
-    quotients: DoubleArray = np.divide(aggregate, by, out=np.zeros_like(aggregate), where=~(by <= 0))
-    return quotients
+    return widely(add_up, messages)
 
 
 def _are_loops(edge_type: EdgeType, source: Nodes, target: Nodes) -> Bool[np.ndarray, "edges"]:
@@ -294,11 +299,7 @@ def _last_loops(source: Nodes, target: Nodes) -> tuple[IntArray, IntArray]:
 
 
 def _add_self_loops(
-    source: Nodes,
-    target: Nodes,
-    weight: PerEdge,
-    num_nodes: int,
-    fill: float,
+    source: Nodes, target: Nodes, weight: PerEdge, num_nodes: int, fill: float
 ) -> tuple[IntArray, IntArray, DoubleArray]:
     """PyG's ``add_remaining_self_loops``: nodes that have a self-loop keep it, with its weight; of parallel
     loops only the last is kept.
@@ -317,12 +318,7 @@ def _add_self_loops(
 
 
 def _aggregate(
-    kind: str,
-    h: SourceRows,
-    source: Nodes,
-    target: Nodes,
-    factor: PerEdge,
-    num_nodes: int,
+    kind: str, h: SourceRows, source: Nodes, target: Nodes, factor: PerEdge, num_nodes: int
 ) -> TargetRows:
     """The sum, min or max of ``factor * h[source]`` by target; 0 for a target without messages.
 
@@ -334,12 +330,9 @@ def _aggregate(
         messages = factor * h[source, channel]
         if kind == "sum":
             result[:, channel] = _sum_by_target(messages[:, None], target, num_nodes)[:, 0]
-        elif kind == "max":
-            extremes = np.full(num_nodes, -np.inf, h.dtype)
-            np.maximum.at(extremes, target, messages)
-            result[reached, channel] = extremes[reached]
         else:
-            extremes = np.full(num_nodes, np.inf, h.dtype)
-            np.minimum.at(extremes, target, messages)
+            extremum, none = (np.maximum, -np.inf) if kind == "max" else (np.minimum, np.inf)
+            extremes = np.full(num_nodes, none, h.dtype)
+            extremum.at(extremes, target, messages)
             result[reached, channel] = extremes[reached]
     return result

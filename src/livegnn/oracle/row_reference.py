@@ -18,9 +18,13 @@ Inputs: TypeAlias = Sequence[DoubleArray]
 Tensors: TypeAlias = Mapping[str, DoubleArray]
 
 
-def whole(result: DoubleArray, in_float64: DoubleArray) -> DoubleArray:
-    """The result; where it is not finite, the value computed in float64."""
-    return np.where(np.isfinite(result), result, in_float64.astype(result.dtype))
+def widely(function: Callable[..., DoubleArray], *inputs: DoubleArray) -> DoubleArray:
+    """The result of a function; where it is not finite, that of the same inputs in float64."""
+    result = function(*inputs)
+    if not np.isfinite(result).all():
+        in_float64 = function(*(x.astype(np.float64) for x in inputs))
+        result = np.where(np.isfinite(result), result, in_float64.astype(result.dtype))
+    return result
 
 
 def apply(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
@@ -89,44 +93,35 @@ def _power_of(step: Step, x: DoubleArray) -> DoubleArray:
     return power.astype(x.dtype)
 
 
+def _of_numpy(names: str, prefix: str = "") -> dict[str, Callable[..., DoubleArray]]:
+    """NumPy's functions with these names. prefix: what NumPy writes for the first letter of operators."""
+    return {f"{prefix[:1]}{name}": _without_settings(getattr(np, prefix + name)) for name in names.split()}
+
+
+def _without_settings(function: Callable[..., DoubleArray]) -> Callable[..., DoubleArray]:
+    return lambda step, *rows: function(*rows)
+
+
 _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
+    **_of_numpy(
+        "abs tanh expm1 log log1p sqrt reciprocal sin cos tan sinh cosh exp2 log2 log10 floor ceil trunc"
+    ),
+    **_of_numpy("isfinite isnan isinf add subtract multiply divide power maximum minimum hypot fmod equal"),
+    **_of_numpy("not_equal less less_equal greater greater_equal"),
+    **_of_numpy("sin cos tan tan2 sinh cosh tanh", prefix="arc"),
     "scale": lambda step, x: x * step.number("value"),
     "relu": lambda step, x: np.maximum(x, 0),
     "leaky_relu": lambda step, x: np.where(x > 0, x, step.number("slope") * x),
     "elu": lambda step, x: np.where(x > 0, x, step.number("alpha") * np.expm1(np.minimum(x, 0))),
     "gelu": _gelu,
     "sigmoid": lambda step, x: _sigmoid(x),
-    "tanh": lambda step, x: np.tanh(x),
     "exp": lambda step, x: np.exp(np.minimum(x, 700)),  # a softmax reads the logits
     "neg": lambda step, x: -x,
-    "abs": lambda step, x: np.abs(x),
     "sign": lambda step, x: np.where(np.isnan(x), 0, np.sign(x)),
-    "expm1": lambda step, x: np.expm1(x),
-    "log": lambda step, x: np.log(x),
-    "log1p": lambda step, x: np.log1p(x),
-    "sqrt": lambda step, x: np.sqrt(x),
     "rsqrt": lambda step, x: 1 / np.sqrt(x),
-    "reciprocal": lambda step, x: 1 / x,
-    "sin": lambda step, x: np.sin(x),
-    "cos": lambda step, x: np.cos(x),
-    "tan": lambda step, x: np.tan(x),
-    "asin": lambda step, x: np.arcsin(x),
-    "acos": lambda step, x: np.arccos(x),
-    "atan": lambda step, x: np.arctan(x),
-    "sinh": lambda step, x: np.sinh(x),
-    "cosh": lambda step, x: np.cosh(x),
-    "asinh": lambda step, x: np.arcsinh(x),
-    "acosh": lambda step, x: np.arccosh(x),
-    "atanh": lambda step, x: np.arctanh(x),
-    "exp2": lambda step, x: np.exp2(x),
-    "log2": lambda step, x: np.log2(x),
-    "log10": lambda step, x: np.log10(x),
     "erf": lambda step, x: _each(math.erf, x),
     "erfc": lambda step, x: _each(math.erfc, x),
-    "floor": lambda step, x: np.floor(x),
-    "ceil": lambda step, x: np.ceil(x),
     "round": lambda step, x: np.rint(x),
-    "trunc": lambda step, x: np.trunc(x),
     "silu": lambda step, x: x / (1 + np.exp(-x)),
     "softplus": lambda step, x: _softplus(x, step.number("beta"), step.number("threshold")),
     "log_sigmoid": lambda step, x: np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x))),
@@ -134,31 +129,12 @@ _ELEMENTWISE: Mapping[str, Callable[..., DoubleArray]] = {
     "hardsigmoid": lambda step, x: np.clip(x + 3, 0, 6) / 6,
     "hardswish": lambda step, x: x * np.clip(x + 3, 0, 6) / 6,
     "not": lambda step, x: x == 0,
-    "isfinite": lambda step, x: np.isfinite(x),
-    "isnan": lambda step, x: np.isnan(x),
-    "isinf": lambda step, x: np.isinf(x),
     "clamp": lambda step, x: np.minimum(
         np.maximum(x, _bound(step, "least", -math.inf)), _bound(step, "most", math.inf)
     ),
     "power_of": _power_of,
-    "add": lambda step, a, b: a + b,
-    "subtract": lambda step, a, b: a - b,
-    "multiply": lambda step, a, b: a * b,
-    "divide": lambda step, a, b: a / b,
-    "power": lambda step, a, b: a**b,
-    "maximum": lambda step, a, b: np.maximum(a, b),
-    "minimum": lambda step, a, b: np.minimum(a, b),
-    "atan2": lambda step, a, b: np.arctan2(a, b),
-    "hypot": lambda step, a, b: np.hypot(a, b),
-    "fmod": lambda step, a, b: np.fmod(a, b),
     "remainder": lambda step, a, b: _remainder(a, b),
     "floor_divide": lambda step, a, b: _floor_divide(a, b),
-    "equal": lambda step, a, b: a == b,
-    "not_equal": lambda step, a, b: a != b,
-    "less": lambda step, a, b: a < b,
-    "less_equal": lambda step, a, b: a <= b,
-    "greater": lambda step, a, b: a > b,
-    "greater_equal": lambda step, a, b: a >= b,
     "and": lambda step, a, b: (a != 0) & (b != 0),
     "or": lambda step, a, b: (a != 0) | (b != 0),
     "where": lambda step, condition, a, b: _where(condition, a, b),
@@ -195,10 +171,7 @@ def _linear(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
         made = np.stack([by_head[:, h] @ (weight[h] if own else weight).T for h in range(heads)], axis=1)
         return _flat(made) + bias if own else _flat(made + bias)
 
-    result = product(x, weight)
-    if not np.isfinite(result).all():
-        result = whole(result, product(x.astype(np.float64), weight.astype(np.float64)))
-    return result
+    return widely(product, x, weight)
 
 
 def _matmul(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
@@ -209,10 +182,7 @@ def _matmul(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
         right = b.reshape(len(b), b.shape[1] // (inner * columns), inner, columns)
         return _flat(np.broadcast_to(left @ right, (len(a), batch, rows, columns)))
 
-    result = product(*inputs)
-    if not np.isfinite(result).all():
-        result = whole(result, product(*(x.astype(np.float64) for x in inputs)))
-    return result
+    return widely(product, *inputs)
 
 
 def _layer_norm(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
@@ -240,10 +210,7 @@ def _reduce(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     x = inputs[0].reshape(len(inputs[0]), *(int(step.number(name)) for name in ("before", "size", "after")))
     kinds = {"sum": np.sum, "max": np.max, "min": np.min, "product": np.prod}
     kind: Callable[..., DoubleArray] = kinds[step.text("kind")]  # type: ignore[assignment]
-    result = kind(x, axis=2)
-    if not np.isfinite(result).all():
-        result = whole(result, kind(x.astype(np.float64), axis=2))
-    return _flat(result)
+    return _flat(widely(lambda x: kind(x, axis=2), x))
 
 
 def _repeat(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
@@ -260,8 +227,9 @@ def _lookup(step: Step, inputs: Inputs, tensors: Tensors) -> DoubleArray:
     return _flat(rows)
 
 
-def _divide_by_degree(x: DoubleArray, degree: DoubleArray) -> DoubleArray:
-    quotients: DoubleArray = np.divide(x, degree, out=np.zeros_like(x), where=~(degree <= 0))
+def divide(x: DoubleArray, by: DoubleArray) -> DoubleArray:
+    """Quotients; 0 where the divisor is not positive."""
+    quotients: DoubleArray = np.divide(x, by, out=np.zeros_like(x), where=~(by <= 0))
     return quotients
 
 
@@ -273,7 +241,7 @@ def inverse_root(degree: DoubleArray) -> DoubleArray:
 
 
 _OF_ROWS: Mapping[str, Callable[[Step, Inputs, Tensors], DoubleArray]] = {
-    "divide_degree": lambda step, inputs, tensors: _divide_by_degree(inputs[0], inputs[1]),
+    "divide_degree": lambda step, inputs, tensors: divide(inputs[0], inputs[1]),
     "rsqrt_degree": lambda step, inputs, tensors: inputs[0] * inverse_root(inputs[1]),
     "linear": _linear,
     "matmul": _matmul,

@@ -182,8 +182,6 @@ def _prove(claim: Claim) -> Answer | None:
     solver does not decide it."""
     if not has_solver():
         return None
-    import z3
-
     session = _Session()
     width = min(claim.width, _SYMBOLIC_CHANNELS)
     rows = {name: session.rows(name, width) for name in claim.variables}
@@ -197,9 +195,9 @@ def _prove(claim: Claim) -> Answer | None:
         return None
     session.close([rows[name] for name in claim.positive])
     answer = session.solver.check()
-    if answer == z3.unsat:
+    if answer == session.z3.unsat:
         return Answer("proved")
-    if answer == z3.unknown:
+    if answer == session.z3.unknown:
         return None
     model = session.solver.model()
     values = {name: session.read(model, symbols) for name, symbols in rows.items()}
@@ -215,6 +213,7 @@ class _Session:
     state.
     """
 
+    z3: Any = None
     context: Any = None
     solver: Any = None
     failing: list[Any] = field(default_factory=list)
@@ -224,6 +223,7 @@ class _Session:
     def __post_init__(self) -> None:
         import z3
 
+        self.z3 = z3
         self.context = z3.Context()
         self.solver = z3.Solver(ctx=self.context)
         self.solver.set("rlimit", EFFORT)
@@ -235,36 +235,28 @@ class _Session:
         return next(value.session for value in values if isinstance(value, Symbol))
 
     def rows(self, name: str, width: int) -> Rows:
-        import z3
-
         symbols = np.empty((1, width), dtype=object)
         for channel in range(width):
-            symbols[0, channel] = Symbol(z3.Real(f"{name}_{channel}", self.context), self)
+            symbols[0, channel] = Symbol(self.z3.Real(f"{name}_{channel}", self.context), self)
         return symbols
 
     def term(self, value: object) -> Any:
         """The term of a symbol, or of a number as an exact fraction."""
-        import z3
-
         if isinstance(value, Symbol):
             return value.term
         if isinstance(value, bool | int | float | np.number | np.bool_):
-            return z3.RealVal(str(Fraction(float(value))), self.context)
+            return self.z3.RealVal(str(Fraction(float(value))), self.context)
         raise TypeError(f"{type(value).__name__} is no number")
 
     def select(self, a: object, b: object, smallest: bool) -> "Symbol":
-        import z3
-
         left, right = self.term(a), self.term(b)
-        return Symbol(z3.If(left <= right if smallest else left >= right, left, right), self)
+        return Symbol(self.z3.If(left <= right if smallest else left >= right, left, right), self)
 
     def root(self, term: Any) -> Any:
         """The root s >= 0 with s * s == term; equal terms have the same root."""
-        import z3
-
-        key = z3.simplify(term).sexpr()
+        key = self.z3.simplify(term).sexpr()
         if key not in self.roots:
-            root = z3.Real(f"root_{len(self.roots)}", self.context)
+            root = self.z3.Real(f"root_{len(self.roots)}", self.context)
             self.solver.add(root >= 0, root * root == term)
             self.roots[key] = root
         return self.roots[key]
@@ -276,31 +268,30 @@ class _Session:
         return value
 
     def require_one_to_fail(self, relation: Relation) -> None:
-        import z3
-
         left, right = np.broadcast_arrays(np.asarray(relation.left), np.asarray(relation.right))
         given = [self.term(value) > 0 for rows in relation.given for value in np.asarray(rows).ravel()]
         for a, b in zip(left.ravel(), right.ravel(), strict=True):
             x, y = self.term(a), self.term(b)
             holds = x == y if relation.order == "==" else x <= y if relation.order == "<=" else x < y
-            self.failing.append(z3.And([*given, z3.Not(holds)]))
+            self.failing.append(self.z3.And([*given, self.z3.Not(holds)]))
 
     def close(self, positive: Sequence[Rows]) -> None:
-        import z3
-
         self.solver.add(*(self.term(value) > 0 for rows in positive for value in rows.ravel()))
-        self.solver.add(z3.Or(self.failing))
+        self.solver.add(self.z3.Or(self.failing))
 
     def read(self, model: Any, symbols: Rows) -> DoubleArray:
-        import z3
-
         def number(symbol: Symbol) -> float:
             value = model.eval(symbol.term, model_completion=True)
-            if z3.is_algebraic_value(value):
+            if self.z3.is_algebraic_value(value):
                 value = value.approx(20)
             return float(Fraction(value.numerator_as_long(), value.denominator_as_long()))
 
         return np.array([[number(symbol) for symbol in row] for row in symbols], dtype=np.float64)
+
+
+def _combine(combine: Callable[[Any, Any], Any]) -> "Callable[[Symbol, object], Symbol]":
+    """An operator of symbols, which combines their terms."""
+    return lambda one, other: Symbol(combine(one.term, one.session.term(other)), one.session)
 
 
 class Symbol:
@@ -316,30 +307,12 @@ class Symbol:
         self.term = term
         self.session = session
 
-    def _with(self, other: object, combine: Callable[[Any, Any], Any]) -> "Symbol":
-        return Symbol(combine(self.term, self.session.term(other)), self.session)
-
-    def __add__(self, other: object) -> "Symbol":
-        return self._with(other, lambda a, b: a + b)
-
-    __radd__ = __add__
-
-    def __mul__(self, other: object) -> "Symbol":
-        return self._with(other, lambda a, b: a * b)
-
-    __rmul__ = __mul__
-
-    def __sub__(self, other: object) -> "Symbol":
-        return self._with(other, lambda a, b: a - b)
-
-    def __rsub__(self, other: object) -> "Symbol":
-        return self._with(other, lambda a, b: b - a)
-
-    def __truediv__(self, other: object) -> "Symbol":
-        return self._with(other, lambda a, b: a / b)
-
-    def __rtruediv__(self, other: object) -> "Symbol":
-        return self._with(other, lambda a, b: b / a)
+    __add__ = __radd__ = _combine(lambda a, b: a + b)
+    __mul__ = __rmul__ = _combine(lambda a, b: a * b)
+    __sub__ = _combine(lambda a, b: a - b)
+    __rsub__ = _combine(lambda a, b: b - a)
+    __truediv__ = _combine(lambda a, b: a / b)
+    __rtruediv__ = _combine(lambda a, b: b / a)
 
     def __neg__(self) -> "Symbol":
         return Symbol(-self.term, self.session)

@@ -14,6 +14,7 @@ any real number, so the claims hold for any factors of it (a weight, a coefficie
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -148,7 +149,7 @@ def _fold(operator: object) -> Fold:
         return lambda messages: messages[0] * 0 + len(messages)
     if operator in ("sum", "min", "max"):
         join = {"sum": _plus, "min": smaller, "max": larger}[str(operator)]
-        return lambda messages: _reduce(join, messages)
+        return lambda messages: reduce(join, messages)
 
     def apply(messages: Sequence[Rows]) -> Rows:
         by_row = [np.stack([message[row] for message in messages]) for row in range(len(messages[0]))]
@@ -159,13 +160,6 @@ def _fold(operator: object) -> Fold:
 
 def _plus(a: Rows, b: Rows) -> Rows:
     total: Rows = np.add(a, b)
-    return total
-
-
-def _reduce(join: Callable[[Rows, Rows], Rows], messages: Sequence[Rows]) -> Rows:
-    total = messages[0]
-    for message in messages[1:]:
-        total = join(total, message)
     return total
 
 
@@ -196,10 +190,7 @@ def _check_context(ops: Operators, seed: int) -> Answer:
 def _check_aggregate(ops: Operators, seed: int) -> Answer:
     if ops.aggregate in ("sum", "min", "max"):
         join = {"sum": _plus, "min": smaller, "max": larger}[str(ops.aggregate)]
-        return decide(
-            Claim(("m", "m_1", "m_2"), lambda m, m_1, m_2: _associative(join, m, m_1, m_2)),
-            seed,
-        )
+        return decide(Claim(("m", "m_1", "m_2"), lambda m, m_1, m_2: _associative(join, m, m_1, m_2)), seed)
     answer = decide(_grouping_claim("aggregate", _fold(ops.aggregate), ops.width), seed)
     if answer.status == "refuted":
         return answer
@@ -334,10 +325,10 @@ def _extremum_claim(ops: Operators) -> Claim:
     inside = 1 if ops.aggregate == "max" else -1
 
     def relations(z: Rows, m_1: Rows, new_1: Rows, m_2: Rows, m_3: Rows, m_4: Rows) -> list[Relation]:
-        kept = _reduce(join, [m_1, m_2, m_3])
+        kept = reduce(join, [m_1, m_2, m_3])
         stays = (inside * (kept - m_1), inside * (kept - m_3))  # above 0: no removed message is the extremum
-        full = ops.combine(z, _reduce(join, [new_1, m_2, m_4]))
-        return [Relation(ops.combine(z, _reduce(join, [kept, new_1, m_4])), full, "==", stays)]
+        full = ops.combine(z, reduce(join, [new_1, m_2, m_4]))
+        return [Relation(ops.combine(z, reduce(join, [kept, new_1, m_4])), full, "==", stays)]
 
     variables = ("z", "m_1", "new_1", "m_2", "m_3", "m_4")
     return Claim(variables, relations, ("z",), ops.width, ("z",), ops.heads)

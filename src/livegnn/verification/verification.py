@@ -71,11 +71,7 @@ class VerificationReport:
 
 
 def verify(
-    subject: Model | Convolution,
-    *,
-    in_channels: int | None = None,
-    edge_dim: int = 0,
-    seed: int = 0,
+    subject: Model | Convolution, *, in_channels: int | None = None, edge_dim: int = 0, seed: int = 0
 ) -> VerificationReport:
     """Checks the conditions of theorem 1 for every propagate step of a model, or for a convolution; for a
     degree step, the condition of contexts.

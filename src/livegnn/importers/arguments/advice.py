@@ -12,7 +12,7 @@ from torch import nn
 from torch_geometric import nn as pyg
 from torch_geometric.nn import MessagePassing
 
-from livegnn.importers.arguments.arguments import NAMES, Found, lone_argument
+from livegnn.importers.arguments.arguments import ModuleArguments, lone_argument, meaning_of
 from livegnn.importers.arguments.module_inputs import called_with
 from livegnn.importers.program.export import Given, leaves, signature_of
 from livegnn.network.call_settings import CallSettings
@@ -32,8 +32,8 @@ def find_way(module: nn.Module, settings: CallSettings) -> str:
     for more, why in _ways(module, settings):
         found = called_with(module, settings, more)
         if found is not None:
-            said = ", ".join(f"{name!r}: {_shown(rows, found, name)}" for name, rows in more.items())
-            return f"; if {why}, say inputs={{{said}}}"
+            specs = ", ".join(f"{name!r}: {_shown(rows, found, name)}" for name, rows in more.items())
+            return f"; if {why}, say inputs={{{specs}}}"
     return find_own_edges(module, lambda edges: called_with(module, settings, {}, edges) is not None)
 
 
@@ -61,7 +61,7 @@ def optional_rows(module: nn.Module, method: str) -> dict[str, inspect.Parameter
         for name, one in parameters.items()
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         or (_is_nothing(one.default) and (one.annotation is one.empty or "Tensor" in str(one.annotation)))
-        or (NAMES.get(name) in ("edge_weight", "edge_attr") and type(one.default) in (int, float))
+        or (meaning_of(name) in ("edge_weight", "edge_attr") and type(one.default) in (int, float))
     }
 
 
@@ -71,9 +71,9 @@ def _is_nothing(default: object) -> bool:
 
 def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[str, object], str]]:
     """What may be said, the likeliest first, and why."""
-    said = settings.inputs or {}
+    given = settings.inputs or {}
     parameters = signature_of(module, settings.method).parameters
-    needed = [name for name, one in parameters.items() if one.default is one.empty and name not in said]
+    needed = [name for name, one in parameters.items() if one.default is one.empty and name not in given]
     lone = lone_argument(module, settings.method)
     if lone in needed:
         yield {lone: ["x", "edge_index"]}, f"{lone!r} is rows of nodes and the ends of edges in one"
@@ -81,43 +81,36 @@ def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[s
         yield rows, "its arguments are of one type each"
     for path, part in module.named_modules():
         name = f"{path}.weight".removeprefix(".")
-        if isinstance(part, nn.Embedding) and name not in said:
+        if isinstance(part, nn.Embedding) and name not in given:
             yield {name: "node"}, f"{name} has a row for each node"
-    left_out = [name for name in optional_rows(module, settings.method) if name not in said]
+    left_out = [name for name in optional_rows(module, settings.method) if name not in given]
     left_out = [
         name
         for name in left_out
         if parameters[name].default is None
-        and (settings.edge_channels is None or _meaning(name) != "edge_attr")
+        and (settings.edge_channels is None or meaning_of(name) != "edge_attr")
     ]
     for number in (1, 2):
         for names in combinations(left_out, number):
             for kinds in product(*(_kinds(name) for name in names)):
                 rows = {name: (kind, None) for name, kind in zip(names, kinds, strict=True)}
                 yield rows, f"it needs {' and '.join(map(repr, names))}, which it is called without"
-    of_nodes = [name for name in needed if _meaning(name) in ("x", None)]
+    of_nodes = [name for name in needed if meaning_of(name) in ("x", None)]
     for name in of_nodes:
         yield {name: ["x", "x"]}, f"{name!r} is rows of the sources and of the targets of edges"
     known = {"edge_index"} | ({"x"} if settings.in_channels is not None else set())  # whose form is known
     for name in needed:
-        for kind in _kinds(name) if _meaning(name) not in known else ():
+        for kind in _kinds(name) if meaning_of(name) not in known else ():
             for columns in ((), *((number,) for number in _WHOLE)):
-                yield (
-                    {name: (kind, *columns, int)},
-                    f"{name!r} is whole numbers, in any number of columns",
-                )
+                yield ({name: (kind, *columns, int)}, f"{name!r} is whole numbers, in any number of columns")
     for name in of_nodes:
         for length in _lengths(module):
             yield {name: ("node", None, length)}, f"the rows of {name!r} have several axes"
 
 
-def _meaning(name: str) -> str | None:
-    return NAMES.get(name.removesuffix("_dict"))
-
-
 def _kinds(name: str) -> tuple[str, ...]:
     """Whose rows an argument may have."""
-    of = _meaning(name)
+    of = meaning_of(name)
     if of == "x":
         return ("node",)
     return ("edge",) if name.startswith("edge_") or of in ("edge_attr", "edge_weight") else ("node", "edge")
@@ -130,7 +123,7 @@ def _of_types(settings: CallSettings, names: Sequence[str]) -> Iterator[Mapping[
     nodes, edges = settings.metadata
     choices: list[list[object]] = []
     for name in names:
-        if _meaning(name) == "edge_index":
+        if meaning_of(name) == "edge_index":
             choices.append([*edges])
         elif name.startswith("edge_"):
             choices.append([(kind, None) for kind in edges])
@@ -148,7 +141,7 @@ def _lengths(module: nn.Module) -> list[int]:
     return sorted(size for size in held if 1 < size <= _LONGEST)
 
 
-def _shown(rows: object, found: Found, name: str) -> str:
+def _shown(rows: object, found: ModuleArguments, name: str) -> str:
     """What is said, as it is written, with the widths that were found."""
     if isinstance(rows, tuple) and any(part is None or part is int for part in rows):
         given = leaves(found.arguments.get(name))

@@ -11,7 +11,7 @@ from torch import nn
 
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Atom, find_rounded
-from livegnn.importers.program.export import Called, Given, Record, leaves, signature_of
+from livegnn.importers.program.export import Given, MethodCall, Record, leaves, signature_of
 from livegnn.network.checks import check_width
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType
 
@@ -40,6 +40,11 @@ _RECORDS = ("data", "batch")
 """Names of arguments that are whole PyG data objects."""
 
 
+def meaning_of(name: str) -> str | None:
+    """The meaning of an argument by its name, alone or by types."""
+    return NAMES.get(name.removesuffix("_dict"))
+
+
 def lone_argument(module: nn.Module, method: str) -> str | None:
     """The name of the only argument that a method must be given; None if it takes none, or more."""
     parameters = signature_of(module, method).parameters
@@ -49,16 +54,16 @@ def lone_argument(module: nn.Module, method: str) -> str | None:
 
 def record_of(module: nn.Module, method: str, inputs: Mapping[str, object] | None) -> str | None:
     """The name of the argument that is PyG data, by its own name or as `inputs` says; None if none is."""
-    for name, said in (inputs or {}).items():
-        if isinstance(said, str) and said == "data":
+    for name, spec in (inputs or {}).items():
+        if isinstance(spec, str) and spec == "data":
             return name
     lone = lone_argument(module, method)
     return lone if lone in _RECORDS and lone not in (inputs or {}) else None
 
 
 @dataclass(frozen=True)
-class Found:
-    """A method's arguments, by name or position, and the module's parameters with a row for each node.
+class ModuleArguments:
+    """A method, its arguments, by name or position, and the module's parameters with a row for each node.
 
     left_out: the names of optional arguments that it is called without, and nobody said so. unused: the
     columns of the data that no argument takes. guessed: the arguments whose names tell nothing, which are
@@ -66,6 +71,7 @@ class Found:
     given by their places, as callers give them; hooks see the difference.
     """
 
+    method: str
     arguments: Mapping[str, object]
     parameters: tuple[Given, ...]
     positional: tuple[object, ...] = ()
@@ -75,11 +81,11 @@ class Found:
     places: tuple[str, ...] = ()
 
     @property
-    def called(self) -> Called:
-        """What the method is called with."""
+    def call(self) -> MethodCall:
+        """The call of the method."""
         first = [self.arguments[name] for name in self.places if name in self.arguments]
         named = {name: one for name, one in self.arguments.items() if name not in self.places}
-        return (*self.positional, *first), named
+        return MethodCall((*self.positional, *first), named, self.method, self.parameters)
 
 
 def find_arguments(
@@ -89,7 +95,7 @@ def find_arguments(
     inputs: Mapping[str, object] | None,
     *,
     by_name: bool = False,
-) -> Found:
+) -> ModuleArguments:
     """Finds the meaning of each argument of a method.
 
     by_name: whether it is called with all of them by their names.
@@ -97,12 +103,12 @@ def find_arguments(
     Raises `ModelError` with the name of an argument whose meaning is unknown, or of an input for which there
     is no argument.
     """
-    finding = _Finding(module, data)
+    graph = _GraphRows(module, data)
     given = dict(inputs or {})
     parameters = tuple(
-        Given(name, finding.node, tuple(tensor.shape[1:]), tensor.dtype, parameter=True)
+        Given(name, graph.node, tuple(tensor.shape[1:]), tensor.dtype, parameter=True)
         for name, tensor in module.named_parameters()
-        if given.pop(name, None) == "node" or finding.is_embedding(name)
+        if given.pop(name, None) == "node" or graph.is_embedding(name)
     )
     taken: set[str] = set()
     arguments: dict[str, object] = {}
@@ -110,32 +116,32 @@ def find_arguments(
     left_out: list[str] = []
     guessed: list[str] = []
     signature = signature_of(module, method)
-    named = {NAMES.get(name.removesuffix("_dict")) for name in signature.parameters}
+    named = set(map(meaning_of, signature.parameters))
     required = {
         name.removesuffix("_dict") for name, one in signature.parameters.items() if one.default is one.empty
     }
     for place, (name, parameter) in enumerate(signature.parameters.items()):
         if parameter.kind is parameter.VAR_POSITIONAL:
             left_out += [] if name in given else [name]
-            rest = finding.rest(given.pop(name, None), name, {*taken, *given})
+            rest = graph.rest(given.pop(name, None), name, {*taken, *given})
             if rest:
                 left_out = [one for one in left_out if one != name]
                 positional, arguments = (*arguments.values(), *rest), {}
             continue
         if parameter.kind is parameter.VAR_KEYWORD:
-            said = _keywords(given, name)
-            columns = () if said is not None and not positional else ("edge_weight", "edge_attr")
-            arguments |= {key: finding.rows(value, key) for key, value in (said or {}).items()}
+            keywords = _keywords(given, name)
+            columns = () if keywords is not None and not positional else ("edge_weight", "edge_attr")
+            arguments |= {key: graph.rows(value, key) for key, value in (keywords or {}).items()}
             given = {}
             for column in columns if getattr(data, "asked_for", False) else ():
-                if positional and column in finding.known:  # as HeteroConv hands them on
-                    arguments[f"{column}_dict"] = finding.known[column]
-                elif column in finding.known and column not in taken:
-                    arguments[column] = finding.find(column, required=True)
-            left_out += [] if said is not None else [name]
+                if positional and column in graph.known:  # as HeteroConv hands them on
+                    arguments[f"{column}_dict"] = graph.known[column]
+                elif column in graph.known and column not in taken:
+                    arguments[column] = graph.find(column, required=True)
+            left_out += [] if keywords is not None else [name]
             continue
         if name in given:
-            arguments[name] = finding.rows(given.pop(name), name)
+            arguments[name] = graph.rows(given.pop(name), name)
             continue
         needed = parameter.default is parameter.empty
         own = name.removesuffix("_dict")
@@ -144,7 +150,7 @@ def find_arguments(
             meaning is None
             and needed
             and own not in (*NAMES, *_RECORDS)
-            and name not in finding.known
+            and name not in graph.known
             and place < len(_ORDER)
             and _ORDER[place] not in named
         ):
@@ -153,11 +159,11 @@ def find_arguments(
         if not needed and (own == "num_nodes" or (meaning is None and NAMES.get(own) in taken)):
             left_out += [] if own == "num_nodes" else [name]
             continue
-        if own in _RECORDS and needed and own not in finding.known and not named & set(_ORDER):
-            arguments[name] = finding.record()
+        if own in _RECORDS and needed and own not in graph.known and not named & set(_ORDER):
+            arguments[name] = graph.record()
             continue
-        found = finding.find(meaning or own, required=needed)
-        if meaning == "edge_attr" and not needed and finding.leaves_edge_features_out():
+        found = graph.find(meaning or own, required=needed)
+        if meaning == "edge_attr" and not needed and graph.leaves_edge_features_out():
             left_out.append(name)
             continue
         if found is not None:
@@ -182,16 +188,18 @@ def find_arguments(
             "none: give it arguments, such as x and edge_index"
         )
     for one in leaves([positional, arguments]):
-        lost = find_rounded(finding.whole[one.name]) if one.name in finding.whole else None
+        lost = find_rounded(graph.whole[one.name]) if one.name in graph.whole else None
         if lost is not None:
             raise ModelError(
                 f"{type(module).__name__}.{method} takes whole numbers, and {one.name} has {lost}, which "
                 "float32 would round: subtract where such numbers begin, or divide them"
             )
     used = {one.name.partition(":")[0] for one in leaves([positional, arguments])}
-    unused = frozenset(finding.known) - used - {"edge_index"}
+    unused = frozenset(graph.known) - used - {"edge_index"}
     places = () if positional or by_name else _by_place(signature, arguments)
-    return Found(arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places)
+    return ModuleArguments(
+        method, arguments, parameters, positional, tuple(left_out), unused, tuple(guessed), places
+    )
 
 
 def _by_place(signature: Signature, arguments: Mapping[str, object]) -> tuple[str, ...]:
@@ -245,7 +253,7 @@ def _keywords(given: Mapping[str, object], name: str) -> dict[str, object] | Non
     return {**{key: value for key, value in given.items() if key != name}, **more}
 
 
-class _Finding:
+class _GraphRows:
     """Rows that a graph and a module have. known: name -> type of node or edge -> its rows. whole: the
     columns of data with whole numbers, by full name.
     """

@@ -7,14 +7,14 @@ input.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import sympy
 import torch
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import NAMES, RELATION
+from livegnn.importers.arguments.arguments import RELATION, meaning_of
 from livegnn.importers.expressions.expressions import Atom, edge_type_of
 from livegnn.importers.program.export import Given, symbolic
 from livegnn.network.call_settings import InputSpec
@@ -80,7 +80,7 @@ class Types:
         return Types(list(schema.node_types), list(getattr(schema, "edge_types", ())), schema)
 
     @property
-    def told(self) -> bool:
+    def from_schema(self) -> bool:
         """Whether a schema gives the types."""
         return hasattr(self.schema, "node_types")
 
@@ -121,14 +121,14 @@ class Types:
             )
 
 
-class Naming:
+class InputTypes:
     """Finds the type of the rows of each argument."""
 
-    def __init__(self, arguments: Sequence[Argument], known: Types, said: Mapping[str, InputSpec]) -> None:
+    def __init__(self, arguments: Sequence[Argument], known: Types, specs: Mapping[str, InputSpec]) -> None:
         self.arguments, self.known = arguments, known
-        self.said = {name: self._split(name, told) for name, told in said.items()}
+        self.specs = {name: self._split(name, spec) for name, spec in specs.items()}
         names = [one.name for one in arguments]
-        for name in said:
+        for name in specs:
             if name not in names:
                 raise ModelError(
                     f"inputs has {name!r}, which the program is not called with: that is {', '.join(names)}"
@@ -147,9 +147,9 @@ class Naming:
             )
         for one in self.arguments:
             if one.name not in ends and isinstance(one.held, torch.Tensor):
-                told = self._told(one)
-                if told is not None:
-                    self._bind(one, self._atom(told, one))
+                kind = self._type_of(one)
+                if kind is not None:
+                    self._bind(one, self._atom(kind, one))
         found: list[Given] = []
         for one in self.arguments:
             atom = ends.get(one.name)
@@ -175,38 +175,38 @@ class Naming:
                     "change its size, of the ends of edges, int64 [2, edges], only the second"
                 )
 
-    def _split(self, name: str, told: object) -> tuple[object, str | None]:
+    def _split(self, name: str, spec: object) -> tuple[object, str | None]:
         """The type and the column in a value of `inputs`."""
-        if isinstance(told, tuple) and len(told) == 2 and isinstance(told[1], str):
-            return told[0], told[1]
-        if isinstance(told, str) and told in _COLUMNS and told not in self.known.nodes:
-            return None, told
-        if isinstance(told, str) or (isinstance(told, tuple | list) and len(told) == 3):
-            return told, None
+        if isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[1], str):
+            return spec[0], spec[1]
+        if isinstance(spec, str) and spec in _COLUMNS and spec not in self.known.nodes:
+            return None, spec
+        if isinstance(spec, str) or (isinstance(spec, tuple | list) and len(spec) == 3):
+            return spec, None
         raise ModelError(
             f"inputs[{name!r}] must be a node type, an edge type, one of {', '.join(_COLUMNS)}, or a type "
-            f"and one of these, got {told!r}"
+            f"and one of these, got {spec!r}"
         )
 
-    def _told(self, one: Argument) -> object | None:
+    def _type_of(self, one: Argument) -> object | None:
         """The type given by `inputs` or by the keys of a dict; None if there is none."""
-        said = self.said.get(one.name, (None, None))[0]
-        if said is not None:
-            return tuple(said) if isinstance(said, list) else said
+        kind = self.specs.get(one.name, (None, None))[0]
+        if kind is not None:
+            return tuple(kind) if isinstance(kind, list) else kind
         key = next((key for key in reversed(one.keys) if isinstance(key, str | tuple)), None)
         if isinstance(key, str) and key.count("__") == 2:
             return tuple(key.split("__"))
         return key
 
     def _ends(self, one: Argument) -> Atom:
-        told = self._told(one)
-        if told is None:
+        kind = self._type_of(one)
+        if kind is None:
             if len(self.known.edges) > 1:
                 raise ModelError(f"{one.name} may be edges of several types: {_INPUTS.format(one.name)}")
-            told = self.known.edges[0]
-        if not isinstance(told, tuple):
-            raise ModelError(f"{one.name} must be edges of an edge type, got {told!r}")
-        atom = self._atom(told, one)
+            kind = self.known.edges[0]
+        if not isinstance(kind, tuple):
+            raise ModelError(f"{one.name} must be edges of an edge type, got {kind!r}")
+        atom = self._atom(kind, one)
         if atom in self.of_symbol.values():
             raise ModelError(
                 f"{one.name} and another argument are ends of {atom} edges: {_INPUTS.format(one.name)}"
@@ -219,20 +219,20 @@ class Naming:
             symbol = symbolic(one.held)
             counted = self.of_symbol.get(symbol) or self._only_node(one)
             return Given("", counted, count=True)
-        told = self._told(one)
+        kind = self._type_of(one)
         (symbol,) = one.symbols.values()
         known = self.of_symbol.get(symbol)
-        if told is not None:
-            atom = self._atom(told, one)
+        if kind is not None:
+            atom = self._atom(kind, one)
         elif known is not None:
             atom = known
-            if atom.source is not None and _column(one, self.said) in ("x", "num_nodes"):
+            if atom.source is not None and _column(one, self.specs) in ("x", "num_nodes"):
                 raise ModelError(
                     f"{one.name} has as many rows as there are {atom} edges: export it with a Dim of its own "
                     f"for each type of nodes and edges, or {_INPUTS.format(one.name)}"
                 )
         else:
-            of_edges = _column(one, self.said).startswith("edge_")
+            of_edges = _column(one, self.specs).startswith("edge_")
             edges = [other for other in self.of_symbol.values() if other.source is not None]
             if of_edges and len(edges) > 1:
                 raise ModelError(f"{one.name} may be rows of several types: {_INPUTS.format(one.name)}")
@@ -249,7 +249,7 @@ class Naming:
 
     def _named(self, one: Argument, made: Given, before: Sequence[Given]) -> Given:
         """The argument with the name of its column, which is unique among inputs of the same rows."""
-        column = _column(one, self.said)
+        column = _column(one, self.specs)
         of_edges = made.atom.source is not None
         if made.ends or made.count:
             column = "edge_index" if made.ends else "num_nodes"
@@ -261,7 +261,7 @@ class Naming:
         names = [f"{name}:{made.atom}" if several else name for name in (column, one.name)]
         taken = [other.name for other in before if other.atom == made.atom]
         name = names[0] if names[0] not in taken else names[1]
-        return Given(name, made.atom, made.channels, made.dtype, ends=made.ends, count=made.count)
+        return replace(made, name=name)
 
     def _bind(self, one: Argument, atom: Atom) -> None:
         """Binds the symbol of an argument's rows to a type. Raises `ModelError` if it has another type."""
@@ -273,16 +273,16 @@ class Naming:
                 "of its own for each type of nodes and edges"
             )
 
-    def _atom(self, told: object, one: Argument) -> Atom:
+    def _atom(self, kind: object, one: Argument) -> Atom:
         """The atom of a type. Raises `ModelError` if the schema lacks the type."""
-        if isinstance(told, str):
-            if self.known.told and told not in self.known.nodes:
+        if isinstance(kind, str):
+            if self.known.from_schema and kind not in self.known.nodes:
                 raise ModelError(
-                    f"{one.name} is of {told!r}, and the schema has the node types {list(self.known.nodes)}"
+                    f"{one.name} is of {kind!r}, and the schema has the node types {list(self.known.nodes)}"
                 )
-            return self.atoms.setdefault(told, Atom(told))
-        edge_type = to_edge_type(told, one.name)
-        if self.known.told and edge_type not in self.known.edges:
+            return self.atoms.setdefault(kind, Atom(kind))
+        edge_type = to_edge_type(kind, one.name)
+        if self.known.from_schema and edge_type not in self.known.edges:
             raise ModelError(
                 f"{one.name} is of {edge_type}, and the schema has the edge types {list(self.known.edges)}"
             )
@@ -290,10 +290,10 @@ class Naming:
         return self.atoms.setdefault(edge_type, Atom("-".join(edge_type), source, target))
 
 
-def _column(one: Argument, said: Mapping[str, tuple[object, str | None]]) -> str:
+def _column(one: Argument, specs: Mapping[str, tuple[object, str | None]]) -> str:
     """The column of an argument: from `inputs`, from its name, or the name itself."""
-    column = said.get(one.name, (None, None))[1]
-    return column or NAMES.get(one.argument.removesuffix("_dict"), one.argument)
+    column = specs.get(one.name, (None, None))[1]
+    return column or meaning_of(one.argument) or one.argument
 
 
 def _example(tensors: Sequence[Argument]) -> str:
@@ -302,7 +302,7 @@ def _example(tensors: Sequence[Argument]) -> str:
     shapes: dict[object, object] = {}
     for one in tensors:
         rows = next(iter(one.shape), 0)
-        named = NAMES.get(one.argument.removesuffix("_dict"), one.argument)
+        named = meaning_of(one.argument) or one.argument
         of_edges = one.is_ends or named.startswith("edge") or (str(rows) in edges and named != "x")
         types = [part for key in one.keys for part in (key if isinstance(key, tuple) else [key])]
         kind = re.sub(r"\W", "_", "_".join(map(str, types))) or ("edges" if of_edges else "nodes")

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from livegnn.errors import ModelError
 from livegnn.importers.arguments.advice import optional_rows
-from livegnn.importers.arguments.arguments import NAMES, Found
+from livegnn.importers.arguments.arguments import NAMES, RELATION, ModuleArguments, meaning_of
 from livegnn.importers.arguments.module_inputs import called_with
 from livegnn.importers.arguments.watching import call_watched
 from livegnn.importers.program.export import Given, alternating, leaves, signature_of
@@ -40,73 +40,69 @@ _NAMED = 16
 """The number of keywords that are tried, of those that the method's code names."""
 
 
-def refuse_left_out(module: nn.Module, settings: CallSettings, found: Found) -> None:
+def refuse_left_out(module: nn.Module, settings: CallSettings, found: ModuleArguments) -> None:
     """Raises `ModelError` if a parameter, or a prediction, depends on an argument that is left out.
 
     An argument that the caller left out in so many words, or of which data have no column, may be read.
     """
     optional = optional_rows(module, settings.method)
-    left_out = {name: optional[name] for name in found.left_out if name in optional}
+    left_out = [optional[name] for name in found.left_out if name in optional]
     if not left_out:
         return
-    calls, said = Calls(module, settings.method, found), said_of(settings, found)
-    free = {
-        name: kind
-        for name, kind in left_out.items()
-        if _meaning_of(name) not in said and name.removesuffix("_dict") not in LEFT_OUT
-    }
+    calls = Calls(module, settings, found)
+    free = [
+        one
+        for one in left_out
+        if meaning_of(one.name) not in calls.said and one.name.removesuffix("_dict") not in LEFT_OUT
+    ]
     # Nodes first: rows of edges may do in place of rows of nodes, but seldom these in place of those.
-    for name, kind in free.items():
-        if not (_meaning_of(name) or name).startswith("edge_"):
-            if kind.default not in (None, kind.empty):  # it holds several, of which there are none
-                _refuse_if_several_tell(calls, kind, name)
-            if not _refuse_if_nodes_tell(calls, kind, name, settings):
-                _refuse_if_several_tell(calls, kind, name)
-        _refuse_if_edges_tell(calls, kind, name)
+    for one in free:
+        if not (meaning_of(one.name) or one.name).startswith("edge_"):
+            if one.default not in (None, one.empty):  # it holds several, of which there are none
+                _refuse_if_several_tell(calls, one)
+            if not _refuse_if_nodes_tell(calls, one):
+                _refuse_if_several_tell(calls, one)
+        _refuse_if_edges_tell(calls, one)
     if calls.unread or calls.edges:
-        _refuse_if_any_is_read(calls, left_out, settings)
-    _refuse_if_all_tell(calls, [name for name, kind in free.items() if _has_a_name(kind)])
+        _refuse_if_any_is_read(calls, left_out)
+    _refuse_if_all_tell(calls, [one.name for one in free if _has_a_name(one)])
 
 
-def _refuse_if_any_is_read(
-    calls: "Calls", left_out: Mapping[str, inspect.Parameter], settings: CallSettings
-) -> None:
-    said, unread = said_of(settings, calls.found), calls.unread
-    for name, kind in left_out.items() if unread and said else ():
-        for call in calls.trials(name, kind, unread):
-            if _meaning_of(call.name) in said and unread - calls.unread_by(call):
+def _refuse_if_any_is_read(calls: "Calls", left_out: Sequence[inspect.Parameter]) -> None:
+    unread = calls.unread
+    for parameter in left_out if unread and calls.said else ():
+        for call in calls.trials(parameter, unread):
+            if meaning_of(call.name) in calls.said and unread - calls.unread_by(call):
                 unread = frozenset()  # the others too, which a call that fails may not reach
                 break
-    for name, kind in left_out.items():
-        if _meaning_of(name) not in said:
-            _refuse_if_read(calls, kind, name, unread, settings)
+    for parameter in left_out:
+        if meaning_of(parameter.name) not in calls.said:
+            _refuse_if_read(calls, parameter, unread)
 
 
-def _refuse_if_read(
-    calls: "Calls", kind: inspect.Parameter, name: str, unread: frozenset[str], settings: CallSettings
-) -> None:
+def _refuse_if_read(calls: "Calls", parameter: inspect.Parameter, unread: frozenset[str]) -> None:
     understood, failed, read, results = False, "", "", list[object]()
-    asked = kind.kind is kind.VAR_KEYWORD and bool(calls.found.positional)  # HeteroConv: weights if asked for
-    said = said_of(settings, calls.found)
-    for call in calls.trials(name, kind, unread):
-        if _meaning_of(call.name) in said:
+    any_keyword, name = parameter.kind is parameter.VAR_KEYWORD, parameter.name
+    asked = any_keyword and bool(calls.found.positional)  # HeteroConv: weights if asked for
+    for call in calls.trials(parameter, unread):
+        if meaning_of(call.name) in calls.said:
             continue
         result, left = calls.call(call)
-        key = call.name if kind.kind is kind.VAR_KEYWORD else name
+        key = call.name if any_keyword else name
         if unread - left:
             read = read or min(unread - left)  # the first is what reads the rows themselves
             what = f"and then never reads {read!r}, which it reads with rows there"
             if not isinstance(result, Exception):
-                raise ModelError(calls.refusal(what, key, kind, settings, call))
-            failed = failed or calls.refusal(what, key, kind, settings)
+                raise ModelError(calls.refusal(what, key, parameter, call))
+            failed = failed or calls.refusal(what, key, parameter)
         understood = understood or not isinstance(result, Exception)
         results.append(result)
         if call.of_edges and not asked and calls.differs(result):
             what = f"where rows of edges, such as {key!r}, make another prediction"
-            raise ModelError(calls.refusal(what, key, kind, settings, call))
-    wider = calls.wider(name, kind, settings)
+            raise ModelError(calls.refusal(what, key, parameter, call))
+    wider = calls.wider(parameter)
     if wider is not None:
-        raise ModelError(calls.refusal(wider[1], name, kind, settings, wider[0]))
+        raise ModelError(calls.refusal(wider[1], name, parameter, wider[0]))
     if failed:
         raise ModelError(failed)
     # Of a call that nobody understands only weights tell: buffers, as PNA's degrees, are there for any call.
@@ -115,18 +111,19 @@ def _refuse_if_read(
     asserts = bool(results) and all(isinstance(one, AssertionError) for one in results)
     if weights and not understood and not asserts:
         what = f"and nothing reads {min(weights)!r}, for which it may be needed"
-        raise ModelError(calls.refusal(what, name, kind, settings))
+        raise ModelError(calls.refusal(what, name, parameter))
 
 
-def _has_a_name(kind: inspect.Parameter) -> bool:
-    return kind.kind not in (kind.VAR_POSITIONAL, kind.VAR_KEYWORD)
+def _has_a_name(parameter: inspect.Parameter) -> bool:
+    return parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
 
 
-def _refuse_if_edges_tell(calls: "Calls", kind: inspect.Parameter, name: str) -> None:
+def _refuse_if_edges_tell(calls: "Calls", parameter: inspect.Parameter) -> None:
     """A second list of edges beside the first."""
-    if calls.edges is None or not _has_a_name(kind):
+    name = parameter.name
+    if calls.edges is None or not _has_a_name(parameter):
         return
-    trial = Trial(calls.with_rows(kind, name, calls.edges), name, of_edges=True)
+    trial = Trial(calls.with_rows(parameter, name, calls.edges), name, of_edges=True)
     if calls.differs(calls.call(trial)[0]):
         same = f"{{{name!r}: 'edge_index'}}"
         raise ModelError(
@@ -136,40 +133,41 @@ def _refuse_if_edges_tell(calls: "Calls", kind: inspect.Parameter, name: str) ->
         )
 
 
-def _refuse_if_nodes_tell(calls: "Calls", kind: inspect.Parameter, name: str, settings: CallSettings) -> bool:
+def _refuse_if_nodes_tell(calls: "Calls", parameter: inspect.Parameter) -> bool:
     """Returns whether any call with rows of nodes works."""
-    understood = False
-    if calls.nodes is None or (calls.found.positional and not _has_a_name(kind)):
+    understood, name = False, parameter.name
+    if calls.nodes is None or (calls.found.positional and not _has_a_name(parameter)):
         return understood
-    for keyword in calls.named_in_code() if kind.kind is kind.VAR_KEYWORD else [name]:
+    for keyword in calls.named_in_code() if parameter.kind is parameter.VAR_KEYWORD else [name]:
         for channels, dtype in calls.shapes():
             value = rows_like(calls.nodes, keyword, channels, dtype)
             shape = leaves(value)[0].channels
             trial = Trial(
-                calls.with_rows(kind, keyword, value), keyword, False, shape, dtype, drawn=(keyword,)
+                calls.with_rows(parameter, keyword, value), keyword, False, shape, dtype, drawn=(keyword,)
             )
             result, _ = calls.call(trial)
             understood = understood or not isinstance(result, Exception)
             if calls.predicts_otherwise(result):
-                mask = calls.mask_of_edges(kind, keyword) if dtype is torch.int64 else None
+                mask = calls.mask_of_edges(parameter, keyword) if dtype is torch.int64 else None
                 what = f"where rows of {'nodes' if mask is None else 'edges'} make another prediction"
-                raise ModelError(calls.refusal(what, keyword, kind, settings, mask or trial))
+                raise ModelError(calls.refusal(what, keyword, parameter, mask or trial))
     return understood
 
 
-def _refuse_if_several_tell(calls: "Calls", kind: inspect.Parameter, name: str) -> None:
+def _refuse_if_several_tell(calls: "Calls", parameter: inspect.Parameter) -> None:
     """Rows in a dict, with the keys that the code names, or in a list of one, two or three."""
-    if kind.kind is kind.VAR_KEYWORD or (calls.found.positional and not _has_a_name(kind)):
+    name = parameter.name
+    if parameter.kind is parameter.VAR_KEYWORD or (calls.found.positional and not _has_a_name(parameter)):
         return
-    keys = calls.named_in_code() if _has_a_name(kind) else []
+    keys = calls.named_in_code() if _has_a_name(parameter) else []
     held: list[Sequence[object]] = [keys] if keys else []
-    held += [range(size) for size in ((1, 2, 3) if _has_a_name(kind) else (2, 3))]
-    nothing = repr(kind.default) if _has_a_name(kind) else "[]"
+    held += [range(size) for size in ((1, 2, 3) if _has_a_name(parameter) else (2, 3))]
+    nothing = repr(parameter.default) if _has_a_name(parameter) else "[]"
     for like, what in (calls.nodes, "node"), (calls.edges, "edge"):
         for channels, places in product(calls.widths()[:_SEVERAL], held) if like is not None else ():
             rows = {place: rows_like(like, f"{name}:{place}", channels, torch.float32) for place in places}
             value = rows if places is keys else list(rows.values())
-            trial = Trial(calls.with_several(kind, name, value), name, what == "edge", drawn=(name,))
+            trial = Trial(calls.with_several(parameter, name, value), name, what == "edge", drawn=(name,))
             if calls.predicts_otherwise(calls.call(trial)[0]):
                 one = what, *leaves(value)[0].channels
                 said = dict.fromkeys(rows, one) if places is keys else [one] * len(rows)
@@ -198,11 +196,7 @@ def _refuse_if_all_tell(calls: "Calls", names: Sequence[str]) -> None:
                 )
 
 
-def _meaning_of(name: str) -> str | None:
-    return NAMES.get(name.removesuffix("_dict"))
-
-
-def said_of(settings: CallSettings, found: Found) -> set[str]:
+def said_of(settings: CallSettings, found: ModuleArguments) -> set[str]:
     """The meanings of what the caller, or data without such a column, leave out."""
     meanings = {"edge_weight"} if settings.edge_weight is not None else set()
     meanings |= {"edge_attr"} if settings.edge_channels is not None else set()
@@ -217,7 +211,7 @@ class Trial:
     dtype: of its rows. drawn: names of rows that are drawn after all others, whole numbers as 0 and 1.
     """
 
-    found: Found
+    found: ModuleArguments
     name: str
     of_edges: bool
     channels: tuple[int, ...] = ()
@@ -226,15 +220,15 @@ class Trial:
 
 
 class Calls:
-    """Calls of a module on a small graph. unread: the parameters and buffers that the call which is imported
-    never reads. edges, nodes: an argument with rows of edges, and one with rows of nodes.
+    """Calls of a module on a small graph. said: as `said_of`. unread: the parameters and buffers that the
+    imported call never reads. edges, nodes: an argument with rows of edges, and one with rows of nodes.
     """
 
-    def __init__(self, module: nn.Module, method: str, found: Found) -> None:
-        self.module, self.method, self.found = module, method, found
+    def __init__(self, module: nn.Module, settings: CallSettings, found: ModuleArguments) -> None:
+        self.module, self.settings, self.found = module, settings, found
+        self.method, self.said = settings.method, said_of(settings, found)
         self.result, self.unread = self.call(Trial(found, "", of_edges=False))
-        args, kwargs = found.called
-        given = [*args, *kwargs.values()]
+        given = [*found.call.args, *found.call.kwargs.values()]
         self.edges = _first_of(given, lambda one: one.ends)
         self.nodes = _first_of(given, lambda one: one.atom.source is None and not one.count)
         if self.nodes is None and self.edges is not None and not isinstance(self.edges, Mapping):
@@ -248,14 +242,13 @@ class Calls:
 
     def call(self, trial: Trial) -> tuple[object, frozenset[str]]:
         """The result, or an exception, and the names of the parameters and buffers that are never read."""
-        found = trial.found
-        watched = call_watched(self.module, *found.called, self.method, found.parameters, trial.drawn)
+        watched = call_watched(self.module, trial.found.call, trial.drawn)
         return watched.result, watched.unread
 
     def unread_by(self, trial: Trial) -> frozenset[str]:
         return self.call(trial)[1]
 
-    def trials(self, name: str, kind: inspect.Parameter, unread: frozenset[str]) -> Iterator[Trial]:
+    def trials(self, parameter: inspect.Parameter, unread: frozenset[str]) -> Iterator[Trial]:
         """Calls with the argument. unread: parameters whose widths its rows may have."""
         named = self.module.named_parameters(remove_duplicate=False)
         held = dict((*named, *self.module.named_buffers(remove_duplicate=False)))
@@ -270,11 +263,10 @@ class Calls:
         for like, channels, dtype in rows:
             if like is None:
                 continue
-            for keyword in self._keywords() if kind.kind is kind.VAR_KEYWORD else [name]:
-                value = rows_like(like, keyword, channels, dtype)
-                yield Trial(
-                    self.with_rows(kind, keyword, value), keyword, like is self.edges, channels, dtype
-                )
+            any_keyword = parameter.kind is parameter.VAR_KEYWORD
+            for keyword in self._keywords() if any_keyword else [parameter.name]:
+                found = self.with_rows(parameter, keyword, rows_like(like, keyword, channels, dtype))
+                yield Trial(found, keyword, like is self.edges, channels, dtype)
 
     def shapes(self) -> list[tuple[tuple[int, ...] | None, torch.dtype]]:
         """Channels and numbers that rows may have; the channels are None if they are those of other rows."""
@@ -290,16 +282,16 @@ class Calls:
         channels = dict.fromkeys([None, (1,), (2,), (3,), *((size,) for size in likely)])
         return [(), *channels]
 
-    def wider(self, name: str, kind: inspect.Parameter, settings: CallSettings) -> tuple[Trial, str] | None:
+    def wider(self, parameter: inspect.Parameter) -> tuple[Trial, str] | None:
         """A call with the argument, beside which the nodes' features have another width, or a parameter is
         read that otherwise is not; and what it shows. None if there is none, or data tell the widths."""
-        if settings.data is not None or kind.kind in (kind.VAR_POSITIONAL, kind.VAR_KEYWORD):
+        if self.settings.data is not None or not _has_a_name(parameter):
             return None
-        width = _width(self.found)
+        width, name = _width(self.found), parameter.name
         for rows in ("node", "edge"):
             for dtype in (torch.float32, torch.int64):
                 said = (rows,) if dtype.is_floating_point else (rows, int)
-                found = called_with(self.module, settings, {name: said})
+                found = called_with(self.module, self.settings, {name: said})
                 if found is None:
                     continue
                 trial = Trial(found, name, rows == "edge", (), dtype)
@@ -313,7 +305,7 @@ class Calls:
                     )
         return None
 
-    def mask_of_edges(self, kind: inspect.Parameter, name: str) -> Trial | None:
+    def mask_of_edges(self, parameter: inspect.Parameter, name: str) -> Trial | None:
         """A call in which the argument is a mask of edges. None if it fails, or makes the same prediction.
 
         Whole numbers, such as rows of nodes, choose edges as well: by their places.
@@ -321,16 +313,18 @@ class Calls:
         if self.edges is None:
             return None
         mask = rows_like(self.edges, name, (), torch.bool)
-        trial = Trial(self.with_rows(kind, name, mask), name, True, (), torch.bool, drawn=(name,))
+        trial = Trial(self.with_rows(parameter, name, mask), name, True, (), torch.bool, drawn=(name,))
         return trial if self.predicts_otherwise(self.call(trial)[0]) else None
 
-    def with_rows(self, kind: inspect.Parameter, name: str, value: object) -> Found:
-        return self.with_several(kind, name, [value] if kind.kind is kind.VAR_POSITIONAL else value)
+    def with_rows(self, parameter: inspect.Parameter, name: str, value: object) -> ModuleArguments:
+        return self.with_several(
+            parameter, name, [value] if parameter.kind is parameter.VAR_POSITIONAL else value
+        )
 
-    def with_several(self, kind: inspect.Parameter, name: str, held: object) -> Found:
+    def with_several(self, parameter: inspect.Parameter, name: str, held: object) -> ModuleArguments:
         """With several rows in one argument, or in an argument each if it takes any place."""
         found = self.found
-        if kind.kind is kind.VAR_POSITIONAL:
+        if parameter.kind is parameter.VAR_POSITIONAL:
             rows = cast("list[object]", held)
             return replace(
                 found, positional=(*found.positional, *found.arguments.values(), *rows), arguments={}
@@ -369,45 +363,42 @@ class Calls:
             map(_are_other, _tensors_of(self.result), _tensors_of(result))
         )
 
-    def refusal(
-        self,
-        what: str,
-        key: str,
-        kind: inspect.Parameter,
-        settings: CallSettings,
-        trial: Trial | None = None,
-    ) -> str:
+    def refusal(self, what: str, key: str, parameter: inspect.Parameter, trial: Trial | None = None) -> str:
         """The message, with what the caller can say. trial: a call that reads the argument."""
-        shown = repr(kind.name) if _has_a_name(kind) else f"{_STARS[kind.kind]}{kind.name}"
-        weights = settings.data is None or "edge_weight" in self.found.unused
+        shown = (
+            repr(parameter.name) if _has_a_name(parameter) else f"{_STARS[parameter.kind]}{parameter.name}"
+        )
+        without_data = self.settings.data is None
+        weights = without_data or "edge_weight" in self.found.unused
         rows = self._says(trial, weights=weights)
-        said, nothing = "{%s: %s}", repr(kind.default)
-        if kind.kind is kind.VAR_POSITIONAL:
+        said, nothing = "{%s: %s}", repr(parameter.default)
+        if parameter.kind is parameter.VAR_POSITIONAL:
             said, nothing = "{%s: [%s]}", "[]"
-        elif kind.kind is kind.VAR_KEYWORD:
+        elif parameter.kind is parameter.VAR_KEYWORD:
             nothing = "{}"
-            if key == kind.name:
+            if key == parameter.name:
                 said = "{%s: {'...': %s}}"  # nobody knows the keyword
-        without = f"{{{kind.name!r}: {nothing}}}"
+        without = f"{{{parameter.name!r}: {nothing}}}"
         says = f"say what it is, as in inputs={said % (repr(key), rows)}"
         if trial is None:
             says += ", or ('node', channels), with int behind the channels if they are whole numbers"
         if rows == "'edge_weight'":
             says += " if it is the weights of edges"
-            if self._takes_features(kind, key):
+            if self._takes_features(parameter, key):
                 says += f", or inputs={said % (repr(key), _FEATURES)} if it is features"
-        if NAMES.get(key) == "edge_type" and self._takes_relations():
+        takes_relations = RELATION in signature_of(self.module, self.method).parameters
+        if NAMES.get(key) == RELATION and takes_relations:
             says = "say with relations=[...] which edge type each of its numbers stands for"
-        if NAMES.get(key) == "edge_attr" and settings.data is None:
+        if NAMES.get(key) == "edge_attr" and without_data:
             says += ", or edge_channels=..."
-        if self.found.unused and settings.data is not None:
+        if self.found.unused and not without_data:
             says += f", or name a column of data, which has {', '.join(sorted(self.found.unused))}"
         return f"{self.name} is called without {shown}, {what}: {says}; or inputs={without} to leave it out"
 
-    def _takes_features(self, kind: inspect.Parameter, key: str) -> bool:
+    def _takes_features(self, parameter: inspect.Parameter, key: str) -> bool:
         """Whether a call with rows of several channels for each edge works."""
         rows = [rows_like(self.edges, key, (width,), torch.float32) for width in (1, 2, 3)]
-        trials = [Trial(self.with_rows(kind, key, one), key, of_edges=True) for one in rows]
+        trials = [Trial(self.with_rows(parameter, key, one), key, of_edges=True) for one in rows]
         return any(not isinstance(self.call(one)[0], Exception) for one in trials)
 
     def _says(self, trial: Trial | None, *, weights: bool) -> str:
@@ -422,9 +413,6 @@ class Calls:
         parts += ["bool" if truth else "int"] if whole else []
         return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
-    def _takes_relations(self) -> bool:
-        return "edge_type" in signature_of(self.module, self.method).parameters
-
 
 def _constants_of(code: object) -> Iterator[object]:
     """Also those of the functions and comprehensions in it."""
@@ -433,10 +421,9 @@ def _constants_of(code: object) -> Iterator[object]:
         yield from _constants_of(one)
 
 
-def _width(found: Found) -> int | None:
+def _width(found: ModuleArguments) -> int | None:
     """The number of channels of x, where there is one type of nodes."""
-    given = leaves(found.called)
-    return next((prod(one.channels) for one in given if one.name == "x"), None)
+    return next((prod(one.channels) for one in found.call.given if one.name == "x"), None)
 
 
 def _first_of(given: Sequence[object], fits: Callable[[Given], bool]) -> object | None:

@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 from torch_geometric.data import Data, HeteroData
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import NAMES, Found
-from livegnn.importers.arguments.left_out import LEFT_OUT, Calls, Trial, rows_like, said_of
+from livegnn.importers.arguments.arguments import NAMES, ModuleArguments
+from livegnn.importers.arguments.left_out import LEFT_OUT, Calls, Trial, rows_like
 from livegnn.importers.program.export import Given, Record, keyed, leaves
 from livegnn.importers.settings import schema_of
 from livegnn.network.call_settings import CallSettings
@@ -36,7 +36,7 @@ _ROUNDS = 3
 """How often a module is asked again with what it has asked for: some ask for one name after the other."""
 
 
-def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: Found) -> None:
+def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: ModuleArguments) -> None:
     """Raises `ModelError` if rows in a column that the data lack, and that is asked for, would tell.
 
     Data from the caller have the columns that they have.
@@ -44,7 +44,7 @@ def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: Fou
     held = next(((name, one) for name, one in found.arguments.items() if isinstance(one, Record)), None)
     if held is None or hasattr(schema_of(settings), "stores"):
         return
-    said, calls = said_of(settings, found), Calls(module, settings.method, found)
+    calls = Calls(module, settings, found)
     named = calls.named_in_code()
 
     def ask(fields: Fields) -> list[Column]:
@@ -55,7 +55,7 @@ def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: Fou
             (key, name)
             for key, name in asked
             if (key, name) not in fields
-            and NAMES.get(name) not in said
+            and NAMES.get(name) not in calls.said
             and not (name in LEFT_OUT or name in _OF_PYG or name.startswith("_"))
         ]
 

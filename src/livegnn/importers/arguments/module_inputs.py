@@ -6,24 +6,22 @@ the width of each input, which is found by calling the module (`widths`) if the 
 
 import inspect
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeGuard, TypeVar, cast
+from dataclasses import replace
+from typing import TypeGuard, TypeVar, cast
 
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch_geometric.nn import MessagePassing
 
 from livegnn.errors import ModelError
-from livegnn.importers.arguments.arguments import NAMES, RELATION, Found, find_arguments, record_of
+from livegnn.importers.arguments.arguments import NAMES, RELATION, ModuleArguments, find_arguments, record_of
 from livegnn.importers.arguments.widths import Undiscovered, discover
-from livegnn.importers.program.export import call_with, leaves, signature_of
+from livegnn.importers.program.export import call_with, signature_of
 from livegnn.importers.program.failures import CallFails, ordered_layer
 from livegnn.importers.settings import check_joined
-from livegnn.network.call_settings import CallSettings, Metadata
+from livegnn.network.call_settings import CallSettings
+from livegnn.schema import EdgeSchema, Schema
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, NodeType
-
-if TYPE_CHECKING:
-    from livegnn.graph import Schema
 
 _Kind = TypeVar("_Kind", NodeType, EdgeType)
 Key = tuple[str, NodeType | EdgeType]
@@ -47,21 +45,10 @@ def check_takes_relations(module: nn.Module, method: str, relations: Sequence[Ed
         raise ModelError(f"{name} takes no edge_type, so relations must not be given")
 
 
-@dataclass(frozen=True)
-class _Edges:
-    """The columns of the edges of one type, as in a schema."""
-
-    weighted: bool
-    edge_dim: int
-
-
-@dataclass(frozen=True)
-class _Described:
-    """A replacement for a schema. asked_for: the module is called with all of its columns."""
+class _Described(Schema):
+    """What the caller says of a graph. asked_for: the module is called with all of its columns."""
 
     asked_for = True
-    node_types: Mapping[NodeType, int]
-    edge_types: Mapping[EdgeType, _Edges]
 
 
 class ModuleInputs:
@@ -71,24 +58,22 @@ class ModuleInputs:
     """
 
     def __init__(self, module: nn.Module, settings: CallSettings, edges: int | None = None) -> None:
-        self.module, self.method, self.relations = module, settings.method, settings.relations
-        self.number_of_edges = edges
-        self.edge_channels = settings.edge_channels
-        node_type, edge_type, metadata = settings.node_type, settings.edge_type, settings.metadata
+        self.module, self.settings, self.number_of_edges = module, settings, edges
+        self.name = f"{type(module).__name__}.{settings.method}"
+        self.inputs = with_relations(settings.inputs, settings.relations) or {}
         self.parameters = signature_of(module, settings.method).parameters
-        self.by_name = settings.by_name
-        self.record = record_of(module, settings.method, settings.inputs)
-        self._check_given(node_type, edge_type, metadata)
-        self.typed = any(map(_convolutions, self.module.modules()))
+        self.has_record = record_of(module, settings.method, settings.inputs) is not None
+        self.typed = any(map(_convolutions, module.modules()))
+        self._check_given()
+        node_type, edge_type, metadata = settings.node_type, settings.edge_type, settings.metadata
         self.unknown: list[tuple[str, str, str, str]] = []
         if metadata is not None:
             self.nodes, self.edges = list(metadata[0]), list(metadata[1])
             self._check_convolutions()
+        elif settings.relations is None:
+            self.nodes, self.edges = list(dict.fromkeys((edge_type[0], edge_type[2]))), [edge_type]
         else:
-            self.nodes = (
-                list(dict.fromkeys((edge_type[0], edge_type[2]))) if self.relations is None else [node_type]
-            )
-            self.edges = [edge_type] if self.relations is None else [(node_type, "relation", node_type)]
+            self.nodes, self.edges = [node_type], [(node_type, "relation", node_type)]
         for edge in self.edges:
             for end in (edge[0], edge[2]):
                 if end not in self.nodes:
@@ -96,27 +81,26 @@ class ModuleInputs:
                         f"metadata has the edge type {edge}, but of its node types, "
                         f"{', '.join(map(repr, self.nodes)) or 'none'}, none is {end!r}"
                     )
-        check_joined(self.relations or (), node_type)
-        self.says_weights = "edge_weight" in pytree.tree_leaves(dict(settings.inputs or {}))
-        self.known = self._describe(settings.edge_weight, settings.in_channels, settings.edge_channels)
+        check_joined(settings.relations or (), node_type)
+        self.known = self._describe()
 
-    def _check_given(self, node_type: NodeType, edge_type: EdgeType, metadata: Metadata | None) -> None:
+    def _check_given(self) -> None:
         """Raises `ModelError` if the keywords do not fit each other or the method's parameters."""
-        name = f"{type(self.module).__name__}.{self.method}"
-        told = (node_type, edge_type) != (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE) or self.relations is not None
-        if metadata is not None and told:
+        settings, default = self.settings, (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE)
+        named = (settings.node_type, settings.edge_type) != default or settings.relations is not None
+        if settings.metadata is not None and named:
             raise ModelError("metadata names all types: leave out node_type, edge_type and relations")
         dicts = any(one.endswith("_dict") for one in self.parameters)
-        if metadata is None and (dicts or any(map(_convolutions, self.module.modules()))):
+        if settings.metadata is None and (dicts or self.typed):
             raise ModelError(
-                f"{name} is for several types of nodes or edges: name its types with metadata=, or data"
+                f"{self.name} is for several types of nodes or edges: name its types with metadata=, or data"
             )
-        if self.relations is None:
-            numbered = self.parameters.get(RELATION)
-            if numbered is not None and numbered.default is numbered.empty:
-                raise ModelError(f"{name} takes edge_type: say with relations=... what its numbers stand for")
-            return
-        check_takes_relations(self.module, self.method, self.relations)
+        numbered = self.parameters.get(RELATION)
+        if settings.relations is None and numbered is not None and numbered.default is numbered.empty:
+            raise ModelError(
+                f"{self.name} takes edge_type: say with relations=... what its numbers stand for"
+            )
+        check_takes_relations(self.module, settings.method, settings.relations)
 
     def _check_convolutions(self) -> None:
         for name, part in self.module.named_modules():
@@ -127,26 +111,21 @@ class ModuleInputs:
                         "there, even if the graph has no such edges yet"
                     )
 
-    def _describe(
-        self,
-        edge_weight: Collection[EdgeType] | bool | None,
-        in_channels: int | Mapping[NodeType, int] | None,
-        edge_channels: int | Mapping[EdgeType, int] | None,
-    ) -> "dict[Key, int | bool | None]":
+    def _describe(self) -> "dict[Key, int | bool | None]":
         """The known facts of each input: ``("x", type)`` and ``("edge_attr", type)`` -> width, None if
         unknown; ``("edge_weight", type)`` -> whether the module is called with it."""
-        several = any(one.kind is one.VAR_KEYWORD for one in self.parameters.values()) or any(
-            map(_convolutions, [self.module])
-        )
-        takes, needs = self._takes(), self._needs()
-        any_column = several or self.record is not None
-        self._check_columns(edge_weight, edge_channels, takes, needs, several=any_column)
+        edge_weight, edge_channels = self.settings.edge_weight, self.settings.edge_channels
+        any_keyword = any(one.kind is one.VAR_KEYWORD for one in self.parameters.values())
+        several = any_keyword or bool(_convolutions(self.module))
+        says_weights = "edge_weight" in pytree.tree_leaves(dict(self.settings.inputs or {}))
+        needs = self._needs()
+        self._check_columns(needs, several=several or self.has_record)
         known: dict[Key, int | bool | None] = {}
         for node in self.nodes:
-            known["x", node] = _told("in_channels", in_channels, node, self.nodes)
+            known["x", node] = _width_of("in_channels", self.settings.in_channels, node, self.nodes)
         made_for = dict(self._made_for_features())
         for edge in self.edges:
-            width = _told("edge_channels", edge_channels, edge, self.edges)
+            width = _width_of("edge_channels", edge_channels, edge, self.edges)
             needed = "edge_attr" in needs and not self.typed
             if edge_channels is None and (needed or made_for.get(edge)):
                 known["edge_attr", edge] = None
@@ -154,7 +133,7 @@ class ModuleInputs:
                 known["edge_attr", edge] = width
             weighted = edge_weight if isinstance(edge_weight, bool | None) else edge in edge_weight
             if weighted is None:
-                weighted = self.says_weights or not (several or self._is_number_by_default("edge_weight"))
+                weighted = says_weights or not (several or self._is_number_by_default("edge_weight"))
             known["edge_weight", edge] = weighted
         return known
 
@@ -163,28 +142,17 @@ class ModuleInputs:
         defaults = [p.default for n, p in self.parameters.items() if NAMES.get(n) == meaning]
         return any(isinstance(default, int | float) for default in defaults)
 
-    def _takes(self) -> set[str]:
-        """The meanings of the arguments; of edges also those that may be left out."""
-        names = {name.removesuffix("_dict") for name in self.parameters}
-        return {NAMES.get(name, name) if name.startswith("edge_") else name for name in names} | self._needs()
-
     def _needs(self) -> set[str]:
         """The meanings of the arguments that must be given."""
         names = {n.removesuffix("_dict") for n, p in self.parameters.items() if p.default is p.empty}
         return {NAMES.get(name, name) for name in names}
 
-    def _check_columns(
-        self,
-        edge_weight: Collection[EdgeType] | bool | None,
-        edge_channels: int | Mapping[EdgeType, int] | None,
-        takes: Collection[str],
-        needs: Collection[str],
-        *,
-        several: bool,
-    ) -> None:
+    def _check_columns(self, needs: Collection[str], *, several: bool) -> None:
         """Raises `ModelError` if the method does not take the given weights or features of edges, or if an
         edge type does not exist."""
-        name = f"{type(self.module).__name__}.{self.method}"
+        edge_weight, edge_channels = self.settings.edge_weight, self.settings.edge_channels
+        names = {name.removesuffix("_dict") for name in self.parameters}
+        takes = {NAMES.get(name, name) if name.startswith("edge_") else name for name in names} | set(needs)
         if not isinstance(edge_weight, bool | None):
             for kind in edge_weight:
                 if kind not in self.edges:
@@ -194,9 +162,9 @@ class ModuleInputs:
             ("edge_attr", "edge_channels", edge_channels, 0),
         ):
             if given and column not in takes and not several:
-                raise ModelError(f"{name} takes no {column}, so {keyword} must not be {given}")
+                raise ModelError(f"{self.name} takes no {column}, so {keyword} must not be {given}")
             if given is not None and not given and column in needs:
-                raise ModelError(f"{name} needs {column}, so {keyword} must not be {no}")
+                raise ModelError(f"{self.name} needs {column}, so {keyword} must not be {no}")
 
     def _made_for_features(
         self, is_made: Callable[[nn.Module], bool] = lambda layer: bool(getattr(layer, "edge_dim", None))
@@ -209,44 +177,40 @@ class ModuleInputs:
             layers = [conv for kind, conv in by_type if kind == edge] if by_type else [self.module]
             yield edge, any(is_made(one) for layer in layers for one in layer.modules())
 
-    def find(self, inputs: Mapping[str, object] | None) -> Found:
+    def find(self) -> ModuleArguments:
         """The module's arguments, with their widths."""
-        inputs = with_relations(inputs, self.relations)
-        lacking = self._lacking(inputs)
+        lacking = self._lacking()
         if lacking:
             before = list(self.unknown)
             try:
-                found = self._find(inputs)
-                self._call(found)
+                found = self._find()
+                self.call(found)
             except Exception:  # it needs features, or fails with them too, and then that error is raised
                 self.unknown = before
                 self.known |= dict.fromkeys(lacking)
             else:
                 return found
-        return self._find(inputs)
+        return self._find()
 
-    def _lacking(self, inputs: Mapping[str, object] | None) -> "list[Key]":
+    def _lacking(self) -> "list[Key]":
         """Features of edges that it is called without, and that the messages of a layer need."""
-        if "edge_attr" in (inputs or {}) or self.edge_channels is not None:
+        if "edge_attr" in self.inputs or self.settings.edge_channels is not None:
             return []
-        made_for = dict(self._made_for_features(_needs_features))
-        record = self.record is not None
-        keys: list[Key] = [("edge_attr", edge) for edge in self.edges if made_for[edge] or record]
+        needed = self._made_for_features(_needs_features)
+        keys: list[Key] = [("edge_attr", edge) for edge, needs in needed if needs or self.has_record]
         return [key for key in keys if key not in self.known]
 
-    def _call(self, found: Found) -> object:
-        return call_with(
-            self.module, *found.called, self.method, found.parameters, edges=self.number_of_edges
-        )
+    def call(self, found: ModuleArguments) -> object:
+        return call_with(self.module, found.call, edges=self.number_of_edges)
 
-    def _find(self, inputs: Mapping[str, object] | None) -> Found:
-        known = self.known
+    def _find(self) -> ModuleArguments:
+        known, settings = self.known, self.settings
         unknown = [key for key, width in known.items() if width is None]
-        asked = {name: rows for name, rows in (inputs or {}).items() if _is_asked(rows)}
+        asked = {name: rows for name, rows in self.inputs.items() if _is_asked(rows)}
         unknown += [("inputs", name) for name in asked]
 
-        def arguments(widths: Mapping[Hashable, int]) -> Found:
-            said = {
+        def arguments(widths: Mapping[Hashable, int]) -> ModuleArguments:
+            filled = {
                 name: tuple(widths.get(("inputs", name), 1) if part is None else part for part in rows)
                 for name, rows in asked.items()
             }
@@ -254,19 +218,21 @@ class ModuleInputs:
             described = _Described(
                 {node: int(full["x", node] or 0) for node in self.nodes},
                 {
-                    edge: _Edges(bool(full["edge_weight", edge]), int(full.get(("edge_attr", edge)) or 0))
+                    edge: EdgeSchema(
+                        weighted=bool(full["edge_weight", edge]),
+                        edge_dim=int(full.get(("edge_attr", edge)) or 0),
+                    )
                     for edge in self.edges
                 },
             )
-            told = {**(inputs or {}), **said}
-            schema = cast("Schema", described)
-            return find_arguments(self.module, schema, self.method, told, by_name=self.by_name)
+            inputs = {**self.inputs, **filled}
+            return find_arguments(self.module, described, settings.method, inputs, by_name=settings.by_name)
 
         if not unknown:
             return arguments({})
 
         def call(widths: Mapping[Hashable, int]) -> object:
-            return self._call(arguments(widths))
+            return self.call(arguments(widths))
 
         sizes = {size for one in self.module.parameters() for size in one.shape}
         for part in self.module.modules():
@@ -282,12 +248,12 @@ class ModuleInputs:
                 f"{type(error).__name__}: {error}".rstrip(": ")
                 + self._advice(failed.unsure, arguments(dict.fromkeys(unknown, 1)))
             )
-            raise CallFails(f"{type(self.module).__name__}.{self.method} fails: {what}") from error
+            raise CallFails(f"{self.name} fails: {what}") from error
         found = arguments({**dict.fromkeys(unknown, 1), **widths})
-        inputs_read = {one.name.partition(":")[0] for one in leaves(found.called)}
+        inputs_read = {one.name.partition(":")[0] for one in found.call.given}
         columns = [("x", "in_channels"), ("edge_attr", "edge_channels")]
         for column, name in columns:
-            if isinstance((inputs or {}).get(column), tuple):
+            if isinstance(self.inputs.get(column), tuple):
                 continue  # the caller says how wide the rows are
             lacking = [key[1] for key in unknown if key[0] == column and key not in widths]
             self.unknown += [(f"{column}:{one}", column, str(one), name) for one in lacking]
@@ -295,9 +261,9 @@ class ModuleInputs:
             self.check_widths(inputs_read)
         return found
 
-    def _advice(self, unsure: Collection[Hashable], found: Found) -> str:
+    def _advice(self, unsure: Collection[Hashable], found: ModuleArguments) -> str:
         """What may mend a call that fails, where nothing tells the width of an input for certain."""
-        given = {one.name.partition(":")[0] for one in leaves(found.called)}
+        given = {one.name.partition(":")[0] for one in found.call.given}
         return WIDTHS if any(isinstance(key, tuple) and key[0] in given for key in unsure) else ""
 
     def check_widths(self, read: Collection[str]) -> None:
@@ -311,7 +277,7 @@ class ModuleInputs:
 
 def called_with(
     module: nn.Module, settings: CallSettings, more: Mapping[str, object], edges: int | None = None
-) -> Found | None:
+) -> ModuleArguments | None:
     """The arguments if this is said of them too, and the module can be called so, without data; else None.
 
     A width that is None, as in ``("node", None)``, is found as others are.
@@ -319,8 +285,8 @@ def called_with(
     inputs = {**(settings.inputs or {}), **more}
     try:
         declared = ModuleInputs(module, replace(settings, inputs=inputs), edges)
-        found = declared.find(inputs)
-        declared._call(found)
+        found = declared.find()
+        declared.call(found)
     except Exception:
         return None
     return found
@@ -346,13 +312,13 @@ def _convolutions(part: nn.Module) -> dict[EdgeType, nn.Module]:
     return {cast("EdgeType", tuple(edge)): conv for edge, conv in convs.items()}
 
 
-def _told(
-    parameter: str, told: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
+def _width_of(
+    parameter: str, widths: int | Mapping[_Kind, int] | None, key: _Kind, keys: Sequence[_Kind]
 ) -> int | None:
     """The width that the caller gives for one type."""
-    if not isinstance(told, Mapping):
-        return told
-    for one in told:
+    if not isinstance(widths, Mapping):
+        return widths
+    for one in widths:
         if one not in keys:
             raise ModelError(f"{parameter} must name {', '.join(map(repr, keys))}; got {one!r}")
-    return cast("Mapping[object, int]", told).get(key)
+    return cast("Mapping[object, int]", widths).get(key)

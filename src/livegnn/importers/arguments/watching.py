@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from livegnn.importers.program.export import Given, calling
+from livegnn.importers.program.export import MethodCall, calling
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,17 @@ class Watched:
     tables: frozenset[str]
 
 
-def call_watched(
-    module: nn.Module,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    method: str,
-    parameters: Sequence[Given],
-    more: Collection[str] = (),
-) -> Watched:
+def call_watched(module: nn.Module, method_call: MethodCall, more: Collection[str] = ()) -> Watched:
     """Calls a copy of a module on a small random graph, as `call_with` does, and notes what it reads.
 
     more: the arguments, or columns, that it is not imported with; see `calling`.
     """
-    with calling(module, args, kwargs, method, parameters, more) as (copied, call):
+    with calling(module, method_call, more) as (copied, call):
         held = [
             *copied.named_parameters(remove_duplicate=False),
             *((name, one) for name, one in copied.named_buffers() if one.dim() or one.is_floating_point()),
         ]
-        given = {one.name for one in parameters}
+        given = {one.name for one in method_call.parameters}
         result: object
         with _Watch() as watch:
             try:

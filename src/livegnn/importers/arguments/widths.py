@@ -23,7 +23,7 @@ _REST = 5000
 _PRODUCTS = frozenset({"matmul", "mm", "addmm", "__matmul__", "bmm"})
 
 
-class _Found(Exception):
+class _FoundWidth(Exception):
     """A width: the prime that was used for it, and its value. alone: whether it is not a part of a row."""
 
     def __init__(self, prime: int, width: int, *, alone: bool = True) -> None:
@@ -40,7 +40,7 @@ class Undiscovered(Exception):
 
 
 class _Watch(TorchFunctionMode):
-    """Raises `_Found` if an operation fails because a prime was combined with a known width."""
+    """Raises `_FoundWidth` if an operation fails because a prime was combined with a known width."""
 
     def __init__(self, primes: Sequence[int]) -> None:
         super().__init__()
@@ -65,12 +65,12 @@ class _Watch(TorchFunctionMode):
                         place = -2 if is_product and other.dim() > 1 else -1
                         width = _solve(row.shape[-1], other.shape[place], prime)
                         if other is not row and width is not None:
-                            raise _Found(prime, width, alone=row.shape[-1] == prime) from None
+                            raise _FoundWidth(prime, width, alone=row.shape[-1] == prime) from None
             self._look_at_view(func, given)
             raise
 
     def _look_at_view(self, func: object, given: Sequence[object]) -> None:
-        """Raises `_Found` if a parameter is viewed in the shape of an input, which gives the width."""
+        """Raises `_FoundWidth` if a parameter is viewed in the shape of an input, which gives the width."""
         if getattr(func, "__name__", "") not in ("view", "reshape") or not isinstance(given[0], torch.Tensor):
             return
         sizes = [size for one in given[1:] for size in (one if isinstance(one, tuple | list) else (one,))]
@@ -78,7 +78,7 @@ class _Watch(TorchFunctionMode):
             if sizes.count(prime) == 1 and -1 not in sizes:
                 others = prod(int(size) for size in sizes if size != prime)
                 if others and given[0].numel() % others == 0:
-                    raise _Found(prime, given[0].numel() // others) from None
+                    raise _FoundWidth(prime, given[0].numel() // others) from None
 
 
 def _solve(size: int, expected: int, prime: int) -> int | None:
@@ -111,7 +111,7 @@ def discover(
         try:
             with _Watch(list(left.values())):
                 call({**left, **widths})
-        except _Found as found:
+        except _FoundWidth as found:
             key = next(key for key, prime in left.items() if prime == found.prime)
             widths[key] = found.width
             unsure |= set() if found.alone else {key}

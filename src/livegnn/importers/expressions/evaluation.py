@@ -107,19 +107,7 @@ ELEMENTWISE: Mapping[str, Callable[..., Tensor]] = {
 }
 
 KEEPS_INTEGERS = frozenset(
-    {
-        "add",
-        "mul",
-        "pow",
-        "maximum",
-        "minimum",
-        "remainder",
-        "floor_divide",
-        "where",
-        "clamp",
-        "neg",
-        "abs",
-        "sign",
-    }
+    {"add", "mul", "pow", "maximum", "minimum", "remainder", "floor_divide", "where", "clamp", "neg", "abs"}
+    | {"sign"}
 )
 """Operations whose results are whole numbers if their operands are."""

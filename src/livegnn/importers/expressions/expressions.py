@@ -81,6 +81,21 @@ class Expression:
         each = self.args[: 3 * (len(self.args) // 3)]
         return tuple((each[i], each[i + 1], each[i + 2]) for i in range(0, len(each), 3))
 
+    @property
+    def axis(self) -> int:
+        """The axis of channels along which it works: the first of its settings."""
+        axis = self.attrs[0]
+        assert isinstance(axis, int)
+        return axis
+
+    @property
+    def repeated(self) -> torch.Tensor | None:
+        """The number that a constant has everywhere; None if it has several, or is no constant."""
+        if self.value is None:
+            return None
+        first = self.value.reshape(-1)[0]
+        return first if bool((self.value == first).all()) else None
+
     def is_number(self, number: float) -> bool:
         """Whether it is a constant with this number everywhere."""
         return self.value is not None and bool((self.value == number).all())

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, walk
+from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, Shape, walk
 
 SHAPES = frozenset({"reshape", "expand", "permute", "slice"})
 """Operations that only move the channels of one argument."""
 
-TINY = 1e-10
+_TINY = 1e-10
 """The largest constant beside the mass of a softmax that has no effect: the mass has a term of 1."""
 
 _INCREASING = frozenset({"relu", "sigmoid", "tanh", "exp", "softplus", "leaky_relu", "elu", "expm1", "clamp"})
@@ -21,8 +21,32 @@ def strip(one: Expression) -> Expression:
     return one
 
 
-def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
+def squeezed(shape: Sequence[int]) -> Shape:
     return tuple(size for size in shape if size != 1)
+
+
+def inside(one: Expression) -> Expression:
+    """The expression without reshapes and expansions."""
+    while one.op in ("reshape", "expand"):
+        one = one.args[0]
+    return one
+
+
+def flatten(op: str, one: Expression) -> list[Expression]:
+    """The parts of nested operations, as the terms of sums of sums."""
+    return [part for arg in one.args for part in flatten(op, arg)] if one.op == op else [one]
+
+
+def leads(factors: Shape, shape: Shape) -> bool:
+    """Whether factors that broadcast to a shape have one number for each of its leading heads."""
+    factors = (1,) * (len(shape) - len(factors)) + factors
+    varying = [i for i, size in enumerate(factors) if size != 1]
+    spread = [i for i, size in enumerate(shape) if size != 1 == factors[i]]
+    return not varying or not spread or varying[-1] < spread[0]
+
+
+def is_tiny(one: Expression) -> bool:
+    return one.value is not None and bool((one.value.abs() <= _TINY).all())
 
 
 def is_of_edges(atom: Atom | None) -> bool:
@@ -50,14 +74,11 @@ class Reads:
         if one.atom is None:
             return frozenset()
         if one.op == "gather":
-            return (
-                frozenset({f"end {one.args[1].attrs[0]}"}) if one.args[1].op == "end" else frozenset({"node"})
-            )
+            index = one.args[1]
+            return frozenset({f"end {index.attrs[0]}" if index.op == "end" else "node"})
         if one.atom.source is None:
             return frozenset({"node"})
-        if one.op in ("input", "scatter"):
-            return frozenset({"edge"})
-        if one.op in ("end", "rows"):
+        if one.op in ("input", "scatter", "end", "rows"):
             return frozenset({"edge"})
         if one.op == "exp_shifted":
             return self(one.args[0]) if self.inside else frozenset({"exponential"})

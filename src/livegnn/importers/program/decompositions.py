@@ -47,11 +47,7 @@ def decompose(program: ExportedProgram, *, own: bool = False) -> fx.Graph:
 
 
 def _trace(
-    program: ExportedProgram,
-    module: fx.GraphModule,
-    *,
-    functionalize: bool = False,
-    retracing: bool = False,
+    program: ExportedProgram, module: fx.GraphModule, *, functionalize: bool = False, retracing: bool = False
 ) -> fx.GraphModule:
     """What running `module`, the program's or one that does the same, does."""
     inputs = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"]
@@ -128,6 +124,15 @@ _OWN |= {
     ),
     aten.scalar_tensor.default: lambda value, *, dtype=None, **_: torch.full([], value, dtype=dtype),
     aten.embedding.default: lambda weight, indices, *_: aten.index(weight, [indices]),
+    aten.addmm.default: lambda bias, a, b, *, beta=1, alpha=1: (
+        (a @ b if alpha == 1 else (a @ b) * alpha) + (bias if beta == 1 else bias * beta)
+    ),
+    aten.index_add.default: lambda x, dim, index, source, *, alpha=1: x.scatter_add(
+        dim, _along(source, dim, index).expand(source.shape), source if alpha == 1 else source * alpha
+    ),
+    aten._log_softmax.default: lambda x, dim, half_to_float: (
+        NotImplemented if isinstance(x.shape[dim], int) else x.softmax(dim).log()
+    ),
 }
 
 # Reductions and norms
@@ -175,11 +180,6 @@ def _softmax_of_rows(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
         return NotImplemented
     weight = (x - x.amax(dim, keepdim=True)).exp()
     return weight / weight.sum(dim, keepdim=True)
-
-
-@_own(aten._log_softmax.default)
-def _log_softmax_of_rows(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    return NotImplemented if isinstance(x.shape[dim], int) else x.softmax(dim).log()
 
 
 @_own(aten.native_layer_norm.default)
@@ -244,12 +244,6 @@ def _group_norm(
 
 
 # Products
-
-
-@_own(aten.addmm.default)
-def _add_product(bias: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    product = a @ b if alpha == 1 else (a @ b) * alpha
-    return product + (bias if beta == 1 else bias * beta)
 
 
 @_own(aten.convolution.default)
@@ -385,12 +379,6 @@ def _write_channel(x: Tensor, dim: int, index: Tensor, value: float) -> Tensor:
     if not isinstance(x.shape[dim], int) or index.shape[dim] != 1:
         return NotImplemented
     return torch.where(index == _places(x, dim), torch.full([], value, dtype=x.dtype), x)
-
-
-@_own(aten.index_add.default)
-def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    source = source if alpha == 1 else source * alpha
-    return x.scatter_add(dim, _along(source, dim, index).expand(source.shape), source)
 
 
 @_own(aten.index_reduce.default)

@@ -77,8 +77,6 @@ pytree.register_pytree_node(
 Arguments: TypeAlias = object
 """`Given` for an argument with rows; any other value; or dicts and lists of these."""
 
-Called: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
-
 
 def leaves(arguments: Arguments) -> list[Given]:
     """The `Given` objects in the arguments, in order; some occur more than once."""
@@ -105,32 +103,50 @@ def inputs_of(parameters: Sequence[Given], arguments: Arguments) -> list[Given]:
     return [*parameters, *inputs.values()]
 
 
-class _Flat(nn.Module):
-    """A module that takes a flat list of tensors, some of which replace parameters."""
+@dataclass(frozen=True)
+class MethodCall:
+    """A call of a module. args, kwargs: the method's arguments (`Arguments`). parameters: those of the module
+    with a row for each node.
+    """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        method: str,
-        arguments: Called,
-        parameters: Sequence[Given],
-    ) -> None:
+    args: Sequence[object]
+    kwargs: Mapping[str, object]
+    method: str = "forward"
+    parameters: Sequence[Given] = ()
+
+    @property
+    def given(self) -> list[Given]:
+        """The tensors in the arguments, some more than once."""
+        return leaves((self.args, self.kwargs))
+
+    @property
+    def inputs(self) -> list[Given]:
+        """The tensors of the call, each once: parameters, then in the order of the arguments."""
+        return inputs_of(self.parameters, (self.args, self.kwargs))
+
+
+_Filled: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
+
+
+class _Flat(nn.Module):
+    """A copy of a module that takes a flat list of tensors, some of which replace parameters."""
+
+    def __init__(self, module: nn.Module, call: MethodCall) -> None:
         super().__init__()
-        self.module, self.method, self.arguments = module, method, arguments
-        self.parameters_given = list(parameters)
-        self.given = inputs_of(parameters, arguments)
+        self.module, self.called, self.given = copy_module(module), call, call.inputs
 
     def forward(self, *tensors: torch.Tensor) -> object:
         named = dict(zip([one.name for one in self.given], tensors, strict=True))
         sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in self.given}
         nodes = {one.atom for one in self.given if one.atom.source is None} | set(_ends_of(self.given))
         NODES[:] = [sizes[one] for one in nodes if len(nodes) == 1 and one in sizes]
-        rows = [sizes[one.atom] if one.count else named[one.name] for one in leaves(self.arguments)]
-        args, kwargs = cast("Called", fill(self.arguments, iter(rows)))
-        replaced = {one.name: named[one.name] for one in self.parameters_given}
+        called, method = self.called, self.called.method
+        rows = [sizes[one.atom] if one.count else named[one.name] for one in called.given]
+        args, kwargs = cast("_Filled", fill((called.args, called.kwargs), iter(rows)))
+        replaced = {one.name: named[one.name] for one in called.parameters}
         with stateless._reparametrize_module(self.module, replaced):
             # not its forward: the module's own hooks and __call__ are a part of what it computes
-            call = self.module if self.method == "forward" else getattr(self.module, self.method)
+            call = self.module if method == "forward" else getattr(self.module, method)
             return call(*args, **kwargs)
 
 
@@ -144,23 +160,12 @@ class Exported:
     module_name: str
 
 
-def export_module(
-    module: nn.Module,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    *,
-    method: str = "forward",
-    parameters: Sequence[Given] = (),
-) -> Exported:
-    """Traces a copy of a module in evaluation mode.
-
-    args, kwargs: the method's arguments (`Arguments`). parameters: those with a row for each node.
-    Raises `ModelError` with the reason if it cannot be traced.
-    """
-    module = unwrap(module, method)
-    name = f"{type(module).__name__}.{method}"
+def export_module(module: nn.Module, call: MethodCall) -> Exported:
+    """Traces a copy of a module in evaluation mode. Raises `ModelError` with the reason if that fails."""
+    module = unwrap(module, call.method)
+    name = f"{type(module).__name__}.{call.method}"
     with _LOCK, tracing(), counting_nodes():
-        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        flat = _Flat(module, call)
         tensors, shapes = _examples(flat.given)
         try:
             with running_hooks(flat), catching_tests() as tests:
@@ -205,10 +210,7 @@ def decompose_program(program: ExportedProgram, given: Sequence[Given], name: st
 
 def call_with(
     module: nn.Module,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    method: str,
-    parameters: Sequence[Given],
+    call: MethodCall,
     tensors: Sequence[torch.Tensor] | None = None,
     *,
     edges: int | None = None,
@@ -217,18 +219,13 @@ def call_with(
     graph, of so many edges of each type. It copies the tensors since a module may change its arguments.
     """
     with _LOCK, tracing():
-        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        flat = _Flat(module, call)
         return flat(*([one.clone() for one in tensors] if tensors else _examples(flat.given, edges)[0]))
 
 
 @contextmanager
 def calling(
-    module: nn.Module,
-    args: Sequence[object],
-    kwargs: Mapping[str, object],
-    method: str,
-    parameters: Sequence[Given],
-    more: Collection[str] = (),
+    module: nn.Module, method_call: MethodCall, more: Collection[str] = ()
 ) -> Iterator[tuple[nn.Module, Callable[[], object]]]:
     """A copy of a module, and a function that calls it on a small random graph, as `call_with` does.
 
@@ -236,7 +233,7 @@ def calling(
     if they are no floats, they are 0 and 1 in turn.
     """
     with _LOCK, tracing():
-        flat = _Flat(copy_module(module), method, (args, kwargs), parameters)
+        flat = _Flat(module, method_call)
 
         def call() -> object:
             given = sorted(flat.given, key=lambda one: one.name.partition(":")[0] in more)
@@ -278,8 +275,6 @@ def unwrap(module: nn.Module, method: str = "forward") -> nn.Module:
 
     Raises `ModelError` if it cannot be traced, or has no such method.
     """
-    if not isinstance(module, nn.Module):
-        raise ModelError(f"module must be a torch.nn.Module, got {type(module).__name__}")
     while type(module).__name__ in _WRAPPERS:
         if _has_hooks(module):
             raise ModelError(

@@ -82,7 +82,7 @@ def ordered_layer(module: nn.Module) -> str:
     for path, part in module.named_modules():
         for kind, reason in _ORDERED.items():
             if any(of.__name__ == kind for of in type(part).__mro__):
-                return f"{path or name_of(part)} is a {name_of(part)}, which {reason}"
+                return f"{path or type(part).__name__} is a {type(part).__name__}, which {reason}"
     return ""
 
 
@@ -95,10 +95,6 @@ def fixed_by(module: nn.Module, text: str) -> tuple[str, str, str] | None:
             if named and any(of.__name__ == kind for of in type(part).__mro__):
                 return kind, keyword, value
     return None
-
-
-def name_of(module: nn.Module) -> str:
-    return type(module).__name__
 
 
 _CAUSE = "The above exception was the direct cause"

@@ -19,7 +19,7 @@ def without_changes(graph: fx.Graph) -> bool:
     """
     place = {node: number for number, node in enumerate(graph.nodes)}
     for node in graph.nodes:
-        if node.op in ("placeholder", "output") or (node.op == "get_attr" and _is_tensor(node)):
+        if node.op in ("placeholder", "output") or (node.op == "get_attr" and is_tensor(node)):
             continue
         if node.op != "call_function":
             return False  # a graph within the graph
@@ -45,7 +45,7 @@ def has_changes(graph: fx.Graph) -> bool:
     return any(isinstance(target, OpOverload) and target._schema.is_mutable for target in targets)
 
 
-def _is_tensor(node: fx.Node) -> bool:
+def is_tensor(node: fx.Node) -> bool:
     return isinstance(node.meta.get("val"), torch.Tensor)
 
 

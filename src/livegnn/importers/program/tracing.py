@@ -11,7 +11,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -29,26 +29,37 @@ from livegnn.importers.program.failures import code_lines
 @contextmanager
 def tracing() -> Iterator[None]:
     """Makes PyG traceable: replaces kernels that cannot be traced by equivalent operations."""
-    backend, length = torch_geometric.backend, builtins.len
-    segments, linear = backend.use_segment_matmul, HeteroLinear.forward
-    backend.use_segment_matmul = False
-    HeteroLinear.forward = _hetero_linear
+    length = builtins.len
 
     def symbolic_length(of: Any) -> int:
         """The first size of a tensor as a symbol; the original `len` would turn it into a number."""
         return of.shape[0] if isinstance(of, torch.Tensor) and of.dim() else length(of)
 
-    builtins.len = symbolic_length  # gives the same results in other threads
+    with (
+        _replacing(torch_geometric.backend, "use_segment_matmul", False),
+        _replacing(HeteroLinear, "forward", _hetero_linear),
+        _replacing(builtins, "len", symbolic_length),  # gives the same results in other threads
+        warnings.catch_warnings(),
+        torch.no_grad(),
+        keeping_random(),
+        _silent(),
+        # mkldnn's kernels compute whole layers. A cache by symbols, which each trace has anew, grows.
+        torch.backends.mkldnn.flags(enabled=False),
+        torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextmanager
+def _replacing(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Another attribute of a module or a class."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
-        with warnings.catch_warnings(), torch.no_grad(), keeping_random(), _silent():
-            warnings.simplefilter("ignore")
-            # mkldnn's kernels compute whole layers. A cache by symbols, which each trace has anew, grows.
-            cacheless = torch._dynamo.config.patch(fake_tensor_cache_enabled=False)
-            with torch.backends.mkldnn.flags(enabled=False), cacheless:
-                yield
+        yield
     finally:
-        backend.use_segment_matmul, HeteroLinear.forward = segments, linear
-        builtins.len = length
+        setattr(owner, name, before)
 
 
 class _Defaults:
@@ -129,11 +140,8 @@ def catching_tests() -> Iterator[list[str]]:
         before(self, *args, **kwargs)
         found.append(" by way of ".join(code_lines("".join(traceback.format_stack()))))
 
-    kind.__init__ = note
-    try:
+    with _replacing(kind, "__init__", note):
         yield found
-    finally:
-        kind.__init__ = before
 
 
 @contextmanager
@@ -173,14 +181,11 @@ def counting_nodes() -> Iterator[None]:
     def count(edge_index: object, num_nodes: object = None) -> object:
         return NODES[0] if num_nodes is None and len(NODES) == 1 else counted(edge_index, num_nodes)
 
-    try:
+    with ExitStack() as replaced:
+        replaced.callback(NODES.clear)
         for user in users:
-            user.maybe_num_nodes = count  # type: ignore[attr-defined]
+            replaced.enter_context(_replacing(user, "maybe_num_nodes", count))
         yield
-    finally:
-        NODES.clear()
-        for user in users:
-            user.maybe_num_nodes = counted  # type: ignore[attr-defined]
 
 
 def _hetero_linear(self: HeteroLinear, x: torch.Tensor, type_vec: torch.Tensor) -> torch.Tensor:

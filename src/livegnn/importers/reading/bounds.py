@@ -76,6 +76,10 @@ class Bound:
         """Whether a row may be 0, or have lost digits, since float32 has no smaller numbers."""
         return not self.same and self.least < NORMAL
 
+    def as_whole(self, low: float, high: float) -> "Bound":
+        """Whole numbers that are made of these, in another interval."""
+        return replace(self, low=low, high=high, whole=True, least=1.0, most=max(abs(low), abs(high)))
+
     def within(self, limit: float) -> "Bound":
         """These numbers where they are below a limit, and NaN instead of the others."""
         low, high = max(self.low, -limit), min(self.high, limit)
@@ -87,9 +91,9 @@ UNKNOWN = Bound()
 """Any numbers of float32."""
 
 
-def whole_bound(low: float, high: float) -> Bound:
-    """Whole numbers of this interval that a row holds as they are."""
-    return Bound(low, high, whole=True, least=1.0, most=max(abs(low), abs(high)))
+def whole_bound(low: float, high: float, *, same_below: float = inf, why: str = "") -> Bound:
+    """Whole numbers of this interval, by default those that a row holds as they are."""
+    return Bound(low, high, True, same_below, least=1.0, most=max(abs(low), abs(high)), why=why)
 
 
 def bound_of_constant(tensor: torch.Tensor) -> Bound:

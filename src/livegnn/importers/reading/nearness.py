@@ -59,7 +59,7 @@ _DOUBLE = (
 
 
 @dataclass
-class Step:
+class TracedOperator:
     """A traced operator before it is read.
 
     arguments: by the names of its schema. operands: the numbers that it computes with, in order; sources:
@@ -156,96 +156,96 @@ class Step:
             self.refuse_double(": where the numbers are nearly opposite, only what it rounds would be left")
 
 
-def weigh(step: Step, given: Sequence[Bound], scattered: Bound | None) -> Bound:
+def weigh(op: TracedOperator, given: Sequence[Bound], scattered: Bound | None) -> Bound:
     """The bound of an operator's results. given: of all that it reads; scattered: of what it scatters.
 
     Raises `ModelError` if a model might silently say something else.
     """
-    name = step.name
+    name = op.name
     guarded = any(one.guarded for one in given)
     tests = _COMPARING | _LOGICAL | SHAPING | {"where"}
-    if guarded and (name in _ABSORBING or (step.dtype == torch.bool and name not in tests)):
-        refuse_lost(step, given)
+    if guarded and (name in _ABSORBING or (op.dtype == torch.bool and name not in tests)):
+        refuse_lost(op, given)
     if name in MOVING:
         found = union(given)
     elif name == "_to_copy":
-        found = _cast(step)
-    elif step.dtype == torch.bool:
-        _check_test(step)
-        found = replace(whole_bound(0, 1), why=next((one.why for one in given if one.guarded), ""))
-    elif name in _DIGITS and (name != "div" or step.arguments.get("rounding_mode")):
-        found = _digits(step)
+        found = _cast(op)
+    elif op.dtype == torch.bool:
+        _check_test(op)
+        found = whole_bound(0, 1, why=next((one.why for one in given if one.guarded), ""))
+    elif name in _DIGITS and (name != "div" or op.arguments.get("rounding_mode")):
+        found = _digits(op)
     elif name in ("sum", "prod"):
-        found = _reduced(step)
+        found = _reduced(op)
     elif scattered is not None:
-        found = _scattered(step, given, scattered)
+        found = _scattered(op, given, scattered)
     elif name == "clamp":
-        found = _clamped(step)
+        found = _clamped(op)
     else:
-        found = _computed(step, given)
-    held = next((one.why for one in (*step.operands, *given) if one.guarded), "")
+        found = _computed(op, given)
+    held = next((one.why for one in (*op.operands, *given) if one.guarded), "")
     why = (held or found.why) if found.same else found.why
-    found = replace(found, guarded=guarded or bool(step.guards), signed=_is_signed(step, given), why=why)
-    return _in_range(step, found)
+    found = replace(found, guarded=guarded or bool(op.guards), signed=_is_signed(op, given), why=why)
+    return _in_range(op, found)
 
 
-def refuse_lost(step: Step, given: Sequence[Bound]) -> None:
+def refuse_lost(op: TracedOperator, given: Sequence[Bound]) -> None:
     """Refuses an operator that does not say where an operand was NaN."""
     why = next((one.why for one in given if one.guarded), "") or "what is tested"
     raise ModelError(
-        f"{step.name} reads whole numbers that may be too large for float32, because of {why}; a model has "
+        f"{op.name} reads whole numbers that may be too large for float32, because of {why}; a model has "
         f"NaN there, which the result would not say: {_OTHERWISE}"
     )
 
 
-def _in_range(step: Step, found: Bound) -> Bound:
+def _in_range(op: TracedOperator, found: Bound) -> Bound:
     """Whole numbers that are narrower than int64 wrap around where they are large."""
-    if step.dtype in (torch.int64, torch.bool) or not step.is_whole or step.name in MOVING:
+    if op.dtype in (torch.int64, torch.bool) or not op.is_whole or op.name in MOVING:
         return found
-    info = torch.iinfo(step.dtype)
+    info = torch.iinfo(op.dtype)
     if info.min <= found.low and found.high <= info.max:
         return found
-    if step.dtype in _NARROW:
+    if op.dtype in _NARROW:
         raise ModelError(
-            f"numbers become {step.dtype}, which wraps around where they are large: use torch.int64"
+            f"numbers become {op.dtype}, which wraps around where they are large: use torch.int64"
         )
-    step.limit = 2.0**31
+    op.limit = 2.0**31
     return replace(
-        found.within(step.limit), why=f"{step.dtype}, in which larger ones wrap around (torch.int64 has more)"
+        found.within(op.limit), why=f"{op.dtype}, in which larger ones wrap around (torch.int64 has more)"
     )
 
 
-def _is_signed(step: Step, given: Sequence[Bound]) -> bool:
+def _is_signed(op: TracedOperator, given: Sequence[Bound]) -> bool:
     """Whether a row may be -0 where the module's whole number is 0, which has no sign: a division tells."""
-    if step.arguments.get("rounding_mode") is None:
-        for place in _DIVIDED_BY.get(step.name, ()):
-            source = step.sources[place]
-            if step.operands[place].signed and source is not None:
-                step.zeros.add(source)
-    if step.name == "abs" or step.dtype == torch.bool:
+    if op.arguments.get("rounding_mode") is None:
+        for place in _DIVIDED_BY.get(op.name, ()):
+            source = op.sources[place]
+            if op.operands[place].signed and source is not None:
+                op.zeros.add(source)
+    if op.name == "abs" or op.dtype == torch.bool:
         return False
-    made = step.name in _SIGNING and min((one.low for one in given), default=0.0) < 0
-    return (step.is_whole and (made or step.name in ("neg", "sub"))) or any(one.signed for one in given)
+    made = op.name in _SIGNING and min((one.low for one in given), default=0.0) < 0
+    return (op.is_whole and (made or op.name in ("neg", "sub"))) or any(one.signed for one in given)
 
 
-def _check_test(step: Step) -> None:
+def _check_test(op: TracedOperator) -> None:
     """Refuses tests of rounded numbers, but of signs, and of whole numbers against small ones."""
-    if step.name not in _COMPARING:
-        step.check_reach()
+    if op.name not in _COMPARING:
+        op.check_reach()
         return
-    for one, other in (step.operands, step.operands[::-1]):
+    for one, other in (op.operands, op.operands[::-1]):
         if one.same:
             continue
         of_sign = other.same and other.low == other.high and other.low in (0, inf, -inf)
         of_small = one.whole and other.same and other.reach < one.same_below
         if not of_small and not (of_sign and not one.too_small):
-            step.refuse_digits(one)
+            op.refuse_digits(one)
 
 
-def _cast(step: Step) -> Bound:
-    one, dtype = step.operands[0], step.dtype
+def _cast(op: TracedOperator) -> Bound:
+    one, dtype = op.operands[0], op.dtype
     if dtype == torch.bool:
-        step.check_reach()
+        op.check_reach()
         return whole_bound(0, 1)
     if dtype == torch.float64:
         return one
@@ -254,40 +254,36 @@ def _cast(step: Step) -> Bound:
         # What float32 has not reached, the module's number has not either now.
         least = one.least if one.same else max(one.least, bounds.NORMAL)
         return replace(one, same_below=below, once=False, least=least, most=min(one.most, bounds.LARGEST))
-    if not step.argument("self").meta["val"].dtype.is_floating_point:
+    if not op.argument("self").meta["val"].dtype.is_floating_point:
         return one
     if not one.whole:
-        one = step.exact(0)
+        one = op.exact(0)
     low, high = (float(trunc(end)) if abs(end) < inf else end for end in (one.low, one.high))
     if dtype not in _NARROW:  # what does not fit is undefined in torch
         info = torch.iinfo(dtype)
         room = info.max - (127 if dtype == torch.int32 else 0)  # the last of float32 below 2^31
         low, high = max(low, info.min), min(high, room)
-    return replace(one, low=low, high=high, whole=True, least=1.0, most=max(abs(low), abs(high)))
+    return one.as_whole(low, high)
 
 
-def _digits(step: Step) -> Bound:
+def _digits(op: TracedOperator) -> Bound:
     """Floors, remainders and whole quotients, of exact operands alone."""
-    name = step.name
+    name = op.name
     if name in _CUTTING:
-        one = step.operands[0] if step.operands[0].whole else step.exact(0)
-        low, high = ends_of(name, [one], whole=True)
-        return replace(one, low=low, high=high, whole=True, least=1.0, most=max(abs(low), abs(high)))
-    mode = step.arguments.get("rounding_mode")
+        one = op.operands[0] if op.operands[0].whole else op.exact(0)
+        return one.as_whole(*ends_of(name, [one], whole=True))
+    mode = op.arguments.get("rounding_mode")
     limit = inf
-    if mode == "trunc" and not step.single:
+    if mode == "trunc" and not op.single:
         # The quotient is rounded before it is cut, which makes no other number of small whole ones alone.
         limit = WHOLE
-        if not step.operands[0].whole:
-            step.refuse_double(", in which the quotient is rounded before it is cut")
+        if not op.operands[0].whole:
+            op.refuse_double(", in which the quotient is rounded before it is cut")
     name = "floor_divide" if mode else name
-    a, b = step.exact(0, limit), step.exact(1)
+    a, b = op.exact(0, limit), op.exact(1)
     whole = name == "floor_divide" or (a.whole and b.whole)
-    low, high = ends_of(name, [a, b], whole=whole)
-    found = Bound(low, high, whole=whole, why="a quotient")
-    if whole:
-        found = replace(found, least=1.0, most=found.reach)
-    if step.single or name == "fmod":
+    found = (whole_bound if whole else Bound)(*ends_of(name, [a, b], whole=whole), why="a quotient")
+    if op.single or name == "fmod":
         return found
     if name == "floor_divide":
         return found if found.reach < bounds.QUOTIENT else replace(found, same_below=bounds.QUOTIENT)
@@ -297,28 +293,28 @@ def _digits(step: Step) -> Bound:
     return replace(found, same_below=WHOLE if whole else 0.0, once=True, why="a remainder")
 
 
-def _reduced(step: Step) -> Bound:
+def _reduced(op: TracedOperator) -> Bound:
     """Sums and products of channels."""
-    one = step.operands[0]
-    before, after = (_channels(node) for node in (step.argument("self"), step.node))
+    one = op.operands[0]
+    before, after = (_channels(node) for node in (op.argument("self"), op.node))
     count = before[0] // max(1, after[0]) if before[1] == after[1] else 2**32
-    whole = step.is_whole or one.whole
-    if step.name == "prod":
-        if step.double and not whole:
-            step.refuse_double()
+    whole = op.is_whole or one.whole
+    if op.name == "prod":
+        if op.double and not whole:
+            op.refuse_double()
         ends = (-inf, inf) if one.reach > 1 else (-1.0 if one.low < 0 else 0.0, 1.0)
-        return _of_whole(step, *ends, why="a product")
-    if whole and not step.single and not one.one_sign and count > 1:
+        return _of_whole(op, *ends, why="a product")
+    if whole and not op.single and not one.one_sign and count > 1:
         # What is large may be opposite, and rounded on the way.
-        one = step.exact(0, inf if one.same and one.reach * count <= WHOLE else float(WHOLE // count))
+        one = op.exact(0, inf if one.same and one.reach * count <= WHOLE else float(WHOLE // count))
     low, high = min(one.low, one.low * count), max(one.high, one.high * count)
-    if whole and not step.single:
-        return _of_whole(step, low, high, why="a sum")
-    if not step.double:
+    if whole and not op.single:
+        return _of_whole(op, low, high, why="a sum")
+    if not op.double:
         return Bound(low, high, whole=whole, same_below=inf if one.same else 0.0, why=one.why)
     if count > 1:
-        step.check_signs(one.one_sign)
-    step.check_reach(gentle=True)
+        op.check_signs(one.one_sign)
+    op.check_reach(gentle=True)
     return Bound(low, high, same_below=0.0, least=one.least, most=one.most * count, why="a sum in float64")
 
 
@@ -328,33 +324,33 @@ def _channels(node: fx.Node) -> tuple[int, int]:
     return prod(sizes), len(node.meta["val"].shape) - len(sizes)
 
 
-def _scattered(step: Step, given: Sequence[Bound], source: Bound) -> Bound:
+def _scattered(op: TracedOperator, given: Sequence[Bound], source: Bound) -> Bound:
     """Sums along edges: an engine adds what comes and subtracts what goes, so only small ones stay exact."""
-    base, reduce = step.operands[0], step.arguments.get("reduce")
+    base, reduce = op.operands[0], op.arguments.get("reduce")
     if reduce in ("amax", "amin"):
         return union(given)
     low = base.low + min(0.0, source.low) * bounds.COUNT
     high = base.high + max(0.0, source.high) * bounds.COUNT
     why = source.why or "a sum along edges"
-    if step.single:
+    if op.single:
         whole = base.whole and source.whole and reduce != "mean"
         return Bound(low, high, whole, inf if base.same and source.same else 0.0, why=why)
-    if step.is_whole or (source.whole and base.whole and reduce != "mean"):
-        found = Bound(low, high, whole=True, least=1.0, most=max(abs(low), abs(high)), why=why)
+    if op.is_whole or (source.whole and base.whole and reduce != "mean"):
+        found = whole_bound(low, high, why=why)
         if not source.same or not base.same or source.reach > bounds.CATEGORY:
             return replace(found, same_below=0.0)
         return found if source.reach <= 1 and base.reach == 0 else replace(found, same_below=WHOLE)
-    step.check_signs(source.one_sign)
-    step.operands, step.sources = [source], [step.argument("src", "source")]
-    step.check_reach(gentle=True)
+    op.check_signs(source.one_sign)
+    op.operands, op.sources = [source], [op.argument("src", "source")]
+    op.check_reach(gentle=True)
     if base.reach:
-        step.refuse_double()
+        op.refuse_double()
     return Bound(low, high, False, 0.0, False, source.least / WHOLE, source.most * WHOLE, why=why)
 
 
-def _clamped(step: Step) -> Bound:
-    one = step.operands[0]
-    ends = [step.arguments.get(role) for role in ("min", "max")]
+def _clamped(op: TracedOperator) -> Bound:
+    one = op.operands[0]
+    ends = [op.arguments.get(role) for role in ("min", "max")]
     least, most = (float(end) if isinstance(end, int | float) else None for end in ends)
     low, high = one.low, one.high
     if least is not None:
@@ -371,66 +367,66 @@ def _clamped(step: Step) -> Bound:
     found = replace(found, most=min(found.most, max(one.most, limits.most)))
     if whole and len(known) == 2 and limits.reach < one.same_below:
         return replace(found, same_below=inf)  # what is rounded is outside
-    if step.single or limits.same:
+    if op.single or limits.same:
         return replace(found, once=one.once)
     return replace(found, same_below=0.0, why="a number that float32 rounds")
 
 
-def _computed(step: Step, given: Sequence[Bound]) -> Bound:
+def _computed(op: TracedOperator, given: Sequence[Bound]) -> Bound:
     """Arithmetic and functions."""
-    name, operands = step.name, step.operands
-    if name in ("add", "sub") and step.arguments.get("alpha", 1) != 1:
-        _scale_second(step)
-    whole = step.is_whole or (name in bounds.KEEPS_WHOLE and all(one.whole for one in operands))
+    name, operands = op.name, op.operands
+    if name in ("add", "sub") and op.arguments.get("alpha", 1) != 1:
+        _scale_second(op)
+    whole = op.is_whole or (name in bounds.KEEPS_WHOLE and all(one.whole for one in operands))
     if name == "sign":
         return whole_bound(*ends_of(name, operands, whole=True))
-    if whole and not step.single:
-        return _whole_numbers(step)
+    if whole and not op.single:
+        return _whole_numbers(op)
     low, high = ends_of(name, operands, whole=whole)
-    if step.double:
-        return _smooth(step, low, high)
+    if op.double:
+        return _smooth(op, low, high)
     same = name in _BLENDING or all(one.same for one in (*operands, *given))
     why = next((one.why for one in given if not one.same), "")
     found = Bound(low, high, whole, inf if same else 0.0, least=1.0 if whole else bounds.SMALLEST, why=why)
     return replace(found, most=min(found.reach, bounds.LARGEST))
 
 
-def _scale_second(step: Step) -> None:
+def _scale_second(op: TracedOperator) -> None:
     """Multiplies the second operand by alpha, in the bounds."""
-    if step.double:
-        step.refuse_double()
-    one, alpha = step.operands[1], step.arguments["alpha"]
+    if op.double:
+        op.refuse_double()
+    one, alpha = op.operands[1], op.arguments["alpha"]
     factor = bounds.bound_of_constant(torch.tensor(alpha, dtype=torch.float64))
     low, high = ends_of("mul", [one, factor], whole=one.whole)
-    below = one.same_below if step.single or max(abs(low), abs(high)) <= WHOLE else min(one.same_below, WHOLE)
+    below = one.same_below if op.single or max(abs(low), abs(high)) <= WHOLE else min(one.same_below, WHOLE)
     scaled = Bound(
         low, high, one.whole and factor.whole, below, guarded=one.guarded, why=one.why or "a product"
     )
-    step.operands[1] = scaled
-    step.sources[1] = None
+    op.operands[1] = scaled
+    op.sources[1] = None
 
 
-def _whole_numbers(step: Step) -> Bound:
+def _whole_numbers(op: TracedOperator) -> Bound:
     """Arithmetic of whole numbers in int64, or in float64, which has as many digits as are needed."""
-    name, operands = step.name, step.operands
+    name, operands = op.name, op.operands
     if name in ("add", "sub"):
-        return _sum(step)
+        return _sum(op)
     low, high = ends_of(name, operands, whole=True)
     why = _OPERATIONS.get(name, name)
     power = (
         name == "pow" and operands[1].same and operands[1].low == operands[1].high and operands[1].low >= 0
     )
     if power or name in ("neg", "abs", "relu", "maximum", "minimum", "mul"):
-        return _of_whole(step, low, high, why=why)
-    return Bound(low, high, whole=True, same_below=0.0, least=1.0, most=max(abs(low), abs(high)), why=why)
+        return _of_whole(op, low, high, why=why)
+    return whole_bound(low, high, same_below=0.0, why=why)
 
 
-def _of_whole(step: Step, low: float, high: float, *, why: str) -> Bound:
+def _of_whole(op: TracedOperator, low: float, high: float, *, why: str) -> Bound:
     """Of whole results that are as large as the operands, or larger: they are exact below what these are."""
-    operands = step.operands
-    moves = step.name in ("neg", "abs", "relu", "maximum", "minimum")
+    operands = op.operands
+    moves = op.name in ("neg", "abs", "relu", "maximum", "minimum")
     below = min(one.same_below for one in operands)
-    least = prod(one.least for one in operands) if step.name == "mul" else 1.0
+    least = prod(one.least for one in operands) if op.name == "mul" else 1.0
     if not moves and max(abs(low), abs(high)) > WHOLE:
         below = min(below, WHOLE)
     once = all(one.same or (moves and one.once) for one in operands)
@@ -438,46 +434,46 @@ def _of_whole(step: Step, low: float, high: float, *, why: str) -> Bound:
     return Bound(low, high, True, below, once, least, max(abs(low), abs(high)), why=held)
 
 
-def _sum(step: Step) -> Bound:
+def _sum(op: TracedOperator) -> Bound:
     """Sums of whole numbers: of two that are rounded, nothing but rounding may be left."""
-    a, b = step.operands
-    low, high = ends_of(step.name, [a, b], whole=True)
+    a, b = op.operands
+    low, high = ends_of(op.name, [a, b], whole=True)
     if a.same and b.same:
-        return _of_whole(step, low, high, why=_OPERATIONS[step.name])
+        return _of_whole(op, low, high, why=_OPERATIONS[op.name])
     why = next(one.why for one in (a, b) if not one.same)
-    found = Bound(low, high, whole=True, least=1.0, most=max(abs(low), abs(high)), why=why)
+    found = whole_bound(low, high, why=why)
     for one, other in ((a, b), (b, a)):
         if one.same and one.reach <= other.same_below / 2:
             return replace(found, same_below=min(WHOLE, other.same_below) - one.reach)
     below = min(a.same_below, b.same_below, WHOLE)
-    signs = (a.one_sign, b.one_sign if step.name == "add" else -b.one_sign)
+    signs = (a.one_sign, b.one_sign if op.name == "add" else -b.one_sign)
     if signs[0] and signs[0] == signs[1]:
         return replace(found, same_below=below)
     for place, one in enumerate((a, b)):
         # A sum along edges is as exact as an engine keeps it.
-        step.operands[place] = replace(one, same_below=WHOLE) if one.same_below == 0 else one
-        step.exact(place)
-    low, high = ends_of(step.name, step.operands, whole=True)
+        op.operands[place] = replace(one, same_below=WHOLE) if one.same_below == 0 else one
+        op.exact(place)
+    low, high = ends_of(op.name, op.operands, whole=True)
     small = max(abs(low), abs(high)) <= WHOLE
     return replace(found, low=low, high=high, same_below=0.0 if below == 0 else inf if small else WHOLE)
 
 
-def _smooth(step: Step, low: float, high: float) -> Bound:
+def _smooth(op: TracedOperator, low: float, high: float) -> Bound:
     """Functions in float64, of which a model has float32's. Refuses those that may differ much."""
-    name, operands = step.name, step.operands
+    name, operands = op.name, op.operands
     gentle = name in bounds.GENTLE or (name == "mul" and min(one.most for one in operands) <= 1024)
     gentle = gentle or (name == "div" and operands[1].least >= 2**-10)
-    step.check_reach(gentle=gentle)
+    op.check_reach(gentle=gentle)
     same = all(one.same for one in operands)
     why = f"{name} in float64"
     if name in ("add", "sub"):
         if not same:
-            step.check_signs(operands[0].one_sign, operands[1].one_sign * (1 if name == "add" else -1))
+            op.check_signs(operands[0].one_sign, operands[1].one_sign * (1 if name == "add" else -1))
         # Small sums are multiples of what float32 has next to 0: none is rounded, unless operands were.
         least = min([bounds.NORMAL, *(one.least for one in operands if not one.same)])
         return Bound(low, high, False, 0.0, same, least, operands[0].most + operands[1].most, why=why)
     if name not in bounds.SIZES or not bounds.is_steady(name, operands):
-        step.refuse_double()
+        op.refuse_double()
     least, most = bounds.SIZES[name](*operands)
     moves = name in ("neg", "abs", "relu", "maximum", "minimum")
     once = same and (name in bounds.ROUNDED_ONCE or (name == "pow" and operands[1].low == 2))

@@ -187,8 +187,7 @@ def reduce(call: Call, op: str, x: Value, dims: object, keepdim: bool) -> Value:
     if keepdim:
         return result
     left = tuple(axis for i, axis in enumerate(result.axes) if i not in axes)
-    shape = [part for axis in left for part in axis if part != ROWS]
-    return call.values.each(result, lambda row: call.make.reshape(row, shape), left)
+    return call.values.reshape(result, left)
 
 
 def _along(call: Call, op: str, x: Value, dim: int, *attrs: object) -> Value:
@@ -246,5 +245,4 @@ def multiply(call: Call, a: Value, b: Value) -> Value:
     axes = (*(a if a.row_axis is not None else b).axes[:batch], a.axes[batch], b.axes[-1])
     if along_rows:
         return call.values.one_row(call.total("sum", pieces), axes)
-    shape = [part for axis in axes for part in axis if part != ROWS]
-    return call.values.each(Value(tuple(pieces), axes), lambda row: make.reshape(row, shape), axes)
+    return call.values.reshape(Value(tuple(pieces), axes), axes)

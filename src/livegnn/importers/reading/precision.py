@@ -1,8 +1,8 @@
-"""Holds each traced step against what a model, which computes in float32, makes of it.
+"""Holds each traced operator against what a model, which computes in float32, makes of it.
 
 Whole numbers and float64 have digits that float32 has not. `bounds` says of which numbers a row may differ,
 `nearness` what an operator makes of them. Here both are carried from node to node, and rows are made that a
-step is to read instead of others.
+operator is to read instead of others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from torch import fx
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Expression
 from livegnn.importers.reading.bounds import UNKNOWN, Bound, bound_of_constant, union, whole_bound
-from livegnn.importers.reading.nearness import SHAPING, TELLING, Step, refuse_lost, weigh
+from livegnn.importers.reading.nearness import SHAPING, TELLING, TracedOperator, refuse_lost, weigh
 from livegnn.importers.reading.values import Value, Values
 
 Read = Mapping[fx.Node, object]
@@ -43,7 +43,7 @@ class Precision:
         self.known: dict[fx.Node, Bound] = {}
         self.lost: dict[fx.Node, Value] = {}
 
-    def plan(self, node: fx.Node, name: str, read: Read) -> Step:
+    def plan(self, node: fx.Node, name: str, read: Read) -> TracedOperator:
         """How a node is to be read. A `refusal` is raised by `note`: what is unknown has better reasons."""
         arguments = _arguments(node)
         inputs = [one for one in node.all_input_nodes if _dtype(one) is not None]
@@ -54,50 +54,52 @@ class Precision:
         floats = [_dtype(one) for one in inputs] + [dtype if dtype != torch.bool else None]
         single = any(one is not None and one.is_floating_point for one in floats)
         single = single or any(isinstance(one, float) for one in numbers)
-        step = Step(node, name, arguments, double, single and not double)
+        op = TracedOperator(node, name, arguments, double, single and not double)
         if not with_rows or dtype is None:
-            return step
+            return op
         try:
             if not isinstance(node.meta["val"], torch.Tensor):
                 if double:
-                    step.refuse_double()
-                return step
+                    op.refuse_double()
+                return op
             for one in numbers:
                 if isinstance(one, fx.Node | int | float):
-                    step.operands.append(self._seen(one, step, read))
-                    step.sources.append(one if isinstance(one, fx.Node) and one in with_rows else None)
-            step.bound = self._weigh(step, read)
+                    op.operands.append(self._seen(one, op, read))
+                    op.sources.append(one if isinstance(one, fx.Node) and one in with_rows else None)
+            op.bound = self._weigh(op, read)
         except ModelError as error:
-            step.refusal = str(error)
-        return step
+            op.refusal = str(error)
+        return op
 
-    def note(self, step: Step, value: object, read: Read, again: Callable[[Instead], object]) -> object:
-        """Records what was read; returns it, guarded if its step says so. Raises `ModelError`.
+    def note(
+        self, op: TracedOperator, value: object, read: Read, again: Callable[[Instead], object]
+    ) -> object:
+        """Records what was read; returns it, guarded if its operator says so. Raises `ModelError`.
 
         again: reads the node once more, with other rows in place of those of some nodes.
         """
         if not _has_rows(value):
             return value
-        if step.refusal:
-            raise ModelError(step.refusal)
-        self.known[step.node] = _of_kind(value.kind) if value.kind == "id" else step.bound
-        value = self._guarded(value, step.limit) if step.limit < inf and value.kind == "int" else value
-        if not step.bound.guarded or value.kind == "id":
+        if op.refusal:
+            raise ModelError(op.refusal)
+        self.known[op.node] = _of_kind(value.kind) if value.kind == "id" else op.bound
+        value = self._guarded(value, op.limit) if op.limit < inf and value.kind == "int" else value
+        if not op.bound.guarded or value.kind == "id":
             return value
-        lost = [self.lost[one] for one in step.node.all_input_nodes if one in self.lost]
-        if lost and step.name in SHAPING:
-            self.lost[step.node] = _value(again(self.lost))
+        lost = [self.lost[one] for one in op.node.all_input_nodes if one in self.lost]
+        if lost and op.name in SHAPING:
+            self.lost[op.node] = _value(again(self.lost))
             return value
         if value.kind != "bool":
             return self._joined(value, lost)
-        instead = self.instead(step, read)
-        for node in step.node.all_input_nodes:
+        instead = self.instead(op, read)
+        for node in op.node.all_input_nodes:
             number = instead.get(node, read[node])
             guarded = node in instead or self.bound_of(node, read).guarded
             if guarded and _has_rows(number) and number.kind != "bool":
                 lost.append(self._lost_of(self._cast(number)))
         nothing = self.values.elementwise("mul", self._cast(value), self.values.constant(0.0))
-        self.lost[step.node] = self._joined(nothing, lost)
+        self.lost[op.node] = self._joined(nothing, lost)
         return value
 
     def _lost_of(self, number: Value) -> Value:
@@ -115,14 +117,14 @@ class Precision:
     def _cast(self, value: Value, kind: str = "float") -> Value:
         return self.values.each(value, lambda row: self.make.cast(row, kind), value.axes)
 
-    def instead(self, step: Step, read: Read) -> dict[fx.Node, Value]:
-        """What a step is to read of some nodes instead of their own values."""
+    def instead(self, op: TracedOperator, read: Read) -> dict[fx.Node, Value]:
+        """What an operator is to read of some nodes instead of their own values."""
         found: dict[fx.Node, Value] = {}
-        for node in {**step.guards, **dict.fromkeys(step.zeros)}:
+        for node in {**op.guards, **dict.fromkeys(op.zeros)}:
             value = read[node]
             if _has_rows(value):
-                value = self._guarded(value, step.guards[node]) if node in step.guards else value
-                found[node] = self._unsigned(value) if node in step.zeros else value
+                value = self._guarded(value, op.guards[node]) if node in op.guards else value
+                found[node] = self._unsigned(value) if node in op.zeros else value
         return found
 
     # Rows that say more
@@ -174,48 +176,48 @@ class Precision:
         # One of several results, as of a norm
         return replace(UNKNOWN, guarded=any(one.guarded for one in inputs))
 
-    def _seen(self, source: fx.Node | float, step: Step, read: Read) -> Bound:
+    def _seen(self, source: fx.Node | float, op: TracedOperator, read: Read) -> Bound:
         """Numbers as an operator sees them, which makes float32 of them first if it computes in it."""
         if not isinstance(source, fx.Node):
             found = bound_of_constant(torch.tensor(source, dtype=torch.float64))
-            return replace(found, same_below=inf) if step.single else found
+            return replace(found, same_below=inf) if op.single else found
         found = self.bound_of(source, read)
-        if not step.single or not found.once or step.name == "_to_copy":
+        if not op.single or not found.once or op.name == "_to_copy":
             return found
         kept = _dtype(source) == torch.float32 and _has_rows(read.get(source))
         return found if kept else replace(found, same_below=inf)
 
     # What an operator makes of it
 
-    def _weigh(self, step: Step, read: Read) -> Bound:
-        lost = [one for one in step.node.all_input_nodes if one in self.lost]
-        if lost and (step.name not in TELLING or (step.name == "_to_copy" and step.dtype == torch.bool)):
-            refuse_lost(step, [self.known[one] for one in lost])
-        if step.name in _TAKING:
-            return self._take(step, read)
-        source = step.arguments.get("src", step.arguments.get("source"))
+    def _weigh(self, op: TracedOperator, read: Read) -> Bound:
+        lost = [one for one in op.node.all_input_nodes if one in self.lost]
+        if lost and (op.name not in TELLING or (op.name == "_to_copy" and op.dtype == torch.bool)):
+            refuse_lost(op, [self.known[one] for one in lost])
+        if op.name in _TAKING:
+            return self._take(op, read)
+        source = op.arguments.get("src", op.arguments.get("source"))
         scattered = self.bound_of(source, read) if isinstance(source, fx.Node) else None
-        skipped = [one for role in _NO_NUMBERS for one in _listed(step.arguments.get(role))]
-        nodes = [one for one in step.node.all_input_nodes if one not in skipped and _dtype(one) is not None]
-        given = [self._seen(one, step, read) for one in nodes]
-        numbers = [step.arguments.get(role) for role in _OPERANDS]
-        given += [self._seen(one, step, read) for one in numbers if isinstance(one, int | float)]
-        found = weigh(step, given, scattered)
+        skipped = [one for role in _NO_NUMBERS for one in _listed(op.arguments.get(role))]
+        nodes = [one for one in op.node.all_input_nodes if one not in skipped and _dtype(one) is not None]
+        given = [self._seen(one, op, read) for one in nodes]
+        numbers = [op.arguments.get(role) for role in _OPERANDS]
+        given += [self._seen(one, op, read) for one in numbers if isinstance(one, int | float)]
+        found = weigh(op, given, scattered)
         return replace(found, guarded=True) if lost else found
 
-    def _take(self, step: Step, read: Read) -> Bound:
+    def _take(self, op: TracedOperator, read: Read) -> Bound:
         """Rows at the ends of edges, or of a table at whole numbers, which are to be the module's own."""
-        table = step.argument("self")
+        table = op.argument("self")
         found = self.bound_of(table, read)
         if _has_rows(read[table]):
             return found
-        for index in _listed(step.arguments.get("index", step.arguments.get("indices"))):
+        for index in _listed(op.arguments.get("index", op.arguments.get("indices"))):
             if not isinstance(index, fx.Node) or _dtype(index) == torch.bool:
                 continue
             number = self.bound_of(index, read)
             if number.same_below < table.meta["val"].shape[0]:
-                step.operands, step.sources = [number], [index]
-                number = step.exact(0)
+                op.operands, op.sources = [number], [index]
+                number = op.exact(0)
             found = replace(found, guarded=found.guarded or number.guarded, why=found.why or number.why)
         return found
 

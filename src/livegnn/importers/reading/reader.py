@@ -14,6 +14,7 @@ from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Expression, Expressions, Origin, kind_of
 from livegnn.importers.program.export import Exported, Given, symbolic
 from livegnn.importers.program.failures import code_lines, way_out, where
+from livegnn.importers.program.in_place import is_tensor
 from livegnn.importers.reading import row_operators, shape_operators  # noqa: F401  they put their operators in
 from livegnn.importers.reading.operators import OPERATORS, Call
 from livegnn.importers.reading.precision import Precision
@@ -96,7 +97,7 @@ class _Reading:
         for node in nodes:
             if not node.users and node.op != "output":
                 above = _before([node])
-                computed = {one for one in above if one.op == "call_function" and _is_tensor(one)}
+                computed = {one for one in above if one.op == "call_function" and is_tensor(one)}
                 if computed <= found:
                     found |= above
         return found
@@ -130,20 +131,20 @@ class _Reading:
         self.values.make.origin = Origin(
             _module_of(node), *code_lines(node.meta.get("stack_trace") or "")[:1]
         )
-        step = self.precision.plan(node, name, self.read)
+        traced = self.precision.plan(node, name, self.read)
 
         def apply(instead: Mapping[fx.Node, object]) -> object:
             return function(call, *self._arguments(_every_argument(node), instead))  # type: ignore[misc]
 
         try:
-            self.read[node] = apply(self.precision.instead(step, self.read))
+            self.read[node] = apply(self.precision.instead(traced, self.read))
         except TypeError as error:
             if "argument" not in str(error):
                 raise
             raise ModelError(f"{name} is called in a way that is not known ({error})") from error
         if isinstance(expected, torch.Tensor):
             self._check(self.read[node], expected, name)
-            self.read[node] = self.precision.note(step, self.read[node], self.read, apply)
+            self.read[node] = self.precision.note(traced, self.read[node], self.read, apply)
         self._note_layer(node)
 
     def _note_reads(self, node: fx.Node) -> None:
@@ -318,10 +319,6 @@ def _before(nodes: Sequence[fx.Node]) -> set[fx.Node]:
         seen.update(more)
         left += more
     return seen
-
-
-def _is_tensor(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _divided(size: sympy.Expr) -> sympy.Expr:

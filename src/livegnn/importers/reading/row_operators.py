@@ -10,7 +10,7 @@ import torch
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Expression, walk
 from livegnn.importers.reading.operators import OPERATORS, Call, Operator, operator
-from livegnn.importers.reading.values import ROWS, Piece, Value
+from livegnn.importers.reading.values import ROWS, Piece, Value, channels_of
 
 OF_NO_NODES = "rows are scattered to groups that are not known to be the nodes of the graph"
 
@@ -94,11 +94,10 @@ def take(call: Call, x: Value, axis: int, index: Value) -> Value:
     if any(prod(part) != 1 for i, part in enumerate(index.axes) if i != at) or index.axes[at] != (ROWS,):
         raise ModelError("several rows are gathered for each row: only one end of an edge at a time")
     axes = (*x.axes[:axis], *index.axes, *x.axes[axis + 1 :])
-    shape = [part for one in axes for part in one if part != ROWS]
     pieces = []
     for piece in index.pieces:
         own, number = _locate(call, x, call.make.reshape(piece.row, ()))
-        row = call.make.reshape(call.make.gather(own.row, number), shape)
+        row = call.make.reshape(call.make.gather(own.row, number), channels_of(axes))
         pieces.append(Piece(piece.atom, piece.mask, row))
     return Value(tuple(pieces), axes)
 
@@ -167,8 +166,8 @@ def one_index(call: Call, index: Value, axis: int) -> Value:
                 row = row.args[0]
             elif prod(row.shape) == 1:
                 row = call.make.reshape(row, ())
-            elif row.value is not None and bool((row.value == row.value.flatten()[0]).all()):
-                row = call.make.constant(row.value.flatten()[0])
+            elif row.repeated is not None:
+                row = call.make.constant(row.repeated)
             elif row.op == "reshape":
                 break
             else:
@@ -229,11 +228,8 @@ def _scatter_reduce(
         return call.elementwise("add", base, result)
     ones = call.values.each(source, lambda row: call.make.constant(1.0), ((ROWS,),))
     units = tuple(one if i == axis and ROWS in one else (1,) for i, one in enumerate(base.axes))
-    rank = sum(ROWS not in one for one in units)
     narrow = Value(base.pieces, (base.axes[axis],))
-    number = call.values.each(
-        scatter(call, "sum", narrow, 0, index, ones), lambda row: call.make.reshape(row, (1,) * rank), units
-    )
+    number = call.values.reshape(scatter(call, "sum", narrow, 0, index, ones), units)
     arrived = call.elementwise("gt", number, 0.0)
     if reduce == "mean":
         result = call.elementwise("div", result, call.elementwise("clamp", number, attrs=(1.0, None)))
@@ -266,10 +262,7 @@ def _index_put(
 
 def _write_where(call: Call, base: Value, mask: Value, values: Value) -> Value:
     """Replaces the rows under a mask, as a choice for each row. Values are known for all masked rows."""
-    units = (1,) * (len(base.axes) - len(mask.axes))
-    wide = call.values.each(
-        mask, lambda row: call.make.reshape(row, (*row.shape, *units)), (*mask.axes, *((1,) for _ in units))
-    )
+    wide = call.values.reshape(mask, mask.axes + ((1,),) * (len(base.axes) - len(mask.axes)))
     if values.row_axis is None or values.is_free():
         filling = values if values.row_axis is None else call.values.one_row(values.row_of_all)
         return call.elementwise("where", wide, filling, base)

@@ -21,8 +21,7 @@ def view(call: Call, x: Value, sizes: Sizes) -> Value:
     """The same numbers in the same order, in another shape."""
     parts = [part for axis in x.axes for part in axis]
     if ROWS not in parts:
-        shape = [int(size) for size in sizes]
-        return call.values.each(x, lambda row: call.make.reshape(row, shape), tuple((s,) for s in shape))
+        return call.values.reshape(x, tuple((int(size),) for size in sizes))
     stacked = _unstack(call, x, sizes)
     if stacked is not None:
         return stacked
@@ -39,8 +38,7 @@ def view(call: Call, x: Value, sizes: Sizes) -> Value:
         raise ModelError("a view takes the rows apart, or mixes them with channels")
     fused: Axis = (*((left,) if left != 1 else ()), ROWS, *((right,) if right != 1 else ()))
     axes = tuple(fused if i == place else (int(one),) for i, one in enumerate(sizes))
-    shape = [part for axis in axes for part in axis if part != ROWS]
-    return call.values.each(x, lambda row: call.make.reshape(row, shape), axes)
+    return call.values.reshape(x, axes)
 
 
 def _unstack(call: Call, x: Value, sizes: Sizes) -> Value | None:

@@ -27,6 +27,11 @@ Space: TypeAlias = tuple[tuple[Atom, Expression], ...]
 """The rows of a union, in order: atoms and masks."""
 
 
+def channels_of(axes: Axes) -> Shape:
+    """The components of axes without `ROWS`, in order."""
+    return tuple(part for axis in axes for part in axis if part != ROWS)
+
+
 @dataclass(frozen=True)
 class Piece:
     """The rows of an atom that a mask selects; atom None: one row, the same for all."""
@@ -54,7 +59,7 @@ class Value:
 
     @property
     def channels(self) -> Shape:
-        return tuple(part for axis in self.axes for part in axis if part != ROWS)
+        return channels_of(self.axes)
 
     @property
     def row(self) -> Expression:
@@ -149,6 +154,10 @@ class Values:
         pieces = (Piece(piece.atom, piece.mask, function(piece.row)) for piece in value.pieces)
         return Value(tuple(pieces), axes)
 
+    def reshape(self, value: Value, axes: Axes) -> Value:
+        """The same numbers for each row, with the channels of other axes."""
+        return self.each(value, lambda row: self.make.reshape(row, channels_of(axes)), axes)
+
     def elementwise(self, op: str, *values: Value, attrs: tuple[object, ...] = ()) -> Value:
         """An operation on tensors whose axes broadcast from the right."""
         axes = self._broadcast(values)
@@ -176,8 +185,7 @@ class Values:
             raise ModelError("a tensor has a number for every pair of rows: only pairs that are edges count")
         rows = (ROWS,) if value.row_axis is None else value.axes[value.row_axis]
         axes = tuple(rows if i in row_axes else (int(str(size)),) for i, size in enumerate(sizes))
-        channels = [part for axis in axes for part in axis if part != ROWS]
-        value = self.each(self._fit(value, axes), lambda row: self.make.expand(row, channels), axes)
+        value = self.each(self._fit(value, axes), lambda row: self.make.expand(row, channels_of(axes)), axes)
         if own is not None or not row_axes:
             return value
         space = self.space_of(sizes[row_axes[0]])
@@ -231,16 +239,7 @@ class Values:
     def _fit(self, value: Value, axes: Axes) -> Value:
         """The tensor with its channels reshaped to the number of components in `axes`, so that rows
         broadcast."""
-        missing = len(axes) - len(value.axes)
-        shape: list[int] = []
-        fitted: list[Axis] = []
-        for i, axis in enumerate(axes):
-            own = value.axes[i - missing] if i >= missing else (1,)
-            if ROWS in axis and ROWS not in own:
-                own = (1,) * (len(axis) - 1)
-                shape += own
-                fitted.append(own)
-            else:
-                shape += [part for part in own if part != ROWS]
-                fitted.append(own)
-        return self.each(value, lambda row: self.make.reshape(row, shape), tuple(fitted))
+        own = ((1,),) * (len(axes) - len(value.axes)) + value.axes
+        pairs = zip(axes, own, strict=True)
+        fitted = ((1,) * (len(axis) - 1) if ROWS in axis and ROWS not in one else one for axis, one in pairs)
+        return self.reshape(value, tuple(fitted))

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from functools import reduce as fold
 from math import prod
 
 import torch
@@ -70,16 +72,13 @@ class EdgeRules:
             reads = self.reads(part)
             held = groups.get(reads)
             groups[reads] = part if held is None else self._combine(op, held, part)
-        result = None
-        for group in groups.values():
-            result = group if result is None else self._combine(op, result, group)
-        assert result is not None
+        result = fold(partial(self._combine, op), groups.values())
         return result if result.shape == shape else self.make.expand(result, shape)
 
     def _apart(self, args: Sequence[Expression]) -> tuple[int, list[list[Expression]]] | None:
         """Rule 3: the arguments of an element-wise operation for each part of the channels."""
         joined = next(arg for arg in args if arg.op == "concat")
-        axis = int(str(joined.attrs[0]))
+        axis = joined.axis
         sizes = [part.shape[axis] for part in joined.args]
         columns: list[list[Expression]] = []
         for arg in args:
@@ -137,7 +136,7 @@ class EdgeRules:
             axis = next(i for i, size in enumerate(shape) if size != 1)
             inner = prod(shape[axis + 1 :])
             sizes = [prod(part.shape) for part in x.args]
-            if prod(x.shape[: int(str(x.attrs[0]))]) == 1 and not any(size % inner for size in sizes):
+            if prod(x.shape[: x.axis]) == 1 and not any(size % inner for size in sizes):
                 parts = [
                     self.reshape(part, (*shape[:axis], size // inner, *shape[axis + 1 :]))
                     for part, size in zip(x.args, sizes, strict=True)
@@ -152,9 +151,9 @@ class EdgeRules:
             args = [self.reshape(a, tuple(1 if p is None else a.shape[p] for p in places)) for a in x.args]
             made = self.elementwise(x.op, *args, attrs=x.attrs)
             return made if made.shape == shape else self.make.expand(made, shape)
-        if x.op == "concat" and x.shape[int(str(x.attrs[0]))] != 1:
+        if x.op == "concat" and x.shape[x.axis] != 1:
             places = _places(x.shape, shape)
-            axis = places.index(int(str(x.attrs[0])))
+            axis = places.index(x.axis)
             parts = [self.reshape(a, tuple(1 if p is None else a.shape[p] for p in places)) for a in x.args]
             return self.make.concat(parts, axis)
         return self.make.reshape(x, shape)
@@ -172,8 +171,8 @@ class EdgeRules:
                 weight = self.make.slice(x.args[1], 1, start, stop, step)
                 return self.hoist([x.args[0], weight], lambda inner: self._linear(*inner))
             return self._linear(self._slice(one, x.args[0]), x.args[1])
-        if x.op == "concat" and int(str(x.attrs[0])) != axis:
-            return self.make.concat([self._slice(one, part) for part in x.args], int(str(x.attrs[0])))
+        if x.op == "concat" and x.axis != axis:
+            return self.make.concat([self._slice(one, part) for part in x.args], x.axis)
         if x.op == "gather":
             return self.make.gather(self._slice(one, x.args[0]), x.args[1])
         return self.make.slice(x, axis, start, stop, step)

@@ -5,7 +5,7 @@ from math import prod
 from typing import TypeAlias
 
 from livegnn.importers.expressions.expressions import Expression, Expressions, rewrite
-from livegnn.importers.expressions.properties import TINY, squeezed, strip
+from livegnn.importers.expressions.properties import inside, is_tiny, squeezed, strip
 
 # Rule 1
 
@@ -112,7 +112,7 @@ def _counted_variance_of(make: Expressions, squares: Expression, share: Expressi
 
 def _fraction(one: Expression) -> tuple[list[Expression], list[Expression]]:
     """The factors over and under the line of a product of quotients."""
-    one = _inside(one)
+    one = inside(one)
     if one.op not in ("mul", "div") and _root_of(one) is None:
         return [one], []
     parts = [_fraction(arg) for arg in (one.args if one.op != "pow" else 2 * [one.args[0]])]
@@ -168,24 +168,16 @@ def _is_one(
 
 def _without_tiny(mass: Expression) -> Expression:
     """The sum of exponentials of which the largest is 1, without what keeps it from 0."""
-    mass = _inside(mass)
+    mass = inside(mass)
     for one, other in (mass.args, mass.args[::-1]) if mass.op == "add" else ():
-        if other.value is not None and bool((other.value.abs() <= TINY).all()):
-            inner = _inside(one)
+        if is_tiny(other):
+            inner = inside(one)
             shifted = inner.op == "scatter" and strip(inner.args[0]).op == "exp_shifted"
             return inner if shifted else mass
     return mass
 
 
-def _inside(one: Expression) -> Expression:
-    while one.op in ("reshape", "expand"):
-        one = one.args[0]
-    return one
-
-
-def _quotient_of(
-    one: Expression,
-) -> tuple[Expression, Expression, Expression, Expression | None] | None:
+def _quotient_of(one: Expression) -> tuple[Expression, Expression, Expression, Expression | None] | None:
     """Message, index and mask of a sum along edges, and what it is divided by; or None."""
     total, under = one.args if one.op == "div" else (one, None)
     if total.op != "scatter" or total.attrs != ("sum",) or len(total.pieces) != 1:
@@ -198,7 +190,7 @@ def _quotient_of(
 
 def _is_count(under: Expression, index: Expression, mask: Expression) -> bool:
     """Whether it is ``max(count, 1)`` of a target's edges."""
-    inner = _inside(under)
+    inner = inside(under)
     return inner.op == "clamp" and inner.attrs == (1, None) and _is_number(inner.args[0], index, mask)
 
 

@@ -5,7 +5,9 @@ preserves the value of every row except for rounding.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from functools import reduce as fold
 from typing import TypeAlias
 
 import torch
@@ -44,12 +46,22 @@ class Term:
     """A product ``target / under * rest``: target and under are rows of the target, rest reads the target
     only where it cannot be parted from it. None means 1."""
 
-    target: Expression | None
-    under: Expression | None
-    rest: Expression | None
+    target: Expression | None = None
+    under: Expression | None = None
+    rest: Expression | None = None
 
 
 Terms: TypeAlias = list[Term]
+
+
+@dataclass(frozen=True)
+class Edges:
+    """The edges that carry messages: the index of their targets, the mask of those that count, and the atom
+    of the targets."""
+
+    index: Expression
+    mask: Expression
+    atom: Atom
 
 
 @dataclass
@@ -75,21 +87,21 @@ class _Form(EdgeRules):
         """Rule 15."""
         assert atom is not None
         message, index, mask, count, row = args
-        taken = self.elementwise("neg", row)
+        edges, taken = Edges(index, mask, atom), self.elementwise("neg", row)
         away = self.elementwise("add", message, self.make.gather(taken, index))
-        mean = self.elementwise("div", self._sum(away, index, mask, atom), count)
-        return self.make.elementwise("where", self._any(index, mask, atom, len(row.shape)), mean, taken)
+        mean = self.elementwise("div", self._sum(away, edges), count)
+        return self.make.elementwise("where", self._any(edges, len(row.shape)), mean, taken)
 
     def _variance(self, args: Sequence[Expression], atom: Atom | None) -> Expression:
         """Rule 14."""
         assert atom is not None
         message, index, mask, weight, total = args
-        shape = message.shape
+        shape, edges = message.shape, Edges(index, mask, atom)
         terms = self.split(message, index) or []
-        if any(term.rest is None for term in terms) and all(
+        left = [term.rest for term in terms if term.rest is not None]
+        if len(left) < len(terms) and all(
             term.rest is None or (term.target is None and term.under is None) for term in terms
         ):
-            left = [term.rest for term in terms if term.rest is not None]
             message = self.make.constant(torch.zeros(shape, dtype=torch.float64))
             for i, rest in enumerate(left):
                 message = self.expand(rest if i == 0 else self.elementwise("add", message, rest), shape)
@@ -99,44 +111,43 @@ class _Form(EdgeRules):
         def weighted(one: Expression) -> Expression:
             return one if weight.is_number(1) else self.elementwise("mul", weight, one)
 
-        mean = self.elementwise("div", self._sum(weighted(message), index, mask, atom), total)
+        mean = self.elementwise("div", self._sum(weighted(message), edges), total)
         away = self.elementwise("add", message, self.elementwise("neg", self.make.gather(mean, index)))
         # Not by rule 7, which would take the factors apart.
         squares = weighted(self.elementwise("mul", away, away))
-        return self.elementwise("div", self.make.scatter("sum", [(squares, index, mask)], atom), total)
+        return self.elementwise("div", self._reduce("sum", squares, edges), total)
+
+    def _reduce(self, reduce: str, message: Expression, edges: Edges) -> Expression:
+        return self.make.scatter(reduce, [(message, edges.index, edges.mask)], edges.atom)
 
     def _scatter(self, one: Expression, args: Sequence[Expression]) -> Expression:
         made = self.make.with_args(one, args)
         if made.op != "scatter" or one.attrs == ("last",) or one.atom is None:
             return made
         if one.attrs == ("sum",):
-            result: Expression | None = None
-            for message, index, mask in made.pieces:
-                part = self._sum(message, index, mask, one.atom)
-                result = part if result is None else self.make.elementwise("add", result, part)
-            assert result is not None
-            return self.make.cast(result, one.kind)
+            sums = (self._sum(message, Edges(to, mask, one.atom)) for message, to, mask in made.pieces)
+            return self.make.cast(fold(partial(self.make.elementwise, "add"), sums), one.kind)
         if len(made.pieces) == 1 and one.attrs[0] in ("amax", "amin"):
-            return self._extremum(made, *made.pieces[0])
+            message, index, mask = made.pieces[0]
+            return self._extremum(made, message, Edges(index, mask, one.atom))
         return made
 
-    def _sum(self, message: Expression, index: Expression, mask: Expression, atom: Atom) -> Expression:
+    def _sum(self, message: Expression, edges: Edges) -> Expression:
         """Rules 6 and 7."""
         make, shape = self.make, message.shape
-        if index.op == "rows":
+        if edges.index.op == "rows":
             zero = make.constant(0.0)
-            unit = make.reshape(mask, (1,) * len(shape))
-            own = message if mask.is_number(1) else make.elementwise("where", unit, message, zero)
+            unit = make.reshape(edges.mask, (1,) * len(shape))
+            own = message if edges.mask.is_number(1) else make.elementwise("where", unit, message, zero)
             return make.expand(own, shape)
-        terms = self.split(message, index)
+        terms = self.split(message, edges.index)
         if terms is None:
             if message.op in ("linear", "neg", "sum") or message.op in SHAPES:
-                inner = make.expand(self._sum(message.args[0], index, mask, atom), message.args[0].shape)
+                inner = make.expand(self._sum(message.args[0], edges), message.args[0].shape)
                 return make.with_args(message, [inner, *message.args[1:]])
             if message.op == "concat":
-                axis = int(str(message.attrs[0]))
-                return make.concat([self._sum(part, index, mask, atom) for part in message.args], axis)
-            return make.scatter("sum", [(message, index, mask)], atom)
+                return make.concat([self._sum(part, edges) for part in message.args], message.axis)
+            return self._reduce("sum", message, edges)
         merged: dict[tuple[Expression | None, Expression | None], Expression | None] = {}
         for term in terms:
             key = (term.target, term.under)
@@ -145,27 +156,24 @@ class _Form(EdgeRules):
             else:
                 one = make.constant(1.0)
                 merged[key] = self.elementwise("add", merged[key] or one, term.rest or one)
-        result = None
-        for (target, under), rest in merged.items():
-            part = self._leave(rest, index, mask, atom, len(shape))
-            infinite = self._infinite(target, under, index, mask, atom)
-            if infinite is not None:
-                part = self._where_of_one_sign(part, rest, infinite, index, mask, atom)
-            part = part if target is None else make.elementwise("mul", target, part)
-            part = part if under is None else make.elementwise("div", part, under)
-            if not ((target is None or is_finite(target)) and (under is None or is_positive(under))):
-                part = self._where_any(part, index, mask, atom)
-            result = part if result is None else make.elementwise("add", result, part)
-        assert result is not None
-        return make.expand(result, shape)
+        sums = (self._sum_of(Term(*key, rest), edges, len(shape)) for key, rest in merged.items())
+        return make.expand(fold(partial(make.elementwise, "add"), sums), shape)
+
+    def _sum_of(self, term: Term, edges: Edges, rank: int) -> Expression:
+        """The sum of a product, its factors of the target outside."""
+        make, target, under = self.make, term.target, term.under
+        part = self._leave(term.rest, edges, rank)
+        infinite = self._infinite(target, under, edges)
+        if infinite is not None:
+            part = self._where_of_one_sign(part, term.rest, infinite, edges)
+        part = part if target is None else make.elementwise("mul", target, part)
+        part = part if under is None else make.elementwise("div", part, under)
+        if (target is None or is_finite(target)) and (under is None or is_positive(under)):
+            return part
+        return self._where_any(part, edges)
 
     def _infinite(
-        self,
-        target: Expression | None,
-        under: Expression | None,
-        index: Expression,
-        mask: Expression,
-        atom: Atom,
+        self, target: Expression | None, under: Expression | None, edges: Edges
     ) -> Expression | None:
         """Whether ``target / under`` is infinite, row by row; None if it never is for targets with edges.
 
@@ -173,8 +181,7 @@ class _Form(EdgeRules):
         `Convolution` knows as a whole.
         """
         make = self.make
-        arrived = make.scatter("sum", [(make.constant(1.0), index, mask)], atom)
-        found = None
+        arrived, found = self._reduce("sum", make.constant(1.0), edges), None
         if target is not None and is_of_structure(target) and not is_finite(target, {arrived}):
             found = make.elementwise("eq", make.elementwise("abs", target), make.constant(float("inf")))
         if under is not None and is_of_structure(under) and not is_positive(under, above={arrived}):
@@ -183,13 +190,7 @@ class _Form(EdgeRules):
         return found
 
     def _where_of_one_sign(
-        self,
-        part: Expression,
-        rest: Expression | None,
-        infinite: Expression,
-        index: Expression,
-        mask: Expression,
-        atom: Atom,
+        self, part: Expression, rest: Expression | None, infinite: Expression, edges: Edges
     ) -> Expression:
         """The sum of R, but 0 where it is multiplied by infinity and R has both signs, or zeros.
 
@@ -198,24 +199,21 @@ class _Form(EdgeRules):
         make, rank = self.make, len(part.shape)
         if rest is None or (rest.value is not None and bool((rest.value != 0).all())):
             return part
-        signs = self._leave(self.elementwise("sign", rest), index, mask, atom, rank)
-        arrived = self._leave(None, index, mask, atom, rank)
+        signs = self._leave(self.elementwise("sign", rest), edges, rank)
+        arrived = self._leave(None, edges, rank)
         mixed = make.elementwise("ne", make.elementwise("abs", signs), arrived)
         both = make.elementwise("and", self.unit(infinite, rank), mixed)
         return make.elementwise("where", both, make.constant(0.0), part)
 
-    def _leave(
-        self, rest: Expression | None, index: Expression, mask: Expression, atom: Atom, rank: int
-    ) -> Expression:
+    def _leave(self, rest: Expression | None, edges: Edges, rank: int) -> Expression:
         """Rule 8: the sum of a message that is not parted from the target, or a count."""
         make = self.make
         if rest is None or rest.value is not None:
-            number = make.scatter("sum", [(make.constant(1.0), index, mask)], atom)
-            number = make.reshape(number, (1,) * rank)
+            number = make.reshape(self._reduce("sum", make.constant(1.0), edges), (1,) * rank)
             return number if rest is None else make.elementwise("mul", number, self.unit(rest, rank))
 
         def inner(x: Expression) -> Expression:
-            return self._leave(x, index, mask, atom, len(x.shape))
+            return self._leave(x, edges, len(x.shape))
 
         if rest.op == "linear" or rest.op in SHAPES:
             x = inner(rest.args[0])
@@ -232,15 +230,15 @@ class _Form(EdgeRules):
             and not is_difference(make, rest)
         ):
             return make.elementwise("add", *(inner(arg) for arg in rest.args))
-        return make.scatter("sum", [(rest, index, mask)], atom)
+        return self._reduce("sum", rest, edges)
 
     def split(self, message: Expression, index: Expression) -> Terms | None:
         """Rule 7: a message as a sum of products; None if a part of it needs both ends together."""
         if f"end {index.attrs[0]}" not in self.reads(message):
-            return [Term(None, None, message)]
+            return [Term(rest=message)]
         args = message.args
         if message.op == "gather":
-            return [Term(args[0], None, None)]
+            return [Term(args[0])]
         if message.op == "pow" and args[1].is_number(2):
             return self._product(message, args[0], args[0], index)
         if message.op == "mul":
@@ -249,18 +247,14 @@ class _Form(EdgeRules):
             under = self.split(args[1], index)
             if under is None or len(under) > 1 or under[0].under is not None:
                 return None
-            one = self.make.constant(1.0)
-            rest = (
-                None
-                if under[0].rest is None
-                else self._div(self.unit(one, len(message.shape)), under[0].rest)
-            )
-            return self._cross(
-                self.split(args[0], index), [Term(None, under[0].target, rest)], len(message.shape)
-            )
+            rest, rank, one = under[0].rest, len(message.shape), self.make.constant(1.0)
+            if rest is not None:
+                quotient = [self.unit(one, rank), rest]
+                rest = self.hoist(quotient, lambda inner: self.make.elementwise("div", *inner))
+            return self._cross(self.split(args[0], index), [Term(None, under[0].target, rest)], rank)
         if message.op == "add":
             if is_difference(self.make, message):
-                return [Term(None, None, message)]
+                return [Term(rest=message)]
             both = [self.split(arg, index) for arg in args]
             if any(terms is None for terms in both):
                 return None
@@ -273,14 +267,11 @@ class _Form(EdgeRules):
             return None if any(term is None for term in mapped) else [term for term in mapped if term]
         return None
 
-    def _div(self, a: Expression, b: Expression) -> Expression:
-        return self.hoist([a, b], lambda inner: self.make.elementwise("div", *inner))
-
     def _product(self, message: Expression, a: Expression, b: Expression, index: Expression) -> Terms | None:
         """The terms of a product; it is one term if both factors are sums."""
         left, right = self.split(a, index), self.split(b, index)
         if self._is_sum(left, index) and self._is_sum(right, index):
-            return [Term(None, None, message)]
+            return [Term(rest=message)]
         return self._cross(left, right, len(message.shape))
 
     def _is_sum(self, terms: Terms | None, index: Expression) -> bool:
@@ -313,11 +304,9 @@ class _Form(EdgeRules):
         factors = [term.target, term.under, term.rest]
         given = [factor for factor in factors if factor is not None]
         if one.op == "neg":
-            place = 2 if term.rest is not None else 0
-            if factors[place] is None:
-                return None
-            factors[place] = self.build(one, [factors[place]])  # type: ignore[list-item]
-            return Term(*factors)
+            if term.rest is not None:
+                return replace(term, rest=self.build(one, [term.rest]))
+            return None if term.target is None else replace(term, target=self.build(one, [term.target]))
         if one.op in SHAPES:
             return Term(*(f and self.build(one, [self.expand(f, shape)]) for f in factors))
         axes = [len(shape) - 1] if one.op == "linear" else list(one.attrs[0])  # type: ignore[call-overload]
@@ -327,30 +316,25 @@ class _Form(EdgeRules):
         place = 2 if term.rest is not None else 0
         if vary:
             place = factors.index(vary[0])
-        if factors[place] is None:
+        factor = factors[place]
+        if factor is None:
             return None
-        mapped: list[Expression | None] = []
-        for i, factor in enumerate(factors):
-            if factor is None or i != place:
-                mapped.append(factor)
-            else:
-                full = self.expand(factor, shape)
-                mapped.append(self.build(one, [full, *one.args[1:]]))
-        return Term(*mapped)
+        factors[place] = self.build(one, [self.expand(factor, shape), *one.args[1:]])
+        return Term(*factors)
 
-    def _extremum(
-        self, one: Expression, message: Expression, index: Expression, mask: Expression
-    ) -> Expression:
+    def _extremum(self, one: Expression, message: Expression, edges: Edges) -> Expression:
         """Rule 10."""
-        make, reduce, atom = self.make, str(one.attrs[0]), one.atom
-        assert atom is not None
-        if index.op != "end":
+        make = self.make
+        if edges.index.op != "end":
             return one
+
+        def reduce(*messages: Expression) -> list[Expression]:
+            scatters = [self._reduce(str(one.attrs[0]), message, edges) for message in messages]
+            return [self._scatter(scatter, scatter.args) for scatter in scatters]
+
         if message.op == "concat":
-            scatters = [make.scatter(reduce, [(part, index, mask)], atom) for part in message.args]
-            parts = [self._scatter(part, part.args) for part in scatters]
-            return make.concat(parts, int(str(message.attrs[0])))
-        target = f"end {index.attrs[0]}"
+            return make.concat(reduce(*message.args), message.axis)
+        target = f"end {edges.index.attrs[0]}"
         out: Callable[[Expression], Expression] | None = None
         if message.op == "add" and message.args[0].shape == message.args[1].shape:
             for term, other in (message.args, message.args[::-1]):
@@ -362,21 +346,15 @@ class _Form(EdgeRules):
             inside = message.args[0]
             out = lambda x: make.elementwise(message.op, x, *message.args[1:], attrs=message.attrs)  # noqa: E731
         elif message.op in ("reshape", "permute"):
-            inside = message.args[0]
-            moved = self._scatter(make.scatter(reduce, [(inside, index, mask)], atom), [inside, index, mask])
-            return make.with_args(message, [moved])
-        if out is None:
-            return one
-        found = make.scatter(reduce, [(inside, index, mask)], atom)
-        found = self._scatter(found, found.args)
-        return self._where_any(out(found), index, mask, atom)
+            return make.with_args(message, reduce(message.args[0]))
+        return one if out is None else self._where_any(out(*reduce(inside)), edges)
 
-    def _where_any(self, row: Expression, index: Expression, mask: Expression, atom: Atom) -> Expression:
+    def _where_any(self, row: Expression, edges: Edges) -> Expression:
         """The row for targets with edges, 0 for targets without."""
-        some = self._any(index, mask, atom, len(row.shape))
+        some = self._any(edges, len(row.shape))
         return self.make.elementwise("where", some, row, self.make.constant(0.0))
 
-    def _any(self, index: Expression, mask: Expression, atom: Atom, rank: int) -> Expression:
+    def _any(self, edges: Edges, rank: int) -> Expression:
         """Whether a target has edges."""
-        number = self._leave(None, index, mask, atom, rank)
+        number = self._leave(None, edges, rank)
         return self.make.elementwise("gt", number, self.make.constant(0.0))

@@ -6,7 +6,7 @@ from math import prod
 from typing import Literal, TypeAlias
 
 from livegnn.importers.expressions.expressions import Expression, Expressions, Origin, walk
-from livegnn.importers.expressions.properties import TINY, Reads, squeezed, strip
+from livegnn.importers.expressions.properties import Reads, is_tiny, squeezed, strip
 
 Upkeep: TypeAlias = Literal["incremental", "constrained", "recomputed"]
 
@@ -32,8 +32,7 @@ class Propagation:
 def classify(make: Expressions, outputs: Sequence[Expression]) -> list[Propagation]:
     """The propagations of expressions in normal form, in the order in which they are computed."""
     every = list(walk(outputs))
-    shifts = {shift_of(one) for one in every if one.op == "exp_shifted"}
-    free = {shift for shift in shifts if shift_is_free(outputs, shift)}
+    free = free_shifts(outputs)
     used_otherwise = {
         arg
         for one in every
@@ -202,6 +201,12 @@ def _is_dot(one: Expression, reads: object) -> bool:
 # Softmaxes
 
 
+def free_shifts(outputs: Sequence[Expression]) -> set[Expression]:
+    """The shifts of exponentials on which no output depends."""
+    shifts = {shift_of(one) for one in walk(outputs) if one.op == "exp_shifted"}
+    return {shift for shift in shifts if shift_is_free(outputs, shift)}
+
+
 def shift_is_free(outputs: Sequence[Expression], shift: Expression) -> bool:
     """Whether the outputs do not depend on the shift of a target's logits, as in a true softmax.
 
@@ -232,7 +237,7 @@ def _power(one: Expression, args: Sequence[int | None], shift: Expression, heads
         parts = list(zip(one.args, known, strict=True))
         if one.op == "where" and parts.pop(0)[1] != 0:
             return None
-        free = {power for arg, power in parts if not _is_tiny(arg)}
+        free = {power for arg, power in parts if not is_tiny(arg)}
         return free.pop() if len(free) == 1 else None
     if one.op in ("neg", "reshape", "expand", "permute", "slice"):
         return known[0]
@@ -250,10 +255,6 @@ def _power(one: Expression, args: Sequence[int | None], shift: Expression, heads
         powers = set(known[0::3])
         return powers.pop() if len(powers) == 1 else None
     return None
-
-
-def _is_tiny(one: Expression) -> bool:
-    return one.value is not None and bool((one.value.abs() <= TINY).all())
 
 
 def words(propagations: Sequence[Propagation]) -> list[str]:

@@ -1,11 +1,20 @@
-"""Rules 11 and 12: self-loops that a layer adds, and roots of degrees, which the engine keeps as a whole."""
+"""Rules that find structures that the engine keeps as a whole: self-loops that a layer adds, and
+roots of degrees.
+
+11. ``f * sum(w h) + f * last * h``, where the sum skips loops, is ``f * looped(w h)``: a sum to which each
+    node adds a loop, with the weight of its existing loop, or a fill (GCN's norm). The rule also applies to
+    the sum of the weights themselves, to a count, and to a maximum of ``f h``, where f is a root of a degree
+    and moves out of the maximum.
+12. ``d^-1/2``, or 0 where that is infinite, is ``inverse_root(d)``; ``1/d`` is ``inverse(d)`` likewise, if
+    d is never negative.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from livegnn.importers.expressions.expressions import Expression, Expressions, rewrite
-from livegnn.importers.expressions.properties import is_positive, strip
+from livegnn.importers.expressions.properties import flatten, is_positive, strip
 
 
 def find_self_loops(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
@@ -67,17 +76,13 @@ def _product(one: Expression) -> _Product:
         return _product(one.args[0]) * _product(one.args[1])
     if one.op == "neg":
         return _Product(-1.0) * _product(one.args[0])
-    if one.value is not None and bool((one.value == one.value.reshape(-1)[0]).all()):
-        return _Product(float(one.value.reshape(-1)[0]))
+    if one.repeated is not None:
+        return _Product(float(one.repeated))
     return _Product(1.0, [one])
 
 
-def _terms(one: Expression) -> list[Expression]:
-    return [term for arg in one.args for term in _terms(arg)] if one.op == "add" else [one]
-
-
 def _join_loops(make: Expressions, total: Expression) -> Expression:
-    terms = _terms(total)
+    terms = flatten("add", total)
     for around in terms:
         product = _product(around)
         for scatter in product.factors:
@@ -125,10 +130,10 @@ def _looped(make: Expressions, around: _Product, scatter: Expression, own: _Prod
     expected.number *= _product(message).number
     fill = own.number / expected.number if expected.number else 0.0
     if weight is not None:
-        last = next((factor for factor in own.factors if _is_last_of(factor, weight)), None)
-        if last is None or fill != 1:
+        parted = _without_last(own, weight)
+        if parted is None or fill != 1:
             return None
-        own, fill = own.without(last), float(last.args[-1].value.reshape(-1)[0])  # type: ignore[union-attr]
+        own, fill = parted
     if not own.is_same(expected):
         return None
     attrs, number = (fill, weight is not None, "sum"), _product(message).number
@@ -171,11 +176,10 @@ def _leave_extremum(make: Expressions, one: Expression) -> Expression:
     if own:
         expected, loop = _product(rows[0].args[0]) * _product(root), _product(own[0][0])
         if weights:
-            last = next((factor for factor in loop.factors if _is_last_of(factor, weights[0])), None)
-            if last is None or len(weights) > 1:
+            parted = _without_last(loop, weights[0])
+            if parted is None or len(weights) > 1:
                 return one
-            attrs = (float(last.args[-1].value.reshape(-1)[0]), True, attrs[2])  # type: ignore[union-attr]
-            loop = loop.without(last)
+            loop, attrs = parted[0], (parted[1], True, attrs[2])
         if not loop.is_same(expected) or {loop.number, _product(message).number} != {1.0}:
             return one
         if mask is not _others(make, index):
@@ -216,10 +220,14 @@ def is_weight(one: Expression) -> bool:
     return one.op == "input" and not one.shape and str(one.attrs[0]).partition(":")[0] == "edge_weight"
 
 
-def _is_last_of(one: Expression, weight: Expression) -> bool:
-    if one.op != "scatter" or one.attrs != ("last",) or one.args[-1].value is None:
-        return False
-    return len(one.pieces) == 1 and strip(one.pieces[0][0]) is strip(weight)
+def _without_last(product: _Product, weight: Expression) -> tuple[_Product, float] | None:
+    """The product without the weight of a node's own loop, and the fill where there is none; or None."""
+    for one in product.factors:
+        if one.op == "scatter" and one.attrs == ("last",) and len(one.pieces) == 1:
+            fill = one.args[-1].value
+            if fill is not None and strip(one.pieces[0][0]) is strip(weight):
+                return product.without(one), float(fill.reshape(-1)[0])
+    return None
 
 
 def _replace(make: Expressions, one: Expression, old: Expression, new: Expression) -> Expression:

@@ -1,15 +1,22 @@
-"""Rule 13: softmaxes over in-edges, which the engine keeps as a whole."""
+"""Rule 13: finds softmaxes over in-edges, which the engine keeps as a whole.
+
+``sum(exp_shifted(l) v) / (sum(exp_shifted(l)) + tiny)`` is ``attend``: the mean of the values v, weighted by
+the softmax of the logits l. It has a piece for each edge type whose exponentials are in the mass, and one for
+the node's own loop. Quotients of the same mass are added piece by piece, since GAT divides its loop's
+exponential and the sum over edges separately. Values are flat rows of ``[heads, channels]``, with a logit for
+each head.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
 
-from livegnn.importers.expressions.expressions import Expression, Expressions, Shape, rewrite, walk
-from livegnn.importers.expressions.properties import TINY, strip
-from livegnn.importers.rules.propagation_kinds import shift_is_free, shift_of
+from livegnn.importers.expressions.expressions import Expression, Expressions, Shape, rewrite
+from livegnn.importers.expressions.properties import inside, is_tiny, leads, strip
+from livegnn.importers.rules.propagation_kinds import free_shifts, shift_of
 
-Piece: TypeAlias = tuple[Expression, Expression, Expression]
+Exponential: TypeAlias = tuple[Expression, Expression, Expression]
 """Logit, index and mask of one kind of exponential; for a node's own loop, the index is ``rows``."""
 
 _MOVES = ("reshape", "expand")
@@ -18,8 +25,7 @@ _LINEAR = frozenset({"linear", "sum", "neg", "slice", "permute", "concat", *_MOV
 
 def find_softmaxes(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
     """Applies rule 13."""
-    shifts = {shift_of(one) for one in walk(outputs) if one.op == "exp_shifted"}
-    free = {shift for shift in shifts if shift_is_free(outputs, shift)}
+    free = free_shifts(outputs)
     rules = _Rules(make, free)
     return rewrite(make, outputs, rules.build) if free else list(outputs)
 
@@ -51,12 +57,11 @@ class _Rules:
             return self._shaped(made.args[0], made.shape)
         return made
 
-    def _mass(self, under: Expression) -> tuple[Piece, ...] | None:
+    def _mass(self, under: Expression) -> tuple[Exponential, ...] | None:
         """The exponentials that a divisor sums, if it is the mass of a softmax; otherwise None."""
-        while under.op in _MOVES:
-            under = under.args[0]
+        under = inside(under)
         if under.op == "add":
-            parts = [self._mass(arg) for arg in under.args if not _is_tiny(arg)]
+            parts = [self._mass(arg) for arg in under.args if not is_tiny(arg)]
             if not parts or None in parts:
                 return None
             pieces = [piece for part in parts for piece in part or ()]
@@ -71,7 +76,7 @@ class _Rules:
             return ((under.args[0], self.make.rows(under.atom), everything),)
         return None
 
-    def _goes_one_way(self, mass: tuple[Piece, ...]) -> bool:
+    def _goes_one_way(self, mass: tuple[Exponential, ...]) -> bool:
         """Whether one step can have all edges: they have one direction, and all or none skip loops."""
         ways = set()
         for _, index, mask in mass:
@@ -92,7 +97,7 @@ class _Rules:
 
     # A quotient, from what is divided
 
-    def _quotient(self, over: Expression, mass: tuple[Piece, ...]) -> Expression | None:
+    def _quotient(self, over: Expression, mass: tuple[Exponential, ...]) -> Expression | None:
         """``over`` divided by a mass; None if that is not a mean of values."""
         if over.op == "scatter":
             if over.attrs != ("sum",) or len(over.pieces) != 1:
@@ -120,7 +125,7 @@ class _Rules:
         return None
 
     def _attend(
-        self, message: Expression, index: Expression, mask: Expression, mass: tuple[Piece, ...]
+        self, message: Expression, index: Expression, mask: Expression, mass: tuple[Exponential, ...]
     ) -> Expression | None:
         """The mean of a message without its exponential, over one piece of the mass."""
         found = self._take_exponential(message)
@@ -143,7 +148,7 @@ class _Rules:
                 if not self._weighs(weighing) or self._weighs(factor):
                     continue
                 found = self._take_exponential(weighing)
-                if found is None or not _leads(weighing.shape, message.shape):
+                if found is None or not leads(weighing.shape, message.shape):
                     return None
                 return self.make.elementwise("mul", *found[:1], factor), found[1]
         if message.op in ("div", "neg", *_MOVES):
@@ -162,7 +167,9 @@ class _Rules:
 
     # Attends
 
-    def _make(self, mass: tuple[Piece, ...], values: Sequence[Expression | None], shape: Shape) -> Expression:
+    def _make(
+        self, mass: tuple[Exponential, ...], values: Sequence[Expression | None], shape: Shape
+    ) -> Expression:
         full = [self.make.expand(self.make.constant(0.0) if v is None else v, shape) for v in values]
         args = [part for value, piece in zip(full, mass, strict=True) for part in (value, *piece)]
         return self.make.make("attend", args, shape=shape, atom=mass[0][1].refers)
@@ -195,7 +202,7 @@ class _Rules:
         alone = attend.op == "attend" and all(
             value.is_number(0) or index.op == "rows" for value, _, index, _ in pieces_of(attend)
         )
-        if not alone or not _leads(attend.shape, shape):
+        if not alone or not leads(attend.shape, shape):
             return self.make.elementwise("mul", attend, factor)
         values = [
             self.make.elementwise("mul", value, factor) if index.op == "rows" else value
@@ -210,20 +217,8 @@ def pieces_of(attend: Expression) -> list[tuple[Expression, Expression, Expressi
     return [(args[i], args[i + 1], args[i + 2], args[i + 3]) for i in range(0, len(args), 4)]
 
 
-def _mass_of(attend: Expression) -> tuple[Piece, ...]:
+def _mass_of(attend: Expression) -> tuple[Exponential, ...]:
     return tuple(piece[1:] for piece in pieces_of(attend))
-
-
-def _leads(weights: Shape, shape: Shape) -> bool:
-    """Whether weights that broadcast to a shape have one number for each of its leading heads."""
-    weights = (1,) * (len(shape) - len(weights)) + weights
-    varying = [i for i, size in enumerate(weights) if size != 1]
-    spread = [i for i, size in enumerate(shape) if size != 1 == weights[i]]
-    return not varying or not spread or varying[-1] < spread[0]
-
-
-def _is_tiny(one: Expression) -> bool:
-    return one.value is not None and bool((one.value.abs() <= TINY).all())
 
 
 def _unfinished(one: Expression) -> list[Expression]:

@@ -8,27 +8,17 @@ from dataclasses import dataclass, replace
 
 from livegnn.errors import ModelError
 from livegnn.network.propagation import Propagate
-from livegnn.network.steps import Step
+from livegnn.network.steps import Step, needed_steps
 from livegnn.types import FloatArray
 
 
 def fuse(steps: Sequence[Step], tensors: Mapping[str, FloatArray], kept: Collection[str]) -> list[Step]:
     """Fewer steps that write the same `kept` values, without the steps that these do not need."""
-    left = needed(steps, kept)
+    left = needed_steps(steps, kept)
     for rule in (_scale_and_shift, _affine, _rsqrt, _divide):
         fusion = _Fusion(left, tensors, kept)
-        left = needed([fusion.apply(step, rule) for step in left], kept)
+        left = needed_steps([fusion.apply(step, rule) for step in left], kept)
     return left
-
-
-def needed(steps: Sequence[Step], kept: Collection[str]) -> list[Step]:
-    """The steps that the kept values need, in topological order."""
-    wanted, found = set(kept), []
-    for step in reversed(steps):
-        if step.output in wanted:
-            wanted.update(step.inputs)
-            found.append(step)
-    return found[::-1]
 
 
 @dataclass

@@ -13,7 +13,7 @@ import torch
 
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Expression, Expressions, Shape, find_rounded
-from livegnn.importers.expressions.properties import is_of_edges, strip
+from livegnn.importers.expressions.properties import is_of_edges, leads, strip
 from livegnn.network.operators import Attribute
 from livegnn.network.steps import Step
 from livegnn.types import FloatArray
@@ -125,10 +125,10 @@ class RowSteps:
         if one.value is not None:
             _check_unrounded(one)
             # Constants must be finite: uninitialised values (NaN) become 0, infinities the largest number.
+            numbers = one.value.double().nan_to_num(0.0, _LARGEST, -_LARGEST)
             if prod(shape) == 1:
-                number = one.value.double().nan_to_num(0.0, _LARGEST, -_LARGEST)
-                return self.steps.write("constant", (self.value(rows),), value=float(number.reshape(-1)[0]))
-            full = one.value.expand(shape).reshape(-1).double().nan_to_num(0.0, _LARGEST, -_LARGEST)
+                return self.steps.write("constant", (self.value(rows),), value=float(numbers.reshape(-1)[0]))
+            full = numbers.expand(shape).reshape(-1)
             return self.steps.write("constant", (self.value(rows),), tensors={"row": full})
         name, sizes = self.value(one), [1] * (len(shape) - len(one.shape)) + list(one.shape)
         for axis in reversed(range(len(shape))):
@@ -162,10 +162,8 @@ class RowSteps:
 
     def _operand(self, arg: Expression, shape: Shape, rows: Expression) -> str:
         """An argument as wide as the result, or with one channel for all."""
-        number = arg.value is not None and bool((arg.value == arg.value.reshape(-1)[0]).all())
-        if number:
-            assert arg.value is not None
-            arg = self.steps.make.constant(arg.value.reshape(-1)[0])
+        if arg.repeated is not None:
+            arg = self.steps.make.constant(arg.repeated)
         return self.fit(arg, () if prod(arg.shape) == 1 else shape, rows)
 
     def _add(self, one: Expression) -> str:
@@ -201,15 +199,13 @@ class RowSteps:
                 return self.steps.write(op, (self.fit(rows, one.shape, rows), degree))
         for rows, factors in ((a, b), (b, a)):
             narrow = prod(factors.shape) < prod(one.shape) == prod(rows.shape)
-            if narrow and _is_leading(factors.shape, one.shape):
+            if narrow and leads(factors.shape, one.shape):
                 return self.steps.write("scale_heads", (self.value(rows), self.value(factors)))
         return self.steps.write("multiply", [self.fit(arg, one.shape, arg) for arg in one.args])
 
     def _scale(self, x: str, constant: Expression, shape: Shape) -> str:
-        assert constant.value is not None
-        first = constant.value.reshape(-1)[0]
-        if bool((constant.value == first).all()):
-            return self.steps.write("scale", (x,), value=float(first))
+        if constant.repeated is not None:
+            return self.steps.write("scale", (x,), value=float(constant.repeated))
         scale = self.steps.make.expand(constant, shape)
         return self.steps.write("scale_shift", (x,), tensors={"scale": _flat(self.steps.make, scale)})
 
@@ -281,12 +277,6 @@ class RowSteps:
 
     # Moves
 
-    def _same(self, one: Expression) -> str:
-        return self.value(one.args[0])
-
-    def _expand(self, one: Expression) -> str:
-        return self.fit(one.args[0], one.shape, one.args[0])
-
     def _places(self, one: Expression) -> str:
         """``permute``, ``slice`` and ``flip``: take channels by their places."""
         x = one.args[0]
@@ -302,7 +292,7 @@ class RowSteps:
 
     def _concat(self, one: Expression) -> str:
         rows = next(arg for arg in one.args if arg.atom is not None)
-        axis, start, places = int(str(one.attrs[0])), 0, []
+        axis, start, places = one.axis, 0, []
         for part in one.args:
             size = prod(part.shape)
             places.append(torch.arange(start, start + size).reshape(part.shape))
@@ -339,7 +329,7 @@ class RowSteps:
 
     def _along(self, one: Expression) -> str:
         """``softmax`` and ``log_softmax`` over one axis."""
-        x, axis = one.args[0], int(str(one.attrs[0]))
+        x, axis = one.args[0], one.axis
         places = torch.arange(prod(x.shape)).reshape(x.shape).movedim(axis, -1)
         moved = prod(x.shape[axis + 1 :]) != 1
         name = self.take(self.value(x), places) if moved else self.value(x)
@@ -347,11 +337,8 @@ class RowSteps:
         return self.take(name, torch.argsort(places.reshape(-1))) if moved else name
 
     def _standardize(self, one: Expression) -> str:
-        axis, eps = one.attrs
-        heads = prod(one.shape[: int(str(axis))])
-        return self.steps.write(
-            "layer_norm", (self.value(one.args[0]),), eps=float(str(eps)), attrs=_heads(heads)
-        )
+        eps, heads = float(str(one.attrs[1])), prod(one.shape[: one.axis])
+        return self.steps.write("layer_norm", (self.value(one.args[0]),), eps=eps, attrs=_heads(heads))
 
     # Products
 
@@ -370,17 +357,14 @@ class RowSteps:
         if b.value is not None and rows == 1 and prod(b.shape[:-2]) == prod(batch) == prod(a.shape[:-2]):
             stack = b.value.reshape(prod(batch), inner, columns).transpose(1, 2)
             return self.steps.write("linear", (self.value(a),), tensors={"weight": stack}, heads=prod(batch))
+        of_rows = next(arg for arg in one.args if arg.atom is not None)
         full = [
-            self._once(arg, one)
+            self.fit(arg, arg.shape, of_rows)
             if prod(arg.shape[:-2]) in (1, prod(batch))
             else self.fit(arg, (*batch, *arg.shape[-2:]), arg)
             for arg in one.args
         ]
         return self.steps.write("matmul", full, batch=prod(batch), rows=rows, inner=inner, columns=columns)
-
-    def _once(self, arg: Expression, one: Expression) -> str:
-        rows = next(part for part in one.args if part.atom is not None)
-        return self.fit(arg, arg.shape, rows)
 
 
 def _heads(heads: int) -> dict[str, Attribute]:
@@ -402,14 +386,6 @@ def _has_exact_inverse(divisors: torch.Tensor) -> bool:
     return bool(((powers_of_two & (numbers.abs() < _LARGEST)) | numbers.isinf()).all())
 
 
-def _is_leading(factors: Shape, shape: Shape) -> bool:
-    """Whether factors that broadcast to a shape have one number for each of its leading heads."""
-    factors = (1,) * (len(shape) - len(factors)) + factors
-    varying = [i for i, size in enumerate(factors) if size != 1]
-    fixed = [i for i, size in enumerate(factors) if size == 1 and shape[i] != 1]
-    return not varying or not fixed or varying[-1] < fixed[0]
-
-
 _WRITERS: Mapping[str, Callable[[RowSteps, Expression], str]] = {
     "add": RowSteps._add,
     "mul": RowSteps._mul,
@@ -420,8 +396,8 @@ _WRITERS: Mapping[str, Callable[[RowSteps, Expression], str]] = {
     **dict.fromkeys(_INVERSES, RowSteps._inverse),
     **dict.fromkeys(("eq", "ne"), RowSteps._compare),
     "cast": RowSteps._cast,
-    "reshape": RowSteps._same,
-    "expand": RowSteps._expand,
+    "reshape": lambda writer, one: writer.value(one.args[0]),
+    "expand": lambda writer, one: writer.fit(one.args[0], one.shape, one.args[0]),
     **dict.fromkeys(("permute", "slice", "flip"), RowSteps._places),
     "concat": RowSteps._concat,
     "lookup": RowSteps._lookup,

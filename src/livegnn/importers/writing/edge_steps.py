@@ -9,6 +9,7 @@ factor of the message.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce as fold
 from math import prod
 from typing import Any
 
@@ -16,13 +17,12 @@ import torch
 
 from livegnn.errors import ModelError
 from livegnn.importers.expressions.expressions import Atom, Expression, Expressions, edge_type_of, join, walk
-from livegnn.importers.expressions.properties import is_of_edges, strip
+from livegnn.importers.expressions.properties import flatten, inside, is_of_edges, strip
 from livegnn.importers.rules.self_loops import is_weight
 from livegnn.importers.rules.softmaxes import pieces_of
 from livegnn.importers.writing.row_steps import RowSteps, Steps
-from livegnn.network.inputs import EdgeInput, Input
 from livegnn.network.propagation import Degree, Propagate
-from livegnn.network.steps import Function
+from livegnn.network.steps import EdgeInput, Input
 
 _AGGREGATES = {"sum": "sum", "amax": "max", "amin": "min"}
 REDUCED = "every row of the graph is reduced to one, so that any change of one changes all"
@@ -50,19 +50,17 @@ class Columns:
 
 
 @dataclass
-class Lowering:
+class StepWriter:
     """Writes the steps of expressions, each once.
 
     columns: of the features of each atom. If no step can write a value, the error is stored and raised when
-    the value is read, since some expressions are only markers of rules and are never read. functions: the
-    user's functions that these steps call.
+    the value is read, since some expressions are only markers of rules and are never read.
     """
 
     make: Expressions
     columns: Mapping[Atom, Columns]
     inputs: dict[str, Input] = field(default_factory=dict)
     edge_inputs: dict[str, EdgeInput] = field(default_factory=dict)
-    functions: dict[str, Function] = field(default_factory=dict)
     _values: dict[Expression, str | ModelError] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -157,11 +155,8 @@ class Lowering:
         if reduce == "last":
             return self._last(one)
         if reduce == "sum":
-            parts = [self._sum(one, *piece) for piece in one.pieces]
-            total = parts[0]
-            for part in parts[1:]:
-                total = self.steps.write("add", (total, part))
-            return total
+            sums = [self._sum(one, *piece) for piece in one.pieces]
+            return fold(lambda total, part: self.steps.write("add", (total, part)), sums)
         return self._extremum(one)
 
     def _along(self, index: Expression, loops: str) -> dict[str, Any]:
@@ -178,7 +173,7 @@ class Lowering:
         """The edges that a mask keeps: ``"all"``, ``"skip"`` loops, ``"only"`` loops; and the rest of its
         condition."""
         loops, rest = "all", None
-        for part in _conjunction(mask):
+        for part in flatten("and", mask):
             ids = part.op in ("eq", "ne") and part.args[0].kind == "id"
             if ids:
                 loops = "only" if part.op == "eq" else "skip"
@@ -186,13 +181,16 @@ class Lowering:
                 rest = part if rest is None else self.make.elementwise("and", rest, part)
         return loops, rest
 
+    def _where(self, condition: Expression, message: Expression, otherwise: float) -> Expression:
+        shaped = self.make.reshape(condition, (1,) * len(message.shape))
+        return self.make.elementwise("where", shaped, message, self.make.constant(otherwise))
+
     def _sum(self, one: Expression, message: Expression, index: Expression, mask: Expression) -> str:
         if index.op != "end":
             raise self._refusal(one, "rows are summed by something else than an end of an edge")
         loops, condition = self._mask(index, mask)
         if condition is not None:
-            shaped = self.make.reshape(condition, (1,) * len(message.shape))
-            message = self.make.elementwise("where", shaped, message, self.make.constant(0.0))
+            message = self._where(condition, message, 0.0)
         if message.value is not None:
             return self._count(message, index, loops)
         if is_weight(message) and loops != "only":
@@ -283,9 +281,7 @@ class Lowering:
         if base.value is None:
             filling = self.rows.fit(base, one.shape, base)
         else:
-            filling = self.steps.write(
-                "constant", (every,), tensors={"row": base.value.expand(one.shape).reshape(-1)}
-            )
+            filling = self._constant(base.value, one, every)
         return self.steps.write("where", (some, value, filling))
 
     def _extremum(self, one: Expression) -> str:
@@ -302,12 +298,8 @@ class Lowering:
                 continue
             loops, condition = self._mask(index, mask)
             if condition is not None:
-                lowest = self.make.constant(_LOWEST if aggregate == "max" else -_LOWEST)
-                shaped = self.make.reshape(condition, (1,) * len(message.shape))
-                message = self.make.elementwise("where", shaped, message, lowest)
-                ones = self.make.elementwise(
-                    "where", condition, self.make.constant(1.0), self.make.constant(0.0)
-                )
+                message = self._where(condition, message, _LOWEST if aggregate == "max" else -_LOWEST)
+                ones = self._where(condition, self.make.constant(1.0), 0.0)
                 arrived = self._propagate(one, ones, index, loops, "sum")
             else:
                 arrived = self._degree("count", index, loops)
@@ -332,10 +324,11 @@ class Lowering:
         edges = next((index for _, index, _ in one.pieces if index.op == "end"), None)
         if message.value is None or edges is None:
             return self.value(message)
-        every = self._degree("count", edges, "all")
-        return self.steps.write(
-            "constant", (every,), tensors={"row": message.value.expand(one.shape).reshape(-1)}
-        )
+        return self._constant(message.value, one, self._degree("count", edges, "all"))
+
+    def _constant(self, row: torch.Tensor, one: Expression, rows: str) -> str:
+        """The same row for all. one: has its shape. rows: a value with as many rows."""
+        return self.steps.write("constant", (rows,), tensors={"row": row.expand(one.shape).reshape(-1)})
 
     def _extreme_of(
         self, one: Expression, message: Expression, index: Expression, loops: str, arrived: str
@@ -343,8 +336,7 @@ class Lowering:
         """The extremum of messages along edges; 0 without any. arrived: the number of messages."""
         if message.value is None:
             return self._propagate(one, message, index, loops, _AGGREGATES[str(one.attrs[0])])
-        row, some = message.value.expand(one.shape).reshape(-1), self._positive(arrived)
-        wide = self.steps.write("constant", (arrived,), tensors={"row": row})
+        some, wide = self._positive(arrived), self._constant(message.value, one, arrived)
         return self.steps.write("where", (some, wide, self.steps.write("constant", (arrived,), value=0.0)))
 
     def _positive(self, number: str) -> str:
@@ -353,9 +345,7 @@ class Lowering:
 
     def _mean(self, one: Expression) -> str | None:
         """``sum / clamp(count, 1)`` over the same edges, as ``divide_degree``: without edges, both are 0."""
-        total, under = strip(one.args[0]), one.args[1]
-        while under.op in ("reshape", "expand"):
-            under = under.args[0]
+        total, under = strip(one.args[0]), inside(one.args[1])
         if under.op != "clamp" or under.attrs[1] is not None or float(str(under.attrs[0])) > 1:
             return None
         count = strip(under.args[0])
@@ -379,8 +369,7 @@ class Lowering:
                 continue
             loops, condition = self._mask(index, mask)
             if condition is not None:
-                shaped = self.make.reshape(condition, (1,) * len(logit.shape))
-                logit = self.make.elementwise("where", shaped, logit, self.make.constant(_LOWEST))
+                logit = self._where(condition, logit, _LOWEST)
             row = strip(value)
             while row.op == "reshape":
                 row = row.args[0]
@@ -409,7 +398,3 @@ class Lowering:
 
     def _exponential(self, logit: Expression) -> str:
         return self.steps.write("exp", (self.value(logit),))
-
-
-def _conjunction(mask: Expression) -> list[Expression]:
-    return [part for arg in mask.args for part in _conjunction(arg)] if mask.op == "and" else [mask]
