@@ -96,7 +96,7 @@ def test_a_model_takes_over_under_load_and_stays_after_a_crash(tmp_path: Path) -
         load.stop()
         assert load.wrong == []
         assert load.read > 0
-        assert "better answers in the place of engine" in switched
+        assert "better answers instead of engine" in switched
         loopback.get(
             f"{server.address}/v1/predictions",
             params={"ids": "0", "min_seq": str(load.posted), "timeout": REQUEST_SECONDS},
@@ -107,7 +107,7 @@ def test_a_model_takes_over_under_load_and_stays_after_a_crash(tmp_path: Path) -
     with Server(path) as server:
         assert predictions(server) == predictions(server, model="better")
         assert np.allclose(predictions(server), of_better, atol=1e-4)
-        assert "engine answers in the place of better" in call(server, "rollback")
+        assert "engine answers instead of better" in call(server, "rollback")
         assert predictions(server) == predictions(server, model="engine")
         call(server, "remove", "better")
         assert server.stop() == 0

@@ -225,8 +225,8 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "takes no parameters, got 'wait'",
         ),
         ("GET", "/v1/prediction?ids=1", None, 404, "UnknownPath", "nothing at /v1/prediction: /docs lists"),
-        ("GET", "/v1/events", None, 405, "UnknownMethod", "/v1/events must be asked with POST, got GET"),
-        ("PUT", "/v1/predictions", {}, 405, "UnknownMethod", "must be asked with GET, HEAD, POST, got PUT"),
+        ("GET", "/v1/events", None, 405, "UnknownMethod", "/v1/events must be requested with POST, got GET"),
+        ("PUT", "/v1/predictions", {}, 405, "UnknownMethod", "requested with GET, HEAD, POST, got PUT"),
         ("GET", "/v1/predictions", None, 400, "InputError", "query.ids must be given"),
         ("GET", "/v1/predictions?ids=1&min_seq=-1", None, 400, "InputError", "query.min_seq"),
         ("POST", "/v1/predictions", {"ids": ["a"]}, 400, "InputError", "ids must be integers in this graph"),
@@ -392,7 +392,7 @@ def test_every_body_is_read_alike(client: httpx.Client) -> None:
         assert broken.json()["error"]["message"].startswith("the body must be JSON, got b'{'")
         other = client.post(path, content="{}", headers=LINES)
         assert other.status_code == 415
-        assert "must come as application/json, got 'application/x-ndjson'" in other.json()["error"]["message"]
+        assert "must be application/json, got 'application/x-ndjson'" in other.json()["error"]["message"]
         large = client.post(path, content=bytes(65 * 2**20))
         assert large.status_code == 413
         assert large.json()["error"]["type"] == "BodyTooLarge"

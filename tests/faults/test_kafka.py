@@ -432,7 +432,7 @@ def test_what_an_operator_can_do_is_said(broker: Broker, topic: str) -> None:
         KafkaLog(broker.servers, topic)
     producer.produce(f"{topic}.control", b"hello")
     producer.flush()
-    with pytest.raises(LogError, match=f"must be one of LiveGNN.*stop who did.*{advice}"):
+    with pytest.raises(LogError, match=f"must be one of LiveGNN.*No other program may write there.*{advice}"):
         KafkaLog(broker.servers, topic)
 
 

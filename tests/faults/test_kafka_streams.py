@@ -190,5 +190,5 @@ def test_what_is_refused(broker: Broker, topic: str) -> None:
     producer.flush()
     with closing(KafkaStreamReader(broker.servers, topic, "s")) as reader:
         after = reader.records(0)[-1].position
-        with pytest.raises(LogError, match="is damaged, or is no record"):
+        with pytest.raises(LogError, match="is damaged, or is not a record"):
             reader.records(after)

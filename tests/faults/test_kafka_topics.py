@@ -358,7 +358,7 @@ def test_an_operator_lets_a_source_go_on_without_what_was_deleted(broker: Broker
     with pytest.raises(SourceError, match=r"livegnn log skip DEPLOYMENT\.TOML orders 0 4"):
         read_up_to(6)
     said = CliRunner().invoke(app, ["log", "skip", str(deployment), "orders", "0", "4"])
-    assert said.output == "orders goes on at 4 in partition 0, without 4 messages\n"
+    assert said.output == "orders continues at 4 in partition 0, without 4 messages\n"
     read_up_to(6)
     log = settings.log.open()
     assert log.position("orders", 0) == 9
@@ -385,4 +385,4 @@ def test_an_operator_lets_a_source_go_on_without_what_was_deleted(broker: Broker
     )
     said = CliRunner().invoke(app, ["log", "skip", str(away), "orders", "0", "11"])
     assert "was not asked: cannot reach the topic" in said.output
-    assert said.output.endswith("orders goes on at 11 in partition 0, without 1 messages\n")
+    assert said.output.endswith("orders continues at 11 in partition 0, without 1 messages\n")

@@ -504,7 +504,7 @@ def test_a_key_holds_whatever_becomes_of_its_request(runtime: Runtime, length: i
                         other = await send(second, key, second_partial)
                         assert runtime.log.last_seq() == last + own  # what comes before, with its own key
                         assert (other.status_code == 400) == (own == 0)
-                        assert "must come with the same events" in other.text
+                        assert "must have the same events" in other.text
                         of_another = await send(second[-1:], f"{key} 0"[-255:], False)
                         assert of_another.status_code == 200
 

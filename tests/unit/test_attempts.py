@@ -72,6 +72,6 @@ def test_a_store_that_refuses_nearly_all_is_not_asked_for_ever(parts: int) -> No
         attempts.wait(StoreUnavailableError("slow down"), parts)
         tried += parts
 
-    with pytest.raises(StoreUnavailableError, match="refuses most of what is asked"):
+    with pytest.raises(StoreUnavailableError, match="refuses most: send fewer at once"):
         for_ever(try_again)
     assert 3 * parts + 64 <= tried <= 4 * parts + 64

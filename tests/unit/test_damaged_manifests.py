@@ -43,7 +43,7 @@ def test_a_view_passes_over_it(ends: str, damage: Damage, rng: np.random.Generat
     view.write()
     state = view.state()
     newest = damage_newest(tmp_path, damage)
-    with pytest.raises(FileFormatError, match="write the snapshot anew"):
+    with pytest.raises(FileFormatError, match="write the snapshot again"):
         open_snapshot(str(tmp_path))
     if ends != "lives":
         view.close()
@@ -71,7 +71,7 @@ def test_a_view_behind_the_last_one_that_can_be_read_waits(tmp_path: Path) -> No
     assert view.write() is None
     assert view.failure is not None
     assert "manifests/000000000001 in" in view.failure
-    assert "shows event 2, the graph has come to 0" in view.failure
+    assert "shows event 2, the graph is at 0" in view.failure
     for _ in range(2):
         graph.apply(Events().add_edges([1], [0]))
     published = view.write()

@@ -68,7 +68,9 @@ def test_what_is_left_is_as_it_was(log: SqliteLog) -> None:
 def test_what_was_trimmed_is_refused_by_name(log: SqliteLog) -> None:
     fill(log)
     assert log.trim(8) == 8
-    message = "begins after event 8, since what came before was trimmed, so nothing can go on from event 6"
+    message = (
+        "begins after event 8, because earlier events were trimmed, so reading cannot continue from event 6"
+    )
     for ask in (
         lambda: log.entries(6),
         lambda: log.entries(6, up_to=7),
@@ -77,7 +79,7 @@ def test_what_was_trimmed_is_refused_by_name(log: SqliteLog) -> None:
     ):
         with pytest.raises(LogError, match=message):
             ask()
-    with pytest.raises(LogError, match="nothing can go on from event 0"):
+    with pytest.raises(LogError, match="reading cannot continue from event 0"):
         Runtime(log, Graph())
     tail = SqliteTail(log.path, "new")
     assert tail.position == 8
@@ -337,7 +339,9 @@ def test_a_runtime_trims_behind_its_oldest_checkpoint(tmp_path: Path, log: Sqlit
     again.stop()
     log.append(nodes(10**6))
     older.unlink()
-    with pytest.raises(LogError, match="nothing can go on from event 0: it takes a graph, a checkpoint"):
+    with pytest.raises(
+        LogError, match="reading cannot continue from event 0: it takes a graph, a checkpoint"
+    ):
         Runtime(log, make_graph())
 
 

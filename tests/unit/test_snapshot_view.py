@@ -473,7 +473,7 @@ def test_a_view_that_missed_a_batch_publishes_nothing(tmp_path: Path) -> None:
     runtime.append(Events().set_features([0], [[1.0]]))
     while runtime.step():
         pass
-    with pytest.raises(SnapshotError, match="goes on without it"):
+    with pytest.raises(SnapshotError, match="continues without it"):
         view.write()
     assert open_snapshot(str(tmp_path)).seq == 0
     again = runtime.views["snapshots"]

@@ -117,7 +117,7 @@ def test_what_there_is_not(setting: Setting, front: str) -> None:
         for path, method, status, message in (
             ("/v1/predictions/", "POST", 404, "did you mean /v1/predictions?"),
             ("/nowhere", "GET", 404, "there are"),
-            ("/v1/samples", "GET", 405, "must be asked with POST"),
+            ("/v1/samples", "GET", 405, "must be requested with POST"),
             ("/v1/predictions?min_seq=9", "POST", 400, "takes no parameters, got 'min_seq'"),
         ):
             answer = loopback.request(method, address + path, json={"ids": []})

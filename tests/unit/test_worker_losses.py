@@ -129,7 +129,7 @@ def test_a_log_that_was_begun_anew_is_refused(tmp_path: Path, saved: bool) -> No
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     second = Setting(tmp_path, seed=1)
     second.append(30)
-    with pytest.raises(LogError, match=r"got another one: it was begun anew.* Stop all workers"):
+    with pytest.raises(LogError, match=r"got another one: it was started again.* Stop all workers"):
         second.make(0)
     second.close()
 

@@ -284,7 +284,7 @@ def skip(
         typer.echo(f"whether the topic has this place was not asked: {error}", err=True)
     with closing(settings.log.open()) as log:
         first = skip_to(log, source, partition, offset)
-    typer.echo(f"{source} goes on at {offset} in partition {partition}, without {offset - first} messages")
+    typer.echo(f"{source} continues at {offset} in partition {partition}, without {offset - first} messages")
 
 
 @app.command()

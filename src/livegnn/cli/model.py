@@ -139,7 +139,7 @@ def _show(found: "dict[str, JSON]") -> None:
 
 
 def _say(found: "dict[str, JSON]") -> None:
-    before = "" if found["previous"] is None else f" in the place of {found['previous']}"
+    before = "" if found["previous"] is None else f" instead of {found['previous']}"
     back = "" if found["previous"] is None else "; back with: livegnn model rollback"
     typer.echo(f"after event {found['seq']} {found['model']} answers{before}{back}")
 

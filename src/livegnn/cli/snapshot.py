@@ -97,7 +97,7 @@ def verify(url: Url, option: Options = None) -> None:
         damaged += 1
         typer.echo(wrong)
     if damaged:
-        typer.echo(f"{url}: broken, event {manifest.seq}: write the snapshot anew")
+        typer.echo(f"{url}: broken, event {manifest.seq}: write the snapshot again")
         raise typer.Exit(1)
     typer.echo(f"{url}: whole, event {manifest.seq}, {format_size(manifest.size)}")
 
@@ -107,7 +107,7 @@ def _open(url: str, options: list[str] | None) -> "Objects":
 
     if url.startswith("memory://"):
         raise InputError(
-            f"the store of a command must outlive it, got {url!r}, which is gone when the command ends: name "
+            f"the store of a command must outlive it, got {url!r}, which is lost when the command ends: name "
             "a folder, file://, s3://, gs:// or az://"
         )
     settings: dict[str, str | float] = {}

@@ -144,7 +144,7 @@ class Cluster:
                 "Ray's head node there?"
             ) from error
         except RayError as error:
-            raise LogError(f"the coordinator cannot be asked: {error}") from error
+            raise LogError(f"the coordinator does not answer: {error}") from error
         assert isinstance(answer, kind)
         return answer
 

@@ -101,7 +101,7 @@ class Coordinator:
         """
         if not spec.is_like(self._spec):
             raise InputError(
-                f"the coordinator in the namespace {self._namespace!r} must be asked for {self._spec!r}, got "
+                f"the coordinator in the namespace {self._namespace!r} was started with {self._spec!r}, got "
                 f"{spec!r}: stop it, or name another namespace"
             )
         with self._lock:

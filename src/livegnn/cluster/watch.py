@@ -155,7 +155,7 @@ class Watch:
         if worker.lost is not None:
             return worker.lost
         if worker.node not in alive:
-            return "its node is gone"
+            return "its node is lost"
         silent = now - worker.heard
         if silent > (self._patience.silent_seconds if worker.answered else self._patience.start_seconds):
             self._avoid(worker.node, now)

@@ -62,7 +62,7 @@ def refuse_missing(log: Path, named: Iterable[Named], file: Path | None) -> None
         names = ", ".join(map(str, found))
         raise LogError(
             f"there must be the event log of this deployment at {log}, to which this belongs: {names}; got "
-            "no such file: is a volume not mounted, or was it moved? Put it back; or, to begin anew, move "
+            "no such file: is a volume not mounted, or was it moved? Put it back; or, to begin again, move "
             f"away {names}"
         )
 

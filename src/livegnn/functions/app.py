@@ -83,7 +83,7 @@ class Application:
             return answer_problem("UnknownPath", f"there is nothing at {path[:100]}, only {paths}", 404), {}
         if method not in methods:
             allowed = ", ".join(methods)
-            message = f"{path} must be asked with {allowed}, got {method}"
+            message = f"{path} must be requested with {allowed}, got {method}"
             return answer_problem("UnknownMethod", message, 405), {"allow": allowed}
         try:
             refuse_parameters(scope["query_string"].decode("latin-1"))
@@ -91,7 +91,7 @@ class Application:
             return answer_error(error), {}
         media_type = _media_type(scope)
         if method == "POST" and media_type != "application/json":
-            message = f"the body must come as application/json, got {quoted(media_type)}"
+            message = f"the body must be application/json, got {quoted(media_type)}"
             return answer_problem("UnknownMediaType", message, 415), {}
         try:
             async with asyncio.timeout(_BODY_SECONDS if self._stops else None) as limit:

@@ -84,13 +84,13 @@ def _route(predictor: Predictor, method: str, path: str, event: Event, room: int
         if method in ("GET", "HEAD"):
             refuse_parameters(_query_of(event))
             return answer_json({"status": "ok", **predictor.describe()})
-        return answer_problem("UnknownMethod", f"{path} must be asked with GET, got {method}", 405)
+        return answer_problem("UnknownMethod", f"{path} must be requested with GET, got {method}", 405)
     if not path.endswith("/v1/predictions"):
         return answer_problem(
             "UnknownPath", f"there is nothing at {path[:100]}, only /v1/predictions and /v1/health", 404
         )
     if method != "POST":
-        return answer_problem("UnknownMethod", f"{path} must be asked with POST, got {method}", 405)
+        return answer_problem("UnknownMethod", f"{path} must be requested with POST, got {method}", 405)
     refuse_parameters(_query_of(event))
     return answer(predictor, "predict", _read_body(event), room)
 

@@ -147,7 +147,7 @@ class Scheduler:
     def arrive(self, request: int, now: float) -> list[Decision]:
         """A request has arrived."""
         if request in self._requests:
-            raise InputError(f"a request must come once, got number {request} again")
+            raise InputError(f"a request must have a new number, got {request} again")
         limits = self._limits
         most = None if limits.max_waiting is None else limits.max_workers + limits.max_waiting
         if self._draining or (most is not None and len(self._requests) >= most):

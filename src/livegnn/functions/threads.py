@@ -102,7 +102,7 @@ class ThreadWorker:
     async def ended(self) -> str:
         """Returns when the worker has received the order to end."""
         await self._ended.wait()
-        return "was told to end"
+        return "was stopped"
 
     async def stop(self) -> None:
         """Ends the thread, after the call in hand."""

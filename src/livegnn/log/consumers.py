@@ -194,6 +194,6 @@ def _read(file: int, path: Path) -> int | None:
             return seq
     raise LogError(
         f"{path} must hold a sequence number and its checksum, got {line!r}: it is damaged. Forget the "
-        f"consumer and start it anew: livegnn log consumers FILE --forget {path.name}; where the log lies "
+        f"consumer and start it again: livegnn log consumers FILE --forget {path.name}; where the log lies "
         "in Kafka, remove the file"
     )

@@ -104,7 +104,7 @@ def foreign(directory: Path, what: str, place: str, theirs: Record) -> InputErro
     """The error for a directory that the log at `place` needs for `what`, and that says `theirs`."""
     return InputError(
         f"{directory} must be a directory of this log, {place}, for its {what}, got one of another log, "
-        f"{where_it_was(theirs, place)}: name another directory; or, if that log is gone and nothing there "
+        f"{where_it_was(theirs, place)}: name another directory; or, if neither that log nor a file there "
         f"is needed, remove {directory / OWNER}"
     )
 

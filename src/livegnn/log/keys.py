@@ -32,7 +32,7 @@ class Known(NamedTuple):
         """Raises InputError if `events` are not those of the entry."""
         if checksum(events) != self.crc32:
             raise InputError(
-                "an idempotency key must come with the same events each time, got "
+                "an idempotency key must have the same events each time, got "
                 f"{quoted(self.key.removeprefix(_OWN))} with others than those of entry {self.seq}: "
                 "give each request a key of its own"
             )

@@ -26,7 +26,7 @@ def profile(
     """
     given = listed_ids(ids)
     if not len(given):
-        raise InputError("profiling needs ids of nodes that are asked for, got none")
+        raise InputError("profiling needs ids of nodes to request, got none")
     check_int(most_ids, "most_ids", 1)
     random = np.random.default_rng(seed)
     degree = predictor.degrees(given).astype(np.float64)

@@ -438,7 +438,7 @@ def _nothing_known(nodes: int, type_: "np.dtype[np.void]") -> Known:
 def _whole_columns(degrees: Degrees) -> "tuple[Array, Array, Array, Array]":
     """Count, weight, loops and their weight."""
     count, weight, loops, loop_weight = degrees.columns
-    assert loops is not None, "a snapshot tells how many loops there are"
+    assert loops is not None, "a snapshot has the number of loops"
     # Without weights every edge weighs 1.
     return count, count if weight is None else weight, loops, loops if loop_weight is None else loop_weight
 

@@ -125,8 +125,8 @@ class Appender:
         runtime = self._runtime
         if runtime.failure is not None:
             raise LoopEnded(
-                f"events must come while the loop runs, but it ended at event {runtime.seq}: "
-                f"{runtime.failure}. They would take effect after a restart alone, so nothing was logged: "
+                f"events must be sent while the loop runs, but it ended at event {runtime.seq}: "
+                f"{runtime.failure}. They would take effect only after a restart, so nothing was logged: "
                 "send them again then"
             )
 

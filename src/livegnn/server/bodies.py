@@ -100,7 +100,7 @@ def parse(type_: type[_Body], body: bytes, media_type: str, largest: int = Limit
     largest: bytes that a body may have, of which this one has no more.
     """
     if media_type != "application/json":
-        raise UnknownMediaType(f"the body must come as application/json, got {quoted(media_type)}")
+        raise UnknownMediaType(f"the body must be application/json, got {quoted(media_type)}")
     content = _parse_json(body, largest)
     if isinstance(content, dict):  # an error for each field would be many times the body
         unknown = [name for name in content if name not in type_.model_fields]
@@ -117,7 +117,7 @@ def parse_records(body: bytes, media_type: str, largest: int) -> Sequence[JSON]:
     """The list `events` of a JSON body of at most `largest` bytes. Raises InputError for anything else."""
     if media_type != "application/json":
         raise UnknownMediaType(
-            f"events must come as application/json or {LINE_TYPES[0]}, got {quoted(media_type)}"
+            f"events must be application/json or {LINE_TYPES[0]}, got {quoted(media_type)}"
         )
     _check_size(
         len(body),

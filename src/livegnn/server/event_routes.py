@@ -116,7 +116,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         responses={
             200: {"model": AppendAnswer},
             202: {"description": "In the log and not visible yet: do not send it again"},
-            409: {"description": "In the log, and refused when its turn came"},
+            409: {"description": "In the log, and refused when it was applied"},
             429: {"description": "Too many events wait: send it again after `retry-after` seconds"},
         },
         openapi_extra=_EVENTS_BODY,

@@ -96,7 +96,7 @@ async def _answer_unknown(request: Request, error: Exception) -> Response:
             return to_answer("UnknownPath", f"there is nothing at {shown}: {where}", 404)
         if method not in methods:
             allowed = ", ".join(sorted(methods or _METHODS_OF_FILES))
-            message = f"{shown} must be asked with {allowed}, got {method}"
+            message = f"{shown} must be requested with {allowed}, got {method}"
             return to_answer("UnknownMethod", message, 405, {"allow": allowed})
     kind = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
     return to_answer(kind, str(error.detail), error.status_code, error.headers)

@@ -28,7 +28,7 @@ from livegnn.wording import quoted
 
 _Sample: TypeAlias = Annotated[int, AsWritten, Query(ge=1, le=1 << 24, description="nodes, drawn at random")]
 _Tolerance: TypeAlias = Annotated[
-    float, NumberAsWritten, Query(ge=0, description="of what counts as different")
+    float, NumberAsWritten, Query(ge=0, description="differences above this count")
 ]
 _Seed: TypeAlias = Annotated[int, AsWritten, Query(ge=0, description="of the draw")]
 
@@ -135,7 +135,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         """Compute a model, whose file is the body, beside the loop; `/v1/models` shows when it follows."""
         if media_type_of(request) != "application/octet-stream":
             raise InputError(
-                f"a model must come as application/octet-stream, got {quoted(media_type_of(request))}: "
+                f"a model must be application/octet-stream, got {quoted(media_type_of(request))}: "
                 "send the file that Model.save wrote"
             )
         with tempfile.TemporaryDirectory() as directory:

@@ -67,7 +67,6 @@ class Attempts:
             ) from error
         if self._left < 0:
             raise StoreUnavailableError(
-                f"{error}; the store answers others, and refuses most of what is asked: ask less at once, "
-                "or later"
+                f"{error}; the store answers some requests and refuses most: send fewer at once, or later"
             ) from error
         self._sleep(pause * (0.5 + 0.5 * _jitter.random()))

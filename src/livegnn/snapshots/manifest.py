@@ -152,7 +152,7 @@ class Manifest:
             ) from error
 
 
-_ANEW = "write the snapshot anew, with `livegnn snapshot write` or a view"
+_ANEW = "write the snapshot again, with `livegnn snapshot write` or a view"
 
 
 def path_of(generation: int) -> str:

@@ -32,7 +32,7 @@ def check_owner(objects: Objects, record: Record) -> bool:
     if theirs.log != record.log:
         raise InputError(
             f"{objects.url} must hold the snapshots of this log, {record.place}, got those of another one, "
-            f"{where_it_was(theirs, record.place)}: name another place; or, if that log is gone and nothing "
-            f"there is needed, remove {OWNER} there"
+            f"{where_it_was(theirs, record.place)}: name another place; or, if neither that log nor an "
+            f"object there is needed, remove {OWNER} there"
         )
     return True

@@ -331,9 +331,9 @@ class SnapshotView(View):
         behind, self._behind = self._behind, None
         if newest is not None and newest.seq > self.graph.seq:
             self._behind = (
-                f"{newest.path} in {self.objects.url} shows event {newest.seq}, the graph has come to "
-                f"{self.graph.seq}: nothing is written before it is there; a graph of another log needs a "
-                "place of its own"
+                f"{newest.path} in {self.objects.url} shows event {newest.seq}, the graph is at "
+                f"{self.graph.seq}: nothing is written before it reaches that event; a graph of "
+                "another log needs a place of its own"
             )
             if behind is None:
                 _logger.warning("%s", self._behind)
@@ -455,7 +455,7 @@ class SnapshotView(View):
             if self._followed != self.graph.seq:
                 raise SnapshotError(
                     f"the view has seen the graph up to event {self._followed}, which is at "
-                    f"{self.graph.seq} and goes on without it: make another view"
+                    f"{self.graph.seq} and continues without it: make another view"
                 )
             rows = self._existing(taken)
             ends = number == _ROUNDS or sum(map(self._size, rows.items())) <= HELD

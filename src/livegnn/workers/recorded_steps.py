@@ -72,7 +72,7 @@ def check_history(tail: Tail, seq: int, digest: str | None) -> None:
     if ours is not None and ours != digest:
         raise LogError(
             f"the log must have the history up to event {seq} that this worker has taken, got another one: "
-            f"it was begun anew, or restored. {ANEW}"
+            f"it was started again, or restored. {ANEW}"
         )
 
 

@@ -97,7 +97,7 @@ def _refuse_registered(place: Place) -> None:
         except LogError as error:
             owner = str(error)
     raise InputError(
-        "the plan of workers must be changed by whoever starts them, and these are a cluster's, got a change "
+        "the plan of workers must be changed by the process that starts them, here a cluster, got a change "
         f"beside its coordinator ({owner}): stop livegnn worker cluster, remove the stream {REGISTERED!r} "
         "beside the log, start the workers by hand, and call again; then the cluster may be started with the "
         "new numbers"

@@ -42,7 +42,7 @@ class ShardEvents:
         try:
             self._shard.receive(blocks)
         except RuntimeError as error:
-            raise LogError(f"a sampling worker has told what does not follow: {error}. {ANEW}") from error
+            raise LogError(f"blocks of a sampling worker must follow each other: {error}. {ANEW}") from error
 
     def _change_nodes(self, chunk: Chunk) -> None:
         assert isinstance(chunk.type, str)

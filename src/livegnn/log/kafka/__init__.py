@@ -402,7 +402,7 @@ class KafkaLog(KafkaMetadata):
                 if self._history.epoch != self._control.epoch:
                     raise LogError(
                         f"{self._connection.name} must have one owner, got another one: "
-                        f"{self._history.owner} has taken over, because the broker did not hear of this one"
+                        f"{self._history.owner} has taken over, because this one sent the broker no heartbeat"
                     )
                 self._propose()
         except LogError as error:

@@ -239,7 +239,7 @@ def read_topics(connection: Connection) -> Topics:
         if len(found[connection.control].partitions) != 1:
             raise LogError(
                 f"the topic {connection.control!r} must have 1 partition, got "
-                f"{len(found[connection.control].partitions)}: delete it and make it anew"
+                f"{len(found[connection.control].partitions)}: delete it and create it again"
             )
         largest = _check_settings(connection)
         consumer = connection.consumer()

@@ -167,7 +167,7 @@ class History:
         except (KeyError, TypeError, ValueError) as error:
             raise LogError(
                 f"record {offset} of the control topic must be one of LiveGNN, got {value[:80]!r}: {error}. "
-                "Nobody else may write there: stop who did; then make the control topic anew, with all "
+                "No other program may write there: stop it; then create the control topic again, with all "
                 f"records but this one, in order; or {ANEW}"
             ) from error
         return None
@@ -233,7 +233,7 @@ class History:
         if topics.control_low and not self.bases:
             raise LogError(
                 f"{name} must have its control topic from the beginning, got it from record "
-                f"{topics.control_low}: it was trimmed by somebody else. Restore it, or {ANEW}"
+                f"{topics.control_low}: another program trimmed it. Restore it, or {ANEW}"
             )
 
     def check(self, topics: Topics, name: str) -> None:

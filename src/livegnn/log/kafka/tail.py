@@ -266,9 +266,9 @@ class KafkaTail:
     def _check(self, begin: int, first: int, last: int) -> None:
         if begin < first:
             raise LogError(
-                f"{self._connection.name} begins after event {first}, since what came before was trimmed, so "
-                f"nothing can go on from event {begin}: take a checkpoint of event {first} or later, and "
-                "begin after its event"
+                f"{self._connection.name} begins after event {first}, because earlier events were "
+                f"trimmed, so reading cannot continue from event {begin}: take a checkpoint of event {first} "
+                "or later, and begin after its event"
             )
         if begin > last:
             raise LogError(

@@ -396,8 +396,8 @@ class SqliteLog(SqliteReader):
         if last < acknowledged:
             raise LogError(
                 f"{self.path} must reach event {acknowledged}, which was acknowledged, got a log that ends "
-                f"at {last}: it has lost its end or its -wal file, or is an older one. Restore it; or, to go "
-                f"on with what it has, remove {self._mark.path}"
+                f"at {last}: it has lost its end or its -wal file, or is an older one. Restore it; or, to "
+                f"continue with its events, remove {self._mark.path}"
             )
         return last
 

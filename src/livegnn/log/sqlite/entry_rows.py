@@ -45,7 +45,7 @@ class Row:
         if self.counts is None:
             return Write(after, np.array([self.seq], np.int64), events)
         if not isinstance(self.counts, bytes) or len(self.counts) % 4:
-            raise InputError(f"counts of entries that are no array of uint32: {self.counts!r}")
+            raise InputError(f"counts of entries that are not an array of uint32: {self.counts!r}")
         ends = after + np.cumsum(np.frombuffer(self.counts, "<u4"), dtype=np.int64)
         if not len(ends) or ends[-1] != self.seq or (np.diff(ends, prepend=after) <= 0).any():
             raise InputError(f"counts of entries that do not make {self.count} events: {self.counts!r}")

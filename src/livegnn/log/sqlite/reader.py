@@ -200,9 +200,9 @@ class SqliteReader:
         begin = begin_of(self._reads).seq
         if after < begin:
             raise LogError(
-                f"{self.path} begins after event {begin}, since what came before was trimmed, so nothing can "
-                f"go on from event {after}: it takes a graph, a checkpoint or a position at event {begin} or "
-                "later"
+                f"{self.path} begins after event {begin}, because earlier events were trimmed, so reading "
+                f"cannot continue from event {after}: it takes a graph, a checkpoint or a position at event "
+                f"{begin} or later"
             )
 
     def _decode(self, row: Row) -> Write:

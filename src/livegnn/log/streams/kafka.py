@@ -167,7 +167,7 @@ class KafkaStreamReader:
         if after < low:
             raise LogError(
                 f"{self._connection.name} must hold record {after + 1}, got a stream that begins at "
-                f"{low + 1}: what is before was trimmed. Begin with a newer checkpoint of what reads it"
+                f"{low + 1}: earlier records were trimmed. Begin with a newer checkpoint of the reader"
             )
         self._waiting.clear()
         self._at, self._seen, self._at_end = after, after, False
@@ -313,9 +313,7 @@ class KafkaStream(KafkaStreamReader):
         try:
             self._producer.abort_transaction(self._timeout)
         except KafkaException as failed:
-            self._failure = (
-                f"{error}, and whether it was stored is not known ({failed}): make the writer anew"
-            )
+            self._failure = f"{error}, and whether it was stored is not known ({failed}): make a new writer"
 
     def _find_end(self) -> tuple[int, dict[Partition, int]]:
         """The last position, and what was reached with it: of the last record that was committed."""
@@ -389,4 +387,4 @@ def _parse(message: KafkaMessage, name: str) -> StoredRecord:
             return StoredRecord(position, *record)
     except (KeyError, ValueError, TypeError):
         pass
-    raise LogError(f"{name} must have record {position} as it was written: it is damaged, or is no record")
+    raise LogError(f"{name} must have record {position} as it was written: it is damaged, or is not a record")

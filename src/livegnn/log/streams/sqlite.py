@@ -163,8 +163,8 @@ class SqliteStreamReader:
             first = one(self._reads, "SELECT coalesce(min(position), 0) FROM records")
         if position < first:
             return LogError(
-                f"{self.path} must hold record {position}, got a stream that begins at {first}: what is "
-                "before was trimmed. Begin with a newer checkpoint of what reads it"
+                f"{self.path} must hold record {position}, got a stream that begins at {first}: "
+                "earlier records were trimmed. Begin with a newer checkpoint of the reader"
             )
         return LogError(f"{self.path} must hold record {position}, got none: it is damaged")
 
@@ -272,7 +272,7 @@ class SqliteStream(SqliteStreamReader):
             raise LogError(
                 f"{self.path} must reach position {acknowledged}, got a stream that ends at {end}: it has "
                 "lost its end or its -wal file, or is an older one. Remove the folder "
-                f"{self.path.parent}, so that what writes it makes it anew"
+                f"{self.path.parent}, so that its writer makes it again"
             )
         if end > acknowledged:  # a process died between a commit and the mark
             # Which flushes what is before it.
