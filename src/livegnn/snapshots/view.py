@@ -363,8 +363,7 @@ class SnapshotView(View):
         return True
 
     def _adopt(self, attempt: "_Attempt") -> None:
-        """Continues from a snapshot that is in the store. Until its end it is an attempt, which is repeated
-        after a failure."""
+        """Continues from a stored snapshot. Until its end it is an attempt, repeated after a failure."""
         earlier = () if attempt.step == "base" else (self._since_base,)
         self._since_base = ChangedRows.union(attempt.fresh, *earlier)
         self._in_flight = ChangedRows(self._keys)
@@ -418,8 +417,7 @@ class SnapshotView(View):
     def _find_continued(self, generation: int, newest: Manifest | None) -> Manifest | None:
         """The snapshot that a checkpoint names, under the number of the newest one, if its layers are there.
 
-        Snapshots that were published after the checkpoint are dropped: the graph may have taken other events
-        since.
+        Snapshots after the checkpoint are dropped: the graph may have taken other events since.
         """
         if newest is None or newest.chain != self._chain:
             return None

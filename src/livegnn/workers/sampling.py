@@ -137,8 +137,7 @@ class SamplingWorker:
 
     @property
     def levels(self) -> list[int]:
-        """The events up to which effects that pass this number of times between workers were taken: see
-        `Levels`."""
+        """The last event whose effects of h passes between workers were taken, for each h: see `Levels`."""
         return self._levels.after(self._seq)
 
     @property
