@@ -32,7 +32,7 @@ class Pace(NamedTuple):
 class ClusterSpec:
     """Workers of one log. Paths are those of the machine that a worker runs on.
 
-    place: of the log; in files of one machine only if all nodes are on that machine. directory: for
+    place: where the log is; in files of one machine only if all nodes are on that one. directory: for
     checkpoints. shared: whether all nodes see the same files there. If not, a worker that is placed on
     another node reads the log from its beginning, so none of it and no step of a worker is trimmed.
     replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a

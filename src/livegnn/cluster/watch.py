@@ -1,9 +1,9 @@
 """Decisions: which workers are replaced, and on which nodes missing ones are started. The caller executes
 them.
 
-`Watch` receives events and the time as arguments and communicates with no process, so every decision can be
-repeated. A worker is lost when its process has ended, when it reports a failure, when it has not answered for
-some time, when the thread of its work stands still, or when its node is lost.
+`Watch` is told what happened and what time it is; it speaks with nobody, so that every decision can be had
+again. A worker is lost when its process has ended, when it says that it failed, when it has not answered for
+some time, when the thread that does its work stands still, or when its node is gone.
 
 Thread safety: none.
 """
@@ -187,10 +187,10 @@ def pause_after(failures: int) -> float:
 def choose_node(
     role: Role, nodes: Sequence[Node], taken: Mapping[Role, str], avoided: Iterable[str] = ()
 ) -> str | None:
-    """The node on which to start `role`; None if there is none. taken: the node of each other worker.
+    """Where to start `role`; None if there is no node. taken: on which node each other worker is.
 
-    Nodes are preferred in this order: those that answer, those reserved for this kind, those without another
-    replica of it, those with fewer workers.
+    Nodes that answer come first, then those meant for this kind, then those without another replica of it,
+    then those with fewer workers.
     """
     shunned = set(avoided)
 

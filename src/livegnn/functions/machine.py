@@ -1,10 +1,10 @@
-"""A node: the stages of a request on one machine, and its state.
+"""A node: the stages through which a request goes on one machine, and what it says of itself.
 
 With one stage a worker does all of a request. With two, sampling workers fetch the subgraph and inference
 workers compute on it; each stage has a scheduler of its own, so they scale apart.
 
-A node is ready when each stage has opened a predictor. Nothing runs before the first request, so a health
-request makes it try: a request for no ids passes through, until one has opened all predictors.
+A node is ready when each stage has opened a predictor. Nothing runs before the first request, so whoever asks
+for its health has it try: a request for no ids goes through, until one has opened all predictors.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The settings of a node: its predictor, and the numbers and kinds of its workers."""
+"""How a node is set up: which predictor, how many workers of which kind."""
 
 import asyncio
 import logging
@@ -33,13 +33,13 @@ _log = logging.getLogger(__name__)
 class MachineSettings:
     """A node that predicts from a snapshot.
 
-    snapshot, model: their places. opener: "module:name" of a function that opens the predictor with these.
-    workers: maximum number of workers that predict. sampling_workers: maximum number of workers that sample
-    beside them; 0: the same workers sample. refresh: seconds between a worker's checks for a newer snapshot;
-    None: as the opener has it. gap: as `open_objects` takes it; None: as the URL or the store has it.
-    waiting: the number of requests over the number of workers that are accepted. keep_alive: seconds for
-    which a worker may be idle. memory: bytes of each worker; of workers that are threads, bytes of the
-    process, which the caller limits. cache: by default shared where workers are processes. Raises InputError.
+    snapshot, model: where they are. opener: "module:name" of what opens the predictor with these. workers: at
+    most, that predict. sampling_workers: at most, that sample beside them; 0: whoever predicts samples, too.
+    refresh: how many seconds after the last time a worker looks for a newer snapshot; None: as the opener
+    has it. gap: as `open_objects` takes it; None: as the URL or the store has it. waiting: so many requests
+    more than workers are taken. keep_alive: seconds for which a worker may be idle. memory: bytes of each
+    worker; of workers that are threads, bytes of the process, which whoever starts it limits. cache: by
+    default shared where workers are processes. Raises InputError.
     """
 
     snapshot: str
@@ -71,8 +71,7 @@ class MachineSettings:
             raise InputError(f"cache must be shared or private, got {self.cache!r}")
 
     def open(self) -> Machine:
-        """The node, which has no worker yet. Raises InputError for files and functions that workers here
-        would not find."""
+        """The node, which has no worker yet. Raises InputError for what workers here would not find."""
         self._check_here()
         memory = self._make_memory()
         wanted: dict[Step, int] = {"predict": self.workers}

@@ -63,8 +63,8 @@ class ThreadHost:
         return opened, leave, room
 
     def _divide(self, opened: Predictor) -> int | None:
-        """The room of each worker. A check of a limit opens one predictor, and requires room for all
-        workers, as much for each. A running node refuses nothing any more."""
+        """The room of each worker. Whoever checks a limit opens one predictor, and asks for as many as there
+        will be, with what each has. A node that runs refuses nothing any more."""
         function = self._function
         with self._dividing:
             if self._room is None and function.memory is not None:

@@ -328,7 +328,7 @@ class Log(Protocol):
 
 
 class Tail(Protocol):
-    """Follows a log in another process than its owner's, from a position on that `commit` moves.
+    """What follows a log from another process than its owner's, from a position on that `commit` moves.
 
     One thread reads, and any may close. The same log gives the same results in every storage.
     """
@@ -385,7 +385,7 @@ class Tail(Protocol):
         ...
 
     def bound(self) -> Mapping[str, str]:
-        """The properties that the log was bound to when it applied the next events."""
+        """What the log is bound to, as far as it was when it applied what comes next."""
         ...
 
     def close(self) -> None:

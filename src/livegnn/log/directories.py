@@ -40,19 +40,19 @@ class Record(NamedTuple):
 
 
 class _Bound(Protocol):
-    """The interface of a log that is only read."""
+    """What is asked of a log that is only read."""
 
     def bound(self) -> Mapping[str, str]: ...
 
 
 class _Binding(_Bound, Protocol):
-    """The interface of a log that may write to its directories."""
+    """What is asked of a log that may write to its directories."""
 
     def bind(self, properties: Mapping[str, str]) -> None: ...
 
 
 def identity_of(log: _Bound) -> str | None:
-    """The identity of a log; None if no directory belongs to it yet."""
+    """What tells a log from all others; None if nothing belongs to it yet."""
     return log.bound().get(IDENTITY)
 
 

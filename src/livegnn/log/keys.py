@@ -1,8 +1,8 @@
 """Idempotency keys: an entry that is sent again, because its answer was lost, takes effect once.
 
-A key is stored with its entry in one transaction, with a checksum of the events, so that a key with other
-events is found. Keys expire after a time. Keys of our own begin with a character that no key of a client may
-have, so neither replaces the other.
+A key is stored with its entry in one transaction, with a checksum of the events, so that a key that comes
+with other events is found. Keys expire after a time. Keys of our own begin with a character that no key of a
+client may have, so neither takes the place of the other.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The file of a log, also through symbolic links.
+"""Where a log is: one file, whatever link leads to it.
 
 SQLite follows symbolic links, and its -wal stands beside the file that they lead to. So do the lock, the mark
 and the consumers.

@@ -1,8 +1,8 @@
-"""Origins: entries from a numbered stream, such as a broker's partition, which may be delivered again.
+"""Origins: entries that come from a numbered stream, as a broker's partition, and may be delivered again.
 
-The log keeps the last stored offset of each partition of each source, and its entry, in one transaction with
-the entry. A message that is delivered again has no later offset, and is not stored again. A message that
-could not be stored as events is kept with the reason: nothing is lost unseen.
+Of each partition of each source the log keeps the last offset that it has stored, and the entry that came
+with it, in one transaction with the entry. What is delivered again has no later offset, and is not stored
+again. A message that could not be stored as events is kept with the reason: nothing is lost unseen.
 """
 
 from types import NoneType
@@ -22,7 +22,7 @@ Partition = tuple[str, int]
 
 
 class Reached(NamedTuple):
-    """The last stored offset of a partition, and its entry."""
+    """The last offset that was stored of a partition, and the entry that came with it."""
 
     offset: int
     seq: int
@@ -37,14 +37,14 @@ class Unread(NamedTuple):
 
     @classmethod
     def make(cls, reason: object, payload: bytes) -> "Unread":
-        """The part of `payload` that is kept."""
+        """What is kept of `payload`."""
         # Half of a surrogate pair, which an error may quote, can be stored by nobody.
         said = str(reason).encode(errors="backslashreplace").decode()
         return cls(said, payload[:KEPT_BYTES], len(payload))
 
 
 def check_origin(origin: object) -> Origin:
-    """Raises InputError for values that are not an origin."""
+    """Raises InputError for what is no origin."""
     if isinstance(origin, tuple) and len(origin) in (3, 4):
         source, partition, offset, payload = (*origin, None)[:4]
         numbers = all(type(number) is int and 0 <= number <= _LARGEST for number in (partition, offset))

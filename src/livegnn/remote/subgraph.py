@@ -88,8 +88,8 @@ class Neighborhood:
         return np.concatenate([np.cumsum(column) for column in columns]).astype(np.int64)
 
     def complete(self, read: "Mapping[Lists, tuple[IntArray, NDArray[np.void]]]") -> "Neighborhood":
-        """The same with the pending degrees, and more of the index: by lists, positions of nodes, each once,
-        and their records."""
+        """With what was pending, and more of the index: by lists, positions of nodes, each once, and their
+        records."""
         index, degree = dict(self.index), {name: known.copy() for name, known in self.degree.items()}
         degrees = dict(self.degrees or {})
         for lists, (at, records) in read.items():

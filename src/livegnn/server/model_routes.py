@@ -159,7 +159,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         tolerance: _Tolerance = 1e-4,
         seed: _Seed = 0,
     ) -> Response:
-        """Compare the predictions of a model with those of another."""
+        """How the predictions of a model differ from those of another."""
         found = models.compare(name, first, sample=sample, tolerance=tolerance, seed=seed)
         return to_json({**found._asdict(), "degrees": [one._asdict() for one in found.degrees]})
 

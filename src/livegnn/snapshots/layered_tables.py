@@ -153,8 +153,9 @@ class LayeredTables:
         )
 
     def read(self, asked: Sequence[Checked]) -> "list[Octets]":
-        """The bytes of ranges, one after the other for each object, all in parallel. A damaged record is read
-        again, and then raises `ObjectDamagedError`."""
+        """The bytes of ranges, one after the other for each object, all in parallel. What is not as it was
+        written is read again, and then raises `ObjectDamagedError`.
+        """
         found = self._objects.read([one.ranges for one in asked])
         for attempt in range(_READS):
             wrong = [i for i, one in enumerate(asked) if not one.check(found[i]).all()]

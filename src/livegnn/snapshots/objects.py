@@ -180,8 +180,8 @@ class Objects:
     def _allocating(
         self, asked: Sequence[Ranges], joined: Sequence[JoinedRanges]
     ) -> "Iterator[list[_Bytes]]":
-        """Arrays for the requested bytes. While this is open, there is memory for the other needs of reading
-        and for a copy of the bytes."""
+        """Arrays for the bytes that are asked for. What else reading takes can be had while this is open, and
+        a copy of them now."""
         sizes = [int(one.lengths.sum()) for one in asked]
         if not self.confined:
             yield [np.empty(size, np.uint8) for size in sizes]
@@ -316,7 +316,7 @@ class Objects:
                 raise failure
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """The objects below a folder whose paths are after `after`, in the order of their paths."""
+        """The objects below a folder whose paths come after `after`, in the order of their paths."""
         found = self._repeated(lambda: self.store.list(prefix, after))
         self._count(1, 0)
         return found

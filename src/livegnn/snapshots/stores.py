@@ -343,7 +343,7 @@ class _Folder(ObstoreStore):
 
 
 def _fill(into: memoryview, found: memoryview) -> int:
-    """Copies the bytes, and returns their number; copies none if there are more than requested."""
+    """Copies what was found, and says how many bytes that are; of more than were asked for it copies none."""
     if len(found) <= len(into):
         into[: len(found)] = found
     return len(found)

@@ -1,9 +1,9 @@
 """The last event that was acknowledged, in a small file beside the log: it shows that a log has lost its end.
 
 It is written after each append, in place, and not flushed: it survives the death of the process, and after a
-loss of power it may be older. So it is never ahead of the acknowledged events, and a log that does not reach
-it has lost events, even if its own files seem whole. A mark that is missing or cannot be read has no meaning.
-Processes that follow the log read it to see that there is more.
+loss of power it may be older. So it is never ahead of what was acknowledged, and a log that does not reach it
+has lost events, whatever its own files say. A mark that is missing or cannot be read says nothing. Processes
+that follow the log look at it to see that there is more.
 """
 
 import os
@@ -35,7 +35,7 @@ class LastAcknowledged:
     def write(self, seq: int) -> None:
         """Notes that event `seq` is acknowledged. A failure leaves an older mark, which is true as well.
 
-        A removed mark is made again.
+        A mark that somebody has removed is made again.
         """
         with suppress(OSError):
             if self._file >= 0 and not is_at(self._file, self.path):

@@ -21,7 +21,7 @@ _HEADER = 100  # bytes, of an SQLite database: https://sqlite.org/fileformat2.ht
 
 
 class _Identity(NamedTuple):
-    """The identity of a file among all others while it is open, under any name."""
+    """What tells a file from all others while somebody has it open, whatever its name is."""
 
     device: int
     number: int
