@@ -35,9 +35,9 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant(
         "appends are flushed before they are acknowledged",
-        "log/sqlite/__init__.py",
-        'connect(self.path, "FULL", vfs)',
-        'connect(self.path, "NORMAL", vfs)',
+        "log/sqlite/sequence.py",
+        'connect(path, format, "FULL", vfs)',
+        'connect(path, format, "NORMAL", vfs)',
         "test_power_loss.py::test_no_loss_of_power_takes_what_was_acknowledged",
     ),
     Mutant(

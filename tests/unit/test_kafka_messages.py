@@ -16,8 +16,7 @@ from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.log import Appended, Batch, Origin
 from livegnn.log.kafka import message
 from livegnn.log.kafka.history import History, encode
-from livegnn.log.kafka.ordered_writes import Received, Taken, take
-from livegnn.log.kafka.ordering import outcomes, propose
+from livegnn.log.kafka.ordering import Received, Taken, outcomes, propose, take
 from livegnn.log.origins import Unread
 
 KEYS = st.none() | st.sampled_from(["a", "b", "c", "d"])

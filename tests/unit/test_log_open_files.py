@@ -14,8 +14,8 @@ from livegnn.errors import LogError, LogMovedError, may_pass
 from livegnn.log import Batch
 from livegnn.log.consumers import Position, read_positions
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
 from livegnn.log.sqlite.open_files import OpenFiles
+from livegnn.log.sqlite.sequence import LastAcknowledged
 from livegnn.log.streams import Record
 from livegnn.log.streams.sqlite import SqliteStream, path_of
 
