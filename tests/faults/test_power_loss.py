@@ -24,7 +24,7 @@ from crashing_disk import CrashingDisk, losses_ignored
 from gate import draws
 from livegnn import Events, InputError, LogError
 from livegnn.log import Appended, Batch, Entry, Origin, Rejection
-from livegnn.log.keys import Known
+from livegnn.log.idempotency import Known
 from livegnn.log.sqlite import SqliteLog, entry_rows
 from livegnn.log.sqlite.entry_rows import RowWriter
 from livegnn.log.sqlite.examination import examine

@@ -127,7 +127,7 @@ def test_a_mark_is_made_again(tmp_path: Path, way: Callable[[Path], None]) -> No
 @pytest.mark.parametrize("way", WAYS)
 def test_the_position_of_a_consumer_is_made_again(tmp_path: Path, way: Callable[[Path], None]) -> None:
     SqliteLog(tmp_path / "events.db").close()
-    with Position(tmp_path / "events.db", "me") as position:
+    with closing(Position(tmp_path / "events.db", "me")) as position:
         position.write(1)
         way(position._path)
         position.write(2)

@@ -13,7 +13,7 @@ from livegnn import Events, Graph, InputError, LogError
 from livegnn.deployment import Deployment
 from livegnn.log import Batch, Entry, Rejection
 from livegnn.log.consumers import forget
-from livegnn.log.keys import retry_key
+from livegnn.log.idempotency import retry_key
 from livegnn.log.sqlite import SqliteLog, entry_rows
 from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.log.sqlite.wal_check import find_damage

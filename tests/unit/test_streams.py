@@ -96,7 +96,7 @@ def test_a_long_stream_is_read_whole_and_trimmed(tmp_path: Path) -> None:
 def test_what_a_consumer_has_not_committed_is_not_trimmed(tmp_path: Path) -> None:
     with closing(SqliteStream(tmp_path / "log", "s")) as stream:
         stream.append_all([Record("n", b"x")] * 10)
-        with Position(stream.path, "reader") as position:
+        with closing(Position(stream.path, "reader")) as position:
             position.register(4)
             assert stream.trim(8) == 4
             position.write(7)

@@ -146,7 +146,7 @@ def retry(
 ) -> None:
     """Append refused entries again. The next start applies them. The server must not run."""
     from livegnn.deployment import Deployment
-    from livegnn.log.keys import retry_key
+    from livegnn.log.idempotency import retry_key
 
     with _owning(Deployment.read(deployment)) as log:
         refused = {rejection.seq for rejection in log.rejections()}

@@ -21,6 +21,7 @@ __all__ = [
     "AppliedBatch",
     "BadMessage",
     "Batch",
+    "BoundLog",
     "Entry",
     "Log",
     "Origin",
@@ -160,7 +161,26 @@ class Rejection(NamedTuple):
     message: str
 
 
-class ReadableLog(Protocol):
+class BoundLog(Protocol):
+    """What tells a log from others: its history, and properties that it is bound to. Raises LogError."""
+
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, which no other history has.
+
+        None if it is not known; a tail may forget what is before its position, and knows ends of batches.
+        """
+        ...
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to: properties by name; of a tail, when the log applied what is next."""
+        ...
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`: see `Log.bind`."""
+        ...
+
+
+class ReadableLog(BoundLog, Protocol):
     """The reading half of a `Log`. Every method may be called from any thread and raises LogError."""
 
     def last_seq(self) -> int:
@@ -215,18 +235,6 @@ class ReadableLog(Protocol):
 
     def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
         """What `rejections` says, but for those that were forgotten."""
-        ...
-
-    def digest(self, seq: int) -> str | None:
-        """A text for the history up to event `seq`, which no other history has; None if it is not known."""
-        ...
-
-    def bound(self) -> Mapping[str, str]:
-        """What the log is bound to: properties by name."""
-        ...
-
-    def check_bound(self, properties: Mapping[str, str]) -> None:
-        """Raises LogError if the log is bound to other values of some of `properties`: see `Log.bind`."""
         ...
 
 
@@ -322,7 +330,7 @@ class Log(ReadableLog, Protocol):
         ...
 
 
-class Tail(Protocol):
+class Tail(BoundLog, Protocol):
     """What follows a log from another process than its owner's, from a position on that `commit` moves.
 
     One thread reads, and any may close. Wherever the log lies, the same log gives the same.
@@ -366,21 +374,6 @@ class Tail(Protocol):
 
         Raises InputError for a number that is not an entry's, or is before `position`; LogError.
         """
-        ...
-
-    def digest(self, seq: int) -> str | None:
-        """A text for the history up to event `seq`, the end of a batch, which no other history has.
-
-        None where it is not known any more: what is before `position` may be forgotten.
-        """
-        ...
-
-    def check_bound(self, properties: Mapping[str, str]) -> None:
-        """Raises LogError if the log is bound to other values of some of `properties`: see `Log.bind`."""
-        ...
-
-    def bound(self) -> Mapping[str, str]:
-        """What the log is bound to, as far as it was when it applied what comes next."""
         ...
 
     def close(self) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import livegnn._core as _core
 from livegnn.arguments import check_int
@@ -119,14 +118,6 @@ class Position:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def register(self, seq: int) -> None:
         """Writes a position durably: it is there when what comes before it is trimmed."""

@@ -7,6 +7,7 @@ the end of a write, not by the turn, so threads whose entry was written do not q
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import livegnn._core as _core
 from livegnn.errors import InputError, LogError
@@ -20,12 +21,11 @@ Commit = Callable[[Sequence[Events], Sequence[str | None]], Sequence[Appended | 
 """Stores entries with their keys; what `Log.append_all` returns."""
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
-    __slots__ = ("events", "key", "outcome")
-
-    def __init__(self, events: Events, key: str | None) -> None:
-        self.events, self.key = events, key
-        self.outcome: Appended | BaseException | None = None
+    events: Events
+    key: str | None
+    outcome: Appended | BaseException | None = None
 
     def withdraw(self) -> None:
         """Says that nobody waits any more: if it was not written yet, it never is."""

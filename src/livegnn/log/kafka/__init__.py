@@ -28,6 +28,7 @@ from livegnn.events import Events
 from livegnn.interrupts import Background, Flag
 from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection, Write
 from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_range, check_rejections, new_properties
+from livegnn.log.idempotency import KeyClock, check_origin
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
 from livegnn.log.kafka.follower import Follower, Reader, skim
 from livegnn.log.kafka.history import History, Order, Point
@@ -36,8 +37,6 @@ from livegnn.log.kafka.message import pack
 from livegnn.log.kafka.ordering import RecentEvents, Taken, digest_within, outcomes, propose, select_writes
 from livegnn.log.kafka.owner import TopicOwner
 from livegnn.log.kafka.producers import ControlProducer, EventProducer, Sent
-from livegnn.log.keys import KeyClock
-from livegnn.log.origins import check_origin
 from livegnn.log.owned import OwnedLog
 from livegnn.types import JSON
 
@@ -245,7 +244,7 @@ class KafkaLog(OwnedLog):
         self._refuse_failed()
         end, self._batch_end = self._batch_end, None
         if batch.after != end:
-            self._settle()  # the one before may have been interrupted before it was noted
+            self.sync()  # the one before may have been interrupted before it was noted
             end = self._history.batch_ends[-1]
         if batch.after != end:
             raise LogError(
@@ -259,26 +258,19 @@ class KafkaLog(OwnedLog):
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
         """As of `Log.bind`. replace: take the new values, whatever the log was bound to."""
-        for name, value in self._find_new(properties, replace).items():
+        for name, value in new_properties(self._connection.name, self.bound(), properties, replace).items():
             record: dict[str, JSON] = {"type": "property", "name": name, "value": value}
             _core.holding(self._writing, self._control.write, record, self._timeout)
-        self._settle()
+        self.sync()
 
     def check_bound(self, properties: Mapping[str, str]) -> None:
-        self._find_new(properties, replace=False)
-
-    def _find_new(self, properties: Mapping[str, str], replace: bool) -> Mapping[str, str]:
-        name, present = self._connection.name, self._history.properties
-        return _core.holding(self._state, new_properties, name, present, properties, replace)
+        new_properties(self._connection.name, self.bound(), properties, replace=False)
 
     def bound(self) -> Mapping[str, str]:
         return _core.holding(self._state, dict, self._history.properties)
 
-    def sync(self) -> None:
-        self._settle()
-
     def batches(self, after: int) -> Sequence[Batch]:
-        self._settle()
+        self.sync()
         batches, end = _core.holding(
             self._state, lambda: (self._history.batches(after), self._history.batch_ends[-1])
         )
@@ -293,13 +285,13 @@ class KafkaLog(OwnedLog):
         self, after: int = 0, *, up_to: int | None = None, most: int | None = None
     ) -> Sequence[Rejection]:
         after, end = check_range(after, up_to)
-        self._settle()
+        self.sync()
         rejections = _core.holding(self._state, self._history.rejections.copy)
         return [one for one in rejections if after < one.seq <= end][:most]
 
     def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
         after, _ = check_range(after, None)
-        self._settle()
+        self.sync()
         return _core.holding(self._state, self._history.listed, after)[:most]
 
     def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
@@ -331,21 +323,21 @@ class KafkaLog(OwnedLog):
         return _core.holding(self._writing, self._write_and_count, record, count)
 
     def _write_and_count(self, record: Mapping[str, JSON], count: Callable[[], int]) -> int:
-        self._settle()
+        self.sync()
         before = _core.holding(self._state, count)
         self._control.write(record, self._timeout)
-        self._settle()
+        self.sync()
         return before - _core.holding(self._state, count)
 
-    def _settle(self) -> None:
-        """Returns when what this process has written to the control topic so far was read back."""
+    def sync(self) -> None:
+        """As of `Log.sync`: what this process has written to the control topic was read back then."""
         sent = _core.holding(self._state, self._control.unanswered.copy)
         self._wait_until(lambda: sent.isdisjoint(self._control.unanswered))
         end = self._control.end
         self._wait_until(lambda: self._history.next >= end)
 
     def probe(self) -> None:
-        self._settle()
+        self.sync()
         read_topics(self._connection)
 
     def check_place(self) -> None:
@@ -381,7 +373,7 @@ class KafkaLog(OwnedLog):
     def _write_base(self) -> None:
         """Writes a base with all that was written before it: nothing else is written meanwhile."""
         self._wait_until(lambda: self._proposed is None)
-        self._settle()
+        self.sync()
         self._control.write(_core.holding(self._state, self._make_base), self._timeout)
 
     def _make_base(self) -> dict[str, JSON]:

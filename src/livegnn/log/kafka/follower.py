@@ -18,12 +18,12 @@ from confluent_kafka import Message as KafkaMessage
 import livegnn._core as _core
 from livegnn.errors import FileFormatError, LogError
 from livegnn.interrupts import Flag
+from livegnn.log.idempotency import Unread
 from livegnn.log.kafka.connection import Connection, fetch, is_at_end
 from livegnn.log.kafka.history import ANEW, History, Order, Point
 from livegnn.log.kafka.message import Message, decode
 from livegnn.log.kafka.ordering import Received, Taken, take
 from livegnn.log.kafka.producers import HEADER
-from livegnn.log.origins import Unread
 
 _MOST_WAITING: Final = 4096  # messages of a partition that were fetched and not taken
 _LOOK_EVERY_SECONDS: Final = 3.0

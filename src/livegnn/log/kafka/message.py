@@ -25,8 +25,7 @@ from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Origin
-from livegnn.log.keys import check_key, stored_key
-from livegnn.log.origins import Unread, check_origin
+from livegnn.log.idempotency import Unread, check_key, check_origin, stored_key
 from livegnn.types import JSON
 from livegnn.wording import quoted
 

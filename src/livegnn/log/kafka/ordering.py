@@ -16,10 +16,9 @@ import numpy as np
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended, Write
+from livegnn.log.idempotency import Known, Partition, Reached, Unread, checksum
 from livegnn.log.kafka.history import Again, Bad, History, Order, Slice
 from livegnn.log.kafka.message import Message
-from livegnn.log.keys import Known, checksum
-from livegnn.log.origins import Partition, Reached, Unread
 
 _MOST: Final = 1000
 """Messages in one order, so that its record stays small."""

@@ -7,6 +7,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -99,15 +100,13 @@ class ControlProducer:
             _core.holding(self._lock, at_once, produce, partial(self.unanswered.add, number))
 
 
+@dataclass(slots=True, eq=False)
 class Sent:
     """A message that was sent: the positions of its entries in a call, and what became of them."""
 
-    __slots__ = ("error", "outcomes", "positions")
-
-    def __init__(self, positions: Sequence[int]) -> None:
-        self.positions = positions
-        self.outcomes: Sequence[Appended | InputError] | None = None
-        self.error: str | None = None
+    positions: Sequence[int]
+    outcomes: Sequence[Appended | InputError] | None = None
+    error: str | None = None
 
 
 class EventProducer:

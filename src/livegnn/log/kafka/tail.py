@@ -16,7 +16,7 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial, wraps
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -96,7 +96,7 @@ class KafkaTail(ConsumerTail):
         with ExitStack() as opened:
             opened.callback(self._disconnect)
             try:
-                self._position = opened.enter_context(Position(place / topic, name))
+                self._position = opened.enter_context(closing(Position(place / topic, name)))
                 begin = self._open(topics, self._position.seq if after is None else after)
                 if begin != self._position.seq:
                     self._position.register(begin)

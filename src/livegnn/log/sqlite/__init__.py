@@ -23,8 +23,8 @@ from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_entries, check_rejections, new_properties
+from livegnn.log.idempotency import check_origin
 from livegnn.log.location import beside, locate
-from livegnn.log.origins import check_origin
 from livegnn.log.owned import OwnedLog
 from livegnn.log.sqlite.entry_rows import End, RowWriter, begin_of, chain_before, forget_retried, trim_step
 from livegnn.log.sqlite.reader import SqliteReader

@@ -22,8 +22,7 @@ from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.log import Appended, Origin, Write
-from livegnn.log.keys import RETRY, Known, check_key
-from livegnn.log.origins import Partition, Reached, Unread, check_origin
+from livegnn.log.idempotency import RETRY, Known, Partition, Reached, Unread, check_key, check_origin
 from livegnn.log.sqlite.sequence import add_checksum
 from livegnn.log.sqlite.tables import Keys, drop_forgotten, find_reached
 

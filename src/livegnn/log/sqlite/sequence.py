@@ -26,8 +26,7 @@ from livegnn.errors import DiskFullError, LogBusyError, LogError, is_disk_full
 from livegnn.interrupts import Flag, at_once
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.consumers import from_line, read_positions, to_line
-from livegnn.log.location import beside, is_at
-from livegnn.log.owner import Owner
+from livegnn.log.location import Owner, beside, is_at
 from livegnn.log.sqlite.open_files import OpenFiles
 
 _Arguments = ParamSpec("_Arguments")
@@ -306,7 +305,7 @@ def connect_to_read(path: Path, format: Format, vfs: str | None = None) -> apsw.
 
 
 def _open_to_read(path: Path, format: Format, vfs: str | None) -> apsw.Connection:
-    """SQLite writes beside a file in write-ahead mode, even to read it, unless nobody else can write it."""
+    """SQLite writes beside a file in write-ahead mode, even to read it, unless told that it stays as it is."""
     flags = apsw.SQLITE_OPEN_READONLY
     wal = beside(path, "-wal")
     if os.access(path.parent, os.W_OK, effective_ids=True) or beside(path, "-shm").exists():

@@ -20,9 +20,8 @@ from livegnn.arguments import check_not_negative
 from livegnn.events import Events
 from livegnn.log import BadMessage, Origin
 from livegnn.log.arguments import new_properties
-from livegnn.log.keys import KeyClock, Known, checksum
-from livegnn.log.origins import Partition, Reached, Unread
-from livegnn.log.sqlite.sequence import Format, add_checksum, check_row
+from livegnn.log.idempotency import KeyClock, Known, Partition, Reached, Unread, checksum
+from livegnn.log.sqlite.sequence import Format, add_checksum, check_row, one
 
 SCHEMA: Final = """
 CREATE TABLE entries (
@@ -129,6 +128,7 @@ _SELECT_KEYS: Final = "SELECT key, seq, crc32, time, row_crc32 FROM keys"
 _SELECT_ORIGINS: Final = "SELECT source, partition, offset, seq, row_crc32 FROM origins"
 _FORGOTTEN_ENTRIES: Final = "forgotten entries"
 _FORGOTTEN_MESSAGES: Final = "forgotten messages"
+_LAST_MESSAGE: Final = "SELECT coalesce(max(number), 0) FROM bad_messages"
 _BOUND: Final = "bound/"
 """Before the name of a property that binds the log."""
 
@@ -202,8 +202,7 @@ def store_reached(connection: apsw.Connection, reached: Mapping[Partition, Reach
 
 def store_bad(connection: apsw.Connection, bad: Sequence[tuple[Origin, Unread]]) -> None:
     """Stores bad messages after those that are there, or were."""
-    row: Any = connection.execute("SELECT coalesce(max(number), 0) FROM bad_messages").fetchone()
-    first = max(row[0], forgotten_messages(connection).last) + 1
+    first = max(one(connection, _LAST_MESSAGE), forgotten_messages(connection).last) + 1
     connection.executemany(
         "INSERT INTO bad_messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -268,9 +267,9 @@ def forget_entries(connection: apsw.Connection, up_to: int, begin: int) -> int:
     """
     known = forgotten_up_to(connection)
     _write_property(connection, _FORGOTTEN_ENTRIES, str(max(known, up_to)))
-    (count,) = _one(connection, "SELECT count(*) FROM rejections WHERE seq > ? AND seq <= ?", (known, up_to))
+    count = one(connection, "SELECT count(*) FROM rejections WHERE seq > ? AND seq <= ?", (known, up_to))
     drop_forgotten(connection, begin)
-    return int(count)
+    return count
 
 
 def drop_forgotten(connection: apsw.Connection, begin: int) -> None:
@@ -283,7 +282,7 @@ def drop_forgotten(connection: apsw.Connection, begin: int) -> None:
 def forget_messages(connection: apsw.Connection, source: str, partition: int, up_to: int) -> int:
     """Deletes the bad messages of a partition up to offset `up_to`; returns how many."""
     known = forgotten_messages(connection)
-    (last,) = _one(connection, "SELECT coalesce(max(number), 0) FROM bad_messages", ())
+    last = one(connection, _LAST_MESSAGE)
     connection.execute(
         "DELETE FROM bad_messages WHERE source = ? AND partition = ? AND offset <= ?",
         (source, partition, up_to),
@@ -293,12 +292,8 @@ def forget_messages(connection: apsw.Connection, source: str, partition: int, up
     return count
 
 
-def _one(connection: apsw.Connection, statement: str, values: tuple[object, ...]) -> Any:
-    return connection.execute(statement, values).fetchone()
-
-
 def _read_property(connection: apsw.Connection, name: str) -> str | None:
-    row: Any = _one(connection, "SELECT value FROM properties WHERE name = ?", (name,))
+    row: Any = connection.execute("SELECT value FROM properties WHERE name = ?", (name,)).fetchone()
     return None if row is None else row[0]
 
 

@@ -11,7 +11,7 @@ Locks: none of its own; one thread reads, and any may close.
 import math
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,7 @@ class SqliteTail(ConsumerTail):
             opened.callback(self._reader.close)
             self.path = self._reader.path
             try:
-                self._position = opened.enter_context(Position(self.path, name))
+                self._position = opened.enter_context(closing(Position(self.path, name)))
                 begin = self._position.seq if after is None else after
                 if begin is None or begin != self._position.seq:
                     self._position.register(self._reader.first_seq() - 1 if begin is None else begin)

@@ -27,6 +27,7 @@ from confluent_kafka import Message as KafkaMessage
 from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.log.arguments import LARGEST_SEQ, deadline
+from livegnn.log.idempotency import Partition, check_origin
 from livegnn.log.kafka.connection import (
     OVERHEAD,
     Connection,
@@ -36,7 +37,6 @@ from livegnn.log.kafka.connection import (
     make_topics,
     read_bounds,
 )
-from livegnn.log.origins import Partition, check_origin
 from livegnn.log.streams import (
     ReadableStream,
     Record,
@@ -85,11 +85,11 @@ class KafkaStreamReader(ReadableStream):
         self._connection = Connection(servers, f"{topic}.{name}", settings or {}, "the stream")
         with self._connection.errors("reach"):
             found = self._connection.admin().list_topics(timeout=_SECONDS).topics.get(self._connection.topic)
-        if found is None or found.error is not None or partition not in found.partitions:
-            there = 0 if found is None or found.error is not None else len(found.partitions)
+        there = {} if found is None or found.error is not None else found.partitions
+        if partition not in there:
             raise LogError(
-                f"{self._connection.name} must have a partition {partition}, got {there} partitions: make "
-                "them with livegnn.log.streams.kafka.create_stream"
+                f"{self._connection.name} must have a partition {partition}, got {len(there)} partitions: "
+                "make them with livegnn.log.streams.kafka.create_stream"
             )
         self._read = threading.Lock()
         self._closed = threading.Event()

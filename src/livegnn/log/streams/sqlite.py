@@ -17,8 +17,8 @@ from livegnn.errors import LogError
 from livegnn.interrupts import Flag
 from livegnn.log import Origin
 from livegnn.log.arguments import deadline
+from livegnn.log.idempotency import Partition
 from livegnn.log.location import beside, locate
-from livegnn.log.origins import Partition
 from livegnn.log.sqlite.sequence import (
     Format,
     OwnedSequence,
