@@ -205,6 +205,16 @@ def test_a_stream_that_lost_its_end_is_refused(tmp_path: Path) -> None:
         SqliteStream(tmp_path / "log", "s")
 
 
+def test_a_writer_acknowledges_what_one_left_that_died_before_the_mark(tmp_path: Path) -> None:
+    with closing(SqliteStream(tmp_path / "log", "s")) as stream:
+        stream.append_all([Record("t", b"")] * 3)
+    stream.path.with_name("0.db-mark").unlink()
+    with closing(SqliteStreamReader(tmp_path / "log", "s")) as reader:
+        assert reader.last_position() == 0
+        SqliteStream(tmp_path / "log", "s").close()
+        assert reader.last_position() == 3
+
+
 def test_errors_name_the_stream(tmp_path: Path) -> None:
     with closing(SqliteStream(tmp_path / "log", "s")) as stream:
         stream.append_all([Record("t", b"")])

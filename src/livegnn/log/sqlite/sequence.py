@@ -305,7 +305,7 @@ def connect_to_read(path: Path, format: Format, vfs: str | None = None) -> apsw.
 
 
 def _open_to_read(path: Path, format: Format, vfs: str | None) -> apsw.Connection:
-    """SQLite writes beside a file in write-ahead mode, even to read it, unless told that it stays as it is."""
+    """SQLite writes beside a file in write-ahead mode, even to read it, unless told that nobody else does."""
     flags = apsw.SQLITE_OPEN_READONLY
     wal = beside(path, "-wal")
     if os.access(path.parent, os.W_OK, effective_ids=True) or beside(path, "-shm").exists():
