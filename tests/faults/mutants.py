@@ -35,9 +35,9 @@ class Mutant(NamedTuple):
 MUTANTS = [
     Mutant(
         "appends are flushed before they are acknowledged",
-        "log/sqlite/__init__.py",
-        'connect(self.path, "FULL", vfs)',
-        'connect(self.path, "NORMAL", vfs)',
+        "log/sqlite/sequence.py",
+        'connect(path, format, "FULL", vfs)',
+        'connect(path, format, "NORMAL", vfs)',
         "test_power_loss.py::test_no_loss_of_power_takes_what_was_acknowledged",
     ),
     Mutant(
@@ -71,7 +71,7 @@ MUTANTS = [
     ),
     Mutant(
         "one process owns a log",
-        "log/owner.py",
+        "log/location.py",
         "            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "",
         "test_second_starts.py",
@@ -85,7 +85,7 @@ MUTANTS = [
     ),
     Mutant(
         "a clock that is set makes no key old",
-        "log/keys.py",
+        "log/idempotency.py",
         "return self._began + time.monotonic()",
         "return time.time()",
         "test_clock_jumps.py::test_keys_are_known_for_a_day_and_not_for_ever",

@@ -19,7 +19,7 @@ import httpx
 import numpy as np
 import pytest
 
-import livegnn.log.sqlite.database
+import livegnn.log.sqlite.sequence
 import livegnn.runtime.log_watch
 import livegnn.runtime.loop
 from faulty_disk import FaultyDisk
@@ -45,7 +45,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question writes a probe, and SQLite waits for a lock for a moment."""
     monkeypatch.setattr(livegnn.runtime.log_watch, "FRESH_SECONDS", 0.0)
     monkeypatch.setattr(livegnn.runtime.log_watch, "_WAIT_SECONDS", PATIENCE)
-    monkeypatch.setattr(livegnn.log.sqlite.database, "_BUSY_MILLISECONDS", 5)
+    monkeypatch.setattr(livegnn.log.sqlite.sequence, "_BUSY_MILLISECONDS", 5)
 
 
 class Holding(View):

@@ -19,14 +19,16 @@ import apsw
 import pytest
 
 import livegnn.log.sqlite
+import livegnn.log.sqlite.sequence
 from crashing_disk import CrashingDisk, losses_ignored
 from gate import draws
 from livegnn import Events, InputError, LogError
 from livegnn.log import Appended, Batch, Entry, Origin, Rejection
-from livegnn.log.keys import Known
-from livegnn.log.sqlite import SqliteLog, trimming
+from livegnn.log.idempotency import Known
+from livegnn.log.sqlite import SqliteLog, entry_rows
 from livegnn.log.sqlite.entry_rows import RowWriter
 from livegnn.log.sqlite.examination import examine
+from livegnn.log.sqlite.sequence import Format
 from livegnn.log.sqlite.tables import Keys, store_reached
 
 SEEDS = int(os.environ.get("LIVEGNN_FAULT_SEEDS", draws(60, 150)))
@@ -250,8 +252,12 @@ def test_no_loss_of_power_takes_what_was_acknowledged(tmp_path: Path, part: int)
 
 
 def flush_nothing(patch: pytest.MonkeyPatch) -> None:
-    connect = livegnn.log.sqlite.connect
-    patch.setattr(livegnn.log.sqlite, "connect", lambda path, _, vfs: connect(path, "NORMAL", vfs))
+    connect = livegnn.log.sqlite.sequence.connect
+
+    def connect_without(path: Path, format: Format, synchronous: str, vfs: str | None) -> object:
+        return connect(path, format, "NORMAL", vfs)
+
+    patch.setattr(livegnn.log.sqlite.sequence, "connect", connect_without)
 
 
 def forget_keys(patch: pytest.MonkeyPatch) -> None:
@@ -323,16 +329,16 @@ def trim_in_two_transactions(patch: pytest.MonkeyPatch) -> None:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany(*given)
 
-    step = trimming.trim_step
+    step = entry_rows.trim_step
     patch.setattr(livegnn.log.sqlite, "trim_step", lambda c, up_to: step(InParts(c), up_to))  # type: ignore[arg-type]
 
 
 def trim_refused_entries_too(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(trimming, "_keep_letters", lambda connection, begin, end: None)
+    patch.setattr(entry_rows, "_keep_letters", lambda connection, begin, end: None)
 
 
 def trim_too_much(patch: pytest.MonkeyPatch) -> None:
-    step = trimming.trim_step
+    step = entry_rows.trim_step
     patch.setattr(livegnn.log.sqlite, "trim_step", lambda c, up_to: step(c, up_to + 9))
 
 

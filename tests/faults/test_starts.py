@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import livegnn.deployment.sections
-import livegnn.log.sqlite.database
+import livegnn.log.sqlite.sequence
 import loopback
 from faulty_disk import FaultyDisk
 from faulty_world import check_bits, plain, replay
@@ -54,7 +54,7 @@ def held_lock(path: Path) -> Iterator[Callable[[], None]]:
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite waits for a lock for a moment, not for ten seconds."""
-    monkeypatch.setattr(livegnn.log.sqlite.database, "_BUSY_MILLISECONDS", 5)
+    monkeypatch.setattr(livegnn.log.sqlite.sequence, "_BUSY_MILLISECONDS", 5)
 
 
 def leave_killed(directory: Path, *, marked: bool) -> Path:

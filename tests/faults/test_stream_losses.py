@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
+import livegnn.log.sqlite.sequence
 import livegnn.log.streams.sqlite
 from crashing_disk import CrashingDisk, losses_ignored
 from livegnn import LogError
 from livegnn.log import Origin
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.sequence import Format, LastAcknowledged
 from livegnn.log.streams import Record
 from livegnn.log.streams.sqlite import SqliteStream
 
@@ -133,14 +134,12 @@ def mark_before(patch: pytest.MonkeyPatch) -> None:
 
 
 def flush_nothing(patch: pytest.MonkeyPatch) -> None:
-    connect = livegnn.log.streams.sqlite._connect
+    connect = livegnn.log.sqlite.sequence.connect
 
-    def without(path: Path, vfs: str | None) -> object:
-        connection = connect(path, vfs)
-        connection.execute("PRAGMA synchronous = NORMAL")
-        return connection
+    def connect_without(path: Path, format: Format, synchronous: str, vfs: str | None) -> object:
+        return connect(path, format, "NORMAL", vfs)
 
-    patch.setattr(livegnn.log.streams.sqlite, "_connect", without)
+    patch.setattr(livegnn.log.sqlite.sequence, "connect", connect_without)
 
 
 def forget_origins(patch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from gate import draws
 from livegnn import Events, LogError
 from livegnn.log import Batch, Entry, Rejection
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.sequence import LastAcknowledged
 from livegnn.log.sqlite.wal_check import find_damage
 
 ENTRIES = 61

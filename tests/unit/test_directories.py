@@ -16,7 +16,7 @@ from livegnn.deployment import Deployment
 from livegnn.deployment.workers import open_sampling
 from livegnn.errors import FileFormatError
 from livegnn.log.directories import LOCK, OWNER
-from livegnn.log.owner import Owner
+from livegnn.log.location import Owner
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from owned import content_of

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from livegnn import Events
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.log import Appended, Batch, Origin
+from livegnn.log.idempotency import Unread
 from livegnn.log.kafka import message
 from livegnn.log.kafka.history import History, encode
-from livegnn.log.kafka.ordered_writes import Received, Taken, take
-from livegnn.log.kafka.ordering import outcomes, propose
-from livegnn.log.origins import Unread
+from livegnn.log.kafka.ordering import Received, Taken, outcomes, propose, take
 
 KEYS = st.none() | st.sampled_from(["a", "b", "c", "d"])
 ORIGINS = st.none() | st.builds(Origin, st.sampled_from(["s", "t"]), st.integers(0, 1), st.integers(0, 9))

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from livegnn import Events
 from livegnn.log import Write
-from livegnn.log.kafka import recent_events
+from livegnn.log.kafka import ordering
 from livegnn.log.kafka.history import Order
-from livegnn.log.kafka.ordered_writes import Taken, select_writes
-from livegnn.log.kafka.recent_events import RecentEvents
+from livegnn.log.kafka.ordering import RecentEvents, Taken, select_writes
 
 
 @given(st.lists(st.lists(st.integers(1, 4), max_size=3), max_size=30), st.integers(0, 40), st.integers(0, 40))
@@ -17,7 +16,7 @@ def test_what_is_found_is_what_a_list_of_entries_has(
     orders: list[list[int]], after: int, length: int
 ) -> None:
     """Orders of no events at all as well."""
-    kept, recent_events._KEPT_EVENTS = recent_events._KEPT_EVENTS, 10
+    kept, ordering._KEPT_EVENTS = ordering._KEPT_EVENTS, 10
     try:
         one, seq, ends = RecentEvents(), 0, [0]
         for counts in orders:
@@ -36,4 +35,4 @@ def test_what_is_found_is_what_a_list_of_entries_has(
         read = select_writes(found, after, after + length, None)
         assert [write.seq for write in read] == [end for end in ends if after < end <= after + length]
     finally:
-        recent_events._KEPT_EVENTS = kept
+        ordering._KEPT_EVENTS = kept

@@ -18,10 +18,10 @@ from faulty_disk import FaultyDisk
 from livegnn import DiskFullError, Events, InputError, LogError
 from livegnn.log import Appended, BadMessage, Batch, Entry, Origin, Rejection
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.sqlite.database import SCHEMA, connect
 from livegnn.log.sqlite.examination import examine
 from livegnn.log.sqlite.reader import SqliteReader
-from livegnn.log.sqlite.tables import Keys
+from livegnn.log.sqlite.sequence import connect
+from livegnn.log.sqlite.tables import FORMAT, SCHEMA, Keys
 
 DOCS = Path(__file__).parents[2] / "docs" / "log.md"
 EVENTS = [
@@ -439,7 +439,7 @@ def test_a_key_has_one_effect_and_one_answer(tmp_path: Path) -> None:
 
 
 def test_keys_are_kept_as_long_as_was_said(tmp_path: Path) -> None:
-    connection = connect(tmp_path / "log.db", "FULL")
+    connection = connect(tmp_path / "log.db", FORMAT, "FULL")
     now = 1e9
     keys = Keys(connection, 60, lambda: now)
     old = keys.make("old", EVENTS[0], 3)

@@ -12,8 +12,8 @@ from livegnn import Events, InputError, LogError
 from livegnn.log import Batch, Origin, Rejection
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.sqlite.examination import Examination, examine
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
 from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.sequence import LastAcknowledged
 
 PAGE = 4096
 

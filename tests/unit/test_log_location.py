@@ -11,7 +11,7 @@ import pytest
 from livegnn import Events, InputError, LogError
 from livegnn.log import Batch
 from livegnn.log.consumers import read_positions
-from livegnn.log.owner import Owner
+from livegnn.log.location import Owner
 from livegnn.log.sqlite import SqliteLog
 from livegnn.log.sqlite.examination import examine
 from livegnn.log.sqlite.reader import SqliteReader

@@ -14,8 +14,8 @@ from livegnn.errors import LogError, LogMovedError, may_pass
 from livegnn.log import Batch
 from livegnn.log.consumers import Position, read_positions
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
 from livegnn.log.sqlite.open_files import OpenFiles
+from livegnn.log.sqlite.sequence import LastAcknowledged
 from livegnn.log.streams import Record
 from livegnn.log.streams.sqlite import SqliteStream, path_of
 
@@ -127,7 +127,7 @@ def test_a_mark_is_made_again(tmp_path: Path, way: Callable[[Path], None]) -> No
 @pytest.mark.parametrize("way", WAYS)
 def test_the_position_of_a_consumer_is_made_again(tmp_path: Path, way: Callable[[Path], None]) -> None:
     SqliteLog(tmp_path / "events.db").close()
-    with Position(tmp_path / "events.db", "me") as position:
+    with closing(Position(tmp_path / "events.db", "me")) as position:
         position.write(1)
         way(position._path)
         position.write(2)

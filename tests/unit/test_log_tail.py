@@ -15,7 +15,7 @@ from livegnn import Events, InputError, LogError
 from livegnn.log import Batch, Entry, Rejection
 from livegnn.log.consumers import Position, forget, read_positions
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.sequence import LastAcknowledged
 from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.runtime import Runtime
 from livegnn.runtime.replay import replay

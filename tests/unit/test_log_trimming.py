@@ -13,8 +13,8 @@ from livegnn import Events, Graph, InputError, LogError
 from livegnn.deployment import Deployment
 from livegnn.log import Batch, Entry, Rejection
 from livegnn.log.consumers import forget
-from livegnn.log.keys import retry_key
-from livegnn.log.sqlite import SqliteLog, trimming
+from livegnn.log.idempotency import retry_key
+from livegnn.log.sqlite import SqliteLog, entry_rows
 from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.log.sqlite.wal_check import find_damage
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
@@ -253,7 +253,7 @@ def test_a_torn_write_ahead_file_after_a_trim_is_no_damage(log: SqliteLog, tmp_p
 def test_appends_come_between_the_steps_of_a_trim(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """One step deletes few rows; an append that waits need not wait for all of them."""
     fill(log, 200)
-    monkeypatch.setattr(trimming, "_ROWS", 5)
+    monkeypatch.setattr(entry_rows, "_TRIMMED_ROWS", 5)
     seqs: list[int] = []
     started, done = threading.Event(), threading.Event()
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gate import draws
 from livegnn import Events, Graph, InputError
+from livegnn.log.idempotency import OwnKey, check_key, part_key, retry_key, stored_key
 from livegnn.log.kafka.message import decode, encode
-from livegnn.log.keys import OwnKey, check_key, part_key, retry_key, stored_key
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app

@@ -10,9 +10,9 @@ import pytest
 
 from livegnn import Events, LogError
 from livegnn.log.sqlite import SqliteLog
-from livegnn.log.sqlite.database import check_sqlite
 from livegnn.log.sqlite.examination import examine
 from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.sequence import check_sqlite
 from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader
 from owned import content_of

@@ -15,7 +15,7 @@ from livegnn.errors import InputError, LogError
 from livegnn.log import Origin
 from livegnn.log.consumers import Position
 from livegnn.log.streams import Record, RecordStream, StoredRecord
-from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, partitions_of, path_of
+from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, path_of
 
 NAMES = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,9}\Z")
 ORIGINS = st.tuples(st.sampled_from(["a", "é b"]), st.integers(0, 1), st.integers(0, 9)).map(
@@ -96,7 +96,7 @@ def test_a_long_stream_is_read_whole_and_trimmed(tmp_path: Path) -> None:
 def test_what_a_consumer_has_not_committed_is_not_trimmed(tmp_path: Path) -> None:
     with closing(SqliteStream(tmp_path / "log", "s")) as stream:
         stream.append_all([Record("n", b"x")] * 10)
-        with Position(stream.path, "reader") as position:
+        with closing(Position(stream.path, "reader")) as position:
             position.register(4)
             assert stream.trim(8) == 4
             position.write(7)
@@ -105,12 +105,11 @@ def test_what_a_consumer_has_not_committed_is_not_trimmed(tmp_path: Path) -> Non
 
 def test_each_partition_has_one_writer_and_any_readers(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    assert partitions_of(log, "s") == []
     with closing(SqliteStream(log, "s", 0)) as one, closing(SqliteStream(log, "s", 12)) as other:
         with pytest.raises(LogError, match=r"must have one owner, got a second one: process \d+"):
             SqliteStream(log, "s", 0)
         one.append_all([Record("t", b"1")])
-        assert partitions_of(log, "s") == [0, 12]
+        assert {path.name for path in one.path.parent.glob("*.db")} == {"0.db", "12.db"}
         assert other.last_position() == 0
         woken = threading.Event()
         with closing(SqliteStreamReader(log, "s", 12)) as reader:
@@ -204,6 +203,16 @@ def test_a_stream_that_lost_its_end_is_refused(tmp_path: Path) -> None:
         connection.execute("DELETE FROM records WHERE position = 3")
     with pytest.raises(LogError, match="must reach position 3, got a stream that ends at 2"):
         SqliteStream(tmp_path / "log", "s")
+
+
+def test_a_writer_acknowledges_what_one_left_that_died_before_the_mark(tmp_path: Path) -> None:
+    with closing(SqliteStream(tmp_path / "log", "s")) as stream:
+        stream.append_all([Record("t", b"")] * 3)
+    stream.path.with_name("0.db-mark").unlink()
+    with closing(SqliteStreamReader(tmp_path / "log", "s")) as reader:
+        assert reader.last_position() == 0
+        SqliteStream(tmp_path / "log", "s").close()
+        assert reader.last_position() == 3
 
 
 def test_errors_name_the_stream(tmp_path: Path) -> None:

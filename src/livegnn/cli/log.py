@@ -144,7 +144,7 @@ def retry(
     seqs: Annotated[list[int], typer.Argument(metavar="SEQ...", help="event numbers of refused entries")],
 ) -> None:
     """Append refused entries again. The next start applies them. The server must not run."""
-    from livegnn.log.keys import retry_key
+    from livegnn.log.idempotency import retry_key
 
     with _owning(read_deployment(deployment)) as log:
         refused = {rejection.seq for rejection in log.rejections()}

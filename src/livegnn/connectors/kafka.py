@@ -16,8 +16,8 @@ from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, 
 from livegnn.events import Events, json_lines
 from livegnn.events.builder import from_chunks
 from livegnn.log import Appended, Origin
+from livegnn.log.idempotency import check_origin
 from livegnn.log.kafka.connection import Connection, Settings
-from livegnn.log.origins import check_origin
 from livegnn.runtime import Runtime
 from livegnn.wording import quoted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from livegnn.errors import InputError
-from livegnn.log.origins import check_origin
+from livegnn.log.idempotency import check_origin
 from livegnn.runtime import ViewFactory
 from livegnn.wording import kind_of
 

@@ -22,6 +22,7 @@ __all__ = [
     "AppliedBatch",
     "BadMessage",
     "Batch",
+    "BoundLog",
     "Entry",
     "Log",
     "Origin",
@@ -162,27 +163,84 @@ class Rejection(NamedTuple):
     message: str
 
 
-class ReadableLog(Protocol):
-    """The reading half of a `Log`, which says what the methods do: what a replay asks of it."""
+class BoundLog(Protocol):
+    """What tells a log from others: its history, and properties that it is bound to. Raises LogError."""
 
-    def last_seq(self) -> int: ...
+    def digest(self, seq: int) -> str | None:
+        """A text for the history up to event `seq`, which no other history has.
+
+        None if it is not known; a tail may forget what is before its position, and knows ends of batches.
+        """
+        ...
+
+    def bound(self) -> Mapping[str, str]:
+        """What the log is bound to: properties by name; of a tail, when the log applied what is next."""
+        ...
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        """Raises LogError if the log is bound to other values of some of `properties`: see `Log.bind`."""
+        ...
+
+
+class ReadableLog(BoundLog, Protocol):
+    """The reading half of a `Log`. Every method may be called from any thread and raises LogError."""
+
+    def last_seq(self) -> int:
+        """The sequence number of the last event that was appended, 0 for an empty log."""
+        ...
 
     def writes(
         self, after: int, *, up_to: int | None = None, max_events: int | None = None
-    ) -> Sequence[Write]: ...
+    ) -> Sequence[Write]:
+        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
+        ...
 
-    def batches(self, after: int) -> Sequence[Batch]: ...
+    def entries(
+        self, after: int, *, up_to: int | None = None, max_events: int | None = None
+    ) -> Sequence[Entry]:
+        """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one.
+
+        Raises LogError for an entry that is missing, or is not as it was written.
+        """
+        writes = self.writes(after, up_to=up_to, max_events=max_events)
+        return [entry for write in writes for entry in write.entries()]
+
+    def entry(self, seq: int) -> Entry | None:
+        """The entry whose last event is `seq`, None if there is none."""
+        ...
+
+    def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
+        """What `entry` says of each of `seqs`, which grow, one after the other; what was stored together is
+        read once."""
+        return map(self.entry, seqs)
+
+    def position(self, source: str, partition: int) -> int | None:
+        """The last offset that was stored of a partition: go on after it. None if nothing was."""
+        ...
+
+    def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
+        """What came from origins and could not be stored, with `number` > `after`, in order, `most` of it."""
+        ...
+
+    def batches(self, after: int) -> Sequence[Batch]:
+        """The recorded batches that end after sequence number `after`, in order.
+
+        Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
+        """
+        ...
 
     def rejections(
         self, after: int = 0, *, up_to: int | None = None, most: int | None = None
-    ) -> Sequence[Rejection]: ...
+    ) -> Sequence[Rejection]:
+        """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
+        ...
 
-    def digest(self, seq: int) -> str | None: ...
+    def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
+        """What `rejections` says, but for those that were forgotten."""
+        ...
 
-    def bound(self) -> Mapping[str, str]: ...
 
-
-class Log(Protocol):
+class Log(ReadableLog, Protocol):
     """What the runtime asks of a log. Every method may be called from any thread and raises LogError.
 
     directories: those that belong to it, which `close` releases. group: through which all appends pass.
@@ -195,7 +253,9 @@ class Log(Protocol):
         """Stores events durably, as one entry; returns the sequence number of the last one.
 
         key: an idempotency key. If an entry with it was appended before, nothing is stored, and the number is
-        that of the earlier entry. Raises InputError if the earlier entry had other events.
+        that of the earlier entry. No events are no entry. Raises InputError for events that cannot be stored,
+        or if the earlier entry had others; LogError if the disk fails, or a broker does not answer: whether
+        the broker has stored them is then not known.
         """
         ...
 
@@ -213,39 +273,6 @@ class Log(Protocol):
         kept as a `BadMessage`. Returns the result of each: an error concerns one entry. Raises LogError if
         none was stored, or, where they have origins, if the last ones were not: append them again.
         """
-        ...
-
-    def position(self, source: str, partition: int) -> int | None:
-        """The last offset that was stored of a partition: go on after it. None if nothing was."""
-        ...
-
-    def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
-        """What came from origins and could not be stored, with `number` > `after`, in order, `most` of it."""
-        ...
-
-    def last_seq(self) -> int:
-        """The sequence number of the last event that was appended, 0 for an empty log."""
-        ...
-
-    def entries(
-        self, after: int, *, up_to: int | None = None, max_events: int | None = None
-    ) -> Sequence[Entry]:
-        """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one."""
-        ...
-
-    def writes(
-        self, after: int, *, up_to: int | None = None, max_events: int | None = None
-    ) -> Sequence[Write]:
-        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
-        ...
-
-    def entry(self, seq: int) -> Entry | None:
-        """The entry whose last event is `seq`, None if there is none."""
-        ...
-
-    def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
-        """What `entry` says of each of `seqs`, which grow, one after the other; what was stored together is
-        read once."""
         ...
 
     def wait(self, after: int, timeout: float | None) -> bool:
@@ -273,20 +300,6 @@ class Log(Protocol):
         """Raises LogError if no start would find what is appended now. Writes nothing, and is quick."""
         ...
 
-    def batches(self, after: int) -> Sequence[Batch]:
-        """The recorded batches that end after sequence number `after`, in order."""
-        ...
-
-    def rejections(
-        self, after: int = 0, *, up_to: int | None = None, most: int | None = None
-    ) -> Sequence[Rejection]:
-        """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
-        ...
-
-    def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
-        """What `rejections` says, but for those that were forgotten."""
-        ...
-
     def forget_rejections(self, up_to: int) -> int:
         """Refused entries up to event `up_to` are not listed any more, and are deleted when no replay needs
         them. Returns how many were listed.
@@ -308,14 +321,6 @@ class Log(Protocol):
         """
         ...
 
-    def bound(self) -> Mapping[str, str]:
-        """What the log is bound to: properties by name."""
-        ...
-
-    def digest(self, seq: int) -> str | None:
-        """A text for the history up to event `seq`, which no other history has; None if it is not known."""
-        ...
-
     def trim(self, up_to: int) -> int:
         """Deletes whole stored rows at or before event `up_to`, if no reader needs them any more.
 
@@ -329,7 +334,7 @@ class Log(Protocol):
         ...
 
 
-class Tail(Protocol):
+class Tail(BoundLog, Protocol):
     """Follows a log in another process than its owner's, from a position on that `commit` moves.
 
     One thread reads, and any may close. The same log gives the same results in every storage.
@@ -373,21 +378,6 @@ class Tail(Protocol):
 
         Raises InputError for a number that is not an entry's, or is before `position`; LogError.
         """
-        ...
-
-    def digest(self, seq: int) -> str | None:
-        """A text for the history up to event `seq`, the end of a batch, which no other history has.
-
-        None where it is not known any more: what is before `position` may be forgotten.
-        """
-        ...
-
-    def check_bound(self, properties: Mapping[str, str]) -> None:
-        """Raises LogError if the log is bound to other values of some of `properties`: see `Log.bind`."""
-        ...
-
-    def bound(self) -> Mapping[str, str]:
-        """The properties that the log was bound to when it applied the next events."""
         ...
 
     def close(self) -> None:

@@ -1,15 +1,24 @@
-"""Checks of what callers append to a log, and of numbers and names that they ask for."""
+"""Checks of what callers append to a log, bind it to, and ask for.
 
-from collections.abc import Sequence
+A log is bound to properties: a schema, the graph that it began with, settings. One that it has no value of is
+adopted; one of another value is refused, because the same events would lead to another graph. A value that is
+the empty text says that there is none yet: one may be given later, and must stay then.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Final
 
-from livegnn.arguments import check_int
+from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.log import Batch, Origin, Rejection
 from livegnn.wording import quoted
 
 LARGEST_SEQ: Final = 2**63 - 1
+_SHOWN: Final = 160  # characters of a property
 
 
 def check_events(events: object) -> Events:
@@ -50,6 +59,12 @@ def check_range(after: object, up_to: object = None, max_events: object = None) 
     )
 
 
+def deadline(timeout: float | None) -> float:
+    """The end of a wait of `timeout` seconds, on the monotonic clock. Raises InputError for what is none."""
+    seconds = math.inf if timeout is None else check_not_negative(timeout, "timeout, in seconds,")
+    return time.monotonic() + seconds
+
+
 def check_rejections(log: str, batch: Batch, rejections: Sequence[Rejection]) -> None:
     """Raises LogError, about `log`, for rejected events outside of `batch`."""
     for one in rejections:
@@ -72,3 +87,39 @@ def check_text(value: object, name: str) -> str:
 def _check_list(value: object, name: str) -> None:
     if not isinstance(value, Sequence) or isinstance(value, (str, bytes)):
         raise InputError(f"{name} must be a list, got {type(value).__name__}")
+
+
+def new_properties(
+    log: str, known: Mapping[str, str], properties: Mapping[str, str], replace: bool
+) -> Mapping[str, str]:
+    """Those that `log`, as errors call it, does not have yet.
+
+    Raises LogError if it has another value of one already, unless `replace`.
+    """
+    if not isinstance(properties, Mapping):
+        raise InputError(f"properties of a log must be texts by name, got {properties!r:.80}")
+    for name, value in properties.items():
+        check_text(name, "the name of a property of a log")
+        check_text(value, f"the property {name!r} of a log")
+    new = {name: value for name, value in properties.items() if known.get(name, "") != value}
+    differing = [name for name in new if known.get(name)]
+    if differing and not replace:
+        said = "; ".join(f"{name} must be {_difference(known[name], new[name])}" for name in differing)
+        raise LogError(
+            f"{log} belongs to something else, and its events would lead to another graph: {said}. Start "
+            "it with what it began with; or, if the change is meant, accept it: livegnn log bind "
+            "DEPLOYMENT.TOML (in Python, log.bind(..., replace=True))"
+        )
+    return new
+
+
+def _difference(ours: str, theirs: str) -> str:
+    """Both values, of long ones the part around the first character that differs."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
+    begin = max(0, same - _SHOWN // 4) if max(len(ours), len(theirs)) > _SHOWN else 0
+
+    def part(text: str) -> str:
+        before, after = "... " if begin else "", " ..." if len(text) > begin + _SHOWN else ""
+        return f"{before}{text[begin : begin + _SHOWN]}{after}"
+
+    return f"{part(ours)}, got {part(theirs)}"

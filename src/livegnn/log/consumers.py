@@ -10,15 +10,18 @@ import fcntl
 import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import livegnn._core as _core
+from livegnn.arguments import check_int
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import at_once
+from livegnn.log import Batch, Tail
+from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.location import beside, is_at
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -116,14 +119,6 @@ class Position:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def register(self, seq: int) -> None:
         """Writes a position durably: it is there when the events before it are trimmed."""
         self.write(seq)
@@ -158,6 +153,49 @@ class Position:
         """Lets another process take the name; again does nothing."""
         if self._file >= 0:
             at_once(partial(os.close, self._file), partial(setattr, self, "_file", -1))
+
+
+class ConsumerTail(Tail):
+    """A tail whose position is that of a consumer with a name: it survives the death of the process.
+
+    A loss of power may take a part of it back: then entries are read again.
+    """
+
+    _position: Position
+
+    @property
+    def position(self) -> int:
+        assert self._position.seq is not None
+        return self._position.seq
+
+    def _is_end(self, seq: int) -> bool:
+        """Whether an event after `position` is the last one of an acknowledged entry."""
+        raise NotImplementedError
+
+    def commit(self, seq: int) -> None:
+        seq = check_int(seq, "seq", 0, LARGEST_SEQ)
+        if seq == self.position:
+            return
+        if seq < self.position or not self._is_end(seq):
+            raise InputError(
+                f"expected the number of an acknowledged entry after {self.position}, the present position, "
+                f"got {seq}"
+            )
+        try:
+            self._position.write(seq)
+        except OSError as error:
+            raise LogError(f"cannot note the position {seq} in {self.name}: {error}") from error
+
+
+def check_most(max_events: int | None) -> int:
+    """How many events are asked for, one at least. Raises InputError for what is no number."""
+    return LARGEST_SEQ if max_events is None else max(1, check_int(max_events, "max_events", 0, LARGEST_SEQ))
+
+
+def select_fitting(batches: Sequence[Batch], most: int) -> Sequence[Batch]:
+    """The first of some batches, as many as fit into `most` events, at least one."""
+    sizes = accumulate(batch.seq - batch.after for batch in batches)
+    return batches[: max(1, sum(size <= most for size in sizes))]
 
 
 def _open(path: Path) -> int:

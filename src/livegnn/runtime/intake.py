@@ -17,7 +17,7 @@ from livegnn.graph import Graph, check_columns
 from livegnn.interrupts import Background
 from livegnn.log import Appended, Log, Origin, Rejection
 from livegnn.log.group_commit import Given, Outcomes, seq_of
-from livegnn.log.keys import retry_key
+from livegnn.log.idempotency import retry_key
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.future_events import Ahead, AheadPolicy
 from livegnn.runtime.log_watch import LogWatch

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from livegnn.errors import InputError, LiveGNNError, LogError
 from livegnn.events import Events
 from livegnn.log import Appended
-from livegnn.log.keys import part_key
+from livegnn.log.idempotency import part_key
 from livegnn.runtime import Runtime
 from livegnn.runtime.intake import try_check
 from livegnn.server.entries import GivenEntry

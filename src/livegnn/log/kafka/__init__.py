@@ -15,35 +15,29 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError, TopicPartition
 
 import livegnn._core as _core
-from livegnn.arguments import check_not_negative
+from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import Background, Flag
-from livegnn.log import Appended, Batch, Entry, Rejection, Write
-from livegnn.log.arguments import check_range, check_rejections
-from livegnn.log.directories import Directories
-from livegnn.log.group_commit import Given, GroupCommit, Outcomes
-from livegnn.log.grouped_appends import GroupedAppends
+from livegnn.log import Appended, BadMessage, Batch, Entry, Rejection, Write
+from livegnn.log.arguments import LARGEST_SEQ, check_range, check_rejections, new_properties
+from livegnn.log.group_commit import Given, Outcomes
+from livegnn.log.idempotency import KeyClock, check_origin
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
-from livegnn.log.kafka.control_producer import ControlProducer
-from livegnn.log.kafka.event_producer import EventProducer, Sent
-from livegnn.log.kafka.follower import Follower
+from livegnn.log.kafka.follower import Follower, Reader, skim
 from livegnn.log.kafka.history import History, Order, Point
 from livegnn.log.kafka.message import encode as encode_message
 from livegnn.log.kafka.message import pack
-from livegnn.log.kafka.metadata import KafkaMetadata
-from livegnn.log.kafka.ordered_writes import Taken, digest_within, select_writes
-from livegnn.log.kafka.ordering import outcomes, propose
+from livegnn.log.kafka.ordering import RecentEvents, Taken, digest_within, outcomes, propose, select_writes
 from livegnn.log.kafka.owner import TopicOwner
-from livegnn.log.kafka.reader import Reader, skim
-from livegnn.log.kafka.recent_events import RecentEvents
-from livegnn.log.keys import KeyClock
+from livegnn.log.kafka.producers import ControlProducer, EventProducer, Sent
+from livegnn.log.owned import OwnedLog
 from livegnn.types import JSON
 
 __all__ = ["KafkaLog", "create_topics", "encode_message"]
@@ -52,7 +46,7 @@ _DAY: Final = 86_400
 _POLL_SECONDS: Final = 0.1
 
 
-class KafkaLog(GroupedAppends, KafkaMetadata):
+class KafkaLog(OwnedLog):
     """A log in the topics `topic` and `topic` + ".control" of the brokers at `servers`. Thread-safe.
 
     keep_keys_seconds: for how long at least an idempotency key is known. timeout: seconds that an append, or
@@ -70,7 +64,7 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
         settings: Settings | None = None,
     ) -> None:
         self._connection = Connection(servers, topic, settings or {})
-        self.directories = Directories(self, self._connection.name)
+        super().__init__(self._connection.name)
         self._keep_keys = check_not_negative(keep_keys_seconds, "keep_keys_seconds")
         self._timeout = check_not_negative(timeout, "timeout, in seconds,")
         topics = read_topics(self._connection)
@@ -78,11 +72,8 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
         self._history = History()
         skim(self._connection, self._history, topics.control_end)
         self._owner = TopicOwner(self._connection, self._history.owner)
-        self._state = threading.Condition()
         self._writing, self._reading, self._closed = threading.Lock(), threading.Lock(), threading.Lock()
-        self.group = GroupCommit(self._append_group)
         self._failure: LogError | None = None
-        self._woken = False
         self._ended, self._recent = Flag(), RecentEvents()
         self._basing = _core.Section()  # in which nothing is proposed
         self._proposed: Order | None = None
@@ -163,7 +154,6 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
                 raise LogError(f"cannot append to {self._connection.name}: {one.error}")
 
     def position(self, source: str, partition: int) -> int | None:
-        """The last offset that was stored of a partition: go on after it. None if nothing was."""
         reached = _core.holding(self._state, self._history.origins.get, (source, partition))
         return None if reached is None else reached.offset
 
@@ -177,8 +167,7 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
         )
         if done():
             return
-        if (failure := self._failed()) is not None:
-            raise failure
+        self._refuse_failed()
         raise LogError(
             f"{self._connection.name} must answer within {self._timeout:g} seconds, got nothing: whether the "
             "broker has stored what it was sent is not known"
@@ -188,21 +177,9 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
 
     # -- reading
 
-    def last_seq(self) -> int:
-        """The sequence number of the last event that was appended, 0 for an empty log."""
-        return self._last
-
-    def entries(
-        self, after: int, *, up_to: int | None = None, max_events: int | None = None
-    ) -> Sequence[Entry]:
-        """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one."""
-        writes = self.writes(after, up_to=up_to, max_events=max_events)
-        return [entry for write in writes for entry in write.entries()]
-
     def writes(
         self, after: int, *, up_to: int | None = None, max_events: int | None = None
     ) -> Sequence[Write]:
-        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
         after, end = check_range(after, up_to, max_events)
         enough = end if max_events is None else min(end, after + max_events)
         kept, last = _core.holding(self._state, self._find_recent, after, enough)
@@ -215,8 +192,7 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
 
     def _find_recent(self, after: int, up_to: int) -> tuple[Sequence[Taken] | None, int]:
         """What is in memory, and the last event of the log. Needs `_state`."""
-        if (failure := self._failed()) is not None:
-            raise failure
+        self._refuse_failed()
         return self._recent.find(after, up_to), self._last
 
     def _find(self, seq: int) -> Sequence[Taken]:
@@ -241,7 +217,6 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
         return _core.holding(self._reading, self._reader.read, point, lows, after, enough)
 
     def entry(self, seq: int) -> Entry | None:
-        """The entry whose last event is `seq`, None if there is none, or not any more."""
         if not 0 < seq <= self._last:
             return None
         for write in itertools.chain.from_iterable(one.writes for one in self._find(seq)):
@@ -249,39 +224,18 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
                 return write.entry(seq)
         return None
 
-    def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
-        """What `entry` says of each of `seqs`, which grow, one after the other."""
-        return map(self.entry, seqs)
-
-    def wait(self, after: int, timeout: float | None) -> bool:
-        """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
-        return _core.holding(self._state, self._wait, after, timeout)
-
-    def _wait(self, after: int, timeout: float | None) -> bool:
-        self._state.wait_for(lambda: self._last > after or self._woken or self._failed() is not None, timeout)
-        self._woken = False
-        if (failure := self._failed()) is not None:
-            raise failure
-        return self._last > after
-
-    def wake(self) -> None:
-        """Makes the `wait` that is going on, or else the next one, return."""
-        self._woken = True
-        _core.holding(self._state, self._state.notify_all)
-
     # -- boundaries and metadata
 
     def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
-        """Stores the boundaries of a batch that is about to become visible, with what was rejected in it.
+        """As of `Log.record_batch`.
 
         It does not wait for the broker, as `sync` does. What the broker lacks is cut into batches again.
         """
         check_rejections(self._connection.name, batch, rejections)
-        if (failure := self._failed()) is not None:
-            raise failure
+        self._refuse_failed()
         end, self._batch_end = self._batch_end, None
         if batch.after != end:
-            self._settle()  # the one before may have been interrupted before it was noted
+            self.sync()  # the one before may have been interrupted before it was noted
             end = self._history.batch_ends[-1]
         if batch.after != end:
             raise LogError(
@@ -293,18 +247,94 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
         _core.holding(self._writing, self._control.write_later, record, self._timeout)
         self._batch_end = batch.seq
 
+    def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
+        """As of `Log.bind`. replace: take the new values, whatever the log was bound to."""
+        for name, value in new_properties(self._connection.name, self.bound(), properties, replace).items():
+            record: dict[str, JSON] = {"type": "property", "name": name, "value": value}
+            _core.holding(self._writing, self._control.write, record, self._timeout)
+        self.sync()
+
+    def check_bound(self, properties: Mapping[str, str]) -> None:
+        new_properties(self._connection.name, self.bound(), properties, replace=False)
+
+    def bound(self) -> Mapping[str, str]:
+        return _core.holding(self._state, dict, self._history.properties)
+
+    def batches(self, after: int) -> Sequence[Batch]:
+        self.sync()
+        batches, end = _core.holding(
+            self._state, lambda: (self._history.batches(after), self._history.batch_ends[-1])
+        )
+        if batches is None:
+            raise LogError(
+                f"{self._connection.name} must have a batch that ends at event {after}, got none of those up "
+                f"to event {end}: it is not the log of this graph, or was trimmed"
+            )
+        return batches
+
+    def rejections(
+        self, after: int = 0, *, up_to: int | None = None, most: int | None = None
+    ) -> Sequence[Rejection]:
+        after, end = check_range(after, up_to)
+        self.sync()
+        rejections = _core.holding(self._state, self._history.rejections.copy)
+        return [one for one in rejections if after < one.seq <= end][:most]
+
+    def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
+        after, _ = check_range(after, None)
+        self.sync()
+        return _core.holding(self._state, self._history.listed, after)[:most]
+
+    def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
+        """As of `Log.bad_messages`, and of the log's own topic, whose name is the source then.
+
+        The newest 1,000 are kept.
+        """
+        after, most = check_range(after, most)
+        find = self._history.bad_messages
+        return _core.holding(self._state, find, self._connection.topic, after)[:most]
+
+    def forget_rejections(self, up_to: int) -> int:
+        up_to = check_int(up_to, "up_to", 0, LARGEST_SEQ)
+        return self._forget(
+            {"type": "forget entries", "seq": up_to}, lambda: len(self._history.listed(0, up_to))
+        )
+
+    def forget_bad_messages(self, source: str, partition: int, up_to: int) -> int:
+        """As of `Log.forget_bad_messages`; those of the log's own topic have its name as their source."""
+        check_origin((source, partition, up_to))
+        sources: list[JSON] = [source, None] if source == self._connection.topic else [source]
+        record: dict[str, JSON] = {"type": "forget messages", "sources": sources}
+        return self._forget(
+            {**record, "partition": partition, "offset": up_to}, lambda: len(self._history.bad)
+        )
+
+    def _forget(self, record: Mapping[str, JSON], count: Callable[[], int]) -> int:
+        """Writes a record that forgets something; returns by how much that lowers `count`."""
+        return _core.holding(self._writing, self._write_and_count, record, count)
+
+    def _write_and_count(self, record: Mapping[str, JSON], count: Callable[[], int]) -> int:
+        self.sync()
+        before = _core.holding(self._state, count)
+        self._control.write(record, self._timeout)
+        self.sync()
+        return before - _core.holding(self._state, count)
+
+    def sync(self) -> None:
+        """As of `Log.sync`: what this process has written to the control topic was read back then."""
+        sent = _core.holding(self._state, self._control.unanswered.copy)
+        self._wait_until(lambda: sent.isdisjoint(self._control.unanswered))
+        end = self._control.end
+        self._wait_until(lambda: self._history.next >= end)
+
     def probe(self) -> None:
-        """Asks the brokers for the topics; nothing is written. Raises LogError if none answers."""
-        self._settle()
+        self.sync()
         read_topics(self._connection)
 
     def check_place(self) -> None:
-        """Raises LogError if the topics are not the log's any more, as far as the last answers say."""
-        if (failure := self._failed()) is not None:
-            raise failure
+        self._refuse_failed()
 
     def digest(self, seq: int) -> str | None:
-        """A text for the history up to event `seq`, which no other history has."""
         if seq == 0:
             return ""
         found = (one for one in self._find(seq) if one.order.after < seq <= one.order.seq)
@@ -322,10 +352,7 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
         base = bases[-1]
         places = [TopicPartition(self._connection.control, 0, base.offset)]
         places += [TopicPartition(self._connection.topic, p, end) for p, end in base.positions.items()]
-        admin = self._connection.admin()  # the answers need it
-        with self._connection.errors("trim"):
-            for future in admin.delete_records(places).values():
-                self._connection.result(future)
+        self._connection.delete_before(places)
         forget = partial(self._forget_before, base)
         _core.holding(self._state, _core.settled, forget, forget)
         return base.seq
@@ -337,7 +364,7 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
     def _write_base(self) -> None:
         """Writes a base with all that was written before it: nothing else is written meanwhile."""
         self._wait_until(lambda: self._proposed is None)
-        self._settle()
+        self.sync()
         self._control.write(_core.holding(self._state, self._make_base), self._timeout)
 
     def _make_base(self) -> dict[str, JSON]:
@@ -345,13 +372,12 @@ class KafkaLog(GroupedAppends, KafkaMetadata):
         return self._history.base()
 
     def close(self) -> None:
-        """Ends threads and connections, and lets another process own the log; again does nothing."""
         _core.holding(self._closed, _core.settled, self._close, self._close)
 
     def _close(self) -> None:
         """Each step can be done again."""
         self._ended.set()
-        _core.holding(self._state, self._state.notify_all)
+        self._notify()
         for thread in self._threads:
             thread.join()
         if self._follower is not None:

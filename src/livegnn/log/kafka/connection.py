@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it does not say what it exports
     AdminClient,
     ConfigResource,
@@ -24,7 +25,7 @@ _SECONDS: Final = 10.0  # that an answer of the broker may take
 _CONTROL_BYTES: Final = 16 << 20
 _MOST_PARTITIONS: Final = 2**31 - 1
 _MOST_COPIES: Final = 2**15 - 1
-_OVERHEAD: Final = 1024  # bytes that Kafka adds to a message at most
+OVERHEAD: Final = 1024  # bytes that Kafka adds to a message at most
 
 Settings = Mapping[str, "str | int | float | bool"]
 
@@ -72,14 +73,19 @@ class Connection:
         """As error messages call the log."""
         return f"{self.what} {self.topic!r} at {self.servers}"
 
-    def producer(self, largest: int) -> Producer:
-        """A producer whose messages arrive once and in order, of `largest` bytes at most."""
+    def producer(self, largest: int, transactions: str | None = None) -> Producer:
+        """A producer whose messages arrive once and in order, of `largest` bytes at most.
+
+        transactions: the id under which it writes them; a newer producer with this id ends this one.
+        """
+        more = {} if transactions is None else {"transactional.id": transactions}
         return Producer(
             {
                 **self._common(),
+                **more,
                 "enable.idempotence": True,
                 "linger.ms": 0,
-                "message.max.bytes": largest + _OVERHEAD,
+                "message.max.bytes": largest + OVERHEAD,
                 "queue.buffering.max.kbytes": 1 << 20,
             }
         )
@@ -140,6 +146,13 @@ class Connection:
                 if not passes(error.args[0]) or time.monotonic() > deadline:
                     raise
             time.sleep(0.1)
+
+    def delete_before(self, places: list[TopicPartition]) -> None:
+        """Deletes the messages before each of `places`."""
+        admin = self.admin()  # the answers need it
+        with self.errors("trim"):
+            for future in admin.delete_records(places).values():
+                self.result(future)
 
     def result(self, future: "Future[_Result]") -> _Result:
         """The answer of the broker. Raises KafkaException."""
@@ -260,6 +273,27 @@ def read_topics(connection: Connection) -> Topics:
     )
 
 
+def fetch(consumer: Consumer, timeout: float, most: int = 1000) -> list[KafkaMessage]:
+    """What has arrived, `most` of it or one more; waits at most `timeout` seconds for the first."""
+    first = consumer.poll(timeout)
+    return [] if first is None else [first, *consumer.consume(most, 0)]
+
+
+def is_at_end(message: KafkaMessage, lost: Callable[[], LogError]) -> bool:
+    """Of a message that is an error: whether it says that a partition has no more for now.
+
+    Raises `lost` if a partition does not have what is asked for, KafkaException if it does not pass.
+    """
+    error = message.error()
+    if error is None or error.code() == KafkaError._PARTITION_EOF:
+        return error is not None
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        raise lost()
+    if not passes(error):
+        raise KafkaException(error)
+    return False
+
+
 def read_bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """The first offset of a partition, and the next after its last. Raises KafkaException."""
     found = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_SECONDS)
@@ -288,5 +322,5 @@ def _check_settings(connection: Connection) -> tuple[int, int]:
                     f"the topic {resource.name!r} must have {name}=-1, got {found[name]}: the broker would "
                     "delete events that checkpoints may need. LiveGNN trims the topic itself if it is told to"
                 )
-        largest.append(int(str(found["max.message.bytes"])) - _OVERHEAD)
+        largest.append(int(str(found["max.message.bytes"])) - OVERHEAD)
     return largest[0], largest[1]

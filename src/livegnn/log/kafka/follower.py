@@ -5,27 +5,29 @@ see the same. Thread safety: none, but another thread may `watch`.
 """
 
 import hashlib
+import itertools
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
+import livegnn._core as _core
 from livegnn.errors import FileFormatError, LogError
 from livegnn.interrupts import Flag
-from livegnn.log.kafka.connection import Connection, passes
-from livegnn.log.kafka.event_producer import HEADER
-from livegnn.log.kafka.history import ANEW, History, Order
+from livegnn.log.idempotency import Unread
+from livegnn.log.kafka.connection import Connection, fetch, is_at_end
+from livegnn.log.kafka.history import ANEW, History, Order, Point
 from livegnn.log.kafka.message import Message, decode
-from livegnn.log.kafka.ordered_writes import Received, Taken, take
-from livegnn.log.origins import Unread
+from livegnn.log.kafka.ordering import Received, Taken, take
+from livegnn.log.kafka.producers import HEADER
 
 _MOST_WAITING: Final = 4096  # messages of a partition that were fetched and not taken
-_MOST_AT_ONCE: Final = 1000
 _LOOK_EVERY_SECONDS: Final = 3.0
+_SECONDS: Final = 60.0  # that the broker may take to send more
 _LOOK_SECONDS: Final = 2.0  # that the broker may take to say which partitions there are
 
 
@@ -88,8 +90,7 @@ class Follower:
         with self._connection.errors("read"):
             if added := [p for p in self._added if p not in self.lows]:
                 self._add(added)
-            first = self._consumer.poll(timeout)
-            messages = [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]
+            messages = fetch(self._consumer, timeout)
             with nullcontext() if lock is None else lock:
                 for message in messages:
                     self._receive(message)
@@ -103,8 +104,7 @@ class Follower:
     def skim(self, timeout: float) -> None:
         """Takes control records into account, without the messages that they order."""
         with self._connection.errors("read"):
-            first = self._consumer.poll(timeout)
-            for message in [] if first is None else [first, *self._consumer.consume(_MOST_AT_ONCE, 0)]:
+            for message in fetch(self._consumer, timeout):
                 self._receive(message)
         self._orders.clear()
 
@@ -123,14 +123,16 @@ class Follower:
                 )
 
     def _receive(self, message: KafkaMessage) -> None:
-        error = message.error()
-        if error is not None:
-            self._check(error, message)
-            return
         offset, partition, value = message.offset(), message.partition(), message.value()
+        is_control = message.topic() == self._connection.control
+        if message.error() is not None:
+            ended = is_at_end(message, lambda: self._lost(message))
+            if ended and not is_control and partition is not None and offset is not None:
+                self._fetched[partition] = max(self._fetched[partition], offset)
+            return
         assert offset is not None
         assert partition is not None
-        if message.topic() == self._connection.control:
+        if is_control:
             before = self.history.chain
             order = self.history.apply(b"" if value is None else bytes(value), offset)
             if order is not None:
@@ -139,21 +141,12 @@ class Follower:
         self._fetched[partition] = offset + 1
         self._waiting[partition].append(_received(message, partition, offset))
 
-    def _check(self, error: KafkaError, message: KafkaMessage) -> None:
-        """Raises for what does not go away by itself."""
-        if error.code() == KafkaError._PARTITION_EOF:
-            partition, offset = message.partition(), message.offset()
-            if message.topic() != self._connection.control and partition is not None and offset is not None:
-                self._fetched[partition] = max(self._fetched[partition], offset)
-            return
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            raise LogError(
-                f"{self._connection.name} must hold message {self._fetched.get(message.partition() or 0)} of "
-                f"partition {message.partition()} of {message.topic()!r}, got none: it was trimmed, or is "
-                f"another topic of the same name. Restore it, or begin with a newer checkpoint; or {ANEW}"
-            )
-        if not passes(error):
-            raise KafkaException(error)
+    def _lost(self, message: KafkaMessage) -> LogError:
+        return LogError(
+            f"{self._connection.name} must hold message {self._fetched.get(message.partition() or 0)} of "
+            f"partition {message.partition()} of {message.topic()!r}, got none: it was trimmed, or is "
+            f"another topic of the same name. Restore it, or begin with a newer checkpoint; or {ANEW}"
+        )
 
     def _complete(self, order: Order) -> bool:
         return all(self._fetched.get(part.partition, -1) >= part.end for part in order.slices)
@@ -185,3 +178,74 @@ def _received(message: KafkaMessage, partition: int, offset: int) -> Received:
         hashlib.blake2b(raw, digest_size=16).digest(),
         number if isinstance(number, bytes) else None,
     )
+
+
+class Reader:
+    """Reads events that are not in memory any more: a follower that begins at an earlier point.
+
+    It stays where it is between calls, so that a replay, which asks for one part after the other, reads each
+    message once. timeout: seconds for which a read may get nothing before it is given up.
+    """
+
+    def __init__(self, connection: Connection, timeout: float) -> None:
+        self._connection, self._timeout = connection, timeout
+        self._follower: Follower | None = None
+        self._taken: deque[Taken] = deque()
+        self._end = 0
+
+    @property
+    def reads(self) -> bool:
+        """Whether it has a connection."""
+        return self._follower is not None
+
+    def read(self, point: Point, lows: Mapping[int, int], after: int, up_to: int) -> Sequence[Taken]:
+        """What was taken from event `after` to `up_to` at least. point: one before, to begin at.
+
+        If it raises it forgets what was read: an interrupt may have lost a part of that.
+        """
+        return _core.settled(self._read, self.close, point, lows, after, up_to)
+
+    def _read(self, point: Point, lows: Mapping[int, int], after: int, up_to: int) -> Sequence[Taken]:
+        known = self._follower is not None and self._follower.lows.keys() >= lows.keys()
+        if self._follower is None or not known or not self._covers(after) or self._end < point.seq:
+            self.close()
+            self._follower = Follower(self._connection, History.at(point), lows)
+            self._end = point.seq
+        while self._taken and self._taken[0].order.seq <= after:
+            self._taken.popleft()
+        deadline = time.monotonic() + self._timeout
+        while self._end < up_to:
+            for taken in self._follower.poll(0.1):
+                self._end = taken.order.seq
+                if self._end > after:
+                    self._taken.append(taken)
+                deadline = time.monotonic() + self._timeout
+            if time.monotonic() > deadline:
+                raise LogError(
+                    f"{self._connection.name} must hold events {after + 1} to {up_to}, got those up to "
+                    f"{self._end} within {self._timeout:g} seconds: is the broker there?"
+                )
+        return list(itertools.takewhile(lambda taken: taken.order.after < up_to, self._taken))
+
+    def _covers(self, after: int) -> bool:
+        begin = self._taken[0].order.after if self._taken else self._end
+        return begin <= after
+
+    def close(self) -> None:
+        """Ends the connection, and forgets what was read; again does nothing."""
+        follower, self._follower = self._follower, None
+        self._taken.clear()
+        self._end = 0
+        if follower is not None:
+            follower.close()
+
+
+def skim(connection: Connection, history: History, end: int) -> None:
+    """Takes into account what the control topic says from where `history` is up to offset `end`."""
+    if history.next >= end:
+        return
+    follower = Follower(connection, history, {})
+    try:
+        follower.skim_to(end, _SECONDS)
+    finally:
+        follower.close()

@@ -31,10 +31,9 @@ from typing import Final, NamedTuple
 from livegnn.errors import LogError
 from livegnn.log import BadMessage, Batch, Rejection
 from livegnn.log.arguments import LARGEST_SEQ
+from livegnn.log.idempotency import Known, Partition, Reached, Unread
 from livegnn.log.kafka.connection import Topics
 from livegnn.log.kafka.message import to_row, to_unread
-from livegnn.log.keys import Known
-from livegnn.log.origins import Partition, Reached, Unread
 from livegnn.types import JSON
 
 VERSION: Final = 1

@@ -26,8 +26,7 @@ from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.events.builder import CheckedEvents
 from livegnn.log import Origin
-from livegnn.log.keys import check_key, stored_key
-from livegnn.log.origins import Unread, check_origin
+from livegnn.log.idempotency import Unread, check_key, check_origin, stored_key
 from livegnn.types import JSON
 from livegnn.wording import quoted
 

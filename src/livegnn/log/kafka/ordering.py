@@ -1,23 +1,158 @@
-"""In which order messages are taken that came since the last order, and what that means for each entry."""
+"""In which order messages are taken, and what that means: writes, a digest of the history, each entry's fate.
 
+The owner proposes an order of the messages that came since the last one. Every reader takes the messages of
+the orders that count from those that wait, and the owner keeps the newest in memory. Thread safety: none.
+"""
+
+import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from livegnn.errors import InputError
+import numpy as np
+
+from livegnn.errors import InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Appended
+from livegnn.log import Appended, Write
+from livegnn.log.idempotency import Known, Partition, Reached, Unread, checksum
 from livegnn.log.kafka.history import Again, Bad, History, Order, Slice
 from livegnn.log.kafka.message import Message
-from livegnn.log.kafka.ordered_writes import Received, Taken, extend
-from livegnn.log.keys import Known, checksum
-from livegnn.log.origins import Partition, Reached, Unread
 
 _MOST: Final = 1000
 """Messages in one order, so that its record stays small."""
 
 _NOTE_BYTES: Final = 160
 """What a key, or an entry that was there before, takes in the record, besides the text."""
+
+_KEPT_EVENTS: Final = 1 << 19
+"""So many are there at least, once that many came, and twice as many at most."""
+
+
+class Received(NamedTuple):
+    """A message of the topic of events, or why it could not be read.
+
+    digest: of its value. number: what its producer called it, if it is one of ours.
+    """
+
+    partition: int
+    offset: int
+    message: Message | Unread
+    digest: bytes
+    number: bytes | None
+
+
+class Taken(NamedTuple):
+    """An order that counts, the writes that came of it, its messages, and the digest of all before it."""
+
+    order: Order
+    writes: list[Write]
+    received: list[Received]
+    chain_before: str
+
+
+def take(order: Order, waiting: Mapping[int, deque[Received]], chain_before: str) -> Taken:
+    """Takes the messages of an order from those that wait, by partition, which must have them all.
+
+    Raises LogError if some of them are not there.
+    """
+    again = {(one.partition, one.offset, one.entry) for one in order.again}
+    writes: list[Write] = []
+    received: list[Received] = []
+    seq = order.after
+    for part in order.slices:
+        begin, messages = seq, waiting[part.partition]
+        while messages and messages[0].offset < part.end:
+            one = messages.popleft()
+            received.append(one)
+            write = _write(one, seq, again)
+            if write is not None:
+                writes.append(write)
+                seq = write.seq
+        if seq - begin != part.events:
+            raise LogError(
+                f"messages {part.first} to {part.end - 1} of partition {part.partition} must hold "
+                f"{part.events} events, got {seq - begin}: some were deleted, or the topic is another one"
+            )
+    return Taken(order, writes, received, chain_before)
+
+
+def _write(received: Received, after: int, again: set[tuple[int, int, int]]) -> Write | None:
+    """The entries of a message that count, None if there are none."""
+    message = received.message
+    if isinstance(message, Unread):
+        return None
+    counts, events = message.counts, message.events
+    if again or not counts.all():
+        place = (received.partition, received.offset)
+        kept = [at for at, count in enumerate(counts.tolist()) if count and (*place, at) not in again]
+        if not kept:
+            return None
+        if len(kept) < len(counts):
+            entries = message.entries()
+            events = Events.concatenate(entries[at][0] for at in kept)
+            counts = counts[kept]
+    return Write(after, after + np.cumsum(counts), events)
+
+
+def select_writes(taken: Iterable[Taken], after: int, up_to: int, max_events: int | None) -> list[Write]:
+    """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one."""
+    writes: list[Write] = []
+    begin = after
+    for write in itertools.chain.from_iterable(one.writes for one in taken):
+        part = write.part(begin, up_to)
+        if part is None:
+            if write.seq <= begin:
+                continue
+            break
+        if max_events is not None and part.seq > after + max_events:
+            first = begin if writes else int(part.ends[0])  # at least one
+            whole = part.part(begin, max(after + max_events, first))
+            writes += [] if whole is None else [whole]
+            break
+        writes.append(part)
+        begin = part.seq
+    return writes
+
+
+def extend(chain: str, received: Received) -> str:
+    """The digest of a history, hexadecimal, with one more message."""
+    return hashlib.blake2b(chain.encode() + received.digest, digest_size=16).hexdigest()
+
+
+def digest_within(taken: Taken, seq: int) -> str:
+    """The digest of the history up to `seq`, the end of an entry of `taken`."""
+    if seq == taken.order.seq:
+        return taken.order.chain
+    parts = [write.part(taken.order.after, seq) for write in taken.writes]
+    events = Events.concatenate(part.events for part in parts if part is not None)
+    digest = hashlib.blake2b(taken.chain_before.encode(), digest_size=16)
+    digest.update(b"%d " % seq + events.to_bytes())
+    return digest.hexdigest()
+
+
+class RecentEvents:
+    """What was taken last, without a gap."""
+
+    def __init__(self) -> None:
+        self._taken: list[Taken] = []
+        self._ends: list[int] = []  # the last event of each
+
+    def add(self, taken: Taken) -> None:
+        """Adds what was taken after all others."""
+        self._taken.append(taken)
+        self._ends.append(taken.order.seq)
+        if self._ends[-1] - self._ends[0] > 2 * _KEPT_EVENTS:
+            first = bisect_right(self._ends, self._ends[-1] - _KEPT_EVENTS)
+            del self._taken[:first], self._ends[:first]
+
+    def find(self, after: int, up_to: int) -> Sequence[Taken] | None:
+        """What has the events after `after`, up to `up_to` at least; None if not all of them are there."""
+        if not self._taken or self._taken[0].order.after > after:
+            return None
+        first = bisect_right(self._ends, after)
+        return self._taken[first : bisect_left(self._ends, up_to) + 1]
 
 
 def propose(history: History, waiting: Iterable[Received], time: int, largest: int = 1 << 20) -> Order | None:

@@ -14,14 +14,12 @@ lose what a consumer had fetched, so a read that raises drops the consumers, and
 ones.
 """
 
-import math
 import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial, wraps
-from itertools import accumulate
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -29,16 +27,14 @@ from confluent_kafka import Consumer
 
 import livegnn._core as _core
 from livegnn.arguments import as_path, check_int, check_not_negative
-from livegnn.errors import InputError, LogError
-from livegnn.log import AppliedBatch, Entry, Tail, Write
-from livegnn.log.arguments import LARGEST_SEQ, check_text
-from livegnn.log.binding import new_properties
-from livegnn.log.consumers import Position, check_name
+from livegnn.errors import LogError
+from livegnn.log import AppliedBatch, Entry, Write
+from livegnn.log.arguments import LARGEST_SEQ, check_text, deadline, new_properties
+from livegnn.log.consumers import ConsumerTail, Position, check_most, check_name, select_fitting
 from livegnn.log.kafka.connection import Connection, Settings, Topics, read_bounds, read_topics
-from livegnn.log.kafka.follower import Follower
+from livegnn.log.kafka.follower import Follower, Reader
 from livegnn.log.kafka.history import History
-from livegnn.log.kafka.ordered_writes import Taken, digest_within, select_writes
-from livegnn.log.kafka.reader import Reader
+from livegnn.log.kafka.ordering import Taken, digest_within, select_writes
 
 _POLL_SECONDS: Final = 0.1
 _STEP: Final = 10_000  # records, after which what is not needed is forgotten
@@ -65,7 +61,7 @@ def _reads(
     return call
 
 
-class KafkaTail:
+class KafkaTail(ConsumerTail):
     """Follows the log in `topic` at `servers` as the consumer `name`, from where it last was: see `commit`.
 
     folder: keeps the position, in `TOPIC-consumers/NAME`. after: begin after this event instead. A new name
@@ -102,7 +98,7 @@ class KafkaTail:
         with ExitStack() as opened:
             opened.callback(self._disconnect)
             try:
-                self._position = opened.enter_context(Position(place / topic, name))
+                self._position = opened.enter_context(closing(Position(place / topic, name)))
                 begin = self._open(topics, self._position.seq if after is None else after)
                 if begin != self._position.seq:
                     self._position.register(begin)
@@ -112,39 +108,29 @@ class KafkaTail:
 
     @property
     def name(self) -> str:
-        """Where the log is, as messages call it."""
         return self._connection.name
-
-    @property
-    def position(self) -> int:
-        """The last event that was committed: reading goes on after it."""
-        assert self._position.seq is not None
-        return self._position.seq
 
     @_reads
     def entries(self, max_events: int | None = None) -> Sequence[Entry]:
-        """The acknowledged entries after `position`, as of `Tail.entries`."""
-        most = _check_most(max_events)
+        most = check_most(max_events)
         self._catch_up(self.position + most, batches=False)
         writes = self._writes(self._history.seq, most)
         return [entry for write in writes for entry in write.entries()]
 
     @_reads
     def batches(self, max_events: int | None = None) -> Sequence[AppliedBatch]:
-        """The batches after `position` that the owner has applied, as of `Tail.batches`."""
-        most = _check_most(max_events)
+        most = check_most(max_events)
         self._catch_up(self.position + most, batches=True)
         history = self._history
         if history.batch_ends[-1] <= self.position:
             return []
-        found = history.batches(self.position, most)  # each has an event or more
-        if found is None:
+        recorded = history.batches(self.position, most)  # each has an event or more
+        if recorded is None:
             raise LogError(
                 f"{self._connection.name} must have a batch that ends at event {self.position}, got one "
                 f"that ends at event {history.batch_ends[0]}: begin after the end of a batch"
             )
-        sizes = accumulate(batch.seq - batch.after for batch in found)
-        found = found[: max(1, sum(size <= most for size in sizes))]
+        found = select_fitting(recorded, most)
         writes = self._writes(found[-1].seq)
         ends = [write.seq for write in writes]
         applied = []
@@ -155,16 +141,11 @@ class KafkaTail:
         return applied
 
     def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:
-        """Blocks until `entries`, or `batches` if asked, has something; False after `timeout` seconds, or if
-        the tail was closed.
+        """As of `Tail.wait`.
 
         It says what has arrived, and asks the brokers for nothing: while none is there, it waits.
         """
-        ends = (
-            math.inf
-            if timeout is None
-            else time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
-        )
+        ends = deadline(timeout)
         while not self._closed:
             left = max(0.0, ends - time.monotonic())
             if _core.holding(self._reading, self._look, batches, min(_POLL_SECONDS, left)):
@@ -183,48 +164,31 @@ class KafkaTail:
 
     @_reads
     def commit(self, seq: int) -> None:
-        """Notes that everything up to `seq`, the number of an entry, was dealt with, as of `Tail.commit`.
+        super().commit(seq)
+        self._history.release(self.position)
 
-        It survives the death of the process. A loss of power may take it back: then entries come again.
-        Raises InputError for a number that is not an entry's, or is before `position`; LogError.
-        """
-        seq = check_int(seq, "seq", 0, LARGEST_SEQ)
-        if seq == self.position:
-            return
-        if seq > self.position:
-            self._catch_up(seq, batches=False)
-        writes = self._writes(seq) if self.position < seq <= self._history.seq else []
-        if not writes or writes[-1].seq != seq:
-            raise InputError(
-                f"expected the number of an acknowledged entry after {self.position}, the present "
-                f"position, got {seq}"
-            )
-        try:
-            self._position.write(seq)
-        except OSError as error:
-            raise LogError(f"cannot note the position {seq} in {self._connection.name}: {error}") from error
-        self._history.release(seq)
+    def _is_end(self, seq: int) -> bool:
+        self._catch_up(seq, batches=False)
+        writes = self._writes(seq) if seq <= self._history.seq else []
+        return bool(writes) and writes[-1].seq == seq
 
     @_reads
     def digest(self, seq: int) -> str | None:
-        """A text for the history up to event `seq`, as of `Tail.digest`: of what was read last."""
+        """As of `Tail.digest`: of what was read last."""
         found = (one for one in self._taken if one.order.after < seq <= one.order.seq)
         return "" if seq == 0 else next((digest_within(one, seq) for one in found), None)
 
     @_reads
     def check_bound(self, properties: Mapping[str, str]) -> None:
-        """Raises LogError if the log is bound to other values of some of `properties`."""
         self._catch_up(self.position + 1, batches=True)  # all that was bound before what comes next
         new_properties(self._connection.name, self._history.properties, properties, replace=False)
 
     @_reads
     def bound(self) -> Mapping[str, str]:
-        """What the log is bound to, as `check_bound` looks at it."""
         self._catch_up(self.position + 1, batches=True)
         return dict(self._history.properties)
 
     def close(self) -> None:
-        """Ends a `wait` that is going on, and lets another process take the name; again does nothing."""
         self._closed = True
         _core.holding(self._reading, _core.settled, self._close, self._close)
 
@@ -333,11 +297,3 @@ class KafkaTail:
                 return _core.settled(read, self._disconnect)
         self._open(read_topics(self._connection), self.position)
         return _core.settled(read, self._disconnect)
-
-
-def _check_most(max_events: int | None) -> int:
-    """How many events are asked for, one at least. Raises InputError for what is no number."""
-    return LARGEST_SEQ if max_events is None else max(1, check_int(max_events, "max_events", 0, LARGEST_SEQ))
-
-
-_: type[Tail] = KafkaTail

@@ -8,64 +8,54 @@ wait for a flush.
 
 Invariants: the sequence numbers of entries are contiguous; a batch begins where the one before it ended; one
 process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite has one at a time); `_read`;
-`_appended` for waiters. `wal_check.py` and `last_acknowledged.py` find what SQLite would lose without a word.
+`_state` for waiters. `wal_check.py` and `LastAcknowledged` find what SQLite would lose without a word.
 """
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from functools import partial
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
-
-import apsw
+from typing import Final
 
 import livegnn._core as _core
 from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Origin, Rejection
-from livegnn.log.arguments import LARGEST_SEQ, check_rejections
-from livegnn.log.binding import new_properties
-from livegnn.log.consumers import read_positions
-from livegnn.log.directories import Directories
-from livegnn.log.group_commit import Given, GroupCommit, Outcomes
-from livegnn.log.grouped_appends import GroupedAppends
+from livegnn.log.arguments import LARGEST_SEQ, check_rejections, new_properties
+from livegnn.log.group_commit import Given, Outcomes
+from livegnn.log.idempotency import check_origin
 from livegnn.log.location import beside, locate
-from livegnn.log.origins import check_origin
-from livegnn.log.owner import Owner
-from livegnn.log.sqlite.checksums import add_checksum
-from livegnn.log.sqlite.database import (
-    LAST_BATCH,
-    LAST_EVENT,
-    check_sqlite,
+from livegnn.log.owned import OwnedLog
+from livegnn.log.sqlite.entry_rows import End, RowWriter, begin_of, chain_before, forget_retried, trim_step
+from livegnn.log.sqlite.reader import SqliteReader
+from livegnn.log.sqlite.sequence import (
+    OwnedSequence,
+    add_checksum,
     connect,
     errors_as_log_errors,
-    make_private,
     one,
     roll_back,
 )
-from livegnn.log.sqlite.entry_rows import End, RowWriter, begin_of, chain_before
-from livegnn.log.sqlite.forgetting import forget_entries, forget_messages
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
-from livegnn.log.sqlite.open_files import OpenFiles
-from livegnn.log.sqlite.reader import SqliteReader
-from livegnn.log.sqlite.tables import Keys, bind_properties, store_bad, store_reached
-from livegnn.log.sqlite.trimming import forget_retried, trim_step
+from livegnn.log.sqlite.tables import (
+    FORMAT,
+    LAST_BATCH,
+    LAST_EVENT,
+    Keys,
+    bind_properties,
+    forget_entries,
+    forget_messages,
+    store_bad,
+    store_reached,
+)
 from livegnn.log.sqlite.wal_check import find_damage
 
 _logger = logging.getLogger(__name__)
-_SMALLEST_PAGE = 512  # of any SQLite database
 _DAY: Final = 86_400
 _INSERT: Final = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 
-_Arguments = ParamSpec("_Arguments")
-_Answer = TypeVar("_Answer")
 
-
-class SqliteLog(GroupedAppends, SqliteReader):
+class SqliteLog(SqliteReader, OwnedSequence, OwnedLog):
     """A log at `path`, made when it is missing. Thread-safe.
 
     keep_keys_seconds: for how long at least an idempotency key is known. vfs: the name of a file system that
@@ -75,33 +65,15 @@ class SqliteLog(GroupedAppends, SqliteReader):
     """
 
     def __init__(self, path: Path | str, *, keep_keys_seconds: float = _DAY, vfs: str | None = None) -> None:
-        check_sqlite()
         with errors_as_log_errors("open", path):
-            self.path = locate(path, new=True)
-        self.directories = Directories(self, str(self.path))
-        self._write = threading.Lock()
-        self._appended = threading.Condition()
-        self._woken = False
+            path = locate(path, new=True)
+        OwnedLog.__init__(self, str(path))
+        OwnedSequence.__init__(self, path, FORMAT, vfs)
         with self._errors("open"), ExitStack() as opened:
-            self._owner = Owner(beside(self.path, "-lock"), f"the event log {self.path}")
-            opened.callback(self._owner.release)
-            make_private(self.path)
-            self._refuse_remains()
-            self._refuse_damage()
-            self._mark = LastAcknowledged(beside(self.path, "-mark"))
-            opened.callback(self._mark.close)
-            acknowledged = self._mark.read()
-            self._appends = opened.enter_context(closing(connect(self.path, "FULL", vfs)))
-            self._boundaries = opened.enter_context(closing(connect(self.path, "NORMAL", vfs)))
-            super().__init__(self.path, vfs=vfs)
-            opened.callback(self._reads.close)
-            files = [self.path, *(beside(self.path, ending) for ending in ("-wal", "-shm", "-lock"))]
-            self._files = OpenFiles(f"the event log {self.path}", files)
-            self._last = self._find_end(acknowledged)
+            opened.callback(super()._close)
+            self._boundaries = opened.enter_context(closing(connect(path, FORMAT, "NORMAL", vfs)))
             self._tail: End | None = None
             self._keys = Keys(self._appends, keep_keys_seconds)
-            self.group = GroupCommit(self._append_group)
-            self._settled = False
             try:
                 with self._errors("open"):
                     self._settle()
@@ -111,27 +83,13 @@ class SqliteLog(GroupedAppends, SqliteReader):
                 _logger.warning("the log is read, and cannot be written to yet: %s", error)
             opened.pop_all()
 
-    def _settle(self) -> None:
-        """Makes durable what a process left that died while it appended, before anything comes after it: the
-        first of those who write does. The caller holds `_write`.
-        """
-        if self._settled:
-            return
-        # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
-        # taken for what a later one did.
-        self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
-        if self._mark.read() < self._last:
-            _core.transact(self._appends, self._flush)
-            self._mark.write(self._last)
-        self._settled = True
-
     def _append_group(self, given: Sequence[Given]) -> Outcomes:
         with self._errors("append to"):
             return _core.settled(self._append_all, self._note_end, given)
 
     def _append_all(self, given: Sequence[Given]) -> Outcomes:
         outcomes = _core.holding(self._write, self._store, given)
-        _core.holding(self._appended, self._appended.notify_all)
+        self._notify()
         return outcomes
 
     def _store(self, given: Sequence[Given]) -> Outcomes:
@@ -180,34 +138,15 @@ class SqliteLog(GroupedAppends, SqliteReader):
     def _note_end(self) -> None:
         """Finds the end of the log, after an append that raised, and notifies waiting threads."""
         _core.holding(self._write, self._find_tail)
-        _core.holding(self._appended, self._appended.notify_all)
+        self._notify()
 
     def last_seq(self) -> int:
-        """The sequence number of the last event that was appended, 0 for an empty log."""
         if self._tail is None:  # an append is at work, or was interrupted
             with self._errors("read"):
                 _core.if_free(self._write, self._find_tail)
         return self._last
 
-    def wait(self, after: int, timeout: float | None) -> bool:
-        """Blocks until there is an event after `after`; False after `timeout` seconds or a `wake`."""
-        return _core.holding(self._appended, self._wait, after, timeout)
-
-    def _wait(self, after: int, timeout: float | None) -> bool:
-        self._appended.wait_for(lambda: self._last > after or self._woken, timeout)
-        self._woken = False
-        return self._last > after
-
-    def wake(self) -> None:
-        """Makes the `wait` that is going on, or else the next one, return."""
-        self._woken = True
-        _core.holding(self._appended, self._appended.notify_all)
-
     def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
-        """Stores the boundaries of a batch that is about to become visible, with what was rejected in it.
-
-        Raises LogError if it does not begin where the last recorded batch ended.
-        """
         check_rejections(str(self.path), batch, rejections)
         with self._errors("record a batch in"):
             self._transact(self._boundaries, self._record_batch, batch, rejections)
@@ -224,56 +163,29 @@ class SqliteLog(GroupedAppends, SqliteReader):
             "INSERT INTO rejections VALUES (?, ?, ?, ?)", map(add_checksum, rejections)
         )
 
-    def _transact(
-        self,
-        connection: apsw.Connection,
-        function: Callable[_Arguments, _Answer],
-        *args: _Arguments.args,
-        **kwargs: _Arguments.kwargs,
-    ) -> _Answer:
-        """Calls `function` in a transaction, as the only one who writes."""
-
-        def transact() -> _Answer:
-            self._files.check()
-            self._settle()
-            return _core.transact(connection, function, *args, **kwargs)
-
-        return _core.holding(self._write, transact)
-
     def sync(self) -> None:
-        """Returns when all recorded batches are durable too, whoever reads the file meanwhile."""
         with self._errors("flush"):
             self._transact(self._appends, self._flush)
 
     def probe(self) -> None:
-        """Writes what `sync` writes. Raises LogError if the disk would not take events."""
         self.sync()
 
     def check_place(self) -> None:
-        """Raises LogError if the log is not where it was opened, so that no start would find it."""
         with self._errors("append to"):
             self._files.check()
 
     def _flush(self) -> None:
-        # A commit with synchronous=FULL flushes the write-ahead file, and so all earlier commits.
         row = add_checksum(("synced", str(self._last)))
         self._appends.execute("REPLACE INTO properties VALUES (?, ?, ?)", row)
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
-        """Binds the log to what it belongs to: stores, durably, each property that it has no value of yet.
-
-        Raises LogError, with nothing stored, if it has another value of one: it belongs to something else.
-        replace: take the new values instead.
-        """
+        """As of `Log.bind`. replace: take the new values, whatever the log was bound to."""
         if not new_properties(str(self.path), self.bound(), properties, replace):
             return  # a start on a full disk writes nothing
         with self._errors("bind"):
             self._transact(self._appends, bind_properties, self._appends, self.path, properties, replace)
 
     def forget_rejections(self, up_to: int) -> int:
-        """Refused entries up to event `up_to` are not listed any more, and deleted as soon as no replay can
-        come by them. Returns how many were listed. Raises LogError.
-        """
         up_to = check_int(up_to, "up_to", 0, LARGEST_SEQ)
         with self._errors("forget what is in"):
             return self._transact(self._appends, self._forget_rejections, up_to)
@@ -283,34 +195,13 @@ class SqliteLog(GroupedAppends, SqliteReader):
         return forget_entries(self._appends, up_to, begin_of(self._appends).seq)
 
     def forget_bad_messages(self, source: str, partition: int, up_to: int) -> int:
-        """Deletes the bad messages of a partition of a source up to offset `up_to`; returns how many.
-
-        Where the source goes on stays as it is. Raises LogError.
-        """
         check_origin((source, partition, up_to))
         with self._errors("forget what is in"):
             return self._transact(self._appends, forget_messages, self._appends, source, partition, up_to)
 
-    def trim(self, up_to: int) -> int:
-        """Deletes whole rows at or before event `up_to`, of which no batch and no consumer needs any more.
-
-        Returns the last event that is deleted now, durably; 0 if none is. Refused entries that were not
-        appended again can still be read. Appends wait for a small part of it at most. Raises LogError.
-        """
-        up_to = check_int(up_to, "up_to", 0, LARGEST_SEQ)
-        with self._errors("trim"):
-            up_to = min([up_to, *read_positions(self.path, flush=True).values()])
-            self._transact(self._appends, forget_retried, self._appends)
-        end: int | None = self.first_seq() - 1
-        while end is not None:
-            began = time.monotonic()
-            trimmed, end = end, self._trim_step(up_to)
-            time.sleep(time.monotonic() - began)  # so that appends come between
-        return trimmed
-
-    def _trim_step(self, up_to: int) -> int | None:
-        with self._errors("trim"):
-            return self._transact(self._appends, self._trim_some, up_to)
+    def _begin_trim(self) -> int:
+        forget_retried(self._appends)
+        return begin_of(self._appends).seq
 
     def _trim_some(self, up_to: int) -> int | None:
         self._keys.forget_old()
@@ -319,52 +210,31 @@ class SqliteLog(GroupedAppends, SqliteReader):
         except (FileFormatError, InputError) as error:
             raise LogError(f"{self.path} must hold the events of refused entries, got: {error}") from error
 
-    def close(self) -> None:
-        """Closes the file, into which SQLite moves its write-ahead file, and lets another process own it.
-
-        Raises LogError if the disk fails; nothing is lost, and the log is closed.
-        """
-        with self._errors("close"):
-            both = partial(_core.holding, self._read, _core.settled, self._close, self._close)
-            _core.holding(self._write, both)
-
     def _close(self) -> None:
-        """Can be done again."""
         with ExitStack() as opened:
-            opened.callback(self._owner.release)
-            opened.callback(self._files.release)
+            opened.callback(super()._close)
             opened.callback(self.directories.release)
-            opened.callback(self._mark.close)
-            for connection in (self._appends, self._boundaries, self._reads):
-                opened.callback(connection.close)
+            opened.callback(self._boundaries.close)
 
-    def _refuse_remains(self) -> None:
-        """Raises LogError for a file that is too short to be a page: SQLite would begin a new one in it."""
-        size = self.path.stat().st_size
-        if 0 < size < _SMALLEST_PAGE:
-            raise LogError(
-                f"{self.path} must have at least one page of {_SMALLEST_PAGE} bytes, got {size} bytes: it is "
-                "truncated"
-            )
-
-    def _refuse_damage(self) -> None:
-        """Raises LogError for a write-ahead file of which SQLite would drop appends without a word."""
-        path = beside(self.path, "-wal")
-        damage = find_damage(path)
+    def _refuse_damage(self, path: Path) -> None:
+        """Also for a write-ahead file of which SQLite would drop appends without a word."""
+        super()._refuse_damage(path)
+        wal = beside(path, "-wal")
+        damage = find_damage(wal)
         if damage is not None:
             place = f"frame {damage.frame}" if damage.frame else "its header"
             raise LogError(
-                f"{path} must have the checksums of what was written, but {place} has not, and appends "
+                f"{wal} must have the checksums of what was written, but {place} has not, and appends "
                 "that were acknowledged follow. Restore the log and this file from a copy; or, to go on "
                 "without what follows, keep a copy, then: "
-                f"sqlite3 {self.path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
+                f"sqlite3 {path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
             )
 
     def _known_end(self) -> int:
         return self._last
 
     def _find_end(self, acknowledged: int) -> int:
-        """The last event. Raises LogError if there were others after it: acknowledged ones, or batches."""
+        """As of `OwnedSequence`, or if a batch is after it."""
         last = one(self._reads, LAST_EVENT)
         batch = one(self._reads, LAST_BATCH)
         if last < batch:

@@ -1,12 +1,18 @@
 """Rows of the table `entries`: neighbouring entries that were written together, as one row.
 
 A row holds the events of its entries as one payload, the numbers of events of each entry, and a chain: a
-digest of the row and of the chain before it, so that the last one is a digest of the whole history. Thread
-safety: none, the caller has the connection to itself.
+digest of the row and of the chain before it, so that the last one is a digest of the whole history.
+
+The beginning of a log is deleted in steps, each some whole rows in one transaction that also notes where the
+log begins now, with the chain of the last row that was deleted. So after a crash the log begins somewhere
+between the two ends, with all that belongs to what is left. The last row and the last batch always stay: they
+say where the log ends. Refused entries keep their payload, in the table `dead_letters`, until they have been
+appended again. Thread safety: none, the caller has the connection to itself.
 """
 
 import hashlib
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, ClassVar, Final, NamedTuple
 
 import apsw
@@ -17,10 +23,12 @@ from livegnn.events import Events
 from livegnn.events.binary import check
 from livegnn.events.builder import CheckedEvents
 from livegnn.log import Appended, Origin, Write
-from livegnn.log.keys import Known, check_key
-from livegnn.log.origins import Partition, Reached, Unread, check_origin
-from livegnn.log.sqlite.tables import Keys, find_reached
+from livegnn.log.idempotency import RETRY, Known, Partition, Reached, Unread, check_key, check_origin
+from livegnn.log.sqlite.sequence import add_checksum
+from livegnn.log.sqlite.tables import Keys, drop_forgotten, find_reached
 
+_TRIMMED_ROWS: Final = 256  # of a step at most
+_TRIMMED_BYTES: Final = 2**20  # of payload in a step, or one row
 _MOST_EVENTS: Final = 4096
 """A row with so many events takes no further entry."""
 
@@ -168,3 +176,51 @@ class RowWriter:
         chain = chain_of(self.tail.chain, self._seq, counts, payload)
         self.rows.append((self._seq, self._seq - self.tail.seq, payload, counts, chain))
         self.tail, self._waiting = End(self._seq, chain), []
+
+
+def trim_step(connection: apsw.Connection, up_to: int) -> int | None:
+    """Deletes some rows at or before event `up_to`; returns the last event deleted, None if there are none.
+
+    Raises FileFormatError or InputError for a refused entry that is not as it was written.
+    """
+    rows: list[Any] = connection.execute(
+        "SELECT seq, length(payload), chain FROM entries "
+        "WHERE seq <= ? AND seq < (SELECT max(seq) FROM entries) ORDER BY seq LIMIT ?",
+        (up_to, _TRIMMED_ROWS),
+    ).fetchall()
+    fitting = sum(size <= _TRIMMED_BYTES for size in accumulate(length for _, length, _ in rows))
+    if not rows:
+        return None
+    end, _, chain = rows[max(fitting, 1) - 1]
+    begin = begin_of(connection).seq
+    drop_forgotten(connection, end)
+    _keep_letters(connection, begin, end)
+    connection.execute("DELETE FROM entries WHERE seq <= ?", (end,))
+    connection.execute("DELETE FROM batches WHERE seq <= ? AND seq < (SELECT max(seq) FROM batches)", (end,))
+    connection.executemany(
+        "REPLACE INTO properties VALUES (?, ?, ?)",
+        map(add_checksum, [("trimmed", str(end)), ("trimmed_chain", (chain or b"").hex())]),
+    )
+    return int(end)
+
+
+def forget_retried(connection: apsw.Connection) -> None:
+    """Deletes refused entries before the beginning of the log that have been appended again since."""
+    gone = begin_of(connection).seq, RETRY
+    connection.execute("DELETE FROM dead_letters WHERE seq <= ? AND ? || seq IN (SELECT key FROM keys)", gone)
+    connection.execute("DELETE FROM rejections WHERE seq <= ? AND ? || seq IN (SELECT key FROM keys)", gone)
+
+
+def _keep_letters(connection: apsw.Connection, begin: int, end: int) -> None:
+    connection.execute(
+        "DELETE FROM rejections WHERE seq > ? AND seq <= ? AND ? || seq IN (SELECT key FROM keys)",
+        (begin, end, RETRY),
+    )
+    rejected: list[Any] = connection.execute(
+        "SELECT seq FROM rejections WHERE seq > ? AND seq <= ?", (begin, end)
+    ).fetchall()
+    for (seq,) in rejected:
+        row: Any = connection.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
+        entry = Row(*row).decode().entry(seq)
+        if entry is not None:
+            connection.execute("REPLACE INTO dead_letters VALUES (?, ?)", (seq, entry.events.to_bytes()))

@@ -15,11 +15,9 @@ import numpy as np
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
 from livegnn.log.location import beside, locate
-from livegnn.log.sqlite.checksums import is_whole
-from livegnn.log.sqlite.database import CHECKED, connect_to_read, errors_as_log_errors
 from livegnn.log.sqlite.entry_rows import Row, begin_of, chain_of
-from livegnn.log.sqlite.forgetting import forgotten_messages
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
+from livegnn.log.sqlite.sequence import LastAcknowledged, connect_to_read, errors_as_log_errors, is_whole
+from livegnn.log.sqlite.tables import CHECKED, FORMAT, forgotten_messages
 from livegnn.log.sqlite.wal_check import find_damage
 from livegnn.types import IntArray
 
@@ -54,7 +52,7 @@ def examine(path: Path | str) -> Examination:
         # Before the log is read, so that no append comes in between.
         acknowledged = LastAcknowledged(beside(path, "-mark")).read()
         damage = find_damage(beside(path, "-wal"))
-        connection = connect_to_read(path)
+        connection = connect_to_read(path, FORMAT)
         try:
             connection.execute("BEGIN")
             found = Examination(begin_of(connection).seq)

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import livegnn._core as _core
 from livegnn.errors import LogError, LogMovedError
@@ -20,15 +19,12 @@ _OPEN = Path("/proc/self/fd")  # on Linux: links to the files that this process 
 _HEADER = 100  # bytes, of an SQLite database: https://sqlite.org/fileformat2.html
 
 
-class _Identity(NamedTuple):
-    """The identity of a file among all others while it is open, under any name."""
-
-    device: int
-    number: int
+_Identity = tuple[int, int]
+"""The device and the number of a file: its identity among all others while it is open, under any name."""
 
 
 def _identify(found: os.stat_result) -> _Identity:
-    return _Identity(found.st_dev, found.st_ino)
+    return found.st_dev, found.st_ino
 
 
 class OpenFiles:

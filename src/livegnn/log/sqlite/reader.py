@@ -4,9 +4,7 @@ A reader changes nothing and needs no permission of the owner: its connection is
 that owns the log appends meanwhile. Each call sees the log at one moment. Locks: `_read`, for the connection.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -15,15 +13,20 @@ import livegnn._core as _core
 from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, InputError, LogError
 from livegnn.events import Events
-from livegnn.log import BadMessage, Batch, Entry, Rejection, Write
-from livegnn.log.arguments import LARGEST_SEQ, check_range, check_text
-from livegnn.log.location import beside, locate
-from livegnn.log.sqlite.checksums import check_row
-from livegnn.log.sqlite.database import LAST_BATCH, LAST_EVENT, connect_to_read, errors_as_log_errors, one
+from livegnn.log import BadMessage, Batch, Entry, ReadableLog, Rejection, Write
+from livegnn.log.arguments import LARGEST_SEQ, check_range, check_text, new_properties
+from livegnn.log.location import locate
 from livegnn.log.sqlite.entry_rows import Row, begin_of, chain_before, chain_of
-from livegnn.log.sqlite.forgetting import forgotten_up_to
-from livegnn.log.sqlite.last_acknowledged import LastAcknowledged
-from livegnn.log.sqlite.tables import bound_properties, check_properties, find_bad, find_reached
+from livegnn.log.sqlite.sequence import SequenceReader, check_row, errors_as_log_errors, one
+from livegnn.log.sqlite.tables import (
+    FORMAT,
+    LAST_BATCH,
+    LAST_EVENT,
+    bound_properties,
+    find_bad,
+    find_reached,
+    forgotten_up_to,
+)
 
 _BEFORE: Final = "SELECT coalesce(max(seq), ?) FROM entries WHERE seq < ?"
 
@@ -37,13 +40,18 @@ def _reads(
     """A method that uses the connection alone, and releases it at any exception from outside."""
 
     @wraps(method)
+    def read(self: "SqliteReader", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
+        with self._errors("read"):
+            return method(self, *args, **kwargs)
+
+    @wraps(method)
     def call(self: "SqliteReader", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Answer:
-        return _core.holding(self._read, method, self, *args, **kwargs)
+        return _core.holding(self._read, read, self, *args, **kwargs)
 
     return call
 
 
-class SqliteReader:
+class SqliteReader(SequenceReader, ReadableLog):
     """The log at `path`, to be read. Thread-safe.
 
     vfs: the name of a file system that is registered with apsw, for tests.
@@ -52,95 +60,72 @@ class SqliteReader:
 
     def __init__(self, path: Path | str, *, vfs: str | None = None) -> None:
         with errors_as_log_errors("open", path):
-            self.path = locate(path)
-        self._read = threading.Lock()
-        with self._errors("open"):
-            self._reads = connect_to_read(self.path, vfs)
+            path = locate(path)
+        super().__init__(path, FORMAT, vfs)
 
     @_reads
     def last_seq(self) -> int:
-        """The sequence number of the last event that was appended, 0 for an empty log."""
-        with self._errors("read"):
-            return one(self._reads, LAST_EVENT)
+        return one(self._reads, LAST_EVENT)
 
     @_reads
     def position(self, source: str, partition: int) -> int | None:
-        """The last offset that was stored of a partition of a source: go on after it. None if nothing was."""
         source = check_text(source, "source")
         partition = check_int(partition, "partition", 0, LARGEST_SEQ)
-        with self._errors("read"):
-            reached = find_reached(self._reads, (source, partition))
+        reached = find_reached(self._reads, (source, partition))
         return None if reached is None else reached.offset
 
     @_reads
     def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
-        """What came from origins and could not be stored, with `number` > `after`, in order, `most` of it."""
         after, most = check_range(after, most)
-        with self._errors("read"):
-            return find_bad(self._reads, after, most)
+        return find_bad(self._reads, after, most)
 
     @_reads
     def first_seq(self) -> int:
         """The sequence number of the first event that the log holds or will hold: 1 if it was not trimmed."""
-        with self._errors("read"):
-            return begin_of(self._reads).seq + 1
+        return begin_of(self._reads).seq + 1
 
     @_reads
     def last_batch_seq(self) -> int:
         """The sequence number at which the last recorded batch ends, 0 if there is none."""
-        with self._errors("read"):
-            return one(self._reads, LAST_BATCH)
+        return one(self._reads, LAST_BATCH)
 
     @_reads
     def check_begin(self, after: int) -> None:
         """Raises LogError if events that follow event `after` have been trimmed."""
         after = check_int(after, "after", 0, LARGEST_SEQ)
-        with self._errors("read"):
-            self._refuse_trimmed(after)
-
-    def entries(
-        self, after: int, *, up_to: int | None = None, max_events: int | None = None
-    ) -> Sequence[Entry]:
-        """The entries with `after` < `seq` <= `up_to`: as many as fit into `max_events`, at least one.
-
-        Raises LogError for an entry that is missing or whose payload is not as it was written.
-        """
-        writes = self.writes(after, up_to=up_to, max_events=max_events)
-        return [entry for write in writes for entry in write.entries()]
+        self._refuse_trimmed(after)
 
     @_reads
     def writes(
         self, after: int, *, up_to: int | None = None, max_events: int | None = None
     ) -> Sequence[Write]:
-        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
         writes: list[Write] = []
         after, end = check_range(after, up_to, max_events)
         last = after
-        with self._errors("read"):
-            reached = min(end, self._known_end())
-            for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
-                stored = self._decode(Row(*row))
-                write = stored.part(last, end) if stored.after <= last else stored
-                if write is None and stored.seq > end:
-                    return writes
-                if write is None or write.after != last:
-                    self._refuse_trimmed(after)
-                    raise LogError(
-                        f"{self.path} must continue after event {last}, got the entry {stored.ends[0]} after "
-                        f"{stored.after}"
-                    )
-                if max_events is not None and write.seq > after + max_events:
-                    first = last if writes else int(write.ends[0])  # at least one
-                    whole = write.part(last, max(after + max_events, first))
-                    writes += [] if whole is None else [whole]
-                    return writes
-                writes.append(write)
-                last = write.seq
-                if last >= end or stored.seq > end:  # its other entries are behind the end
-                    return writes
-            if last < reached:
+        reached = min(end, self._known_end())
+        for row in self._reads.execute(f"{Row.SELECT} WHERE seq > ? ORDER BY seq", (after,)):
+            stored = self._decode(Row(*row))
+            write = stored.part(last, end) if stored.after <= last else stored
+            if write is None and stored.seq > end:
+                return writes
+            if write is None or write.after != last:
                 self._refuse_trimmed(after)
-                raise self._missing(last, reached)
+                raise LogError(
+                    f"{self.path} must continue after event {last}, got the entry {stored.ends[0]} after "
+                    f"{stored.after}"
+                )
+            if max_events is not None and write.seq > after + max_events:
+                first = last if writes else int(write.ends[0])  # at least one
+                whole = write.part(last, max(after + max_events, first))
+                writes += [] if whole is None else [whole]
+                return writes
+            writes.append(write)
+            last = write.seq
+            if last >= end or stored.seq > end:  # its other entries are behind the end
+                return writes
+        if last < reached:
+            self._refuse_trimmed(after)
+            raise self._missing(last, reached)
         return writes
 
     def entry(self, seq: int) -> Entry | None:
@@ -151,8 +136,6 @@ class SqliteReader:
         return next(self.find_entries([check_int(seq, "seq", 0, LARGEST_SEQ)]))
 
     def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
-        """What `entry` says of each of `seqs`, which grow; what was stored together is read once, and kept
-        no longer than it is needed."""
         write: Write | None = None
         for seq in seqs:
             entry = None if write is None or seq > write.seq else write.entry(seq)
@@ -166,15 +149,12 @@ class SqliteReader:
     @_reads
     def _find_write(self, seq: int) -> tuple[Write | None, bytes | None]:
         """What was stored with event `seq`, and the letter of a refused entry of this number, if any."""
-        with self._errors("read"):
-            end = self._known_end()
-            row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
-            begin = before = begin_of(self._reads).seq
-            if row is not None:
-                before = one(self._reads, _BEFORE, (begin, row[0]))
-            letter: Any = self._reads.execute(
-                "SELECT payload FROM dead_letters WHERE seq = ?", (seq,)
-            ).fetchone()
+        end = self._known_end()
+        row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
+        begin = before = begin_of(self._reads).seq
+        if row is not None:
+            before = one(self._reads, _BEFORE, (begin, row[0]))
+        letter: Any = self._reads.execute("SELECT payload FROM dead_letters WHERE seq = ?", (seq,)).fetchone()
         write = None if row is None else self._decode(Row(*row))
         if begin < seq <= end and (write is None or write.after != before):
             raise self._missing(seq - 1, end)
@@ -188,7 +168,7 @@ class SqliteReader:
 
     def _known_end(self) -> int:
         """The last event that must be there: one in the log, or one that was acknowledged."""
-        return max(LastAcknowledged(beside(self.path, "-mark")).read(), one(self._reads, LAST_EVENT))
+        return max(self._mark.read(), one(self._reads, LAST_EVENT))
 
     def _missing(self, last: int, reached: int) -> LogError:
         return LogError(
@@ -216,18 +196,13 @@ class SqliteReader:
 
     @_reads
     def batches(self, after: int, *, most: int | None = None) -> Sequence[Batch]:
-        """The recorded batches that end after sequence number `after`, in order; the first `most` of them.
-
-        Raises LogError unless they lead on from `after` without a gap: a checkpoint is at a boundary.
-        """
         after, most = check_range(after, most)
-        with self._errors("read"):
-            end = one(self._reads, LAST_BATCH)
-            rows: list[Any] = self._reads.execute(
-                "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq LIMIT ?", (after, most)
-            ).fetchall()
-            reached = one(self._reads, LAST_EVENT)
-            self._refuse_trimmed(after)
+        end = one(self._reads, LAST_BATCH)
+        rows: list[Any] = self._reads.execute(
+            "SELECT after, seq FROM batches WHERE seq > ? ORDER BY seq LIMIT ?", (after, most)
+        ).fetchall()
+        reached = one(self._reads, LAST_EVENT)
+        self._refuse_trimmed(after)
         if reached < end:
             raise LogError(
                 f"{self.path} must reach event {end}, where its last batch ends, got entries up to event "
@@ -256,37 +231,28 @@ class SqliteReader:
     def rejections(
         self, after: int = 0, *, up_to: int | None = None, most: int | None = None
     ) -> Sequence[Rejection]:
-        """The rejected entries with `after` < `seq` <= `up_to`, in order, the first `most` of them."""
         after, end = check_range(after, up_to)
         _, most = check_range(after, most)
-        with self._errors("read"):
-            rows: list[Any] = self._reads.execute(
-                "SELECT seq, error, message, row_crc32 FROM rejections "
-                "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
-                (after, end, most),
-            ).fetchall()
+        rows: list[Any] = self._reads.execute(
+            "SELECT seq, error, message, row_crc32 FROM rejections "
+            "WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?",
+            (after, end, most),
+        ).fetchall()
         return [Rejection(*check_row(row, "rejections", self.path)) for row in rows]
 
     def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
-        """What `rejections` says, but for those that were forgotten."""
         return self.rejections(max(after, self._forgotten_up_to()), most=most)
 
     @_reads
     def _forgotten_up_to(self) -> int:
-        with self._errors("read"):
-            return forgotten_up_to(self._reads)
+        return forgotten_up_to(self._reads)
 
     @_reads
     def bound(self) -> Mapping[str, str]:
-        """What the log is bound to, as `bind` of a `SqliteLog` has stored it: properties by name."""
-        with self._errors("read"):
-            return bound_properties(self._reads)
+        return bound_properties(self._reads)
 
-    @_reads
     def check_bound(self, properties: Mapping[str, str]) -> None:
-        """Raises LogError if the log is bound to other values of some of `properties`."""
-        with self._errors("read"):
-            check_properties(self._reads, self.path, properties)
+        new_properties(str(self.path), self.bound(), properties, replace=False)
 
     @_reads
     def digest(self, seq: int) -> str | None:
@@ -295,28 +261,16 @@ class SqliteReader:
         None where a part of it was written by a version that kept no digests, and where it was trimmed.
         """
         seq = check_int(seq, "seq", 0, LARGEST_SEQ)
-        with self._errors("read"):
-            found = self._reads.execute(
-                f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)
-            ).fetchone()
-            row = None if found is None else Row(*found)
-            if row is not None and row.seq == seq:
-                chain = row.chain
-            else:
-                chain = chain_before(self._reads, LARGEST_SEQ if row is None else row.seq)
-            if seq < begin_of(self._reads).seq:
-                return None
+        found = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
+        row = None if found is None else Row(*found)
+        if row is not None and row.seq == seq:
+            chain = row.chain
+        else:
+            chain = chain_before(self._reads, LARGEST_SEQ if row is None else row.seq)
+        if seq < begin_of(self._reads).seq:
+            return None
         if row is not None and row.seq != seq and chain is not None:
             within = self._decode(row).part(row.seq - row.count, seq)  # a batch may end within a row
             if within is not None:
                 chain = chain_of(chain, within.seq, None, within.events.to_bytes())
         return None if chain is None else chain.hex()
-
-    @_reads
-    def close(self) -> None:
-        """Closes the file; again does nothing."""
-        with self._errors("close"):
-            self._reads.close()
-
-    def _errors(self, action: str) -> AbstractContextManager[None]:
-        return errors_as_log_errors(action, self.path)

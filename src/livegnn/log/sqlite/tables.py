@@ -2,28 +2,133 @@
 
 A key, the offset of an origin and a bad message are stored in one transaction with the entries that came with
 them. So each is there once, however often a message is delivered, and whatever ends the process. Properties
-that bind the log are rows of the table `properties` under names with a prefix. Thread safety: none, the
-caller has the connection to itself.
+that bind the log are rows of the table `properties` under names with a prefix.
+
+Refused entries and bad messages are forgotten when a user asks for it. An entry that a replay may read stays
+until it is trimmed, and is not listed any more. Numbers of bad messages are not given out again: the last one
+that was forgotten, and how many were, are properties of the log. Thread safety: none, the caller has the
+connection to itself.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import apsw
 
 from livegnn.arguments import check_not_negative
 from livegnn.events import Events
 from livegnn.log import BadMessage, Origin
-from livegnn.log.binding import new_properties
-from livegnn.log.keys import KeyClock, Known, checksum
-from livegnn.log.origins import Partition, Reached, Unread
-from livegnn.log.sqlite.checksums import add_checksum, check_row
-from livegnn.log.sqlite.forgetting import forgotten_messages
+from livegnn.log.arguments import new_properties
+from livegnn.log.idempotency import KeyClock, Known, Partition, Reached, Unread, checksum
+from livegnn.log.sqlite.sequence import Format, add_checksum, check_row, one
+
+SCHEMA: Final = """
+CREATE TABLE entries (
+    seq INTEGER PRIMARY KEY,
+    count INTEGER NOT NULL CHECK (count > 0),
+    payload BLOB NOT NULL,
+    counts BLOB,
+    chain BLOB
+);
+CREATE TABLE batches (
+    seq INTEGER PRIMARY KEY,
+    after INTEGER NOT NULL UNIQUE CHECK (after < seq)
+);
+CREATE TABLE rejections (
+    seq INTEGER PRIMARY KEY,
+    error TEXT NOT NULL,
+    message TEXT NOT NULL,
+    row_crc32 INTEGER NOT NULL
+);
+CREATE TABLE keys (
+    number INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    seq INTEGER NOT NULL,
+    crc32 INTEGER NOT NULL,
+    time INTEGER NOT NULL,
+    row_crc32 INTEGER NOT NULL
+);
+CREATE TABLE properties (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL,
+    row_crc32 INTEGER NOT NULL
+);
+CREATE TABLE dead_letters (
+    seq INTEGER PRIMARY KEY,
+    payload BLOB NOT NULL
+);
+CREATE TABLE origins (
+    source TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    row_crc32 INTEGER NOT NULL,
+    PRIMARY KEY (source, partition)
+) WITHOUT ROWID;
+CREATE TABLE bad_messages (
+    number INTEGER PRIMARY KEY,
+    source TEXT NOT NULL,
+    partition INTEGER NOT NULL,
+    offset INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    size INTEGER NOT NULL,
+    row_crc32 INTEGER NOT NULL
+);
+"""
+
+CHECKED: Final = {
+    "rejections": "seq, error, message",
+    "keys": "key, seq, crc32, time",
+    "properties": "name, value",
+    "origins": "source, partition, offset, seq",
+    "bad_messages": "source, partition, offset, reason, payload, size",
+}
+"""Tables whose rows have a checksum, `row_crc32`, and the columns that it is of."""
+
+
+def _with_checksums(*tables: str) -> str:
+    return "".join(
+        f"ALTER TABLE {table} ADD COLUMN row_crc32 INTEGER NOT NULL DEFAULT 0;"  # noqa: S608
+        f"UPDATE {table} SET row_crc32 = checksum_of({CHECKED[table]});"
+        for table in tables
+    )
+
+
+_UPDATES: Final = {
+    1: "ALTER TABLE entries ADD COLUMN counts BLOB; ALTER TABLE entries ADD COLUMN chain BLOB;"
+    + _with_checksums("rejections")
+    + SCHEMA[SCHEMA.index("CREATE TABLE keys") :],
+    2: _with_checksums("rejections", "keys", "properties")
+    + SCHEMA[SCHEMA.index("CREATE TABLE dead_letters") :],
+    3: _with_checksums("rejections", "keys", "properties", "origins")
+    + SCHEMA[SCHEMA.index("CREATE TABLE bad_messages") :],
+    4: _with_checksums(*CHECKED),
+}
+"""What makes the tables of an older version those of the present one."""
+
+FORMAT: Final = Format(
+    "the event log",
+    "an event log",
+    0x4C474E4E,  # "LGNN"
+    5,
+    SCHEMA,
+    # Pages that become free are cleared. Remains of payloads in them, used again for boundaries, would look
+    # like appends where wal_check.py searches for them.
+    "PRAGMA secure_delete = ON",
+    _UPDATES,
+)
+
+LAST_EVENT: Final = "SELECT coalesce(max(seq), 0) FROM entries"
+LAST_BATCH: Final = "SELECT coalesce(max(seq), 0) FROM batches"
 
 _EXPIRED_AT_ONCE: Final = 5000
 _SELECT_KEYS: Final = "SELECT key, seq, crc32, time, row_crc32 FROM keys"
 _SELECT_ORIGINS: Final = "SELECT source, partition, offset, seq, row_crc32 FROM origins"
+_FORGOTTEN_ENTRIES: Final = "forgotten entries"
+_FORGOTTEN_MESSAGES: Final = "forgotten messages"
+_LAST_MESSAGE: Final = "SELECT coalesce(max(number), 0) FROM bad_messages"
 _BOUND: Final = "bound/"
 """Before the name of a property that binds the log."""
 
@@ -97,8 +202,7 @@ def store_reached(connection: apsw.Connection, reached: Mapping[Partition, Reach
 
 def store_bad(connection: apsw.Connection, bad: Sequence[tuple[Origin, Unread]]) -> None:
     """Stores bad messages after those that are there, or were."""
-    row: Any = connection.execute("SELECT coalesce(max(number), 0) FROM bad_messages").fetchone()
-    first = max(row[0], forgotten_messages(connection).last) + 1
+    first = max(one(connection, _LAST_MESSAGE), forgotten_messages(connection).last) + 1
     connection.executemany(
         "INSERT INTO bad_messages VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -139,6 +243,59 @@ def bind_properties(
     )
 
 
-def check_properties(connection: apsw.Connection, path: Path, properties: Mapping[str, str]) -> None:
-    """Raises LogError if a log has another value of one of `properties`."""
-    new_properties(str(path), bound_properties(connection), properties, replace=False)
+class ForgottenMessages(NamedTuple):
+    """deleted: how many bad messages were forgotten. last: the greatest number that one had then."""
+
+    deleted: int = 0
+    last: int = 0
+
+
+def forgotten_up_to(connection: apsw.Connection) -> int:
+    """The event up to which refused entries are not listed, 0 for none."""
+    return int(_read_property(connection, _FORGOTTEN_ENTRIES) or 0)
+
+
+def forgotten_messages(connection: apsw.Connection) -> ForgottenMessages:
+    """What is known of bad messages that were forgotten."""
+    known = _read_property(connection, _FORGOTTEN_MESSAGES)
+    return ForgottenMessages() if known is None else ForgottenMessages(*map(int, known.split()))
+
+
+def forget_entries(connection: apsw.Connection, up_to: int, begin: int) -> int:
+    """Forgets the refused entries up to event `up_to` of a log that begins after event `begin`; returns how
+    many were listed.
+    """
+    known = forgotten_up_to(connection)
+    _write_property(connection, _FORGOTTEN_ENTRIES, str(max(known, up_to)))
+    count = one(connection, "SELECT count(*) FROM rejections WHERE seq > ? AND seq <= ?", (known, up_to))
+    drop_forgotten(connection, begin)
+    return count
+
+
+def drop_forgotten(connection: apsw.Connection, begin: int) -> None:
+    """Deletes forgotten entries at or before event `begin`, where the log begins: no replay asks for them."""
+    gone = (min(begin, forgotten_up_to(connection)),)
+    connection.execute("DELETE FROM dead_letters WHERE seq <= ?", gone)
+    connection.execute("DELETE FROM rejections WHERE seq <= ?", gone)
+
+
+def forget_messages(connection: apsw.Connection, source: str, partition: int, up_to: int) -> int:
+    """Deletes the bad messages of a partition up to offset `up_to`; returns how many."""
+    known = forgotten_messages(connection)
+    last = one(connection, _LAST_MESSAGE)
+    connection.execute(
+        "DELETE FROM bad_messages WHERE source = ? AND partition = ? AND offset <= ?",
+        (source, partition, up_to),
+    )
+    count = connection.changes()
+    _write_property(connection, _FORGOTTEN_MESSAGES, f"{known.deleted + count} {max(known.last, last)}")
+    return count
+
+
+def _read_property(connection: apsw.Connection, name: str) -> str | None:
+    row: Any = connection.execute("SELECT value FROM properties WHERE name = ?", (name,)).fetchone()
+    return None if row is None else row[0]
+
+
+def _write_property(connection: apsw.Connection, name: str, value: str) -> None:
+    connection.execute("REPLACE INTO properties VALUES (?, ?, ?)", add_checksum((name, value)))

@@ -13,7 +13,7 @@ from livegnn.errors import InputError
 from livegnn.log import Origin
 from livegnn.log.arguments import LARGEST_SEQ
 from livegnn.log.consumers import check_name
-from livegnn.log.origins import Partition, check_origin
+from livegnn.log.idempotency import Partition, check_origin
 
 __all__ = ["MOST_PARTITIONS", "ReadableStream", "Record", "RecordStream", "StoredRecord"]
 

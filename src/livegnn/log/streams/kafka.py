@@ -17,20 +17,30 @@ Locks: `_write` for the producer, `_read` for the consumer.
 import json
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Message as KafkaMessage
 
 from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import InputError, LogError
-from livegnn.log.arguments import LARGEST_SEQ
-from livegnn.log.kafka.connection import Connection, Settings, make_topics, passes, read_bounds
-from livegnn.log.origins import Partition, check_origin
+from livegnn.log.arguments import LARGEST_SEQ, deadline
+from livegnn.log.idempotency import Partition, check_origin
+from livegnn.log.kafka.connection import (
+    OVERHEAD,
+    Connection,
+    Settings,
+    fetch,
+    is_at_end,
+    make_topics,
+    read_bounds,
+)
 from livegnn.log.streams import (
+    ReadableStream,
     Record,
+    RecordStream,
     StoredRecord,
     check_after,
     check_place,
@@ -42,7 +52,6 @@ from livegnn.log.streams import (
 _SECONDS: Final = 10.0
 _MOST_AT_ONCE: Final = 10_000
 _LARGEST: Final = 16 << 20  # bytes of a record
-_OVERHEAD: Final = 1024  # bytes that Kafka adds to it, and headers
 
 
 def create_stream(
@@ -60,10 +69,10 @@ def create_stream(
     """
     name, _ = check_place(name, 0)
     connection = Connection(servers, f"{topic}.{name}", settings or {}, "the stream")
-    make_topics(connection, {connection.topic: (partitions, _LARGEST + _OVERHEAD)}, replication)
+    make_topics(connection, {connection.topic: (partitions, _LARGEST + OVERHEAD)}, replication)
 
 
-class KafkaStreamReader:
+class KafkaStreamReader(ReadableStream):
     """Reads partition `partition` of the stream `name` of the log in `topic`. Thread-safe.
 
     settings: further ones of librdkafka. Raises LogError if there is no such partition; InputError.
@@ -76,11 +85,11 @@ class KafkaStreamReader:
         self._connection = Connection(servers, f"{topic}.{name}", settings or {}, "the stream")
         with self._connection.errors("reach"):
             found = self._connection.admin().list_topics(timeout=_SECONDS).topics.get(self._connection.topic)
-        if found is None or found.error is not None or partition not in found.partitions:
-            there = 0 if found is None or found.error is not None else len(found.partitions)
+        there = {} if found is None or found.error is not None else found.partitions
+        if partition not in there:
             raise LogError(
-                f"{self._connection.name} must have a partition {partition}, got {there} partitions: make "
-                "them with livegnn.log.streams.kafka.create_stream"
+                f"{self._connection.name} must have a partition {partition}, got {len(there)} partitions: "
+                "make them with livegnn.log.streams.kafka.create_stream"
             )
         self._read = threading.Lock()
         self._closed = threading.Event()
@@ -90,22 +99,16 @@ class KafkaStreamReader:
         self._consumer: Consumer = self._connection.consumer()
 
     def last_position(self) -> int:
-        """A position that no record is after; marks of transactions may have it."""
         with self._read, self._connection.errors("read"):
             return self._bounds()[1]
 
     def records(self, after: int, *, max_bytes: int | None = None) -> Sequence[StoredRecord]:
-        """The records after position `after`, as of `ReadableStream.records`, as far as they have arrived."""
         after = check_after(after, max_bytes)
         with self._read, self._connection.errors("read"):
             self._go_to(after)
             if len(self._waiting) < _MOST_AT_ONCE:
                 self._fetch(0.0)
-            deadline = time.monotonic() + _SECONDS
-            while not self._waiting and not self._at_end:
-                self._fetch(0.1)
-                if time.monotonic() > deadline:
-                    raise TimeoutError
+            self._fetch_until(lambda: bool(self._waiting) or self._at_end, _SECONDS)
             found: list[StoredRecord] = []
             size = 0
             for message in self._waiting:
@@ -121,27 +124,19 @@ class KafkaStreamReader:
             return found
 
     def wait(self, after: int, timeout: float | None = None) -> bool:
-        """Blocks until there is a record after `after`; False after `timeout` seconds, or when closed."""
-        after = check_after(after, None)
-        ends = (
-            None
-            if timeout is None
-            else time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
-        )
+        after, ends = check_after(after, None), deadline(timeout)
         while not self._closed.is_set():
             with self._read, self._connection.errors("read"):
                 self._go_to(after)
-                left = 0.1 if ends is None else max(0.0, min(0.1, ends - time.monotonic()))
                 if not self._waiting:
-                    self._fetch(left)
+                    self._fetch(max(0.0, min(0.1, ends - time.monotonic())))
                 if self._waiting:
                     return True
-            if ends is not None and time.monotonic() >= ends:
+            if time.monotonic() >= ends:
                 return False
         return False
 
     def close(self) -> None:
-        """Ends a `wait` that is going on; again does nothing."""
         if not self._closed.is_set():
             self._closed.set()
             with self._read:
@@ -169,6 +164,9 @@ class KafkaStreamReader:
                 f"{self._connection.name} must hold record {after + 1}, got a stream that begins at "
                 f"{low + 1}: earlier records were trimmed. Begin with a newer checkpoint of the reader"
             )
+        self._assign(after)
+
+    def _assign(self, after: int) -> None:
         self._waiting.clear()
         self._at, self._seen, self._at_end = after, after, False
         self._consumer.assign(
@@ -177,25 +175,28 @@ class KafkaStreamReader:
 
     def _fetch(self, timeout: float) -> None:
         """Adds to `_waiting` what came; waits for `timeout` seconds for something to come."""
-        first = self._consumer.poll(timeout)
-        rest = [] if first is None else self._consumer.consume(_MOST_AT_ONCE, 0)
-        for message in [] if first is None else [first, *rest]:
-            error = message.error()
-            if error is None:
+        for message in fetch(self._consumer, timeout, _MOST_AT_ONCE):
+            if message.error() is None:
                 self._waiting.append(message)
                 self._seen, self._at_end = _position(message), False
-            elif error.code() == KafkaError._PARTITION_EOF:
+            elif is_at_end(message, self._lost):
                 self._seen, self._at_end = max(self._seen, message.offset() or 0), True
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise LogError(
-                    f"{self._connection.name} must hold record {self._seen + 1}, got none: it was trimmed, "
-                    "or is another topic of the same name. Begin with a newer checkpoint of what reads it"
-                )
-            elif not passes(error):
-                raise KafkaException(error)
+
+    def _fetch_until(self, done: Callable[[], bool], seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while not done():
+            self._fetch(0.1)
+            if time.monotonic() > ends:
+                raise TimeoutError
+
+    def _lost(self) -> LogError:
+        return LogError(
+            f"{self._connection.name} must hold record {self._seen + 1}, got none: it was trimmed, "
+            "or is another topic of the same name. Begin with a newer checkpoint of what reads it"
+        )
 
 
-class KafkaStream(KafkaStreamReader):
+class KafkaStream(KafkaStreamReader, RecordStream):
     """Appends to partition `partition` of the stream `name` of the log in `topic`. Thread-safe.
 
     The newest writer of a partition is the one: what an older one appends after that is refused. timeout:
@@ -217,14 +218,8 @@ class KafkaStream(KafkaStreamReader):
         self._timeout = check_not_negative(timeout, "timeout, in seconds,")
         self._failure: str | None = None
         try:
-            self._producer = Producer(
-                {
-                    **self._connection._common(),
-                    "transactional.id": f"livegnn-{self._connection.topic}-{partition}",
-                    "message.max.bytes": _LARGEST + _OVERHEAD,
-                    "linger.ms": 0,
-                }
-            )
+            writer = f"livegnn-{self._connection.topic}-{partition}"
+            self._producer = self._connection.producer(_LARGEST, writer)
             with self._connection.errors("write"):
                 self._producer.init_transactions(self._timeout)
             self._last, self._reached = self._find_end()
@@ -233,7 +228,7 @@ class KafkaStream(KafkaStreamReader):
             raise
 
     def append_all(self, records: Sequence[Record]) -> int:
-        """Stores records durably, all or none, as of `RecordStream.append_all`.
+        """As of `RecordStream.append_all`.
 
         A LogError that says so leaves open whether they were stored; then this writer is to be made anew.
         """
@@ -255,23 +250,19 @@ class KafkaStream(KafkaStreamReader):
             return self._last
 
     def reached(self, source: str, partition: int) -> int | None:
-        """The last offset that was stored of a partition of a source, None if none was."""
         with self._write:
             return self._reached.get((source, partition))
 
     def trim(self, up_to: int) -> int:
-        """Deletes records at or before `up_to`; the last record stays. The broker knows of no consumers."""
+        """As of `RecordStream.trim`; the broker knows of no consumers."""
         up_to = min(check_int(up_to, "up_to", 0, LARGEST_SEQ), self._last - 1)
         place = TopicPartition(self._connection.topic, self._partition, up_to)
-        with self._connection.errors("trim"):
-            if up_to > 0:
-                admin = self._connection.admin()  # the answer needs it
-                self._connection.result(admin.delete_records([place])[place])
-            with self._read:
-                return self._bounds()[0]
+        if up_to > 0:
+            self._connection.delete_before([place])
+        with self._read, self._connection.errors("trim"):
+            return self._bounds()[0]
 
     def close(self) -> None:
-        """Ends a `wait` that is going on; again does nothing."""
         super().close()
         with self._write:
             self._failure = self._failure or f"cannot append to {self._connection.name}: it is closed"
@@ -322,40 +313,18 @@ class KafkaStream(KafkaStreamReader):
             back = 1
             while end > low:
                 begin = max(low, end - back)
-                self._at, self._seen = 0, -1
-                self._waiting.clear()
-                self._consumer.assign([TopicPartition(self._connection.topic, self._partition, begin)])
-                last = self._read_last(end)
-                if last is not None:
-                    return last
+                self._assign(begin)
+                self._fetch_until(lambda: self._at_end, self._timeout)
+                if self._waiting:
+                    last = self._waiting[-1]
+                    self._assign(begin)  # what was fetched is not needed
+                    position = _parse(last, self._connection.name).position
+                    rows = json.loads(dict(_pairs(last))["reached"])
+                    return position, {(source, partition): offset for source, partition, offset in rows}
                 if begin == low:
                     break
                 back *= 4
         return 0, {}
-
-    def _read_last(self, end: int) -> tuple[int, dict[Partition, int]] | None:
-        """The last record between where the consumer is and `end`."""
-        deadline = time.monotonic() + self._timeout
-        last: KafkaMessage | None = None
-        while True:
-            message = self._consumer.poll(0.1)
-            if message is None:
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-                continue
-            error = message.error()
-            if error is None:
-                last = message
-            elif error.code() == KafkaError._PARTITION_EOF:
-                break
-            elif not passes(error):
-                raise KafkaException(error)
-        self._at, self._seen = 0, -1
-        if last is None:
-            return None
-        record = _parse(last, self._connection.name)
-        rows = json.loads(dict(_pairs(last))["reached"])
-        return record.position, {(source, partition): offset for source, partition, offset in rows}
 
 
 def _pairs(message: KafkaMessage) -> list[tuple[str, bytes]]:

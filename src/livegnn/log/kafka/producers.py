@@ -1,11 +1,13 @@
-"""Writes records to the control topic, in order, and knows which of them the broker has.
+"""Messages on their way to both topics: what became of their entries, and which records the broker has.
 
 Thread safety: fields change under the lock of the log, which is notified when they do.
 """
 
 import itertools
+import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -13,17 +15,22 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as KafkaMessage
 
 import livegnn._core as _core
-from livegnn.errors import LogError
+from livegnn.errors import InputError, LogError
 from livegnn.interrupts import at_once
+from livegnn.log import Appended
 from livegnn.log.kafka.connection import Connection
 from livegnn.log.kafka.history import encode
 from livegnn.types import JSON
 
+HEADER: Final = "livegnn"
+"""The header of a message with a number that its producer gave it."""
 _MOST_ON_THEIR_WAY: Final = 4096  # records that nobody waits for
 
 
 class ControlProducer:
-    """epoch: of the owner that writes. end: the offset after the last record that the broker acknowledged.
+    """Writes records to the control topic, in order.
+
+    epoch: of the owner that writes. end: the offset after the last record that the broker acknowledged.
 
     unanswered: the numbers of the records that the broker was sent and has not answered. failed: what it
     refused of those that nobody waits for. lock: of the log.
@@ -91,3 +98,54 @@ class ControlProducer:
         with self._connection.errors("write to"):
             # No interrupt comes between what was sent and the note that it was.
             _core.holding(self._lock, at_once, produce, partial(self.unanswered.add, number))
+
+
+@dataclass(slots=True, eq=False)
+class Sent:
+    """A message that was sent: the positions of its entries in a call, and what became of them."""
+
+    positions: Sequence[int]
+    outcomes: Sequence[Appended | InputError] | None = None
+    error: str | None = None
+
+
+class EventProducer:
+    """lock: of the log. partitions: of the topic."""
+
+    def __init__(self, topic: str, partitions: int, producer: Producer, lock: threading.Condition) -> None:
+        self._topic, self._partitions, self._producer, self._lock = topic, partitions, producer, lock
+        self._sent: dict[bytes, Sent] = {}
+        self._numbers = itertools.count()
+        self._process = os.urandom(8)
+
+    def send(self, value: bytes, positions: Sequence[int]) -> Sent:
+        """Sends one message, with the entries at `positions`. Raises KafkaException or BufferError."""
+        one = Sent(positions)
+        at = next(self._numbers)
+        number = self._process + at.to_bytes(8, "little")
+
+        def note(error: KafkaError | None, message: KafkaMessage) -> None:
+            if error is not None:
+                with self._lock:
+                    self._sent.pop(number, None)
+                    one.error = error.str()
+                    self._lock.notify_all()
+
+        def produce() -> None:
+            self._sent[number] = one
+            self._producer.produce(
+                self._topic,
+                value,
+                partition=at % self._partitions,
+                headers=[(HEADER, number)],
+                on_delivery=note,
+            )
+
+        _core.settled(produce, partial(self._sent.pop, number, None))  # nobody waits for it then
+        return one
+
+    def answer(self, number: bytes, became: Sequence[Appended | InputError]) -> None:
+        """Says what became of the entries of a message, if it was sent from here. Needs the lock."""
+        sent = self._sent.pop(number, None)
+        if sent is not None:
+            sent.outcomes = became

@@ -1,19 +1,33 @@
-"""Idempotency keys: an entry that is sent again, because its answer was lost, takes effect once.
+"""What is sent or delivered again takes effect once: entries are known by their key, or by their origin.
 
-A key is stored with its entry in one transaction, with a checksum of the events, so that a key with other
-events is found. Keys expire after a time. Keys of our own begin with a character that no key of a client may
-have, so neither replaces the other.
+A key is stored with its entry in one transaction, with a checksum of the events, so that a key with
+other events is found. Keys expire after a time. Keys of our own begin with a character that no key of a
+client may have, so neither takes the place of the other.
+
+An origin is a numbered place in a stream, such as a partition of a broker. Of each partition of each source
+the log keeps the last offset that it has stored, and the entry that was made of it, in one transaction with
+the entry. A message that is delivered again has no later offset, and is not stored again. A message that
+could not be stored as events is kept with the reason: nothing is lost unseen.
 """
 
 import hashlib
 import time
 import zlib
+from types import NoneType
 from typing import Final, NamedTuple
 
 from livegnn.errors import InputError
 from livegnn.events import Events
+from livegnn.log import Origin
 from livegnn.wording import quoted
 
+LONGEST_SOURCE: Final = 255
+_LARGEST: Final = 2**63 - 1
+KEPT_BYTES: Final = 1024
+"""So many bytes of a bad message are kept: it is still where it came from."""
+
+Partition = tuple[str, int]
+"""A source, and a partition of it."""
 _OWN: Final = "\x01"  # not printable
 RETRY: Final = f"{_OWN}retry of "
 """Before the number of a refused entry: the key under which it is appended again."""
@@ -88,3 +102,39 @@ class KeyClock:
 def checksum(events: Events) -> int:
     """The `Known.crc32` of `events`."""
     return zlib.crc32(events.to_bytes())
+
+
+class Reached(NamedTuple):
+    """The last offset that was stored of a partition, and the entry that came with it."""
+
+    offset: int
+    seq: int
+
+
+class Unread(NamedTuple):
+    """Why a message is a bad one, its first bytes, and how many it has."""
+
+    reason: str
+    payload: bytes
+    size: int
+
+    @classmethod
+    def make(cls, reason: object, payload: bytes) -> "Unread":
+        """What is kept of `payload`."""
+        # Half of a surrogate pair, which an error may quote, can be stored by nobody.
+        said = str(reason).encode(errors="backslashreplace").decode()
+        return cls(said, payload[:KEPT_BYTES], len(payload))
+
+
+def check_origin(origin: object) -> Origin:
+    """Raises InputError for what is no origin."""
+    if isinstance(origin, tuple) and len(origin) in (3, 4):
+        source, partition, offset, payload = (*origin, None)[:4]
+        numbers = all(type(number) is int and 0 <= number <= _LARGEST for number in (partition, offset))
+        named = isinstance(source, str) and 0 < len(source) <= LONGEST_SOURCE and source.isprintable()
+        if numbers and named and isinstance(payload, (bytes, NoneType)):
+            return Origin(*origin)
+    raise InputError(
+        f"an origin must be (source, partition, offset): text of 1 to {LONGEST_SOURCE} printable characters, "
+        f"and two integers from 0 to 2^63 - 1, perhaps with a payload of bytes, got {quoted(origin)}"
+    )
