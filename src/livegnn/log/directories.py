@@ -16,12 +16,11 @@ import threading
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import livegnn._core as _core
 from livegnn.atomic_file import replace_file
 from livegnn.errors import FileFormatError, InputError, LiveGNNError, LogError
-from livegnn.log import BoundLog, Log
 from livegnn.log.location import Owner
 from livegnn.types import JSON
 
@@ -40,7 +39,19 @@ class Record(NamedTuple):
     place: str
 
 
-def identity_of(log: BoundLog) -> str | None:
+class _Bound(Protocol):
+    """The interface of a log that is only read."""
+
+    def bound(self) -> Mapping[str, str]: ...
+
+
+class _Binding(_Bound, Protocol):
+    """The interface of a log that may write to its directories."""
+
+    def bind(self, properties: Mapping[str, str]) -> None: ...
+
+
+def identity_of(log: _Bound) -> str | None:
     """The identity of a log; None if no directory belongs to it yet."""
     return log.bound().get(IDENTITY)
 
@@ -180,7 +191,7 @@ class OwnedDirectory:
 class Directories:
     """The directories of `log`, which is at `place`, and their locks, until `release`."""
 
-    def __init__(self, log: Log, place: str) -> None:
+    def __init__(self, log: _Binding, place: str) -> None:
         self.place = place
         self.changing = threading.RLock()
         self.released = False
