@@ -16,6 +16,7 @@ from livegnn.cli.log import app as log_app
 from livegnn.cli.model import app as model_app
 from livegnn.cli.outputs import check_apart
 from livegnn.cli.snapshot import app as snapshot_app
+from livegnn.cli.worker import DeploymentFile
 from livegnn.cli.worker import app as worker_app
 from livegnn.errors import LiveGNNError, ModelError
 
@@ -35,10 +36,6 @@ app.add_typer(log_app, name="log")
 app.add_typer(model_app, name="model")
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(worker_app, name="worker")
-
-DeploymentFile = Annotated[
-    Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="deployment file: docs/deployment.md")
-]
 
 
 @app.command()

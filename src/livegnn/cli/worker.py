@@ -99,7 +99,7 @@ def front(
 
     with _needs_cluster("a front end"):
         from livegnn.workers.front import create_front, front_config
-    plan, _ = plan_workers(Deployment.read(deployment))
+    plan = plan_workers(Deployment.read(deployment))
     served = create_front(plan, [one.split(",") for one in addresses])
     _listen(front_config(served), host, port, "the front end")
 
