@@ -199,7 +199,7 @@ def test_workers_answer_as_the_server_does_while_their_numbers_change(tmp_path: 
             check(new, seq)
             with ThreadPoolExecutor() as pool:  # a request that waits ends with its worker
                 body = {"ids": [0], "min_seq": seq + 1, "timeout": REQUEST_SECONDS}
-                number = plan_workers(Deployment.read(path))[0].serving_worker_of([0])[0]
+                number = plan_workers(Deployment.read(path)).serving_worker_of([0])[0]
                 url = running[f"serve {number}"].line.split()[-1]
                 waiting = pool.submit(loopback.post, url + "/v1/predictions", json=body)
                 while not waiting.running():

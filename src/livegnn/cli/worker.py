@@ -93,7 +93,7 @@ def front(
 
     with _needs_cluster("a front end"):
         from livegnn.workers.front import create_front, front_config
-    plan, _ = plan_workers(read_deployment(deployment))
+    plan = plan_workers(read_deployment(deployment))
     served = create_front(plan, [replicas.split(",") for replicas in addresses])
     _listen(front_config(served), host, port, "the front end")
 

@@ -20,8 +20,8 @@ from livegnn.workers import (
 )
 
 
-def plan_workers(deployment: Deployment) -> tuple[WorkerPlan, Model]:
-    """The plan of a deployment's workers, and its model. Raises InputError, ModelError, FileFormatError."""
+def plan_workers(deployment: Deployment) -> WorkerPlan:
+    """The plan of a deployment's workers. Raises InputError, ModelError, FileFormatError."""
     section = deployment.workers
     if section is None or deployment.model is None:
         missing = "[workers]" if section is None else "[model]"
@@ -36,7 +36,7 @@ def plan_workers(deployment: Deployment) -> tuple[WorkerPlan, Model]:
     deployment.complete_schema(graph)
     fit_query(model, graph.schema)
     assert model.query is not None
-    return convert(section, WorkerPlan, schema=graph.schema, query=model.query), model
+    return convert(section, WorkerPlan, schema=graph.schema, query=model.query)
 
 
 def open_sampling(
@@ -68,7 +68,7 @@ def cluster_spec(deployment: Deployment) -> tuple[ClusterSpec, WorkerPlan]:
 
 
 def _specify(deployment: Deployment, **of_cluster: bool | str) -> tuple[ClusterSpec, WorkerPlan]:
-    plan, _ = plan_workers(deployment)
+    plan = plan_workers(deployment)
     log, section = deployment.log, deployment.workers
     assert section is not None
     assert deployment.model is not None
