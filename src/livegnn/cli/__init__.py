@@ -17,7 +17,6 @@ from livegnn.cli.key import app as key_app
 from livegnn.cli.log import app as log_app
 from livegnn.cli.model import app as model_app
 from livegnn.cli.snapshot import app as snapshot_app
-from livegnn.cli.worker import DeploymentFile
 from livegnn.cli.worker import app as worker_app
 from livegnn.errors import LiveGNNError, ModelError
 

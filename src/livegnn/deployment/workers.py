@@ -63,7 +63,7 @@ def open_serving(deployment: Deployment, worker: int, replica: int) -> ServingWo
 
 
 def cluster_spec(deployment: Deployment) -> tuple[ClusterSpec, WorkerPlan]:
-    """What the processes of a cluster must know, and the plan. Raises as `plan_workers`."""
+    """The settings for all processes of a cluster, and the plan. Raises as `plan_workers`."""
     return _specify(deployment, shared=deployment.cluster.shared, listen=deployment.cluster.listen)
 
 

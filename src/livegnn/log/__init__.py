@@ -192,7 +192,7 @@ class ReadableLog(BoundLog, Protocol):
     def writes(
         self, after: int, *, up_to: int | None = None, max_events: int | None = None
     ) -> Sequence[Write]:
-        """What `entries` returns, as it was stored, which is faster to read where entries are small."""
+        """The entries of `entries`, in their stored form, which is faster to read where entries are small."""
         ...
 
     def entries(
@@ -210,8 +210,8 @@ class ReadableLog(BoundLog, Protocol):
         ...
 
     def find_entries(self, seqs: Sequence[int]) -> Iterator[Entry | None]:
-        """What `entry` says of each of `seqs`, which grow, one after the other; what was stored together is
-        read once."""
+        """The entry of each of `seqs`, which grow, one after the other; entries that were stored together
+        are read once."""
         return map(self.entry, seqs)
 
     def position(self, source: str, partition: int) -> int | None:
@@ -219,7 +219,8 @@ class ReadableLog(BoundLog, Protocol):
         ...
 
     def bad_messages(self, after: int = 0, *, most: int | None = None) -> Sequence[BadMessage]:
-        """What came from origins and could not be stored, with `number` > `after`, in order, `most` of it."""
+        """The messages of origins that could not be stored, with `number` > `after`, in order, at most
+        `most`."""
         ...
 
     def batches(self, after: int) -> Sequence[Batch]:
@@ -236,7 +237,7 @@ class ReadableLog(BoundLog, Protocol):
         ...
 
     def listed(self, after: int = 0, *, most: int | None = None) -> Sequence[Rejection]:
-        """What `rejections` says, but for those that were forgotten."""
+        """The entries of `rejections`, without forgotten ones."""
         ...
 
 

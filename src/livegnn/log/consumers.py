@@ -188,7 +188,7 @@ class ConsumerTail(Tail):
 
 
 def check_most(max_events: int | None) -> int:
-    """How many events are asked for, one at least. Raises InputError for what is no number."""
+    """The number of requested events, one at least. Raises InputError for other values."""
     return LARGEST_SEQ if max_events is None else max(1, check_int(max_events, "max_events", 0, LARGEST_SEQ))
 
 

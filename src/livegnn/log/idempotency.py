@@ -105,7 +105,7 @@ def checksum(events: Events) -> int:
 
 
 class Reached(NamedTuple):
-    """The last offset that was stored of a partition, and the entry that came with it."""
+    """The last stored offset of a partition, and its entry."""
 
     offset: int
     seq: int
@@ -120,14 +120,14 @@ class Unread(NamedTuple):
 
     @classmethod
     def make(cls, reason: object, payload: bytes) -> "Unread":
-        """What is kept of `payload`."""
+        """The part of `payload` that is kept."""
         # Half of a surrogate pair, which an error may quote, can be stored by nobody.
         said = str(reason).encode(errors="backslashreplace").decode()
         return cls(said, payload[:KEPT_BYTES], len(payload))
 
 
 def check_origin(origin: object) -> Origin:
-    """Raises InputError for what is no origin."""
+    """Raises InputError for values that are not an origin."""
     if isinstance(origin, tuple) and len(origin) in (3, 4):
         source, partition, offset, payload = (*origin, None)[:4]
         numbers = all(type(number) is int and 0 <= number <= _LARGEST for number in (partition, offset))

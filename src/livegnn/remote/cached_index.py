@@ -49,7 +49,7 @@ class NotedIndex:
                 self.sizes[name] += 1 + self._types[lists].itemsize
 
     def find(self, cache: FeatureCache, lists: Lists, rows: "Int64[IntArray, 'rows']") -> Known:
-        """Which records the cache has, and those."""
+        """The nodes whose records the cache has, and the records."""
         type_ = self._types[lists]
         begin = self._begins.get(lists)
         if begin is None:

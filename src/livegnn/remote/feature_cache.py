@@ -51,7 +51,7 @@ class _OwnMemory:
         self.shown = bytes(32)
 
     def leave(self, room: int) -> None:
-        """Nobody else wants to know."""
+        """Does nothing: no other worker uses this cache."""
 
     def reading(self) -> AbstractContextManager[bool]:
         return nullcontext(True)
@@ -97,7 +97,7 @@ class FeatureCache:
 
     @property
     def bytes(self) -> int:
-        """Of all entries, with their places in the index."""
+        """Bytes of all entries, with their places in the index."""
         return 0 if self.shows_another() else self._rows.bytes()
 
     def entry_bytes(self, node_type: NodeType) -> int:
@@ -105,7 +105,7 @@ class FeatureCache:
         return self._rows.entry_bytes(self._types[node_type])
 
     def show(self, identity: str) -> None:
-        """Row numbers are those of this snapshot from now on. What is of another one goes."""
+        """Row numbers are those of this snapshot from now on. Entries of another snapshot are removed."""
         self._shown = hashlib.sha256(json.dumps([identity, *self._kind]).encode()).digest()
         if self.shows_another():
             with self._memory.changing() as held:
@@ -138,7 +138,7 @@ class FeatureCache:
     def read_notes(
         self, node_type: NodeType, rows: "Int64[IntArray, 'rows']"
     ) -> "tuple[Bool[NDArray[np.bool_], 'rows'], UInt8[NDArray[np.uint8], 'rows noted']]":
-        """Which nodes are there, and the bytes that are noted with them; any bytes for the others."""
+        """The nodes that have an entry, and the bytes that are noted with them; any bytes for the others."""
         with self._memory.reading() as whole:
             if whole and not self.shows_another():
                 return self._rows.read_notes(self._types[node_type], rows)

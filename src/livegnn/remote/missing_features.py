@@ -38,11 +38,11 @@ class WorkingArrays:
 
     @property
     def bytes(self) -> int:
-        """Of those that are kept."""
+        """Bytes of the arrays that are kept."""
         return sum(array.nbytes for array in self._kept.values())
 
     def take(self, name: NodeType, rows: int, width: int) -> "Float32[FloatArray, 'rows width']":
-        """An array with anything in it. What was taken before for this type is no longer the caller's."""
+        """An array with any contents. The caller may not use the previous array of this type any more."""
         kept = self._kept.get(name)
         if kept is not None and kept.shape[1] == width and len(kept) >= rows:
             return kept[:rows]

@@ -322,8 +322,8 @@ class _Growth:
                 self._edges[i] = edges.take(~are_in(edges.target, np.sort(np.concatenate(incoming.rows))))
 
     def degrees(self, lists: Lists, hops: int, *, later: bool) -> Degrees:
-        """The degrees of all nodes of the type that has these lists. Of nodes whose lists were not read they
-        are fetched if they are within so many hops, or pending if they may be; 0 otherwise."""
+        """The degrees of all nodes of the type that has these lists. Degrees of nodes whose lists were not
+        read are fetched within this number of hops, or pending if they may be; 0 otherwise."""
         name, read = receiver_of(lists), self._read[lists]
         rows_known, columns = [_NOTHING, *read.rows], list(read.degrees)
         near = np.concatenate([_NOTHING, *self._hops[name][: hops + 1]])
@@ -472,8 +472,8 @@ def _spread(degrees: Sequence[Degrees], places: IntArray, nodes: int) -> Degrees
 
 
 def run_parallel(jobs: Sequence[Callable[[], T]], *, apart: bool = False) -> list[T]:
-    """What each job returns. All run at once, the last one in this thread, so that what it allocates lies
-    where it was freed before. apart: one after the other instead."""
+    """The results of the jobs. All run at once, the last one in this thread, so that it allocates memory
+    that was freed there before. apart: one after the other instead."""
     if apart or len(jobs) < 2:
         return [job() for job in jobs]
     from concurrent.futures import ThreadPoolExecutor  # costs 10 ms, which one job need not wait for

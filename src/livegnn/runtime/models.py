@@ -63,7 +63,7 @@ class ModelState(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """After event `seq`, `model` answers in the place of `previous`."""
+    """After event `seq`, `model` answers instead of `previous`."""
 
     seq: int
     model: str

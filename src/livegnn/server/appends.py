@@ -84,7 +84,7 @@ class Appender:
             del self._waiting[loop]
 
     def _write(self, group: Sequence[_Request]) -> list[list[Outcome] | Exception]:
-        """What became of each request: of its entries, or an error of the whole."""
+        """The result of each request: of its entries, or an error of the whole."""
         given = [self._read(request) for request in group]
         requests = [one for one in given if isinstance(one, _Keyed)]
         try:

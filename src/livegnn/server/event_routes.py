@@ -199,7 +199,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         bad_after: Seq = 0,
         limit: Annotated[int, AsWritten, Query(ge=1, le=_MOST_REJECTIONS)] = 100,
     ) -> Response:
-        """Entries that were refused when their turn came, and messages of sources that are no events."""
+        """Entries that were refused when they were applied, and messages of sources that are not events."""
         messages = runtime.log.bad_messages(bad_after, most=limit)
         bad = [message._asdict() | {"payload": message.text} for message in messages]
         page = list_page(runtime.log, after, limit)

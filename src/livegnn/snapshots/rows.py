@@ -37,11 +37,11 @@ class GraphRows:
         self._edges = list(graph.schema.edge_types.values())
 
     def rows(self, node_type: int) -> int:
-        """How many rows there are, gaps included."""
+        """The number of rows, gaps included."""
         return self._graph.native.capacity(node_type)
 
     def count(self, node_type: int) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return self._graph.native.num_nodes(node_type)
 
     def features(
@@ -69,7 +69,7 @@ class GraphRows:
         return data, lengths
 
     def degrees(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> "IntArray":
-        """How long the lists of these rows are, as far as is known now."""
+        """The lengths of the lists of these rows, as far as they are known now."""
         return self._graph.native.degrees(edge_type, rows, incoming)
 
     def lists(self, edge_type: int, rows: "UInt32[Rows, 'rows']", *, incoming: bool) -> Lists:

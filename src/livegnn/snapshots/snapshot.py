@@ -1,7 +1,7 @@
-"""The snapshot of a manifest, read from its store as it is asked.
+"""The snapshot of a manifest, read from its store on request.
 
-Thread safety: any thread may call. Nothing of the graph is kept but which rows deltas have, the ids that
-deltas have changed, and the fences of the ids.
+Thread safety: any thread may call. It keeps only the row numbers of deltas, the ids that deltas have changed,
+and the fences of the ids.
 """
 
 from collections.abc import Collection
@@ -36,7 +36,7 @@ T = TypeVar("T")
 def _or_replaced(
     method: "Callable[Concatenate[Snapshot, P], T]",
 ) -> "Callable[Concatenate[Snapshot, P], T]":
-    """Tells an object that collection took from one that is lost."""
+    """Distinguishes an object that collection removed from a lost one."""
 
     @wraps(method)
     def call(self: "Snapshot", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -174,7 +174,7 @@ class Snapshot:
     def degrees(
         self, edge_type: EdgeType | None, rows: "Int64[IntArray, 'rows']", direction: str = "in"
     ) -> Degrees:
-        """How many edges each of these nodes has, loops among them, and the sums of their weights."""
+        """The number of edges of each of these nodes, loops among them, and the sums of their weights."""
         return records.degrees_of(self.index(edge_type, rows, direction))
 
     @_or_replaced
@@ -184,7 +184,7 @@ class Snapshot:
         rows: "Int64[IntArray, 'rows']",
         direction: str = "in",
     ) -> "Shaped[NDArray[np.void], 'rows']":
-        """Where the lists of these nodes are, and what they sum to: records of `records.index_type`."""
+        """The positions and sums of the lists of these nodes: records of `records.index_type`."""
         rows = _rows(rows)
         key, edges = self._lists(edge_type, direction)
         return self._read_index(edges, self._places(key, rows), len(rows))
@@ -233,7 +233,7 @@ class Snapshot:
         return Neighbors(offsets, neighbors, **cast("dict[str, NDArray[np.float32]]", read))  # type: ignore[arg-type]
 
     def _places(self, key: TableKey, rows: IntArray) -> list[Place]:
-        """Where the records of the index are."""
+        """The places of the records of the index."""
         name = self._edge_types[key.type][0 if key.kind == "out" else 2]
         most, _ = self.manifest.nodes[self._node_types.index(name)]
         if len(rows) and not 0 <= rows.min() <= rows.max() < most:

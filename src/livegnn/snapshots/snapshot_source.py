@@ -49,7 +49,7 @@ class SnapshotSource:
         return self.objects.requests, self.objects.bytes_read
 
     def require(self, check: Callable[[Snapshot], None]) -> None:
-        """Takes no snapshot from now on that `check` refuses with `ModelError`; the one before stays."""
+        """Takes no snapshot from now on that `check` refuses with `ModelError`; the previous one stays."""
         self._check = check
 
     @property
@@ -104,9 +104,8 @@ class SnapshotSource:
         self.objects.confine(room // 4)
 
     def read(self, request: Callable[[Snapshot], T]) -> T:
-        """What `request` returns of the current snapshot; if that was replaced and collected under it, what
-        it returns of the newest one.
-        """
+        """The result of `request` on the current snapshot; if that was replaced and collected meanwhile,
+        on the newest one."""
         for _ in range(_ATTEMPTS):
             try:
                 return request(self.current)

@@ -248,7 +248,7 @@ class Store:
         return Upload(self.url, path, writer)
 
     def list(self, prefix: str, after: str = "") -> list[ObjectInfo]:
-        """The objects below a folder whose paths come after `after`, in the order of their paths."""
+        """The objects below a folder whose paths are after `after`, in the order of their paths."""
         import obstore
 
         with _translating(self.url, prefix):
@@ -331,7 +331,7 @@ def _read_whole(file: int, into: memoryview, start: int) -> int:
 
 
 class Upload:
-    """An object that is written in parts. Nobody sees it before `finish`, and not at all after `abort`."""
+    """An object that is written in parts. It is not visible before `finish`, and never after `abort`."""
 
     def __init__(self, url: str, path: str, writer: "WritableFile") -> None:
         self._where = url, path

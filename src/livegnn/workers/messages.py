@@ -220,7 +220,7 @@ class Levels:
         return [[other, list(told)] for other, told in self.of.items()]
 
     def load(self, given: Sequence[tuple[int, list[int]]]) -> None:
-        """What `to_json` returned."""
+        """Restores the result of `to_json`."""
         self.of = {other: list(told) for other, told in given}
 
 

@@ -290,7 +290,7 @@ class SamplingWorker:
                 _logger.warning("no checkpoint of sampling worker %d: %s", self.worker, error)
 
     def _take(self, position: int, found: Round) -> None:
-        """Takes a step that is in the stream of steps. The order here is a part of what a step means."""
+        """Takes a step that is in the stream of steps. The order here is a part of the meaning of a step."""
         step = found.step
         newcomers = {j for record in found.changes for j in self._change(record)}
         for applied in found.batches:

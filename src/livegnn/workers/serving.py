@@ -236,7 +236,7 @@ class ServingWorker:
     def predict_with_samples(
         self, ids: "IdsLike", *, min_seq: int = 0, timeout: float = 10.0, output: str | None = None
     ) -> tuple[Prediction, list[HeteroSubgraph]]:
-        """What `predict` returns, and the sample that each prediction was computed on. Raises the same."""
+        """The rows of `predict`, and the sample of each prediction. Raises the same errors."""
         self._forward_to(output)
         seq = self.wait(min_seq, timeout)
         asked, places = _distinct(self._check(ids))

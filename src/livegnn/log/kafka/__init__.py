@@ -191,7 +191,7 @@ class KafkaLog(OwnedLog):
         return select_writes(taken, after, end, max_events)
 
     def _find_recent(self, after: int, up_to: int) -> tuple[Sequence[Taken] | None, int]:
-        """What is in memory, and the last event of the log. Needs `_state`."""
+        """The writes in memory, and the last event of the log. Needs `_state`."""
         self._refuse_failed()
         return self._recent.find(after, up_to), self._last
 

@@ -199,9 +199,9 @@ class Reader:
         return self._follower is not None
 
     def read(self, point: Point, lows: Mapping[int, int], after: int, up_to: int) -> Sequence[Taken]:
-        """What was taken from event `after` to `up_to` at least. point: one before, to begin at.
+        """The writes from event `after` to `up_to` at least. point: an earlier one, to begin at.
 
-        If it raises it forgets what was read: an interrupt may have lost a part of that.
+        If it raises it forgets all that was read: an interrupt may have lost a part of that.
         """
         return _core.settled(self._read, self.close, point, lows, after, up_to)
 

@@ -44,7 +44,7 @@ class Received(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """An order that counts, the writes that came of it, its messages, and the digest of all before it."""
+    """An order that counts, its writes, its messages, and the digest of all earlier ones."""
 
     order: Order
     writes: list[Write]
@@ -133,7 +133,7 @@ def digest_within(taken: Taken, seq: int) -> str:
 
 
 class RecentEvents:
-    """What was taken last, without a gap."""
+    """The last writes that were taken, without a gap."""
 
     def __init__(self) -> None:
         self._taken: list[Taken] = []
@@ -148,7 +148,8 @@ class RecentEvents:
             del self._taken[:first], self._ends[:first]
 
     def find(self, after: int, up_to: int) -> Sequence[Taken] | None:
-        """What has the events after `after`, up to `up_to` at least; None if not all of them are there."""
+        """The writes with the events after `after`, up to `up_to` at least; None if not all of them are
+        there."""
         if not self._taken or self._taken[0].order.after > after:
             return None
         first = bisect_right(self._ends, after)

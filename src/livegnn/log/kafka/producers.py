@@ -61,7 +61,7 @@ class ControlProducer:
         return answer[0]
 
     def write_later(self, record: Mapping[str, JSON], timeout: float) -> None:
-        """Writes a record that nobody waits for, as long as not too many of them are on their way."""
+        """Writes a record that no thread waits for, as long as not too many of them are under way."""
 
         def note(error: KafkaError | None, offset: int) -> None:
             if error is not None:
@@ -76,7 +76,7 @@ class ControlProducer:
         self.send(record, note)
 
     def send(self, record: Mapping[str, JSON], note: Callable[[KafkaError | None, int], None]) -> None:
-        """Writes a record; `note` is called with the lock held, with what became of it, and its offset.
+        """Writes a record; `note` is called with the lock held, with its error, if any, and its offset.
 
         The thread that serves the producer calls it: no interrupt of another thread takes an answer away.
         """

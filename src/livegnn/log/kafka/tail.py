@@ -65,10 +65,9 @@ class KafkaTail(ConsumerTail):
     """Follows the log in `topic` at `servers` as the consumer `name`, from where it last was: see `commit`.
 
     folder: keeps the position, in `TOPIC-consumers/NAME`. after: begin after this event instead. A new name
-    begins with the first entry that the log has. timeout: seconds for which a read may get nothing.
-    settings: further ones of librdkafka, as for encryption.
-    Raises LogError if a topic is missing or unfit, if another consumer has the name, or if what comes next
-    has been trimmed; InputError for what is no name.
+    begins with the first entry that the log has. timeout: seconds for which a read may get nothing. settings:
+    further ones of librdkafka, as for encryption. Raises LogError if a topic is missing or unfit, if another
+    consumer has the name, or if the next events have been trimmed; InputError for an invalid name.
     """
 
     def __init__(

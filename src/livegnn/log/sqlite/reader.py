@@ -148,7 +148,7 @@ class SqliteReader(SequenceReader, ReadableLog):
 
     @_reads
     def _find_write(self, seq: int) -> tuple[Write | None, bytes | None]:
-        """What was stored with event `seq`, and the letter of a refused entry of this number, if any."""
+        """The row stored with event `seq`, and the letter of a refused entry of this number, if any."""
         end = self._known_end()
         row = self._reads.execute(f"{Row.SELECT} WHERE seq >= ? ORDER BY seq LIMIT 1", (seq,)).fetchone()
         begin = before = begin_of(self._reads).seq

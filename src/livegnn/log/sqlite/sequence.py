@@ -176,9 +176,8 @@ class OwnedSequence(SequenceReader):
         raise NotImplementedError
 
     def _settle(self) -> None:
-        """Makes durable what a process left that died while it appended, before anything comes after it: the
-        first of those who write does. The caller holds `_write`.
-        """
+        """Makes an append of a crashed process durable, before anything is stored after it: the first
+        write does so. The caller holds `_write`."""
         if self._settled:
             return
         # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
@@ -254,7 +253,7 @@ class OwnedSequence(SequenceReader):
 
 
 def check_sqlite() -> None:
-    """Raises LogError if the SQLite inside apsw is too old for a log, whatever the installation asked for."""
+    """Raises LogError if the SQLite inside apsw is too old for a log, with any installed requirements."""
     found = apsw.sqlite_lib_version()
     if tuple(int(part) for part in found.split(".")[:3]) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
@@ -413,7 +412,7 @@ def add_checksum(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def is_whole(row: Sequence[Any]) -> bool:
-    """Whether a row is as it was stored."""
+    """Whether a row is undamaged."""
     return bool(row[-1] == checksum_of(row[:-1]))
 
 

@@ -256,7 +256,7 @@ def forgotten_up_to(connection: apsw.Connection) -> int:
 
 
 def forgotten_messages(connection: apsw.Connection) -> ForgottenMessages:
-    """What is known of bad messages that were forgotten."""
+    """The record of bad messages that were forgotten."""
     known = _read_property(connection, _FORGOTTEN_MESSAGES)
     return ForgottenMessages() if known is None else ForgottenMessages(*map(int, known.split()))
 
@@ -273,7 +273,7 @@ def forget_entries(connection: apsw.Connection, up_to: int, begin: int) -> int:
 
 
 def drop_forgotten(connection: apsw.Connection, begin: int) -> None:
-    """Deletes forgotten entries at or before event `begin`, where the log begins: no replay asks for them."""
+    """Deletes forgotten entries at or before event `begin`, where the log begins: no replay needs them."""
     gone = (min(begin, forgotten_up_to(connection)),)
     connection.execute("DELETE FROM dead_letters WHERE seq <= ?", gone)
     connection.execute("DELETE FROM rejections WHERE seq <= ?", gone)

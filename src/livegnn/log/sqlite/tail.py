@@ -33,8 +33,8 @@ class SqliteTail(ConsumerTail):
     """Follows the log at `path` as the consumer `name`, from where it last was: see `commit`.
 
     after: begin after this event instead. A new name begins with the first entry that the log has. Raises
-    LogError if there is no log, if another consumer has the name, or if what comes next has been trimmed;
-    InputError for what is no name.
+    LogError if there is no log, if another consumer has the name, or if the next events have been trimmed;
+    InputError for an invalid name.
     """
 
     def __init__(self, path: Path | str, name: str, *, after: int | None = None) -> None:

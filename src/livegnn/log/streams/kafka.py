@@ -174,7 +174,7 @@ class KafkaStreamReader(ReadableStream):
         )
 
     def _fetch(self, timeout: float) -> None:
-        """Adds to `_waiting` what came; waits for `timeout` seconds for something to come."""
+        """Adds arrived records to `_waiting`; waits for new ones for `timeout` seconds."""
         for message in fetch(self._consumer, timeout, _MOST_AT_ONCE):
             if message.error() is None:
                 self._waiting.append(message)
