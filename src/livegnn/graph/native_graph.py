@@ -22,7 +22,7 @@ from livegnn.types import IntArray, NodeType
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, UInt32
+    from jaxtyping import Int64, Integer, UInt32
     from numpy.typing import NDArray
 
 
@@ -98,11 +98,15 @@ class NativeGraph:
 class NumberMap:
     """A map from numbers to numbers, for arrays. keys: distinct, in any order."""
 
-    def __init__(self, keys: "NDArray[np.integer]", values: "NDArray[np.integer]") -> None:
+    def __init__(
+        self, keys: "Integer[NDArray[np.integer], 'keys']", values: "Integer[NDArray[np.integer], 'keys']"
+    ) -> None:
         order = np.argsort(keys)
         self._keys, self._values = keys[order], values[order]
 
-    def look_up(self, keys: "NDArray[np.integer]", out: "NDArray[np.integer]") -> None:
+    def look_up(
+        self, keys: "Integer[NDArray[np.integer], 'n']", out: "Integer[NDArray[np.integer], 'n']"
+    ) -> None:
         """Writes the values of those of `keys` that the map has to `out`; the rest of `out` stays."""
         if not len(self._keys):
             return
