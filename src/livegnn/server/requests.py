@@ -97,7 +97,10 @@ def read_wanted(
 
 
 def answer_predictions(
-    runtime: Runtime, prediction: Prediction | SampledPrediction, ids: Ids | Texts, **more: object
+    runtime: Runtime,
+    prediction: Prediction | SampledPrediction,
+    ids: "Shaped[Ids, 'ids'] | Texts",
+    **more: object,
 ) -> Response:
     """The answer to a request, with `more` of its fields."""
     content = {"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values, **more}
