@@ -106,13 +106,17 @@ def test_a_file_of_other_content_is_refused(tmp_path: Path, held: object) -> Non
         read_keys(path)
 
 
-def test_a_file_that_is_damaged_later_leaves_the_keys_as_they_were(tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_later_leaves_the_keys_as_they_were(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "keys.json"
     text = create_key(path, "client", ["read"])
     keys = KeyFile(path)
     path.write_bytes(b"{")
     assert [key.name for key in keys.keys] == ["client"]
     assert keys.problem is not None
+    assert [key.name for key in keys.keys] == ["client"]
+    assert [record.getMessage().count("the keys stay") for record in caplog.records] == [1]
     assert keys.find(text.encode()) is not None
     path.unlink()
     assert [key.name for key in keys.keys] == ["client"]

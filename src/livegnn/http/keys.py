@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import hmac
 import json
+import logging
 import os
 import re
 import secrets
@@ -32,6 +33,7 @@ SCOPES: Final = cast("tuple[Scope, ...]", get_args(Scope))
 
 PREFIX: Final = "lgk_"
 """Scanners for secrets find a key by it."""
+_logger = logging.getLogger(__name__)
 _VERSION: Final = 1
 _MOST_BYTES: Final = 16 * 2**20
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -126,7 +128,10 @@ class KeyFile:
                 self._seen = seen
             self.problem = None
         except (OSError, FileFormatError) as error:
-            self.problem = f"{self.path}: {error}"
+            problem = f"{self.path}: {error}"
+            if problem != self.problem:
+                _logger.warning("the keys stay as they were read before: %s", problem)
+            self.problem = problem
 
 
 def read_keys(path: Path) -> list[Key]:
