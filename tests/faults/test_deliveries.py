@@ -58,12 +58,13 @@ def test_keys_in_any_order_from_several_producers(log: SqliteLog, seed: int) -> 
                 keys = [order.pop() for _ in range(min(len(order), draw.choice([1, 1, 7])))]
                 for key in keys:
                     history.send(key, entries[key])
+                runtime.admit(PATIENCE)  # producers together are faster than the loop on a busy machine
                 if len(keys) == 1:
-                    history.tell(keys[0], runtime.append(entries[keys[0]], key=keys[0]))
+                    seq = runtime.append(entries[keys[0]], key=keys[0], room_timeout=PATIENCE)
+                    history.tell(keys[0], seq)
                     continue
-                for key, outcome in zip(
-                    keys, runtime.append_all([entries[key] for key in keys], keys), strict=True
-                ):
+                given = [entries[key] for key in keys]
+                for key, outcome in zip(keys, runtime.append_all(given, keys, admitted=True), strict=True):
                     assert isinstance(outcome, Appended)
                     history.tell(key, outcome.seq)
         except BaseException as error:
