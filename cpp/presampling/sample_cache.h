@@ -20,12 +20,12 @@
 #include <utility>
 #include <vector>
 
+#include "memory/slot_table.h"
 #include "presampling/cell_heap.h"
 #include "presampling/evicted_filter.h"
 #include "presampling/feature_table.h"
 #include "presampling/publication.h"
 #include "presampling/query_plan.h"
-#include "presampling/slot_table.h"
 
 namespace livegnn {
 
