@@ -4,21 +4,13 @@
 // no hash table: a lookup is a comparison. The table is built when the first other id is added. Indices of removed
 // nodes are reused, the one freed last first.
 //
-//   id ─► home entry, by the upper bits of the hash ─►  .. | id + 1, index | id + 2, index | 0 | ..   16 bytes each
+// If a batch finds too little room, it builds a new table of twice the size while readers use the old one.
 //
-// If a batch finds too little room, it builds a new table of twice the size while readers use the old one. Because the
-// upper bits of the hash decide, both tables are traversed sequentially, at the speed of memory.
-//
-// Invariants: `index_of(id_of(i)) == i` for every index in use; an index in `free_` is not in use. There is no empty
-// entry between an entry and its home.
+// Invariants: `index_of(id_of(i)) == i` for every index in use; an index in `free_` is not in use.
 // Thread safety: any number of readers, or one writer; the writer's `prepare` and `settle` may run concurrently with
 // readers.
 #pragma once
 
-#include <tsl/robin_map.h>
-
-#include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
@@ -28,81 +20,13 @@
 #include <utility>
 #include <vector>
 
-#include "hashing/mix_hash.h"
 #include "memory/growing_array.h"
-#include "memory/table.h"
+#include "memory/slot_table.h"
 
 namespace livegnn {
 
 inline constexpr uint32_t kNoIndex = UINT32_MAX;
 inline constexpr int64_t kNoId = -1;
-
-// Maps non-negative ids to indices.
-class IdTable {
- public:
-  IdTable() = default;
-  // Makes a table with room for this many ids.
-  explicit IdTable(size_t size) {
-    const size_t entries = std::bit_ceil(std::max<size_t>(16, size + size * 3 / 5));
-    block_ = FloatBlock(entries * sizeof(Entry) / sizeof(float));
-    mask_ = entries - 1;
-    shift_ = 64 - std::countr_zero(entries);
-  }
-
-  size_t size() const { return size_; }
-  bool has_room(size_t more) const { return block_.size() > 0 && (size_ + more) * 8 <= (mask_ + 1) * 5; }
-  size_t bytes() const { return block_.size() * sizeof(float); }
-
-  uint32_t find(int64_t id) const {
-    const Entry& entry = entries()[place_of(key_of(id))];
-    return entry.key == 0 ? kNoIndex : entry.index;
-  }
-  // Requires: `has_room(1)`; the id is not negative.
-  void insert(int64_t id, uint32_t index) {
-    assert(has_room(1) && id >= 0);
-    Entry& entry = entries()[place_of(key_of(id))];
-    size_ += entry.key == 0 ? 1 : 0;
-    entry = {key_of(id), index};
-  }
-  void erase(int64_t id) {
-    size_t hole = place_of(key_of(id));
-    if (entries()[hole].key == 0) return;
-    // Later entries move up, as far as their own homes allow.
-    for (size_t i = (hole + 1) & mask_; entries()[i].key != 0; i = (i + 1) & mask_) {
-      if (((i - home_of(entries()[i].key)) & mask_) < ((i - hole) & mask_)) continue;
-      entries()[hole] = entries()[i];
-      hole = i;
-    }
-    entries()[hole] = {};
-    --size_;
-  }
-  void insert_all(const IdTable& from) {
-    for (size_t i = 0; from.block_.size() > 0 && i <= from.mask_; ++i) {
-      const Entry& entry = from.entries()[i];
-      if (entry.key != 0) insert(static_cast<int64_t>(entry.key - 1), entry.index);
-    }
-  }
-
- private:
-  struct Entry {
-    uint64_t key;  // 0: empty
-    uint32_t index;
-  };
-
-  static uint64_t key_of(int64_t id) { return static_cast<uint64_t>(id) + 1; }
-  size_t home_of(uint64_t key) const { return static_cast<size_t>(MixHash{}(key) >> shift_); }
-  size_t place_of(uint64_t key) const {
-    size_t i = home_of(key);
-    while (entries()[i].key != 0 && entries()[i].key != key) i = (i + 1) & mask_;
-    return i;
-  }
-  Entry* entries() { return reinterpret_cast<Entry*>(block_.data()); }
-  const Entry* entries() const { return reinterpret_cast<const Entry*>(block_.data()); }
-
-  FloatBlock block_;  // zeroed, in huge pages if it is large
-  size_t mask_ = 0, size_ = 0;
-  int shift_ = 0;
-};
 
 class IdMap {
  public:
@@ -115,7 +39,8 @@ class IdMap {
 
   uint32_t index_of(int64_t id) const {
     if (identity_) return id >= 0 && static_cast<size_t>(id) < ids_.size() && ids_[id] == id ? id : kNoIndex;
-    return id >= 0 ? table_.find(id) : kNoIndex;
+    const Slot* const slot = id >= 0 ? table_.find(key_of(id)) : nullptr;
+    return slot == nullptr ? kNoIndex : slot->index;
   }
 
   // The index that the n-th insertion from now will get (n from 0), if nothing is erased before.
@@ -142,7 +67,7 @@ class IdMap {
   void settle() noexcept {
     ids_.settle();
     free_.settle();
-    next_ = IdTable();
+    next_ = {};
   }
 
   // With kNoId the index is reserved without an id, until `release` frees it. Requires: the id is not in use.
@@ -151,7 +76,7 @@ class IdMap {
     if (id != kNoId && (identity_ ? id != index : !table_.has_room(1))) {
       prepare_table(1);
       adopt_table();
-      next_ = IdTable();
+      next_ = {};
     }
     if (free_.empty()) {
       ids_.push_back(id);
@@ -159,7 +84,7 @@ class IdMap {
       free_.pop_back();
       ids_[index] = id;
     }
-    if (!identity_ && id != kNoId) table_.insert(id, index);
+    if (!identity_ && id != kNoId) enter(id, index, &table_);
     return index;
   }
   void release(uint32_t index) { free_.push_back(index); }
@@ -167,7 +92,10 @@ class IdMap {
   // If the id was inserted again under another index, it keeps that one. Requires: an index in use.
   void erase(uint32_t index) {
     assert(in_use(index));
-    if (!identity_ && table_.find(ids_[index]) == index) table_.erase(ids_[index]);
+    if (!identity_) {
+      Slot* const slot = table_.find(key_of(ids_[index]));
+      if (slot != nullptr && slot->index == index) table_.take_out(slot);
+    }
     ids_[index] = kNoId;
     free_.push_back(index);
   }
@@ -179,7 +107,7 @@ class IdMap {
     check_saved(ids, free);
     ids_ = std::move(ids);
     free_ = std::move(free);
-    table_ = IdTable();
+    table_ = {};
     identity_ = true;
     for (uint32_t i = 0; i < ids_.size(); ++i) identity_ = identity_ && (ids_[i] == kNoId || ids_[i] == i);
     if (identity_) return;
@@ -218,15 +146,27 @@ class IdMap {
                                std::to_string(free.size()) + ": an index that has no id and is not free");
   }
 
+  struct Slot {
+    uint64_t key;  // the id plus 1
+    uint32_t index;
+
+    bool empty() const { return key == 0; }
+  };
+  using Table = SlotTable<Slot>;
+
+  static uint64_t key_of(int64_t id) { return static_cast<uint64_t>(id) + 1; }
+  // Requires: the table has room; the id is not negative.
+  static void enter(int64_t id, uint32_t index, Table* table) { table->insert_in_room(key_of(id))->index = index; }
   // A table of all current ids, with room for more.
-  IdTable table_of_all(size_t more) const {
-    IdTable table(size() + more);
+  Table table_of_all(size_t more) const {
+    Table table;
+    table.reserve(size() + more);
     if (!identity_ && table_.has_room(0)) {
-      table.insert_all(table_);
+      table_.for_each([&](const Slot& slot) { table.insert_in_room(slot.key)->index = slot.index; });
       return table;
     }
     for (uint32_t i = 0; i < ids_.size(); ++i) {
-      if (ids_[i] != kNoId) table.insert(ids_[i], i);
+      if (ids_[i] != kNoId) enter(ids_[i], i, &table);
     }
     return table;
   }
@@ -242,7 +182,7 @@ class IdMap {
   bool identity_ = true;
   GrowingArray<int64_t> ids_;  // by index; kNoId if free
   GrowingArray<uint32_t> free_;
-  IdTable table_, next_;  // `next_` is the new table, and after `adopt` the replaced one
+  Table table_, next_;  // `next_` is the new table, and after `adopt` the replaced one
 };
 
 }  // namespace livegnn

@@ -20,12 +20,12 @@
 #include <utility>
 #include <vector>
 
+#include "memory/slot_table.h"
 #include "presampling/samples/publication.h"
 #include "presampling/samples/query_plan.h"
 #include "presampling/tables/cell_heap.h"
 #include "presampling/tables/evicted_filter.h"
 #include "presampling/tables/feature_table.h"
-#include "presampling/tables/slot_table.h"
 
 namespace livegnn {
 

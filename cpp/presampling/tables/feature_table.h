@@ -22,8 +22,8 @@
 
 #include "memory/prefetch.h"
 #include "memory/recent_needs.h"
+#include "memory/slot_table.h"
 #include "memory/table.h"
-#include "presampling/tables/slot_table.h"
 #include "views/arrays.h"
 
 namespace livegnn {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "memory/slot_table.h"
 #include "presampling/tables/cell_heap.h"
-#include "presampling/tables/slot_table.h"
 #include "store/batch_updater.h"
 #include "threads/parallel.h"
 #include "views/arrays.h"

@@ -1,10 +1,14 @@
-// An open table from 64-bit ids to small slots: the ground of all tables of this room.
+// An open table from 64-bit ids to small slots: the ground of all tables by id.
 //
 //   id ─► home slot, by the upper bits of the hash ─►  .. | slot | slot | empty | ..
 //
 // A slot that is erased is filled by those after it, so there are no tombstones: keys that come and go leave nothing.
 // Because the upper bits of the hash decide, growing and shrinking traverse both tables sequentially, at the speed of
 // memory. The table grows when five eighths are full, and shrinks when a sixteenth is.
+//
+// Other open tables are none of these, because they are laid out for what is asked of them most: NumberSet and
+// NodeNumbers are cleared for each sample and have keys of 4 bytes, NodeTable has rows of as many words as there are
+// columns, RowCache lies in memory that processes share.
 //
 // Invariants: there is no empty slot between a slot and its home; a key has one slot.
 // Thread safety: any number of readers, or one writer. Pointers to slots are good until the next insertion or erasure.
@@ -31,8 +35,11 @@ class SlotTable {
 
  public:
   SlotTable() = default;
-  SlotTable(const SlotTable&) = delete;
-  SlotTable& operator=(const SlotTable&) = delete;
+  SlotTable(SlotTable&& other) noexcept { swap(other); }
+  SlotTable& operator=(SlotTable&& other) noexcept {
+    swap(other);
+    return *this;
+  }
 
   size_t size() const { return size_; }
   size_t bytes() const { return block_.size() * sizeof(float); }
@@ -48,7 +55,9 @@ class SlotTable {
   }
   const Slot* find(uint64_t key) const { return const_cast<SlotTable*>(this)->find(key); }
 
-  // Makes room, so that so many insertions need no memory. If it throws std::bad_alloc, nothing has changed.
+  // Whether so many insertions need no memory.
+  bool has_room(size_t more) const { return block_.size() > 0 && (size_ + more) * 8 <= num_slots() * 5; }
+  // Makes room for that. If it throws std::bad_alloc, nothing has changed.
   void reserve(size_t more) {
     const size_t slots = slots_for(size_ + more);
     if (slots > num_slots()) rebuild(slots);
@@ -56,15 +65,23 @@ class SlotTable {
   // The slot of this key. If it is new it is `empty()` but for its key: the caller fills it, or calls `erase`, before
   // anything else is done with the table. If it throws std::bad_alloc, nothing has changed.
   Slot* insert(uint64_t key) {
-    if (size_ > 0) {
-      Slot* const slot = slots() + place_of(key);
-      if (!slot->empty()) return slot;
-      if ((size_ + 1) * 8 <= num_slots() * 5) return take(slot, key);
+    if (!has_room(1)) {
+      if (Slot* const slot = find(key)) return slot;
+      reserve(std::max<size_t>(1, size_ / 2));
     }
-    reserve(std::max<size_t>(1, size_ / 2));
-    return take(slots() + place_of(key), key);
+    return insert_in_room(key);
+  }
+  // The same. Requires: `has_room(1)`.
+  Slot* insert_in_room(uint64_t key) {
+    Slot* const slot = slots() + place_of(key);
+    return slot->empty() ? take(slot, key) : slot;
   }
   void erase(Slot* erased) noexcept {
+    take_out(erased);
+    shrink();
+  }
+  // The same, and the room for another stays.
+  void take_out(Slot* erased) noexcept {
     size_t hole = static_cast<size_t>(erased - slots());
     // Later slots move up, as far as their own homes allow.
     for (size_t i = (hole + 1) & mask_; !slots()[i].empty(); i = (i + 1) & mask_) {
@@ -74,7 +91,6 @@ class SlotTable {
     }
     slots()[hole] = Slot{};
     --size_;
-    shrink();
   }
   void clear() noexcept {
     block_ = FloatBlock();
@@ -126,9 +142,14 @@ class SlotTable {
     next.mask_ = num - 1;
     next.shift_ = 64 - std::countr_zero(num);
     for_each([&](const Slot& slot) { next.slots()[next.place_of(slot.key)] = slot; });
-    std::swap(block_, next.block_);
-    mask_ = next.mask_;
-    shift_ = next.shift_;
+    next.size_ = size_;
+    swap(next);
+  }
+  void swap(SlotTable& other) noexcept {
+    std::swap(block_, other.block_);
+    std::swap(mask_, other.mask_);
+    std::swap(size_, other.size_);
+    std::swap(shift_, other.shift_);
   }
   void shrink() noexcept {
     if (size_ == 0) return clear();

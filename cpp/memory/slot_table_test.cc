@@ -1,4 +1,4 @@
-#include "presampling/tables/slot_table.h"
+#include "memory/slot_table.h"
 
 #include <map>
 
