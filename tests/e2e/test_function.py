@@ -107,6 +107,8 @@ def test_it_listens_at_port_and_answers_as_the_server(tmp_path, words) -> None:
         assert refused(with_parameter) == (400, "InputError")
         assert "takes no parameters, got 'foo'" in with_parameter.json()["error"]["message"]
         assert refused(loopback.get(f"{container.address}/metrics?foo")) == (400, "InputError")
+        assert loopback.get(f"{container.address}/livez").json() == {"status": "ok"}
+        assert loopback.get(f"{container.address}/readyz").json()["stages"]["predict"]["idle"] == 1
         health = loopback.get(f"{container.address}/v1/health?")
         assert health.json()["stages"]["predict"]["idle"] == 1
         head = loopback.head(f"{container.address}/v1/health")

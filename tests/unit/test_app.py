@@ -265,8 +265,10 @@ def test_what_nobody_foresaw_is_answered_too(runtime: Runtime) -> None:
 
 
 def test_a_runtime_that_does_not_run_is_not_healthy(runtime: Runtime) -> None:
-    answer = ask(create_app(runtime), "GET", "/healthz")
-    assert answer.status_code == 503
+    app = create_app(runtime)
+    assert ask(app, "GET", "/livez").json() == {"status": "ok"}
+    answer = ask(app, "GET", "/readyz")
+    assert (answer.status_code, answer.json()) == (503, ask(app, "GET", "/healthz").json())
     reasons = {"loop": "it does not run"}
     assert answer.json() == {"status": "stopped", "seq": 0, "log_seq": 0, "reasons": reasons}
 

@@ -19,7 +19,7 @@ from livegnn.server import create_app
 from livegnn.server.app import scope_of
 from streams import make_graph, make_model
 
-HEALTH = ("/healthz", "/v2/health/live", "/v2/health/ready")
+HEALTH = ("/healthz", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 
 

@@ -72,7 +72,7 @@ def test_the_container_runs_a_command_with_the_concurrency_of_the_service(monkey
     given = command.make_context("serve", words[2:]).params
     assert (str(given["model"]), given["port"], given["host"]) == (model, 9000, "0.0.0.0")
     assert given["workers"] + given["waiting"] == spec["containerConcurrency"]
-    assert container["startupProbe"]["httpGet"]["path"] == "/v1/health"
+    assert container["startupProbe"]["httpGet"]["path"] == "/readyz"
 
 
 def test_the_template_of_lambda_names_what_the_handler_reads() -> None:

@@ -122,7 +122,8 @@ def test_what_there_is_not(setting: Setting, front: str) -> None:
         ):
             answer = loopback.request(method, address + path, json={"ids": []})
             assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), path
-    assert loopback.head(setting.addresses[0] + "/v1/health").status_code == httpx.codes.OK
+    for path in ("/v1/health", "/readyz", "/livez"):
+        assert loopback.head(setting.addresses[0] + path).status_code == httpx.codes.OK
     hosts = (
         "localhost:80",
         "nonsense",
@@ -256,6 +257,8 @@ def test_a_front_end_says_which_workers_answer(setting: Setting) -> None:
         known = [[away], setting.addresses[1:]]
         assert loopback.get(front + "/v1/health").json() == {"workers": known}
         assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert loopback.get(front + "/livez").json() == {"status": "ok"}
+        assert loopback.get(front + "/readyz").status_code == httpx.codes.SERVICE_UNAVAILABLE
         answer = loopback.get(front + "/v1/health")
         assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
         assert answer.json() == {

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import uvicorn
 
 from livegnn.errors import InputError, OverloadedError
-from livegnn.functions.bodies import LARGEST_BODY, Answer, answer_error, answer_problem, refuse_parameters
+from livegnn.functions.bodies import (
+    LARGEST_BODY,
+    Answer,
+    answer_error,
+    answer_json,
+    answer_problem,
+    refuse_parameters,
+)
 from livegnn.server.listening import Server, accepting, exit_at_sigterm
 from livegnn.wording import quoted
 
@@ -29,8 +36,12 @@ _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 
 
+async def _report_live(body: bytes) -> Answer:
+    return answer_json({"status": "ok"})
+
+
 class Application:
-    """An ASGI application: `POST /v1/predictions`, `GET /v1/health`, `GET /metrics`."""
+    """An ASGI application: `POST /v1/predictions`, `GET /livez`, `/readyz`, `/v1/health`, `/metrics`."""
 
     def __init__(self, machine: "Machine") -> None:
         self._machine = machine
@@ -38,6 +49,8 @@ class Application:
         self._reading: set[asyncio.Timeout] = set()  # those of bodies that are coming
         self._routes: Mapping[str, Mapping[str, Callable[[bytes], Awaitable[Answer]]]] = {
             "/v1/predictions": {"POST": machine.predict},
+            "/livez": {"GET": _report_live},
+            "/readyz": {"GET": lambda _: machine.report_health()},
             "/v1/health": {"GET": lambda _: machine.report_health()},
             "/metrics": {"GET": lambda _: machine.report_metrics()},
         }

@@ -33,7 +33,7 @@ from livegnn.server.routes import create_routes
 
 _EVENTS = "/v1/events"
 _READING_POSTS = ("/v1/predictions", "/v1/what-if", "/v1/samples")
-_HEALTH = ("/healthz", "/v2/health/live", "/v2/health/ready")
+_HEALTH = ("/healthz", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
 
 
 def scope_of(method: str, path: str) -> keys.Scope | None:

@@ -280,6 +280,12 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
         finally:
             explaining.release()
 
+    @router.get("/livez")
+    def report_live() -> Response:
+        """200 while the process answers."""
+        return to_json({"status": "ok"})
+
+    @router.get("/readyz")
     @router.get("/healthz")
     def report_health() -> Response:
         """200 while events are taken and become visible, and predictions are there; 503 with why not."""

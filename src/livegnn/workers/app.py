@@ -69,6 +69,7 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
             await run_in_threadpool(_samples, worker, ids, wanted.min_seq, wanted.timeout, wanted.output)
         )
 
+    @router.get("/readyz")
     @router.get("/v1/health")
     async def health() -> Response:
         readiness = worker.readiness()
@@ -107,6 +108,11 @@ def make_application(title: str, router: APIRouter, lifespan: "Lifespan | None" 
         redoc_url=None,
         openapi_url=None,
     )
+
+    @router.get("/livez")
+    async def report_live() -> Response:
+        return to_json({"status": "ok"})
+
     answer_head(router)
     add_failures(app, router)
     app.include_router(router)

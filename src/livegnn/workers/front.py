@@ -84,6 +84,7 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
     async def sample(request: Request) -> Response:
         return await front.forward(request, "/v1/samples")
 
+    @router.get("/readyz")
     @router.get("/v1/health")
     async def health() -> Response:
         answering = front.answering()
