@@ -118,7 +118,7 @@ def answers(
 
 
 def request(body: bytes, *lines: str, path: str = "/v1/predictions", method: str = "POST") -> bytes:
-    return "\r\n".join([f"{method} {path} HTTP/1.1", "host: x", *lines, "", ""]).encode() + body
+    return "\r\n".join([f"{method} {path} HTTP/1.1", "host: localhost", *lines, "", ""]).encode() + body
 
 
 def sized(body: bytes, *lines: str, **more: str) -> bytes:

@@ -46,7 +46,7 @@ def follow(server: Server) -> socket.socket:
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect((host, int(port)))
-    client.sendall(b"GET /v1/changes HTTP/1.1\r\nhost: here\r\n\r\n")
+    client.sendall(b"GET /v1/changes HTTP/1.1\r\nhost: localhost\r\n\r\n")
     return client
 
 
@@ -174,7 +174,7 @@ def test_no_descriptors_for_a_while(server: Server, deployment: Path, tmp_path: 
         resource.prlimit(process, resource.RLIMIT_NOFILE, (most, most))
         for one in coming:
             with suppress(ConnectionError):
-                one.sendall(b"GET /healthz HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")
+                one.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
                 assert one.recv(12) in (b"HTTP/1.1 200", b"")  # it was closed when it came
             one.close()
         assert loopback.get(f"{server.address}/healthz").json()["status"] == "ok"

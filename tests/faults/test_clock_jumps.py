@@ -15,7 +15,7 @@ from faulty_world import FIRST_SEED, YEAR, Clock, History, check_bits, replay, s
 from livegnn import Engine, Events, Graph
 from livegnn.expiry import ExpiryPolicy
 from livegnn.inference import ScrubPolicy
-from livegnn.log import keys
+from livegnn.log import idempotency
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, list_checkpoints
 from streams import make_arrays, make_graph, make_model, make_stream
@@ -47,7 +47,7 @@ def test_keys_are_known_for_a_day_and_not_for_ever(
 ) -> None:
     """Of a clock that runs right at the start of the process; the process ends and starts at times."""
     clock, draw = Clock(), random.Random(seed)
-    monkeypatch.setattr(keys, "time", clock)
+    monkeypatch.setattr(idempotency, "time", clock)
     history, came = History(), dict[str, float]()
     with seed_shown(seed):
         log = SqliteLog(tmp_path / "events.db", keep_keys_seconds=DAY)

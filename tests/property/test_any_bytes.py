@@ -263,9 +263,21 @@ STRANGERS = [
     "connectors/kafka.py",
     "functions/bodies.py",
     "workers/app.py",
+    "http/guard.py",
 ]
-STRANGERS += [f"log/{name}.py" for name in ("arguments", "keys", "origins", "kafka/message")]
-OWN = {"name", "MAGIC", "_KEY", "begin", "near[0]", "self.name", "__name__", "host", "histogram.total"}
+STRANGERS += [f"log/{name}.py" for name in ("arguments", "idempotency", "kafka/message")]
+OWN = {
+    "name",
+    "key.name",
+    "MAGIC",
+    "_KEY",
+    "begin",
+    "near[0]",
+    "self.name",
+    "__name__",
+    "host",
+    "histogram.total",
+}
 """What is shown whole: names of our own, or an operator's."""
 
 

@@ -119,7 +119,7 @@ def test_a_cluster_alone_changes_its_plan(
         coordinator.close()
     owner = f"process {os.getpid()} runs on it" if runs else "none that is known to run"
     more = dataclasses.replace(plan, sampling_workers=2)
-    with pytest.raises(InputError, match=rf"are a cluster's, .*{owner}.*: stop livegnn worker"):
+    with pytest.raises(InputError, match=rf"here a cluster, .*{owner}.*: stop livegnn worker"):
         change(spec.place, more)
     assert begin_states(spec.place, plan) == before
     assert Registration(spec).plan == plan if not runs else coordinator.plan == plan

@@ -114,7 +114,7 @@ def spoil(events: Events, column: str | None, value: float) -> Events:
 
 def from_arrow(events: Events) -> Events | None:
     """The events through a table of Arrow; None where a table cannot have them."""
-    records = [orjson.loads(line) for line in events.to_json_lines().splitlines()]
+    records = [orjson.loads(line) for line in events.to_json_lines().split("\n") if line]
     with suppress(pa.ArrowInvalid, pa.ArrowTypeError, InputError):
         return Events.from_arrow(pa.Table.from_pylist(records))
     return None

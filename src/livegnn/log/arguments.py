@@ -97,7 +97,7 @@ def new_properties(
     Raises LogError if it has another value of one already, unless `replace`.
     """
     if not isinstance(properties, Mapping):
-        raise InputError(f"properties of a log must be texts by name, got {properties!r:.80}")
+        raise InputError(f"properties of a log must be texts by name, got {quoted(properties, 80)}")
     for name, value in properties.items():
         check_text(name, "the name of a property of a log")
         check_text(value, f"the property {name!r} of a log")

@@ -92,9 +92,7 @@ def read_infer(body: bytes, header_length: str | None, limits: Limits) -> InferR
         length = int(header_length)
     asked = parse(InferBody, body[:length], "application/json", limits.objects)
     if [tensor.name for tensor in asked.inputs] != [_INPUT]:
-        raise InputError(
-            f"inputs must be one tensor {_INPUT!r}, got {quoted([one.name for one in asked.inputs])}"
-        )
+        raise InputError(f"inputs must be one tensor 'ids', got {quoted([one.name for one in asked.inputs])}")
     ids = _read_tensor(asked.inputs[0], body[length:])
     binary = asked.parameters.binary_data_output
     outputs = asked.outputs and {
@@ -108,15 +106,13 @@ def read_infer(body: bytes, header_length: str | None, limits: Limits) -> InferR
 def _read_tensor(tensor: Tensor, rest: bytes) -> Sequence[int | str]:
     size = tensor.parameters.get("binary_data_size")
     if (size is None) == (tensor.data is None):
-        raise InputError(f"{_INPUT} must have data, or the parameter binary_data_size, and not both")
+        raise InputError("ids must have data, or the parameter binary_data_size, and not both")
     if tensor.data is not None:
         ids = [one for part in tensor.data for one in (part if isinstance(part, list) else [part])]
         kind = int if tensor.datatype == "INT64" else str
         wrong = next((one for one in ids if type(one) is not kind), None)
         if wrong is not None:
-            raise InputError(
-                f"{_INPUT} must be {tensor.datatype}, {kind.__name__} in JSON, got {quoted(wrong)}"
-            )
+            raise InputError(f"ids must be {tensor.datatype}, {kind.__name__} in JSON, got {quoted(wrong)}")
     else:
         if size != len(rest):
             raise InputError(
@@ -126,14 +122,14 @@ def _read_tensor(tensor: Tensor, rest: bytes) -> Sequence[int | str]:
     # A shape is (n), or (n, 1) as clients write whose models take batches.
     if tensor.shape not in ([len(ids)], [len(ids), 1]):
         raise InputError(
-            f"the shape of {_INPUT} must be [{len(ids)}], as many as its data, got {quoted(tensor.shape)}"
+            f"the shape of ids must be [{len(ids)}], as many as its data, got {quoted(tensor.shape)}"
         )
     return cast("list[int | str]", ids)
 
 
 def _integers(data: bytes) -> list[object]:
     if len(data) % 8:
-        raise InputError(f"{_INPUT} must have 8 bytes for each INT64, got {len(data)} bytes")
+        raise InputError(f"ids must have 8 bytes for each INT64, got {len(data)} bytes")
     return list(np.frombuffer(data, "<i8").tolist())
 
 
@@ -143,13 +139,11 @@ def _texts(data: bytes) -> Iterator[str]:
         begin = at + _LENGTH_BYTES
         end = begin + int.from_bytes(data[at:begin], "little")
         if end > len(data):
-            raise InputError(
-                f"{_INPUT} must have a length and as many bytes for each text, got fewer at the end"
-            )
+            raise InputError("ids must have a length and as many bytes for each text, got fewer at the end")
         try:
             yield data[begin:end].decode()
         except UnicodeDecodeError:
-            raise InputError(f"{_INPUT} must be UTF-8, got {quoted(data[begin:end])}") from None
+            raise InputError(f"ids must be UTF-8, got {quoted(data[begin:end])}") from None
         at = end
 
 
