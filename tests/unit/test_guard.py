@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from livegnn import Engine, InputError
+from livegnn import Engine, FileFormatError, InputError
 from livegnn.deployment.sections import ServerSection
 from livegnn.http.guard import Access, Guard, is_local
 from livegnn.http.keys import KeyFile, create_key, revoke_key
@@ -39,14 +39,14 @@ def status(access: Access, method: str = "GET", path: str = "/v1/predictions", *
     return asyncio.run(ask())
 
 
-def status_of(access: Access, headers: list[tuple[bytes, bytes]]) -> int:
+def status_of(access: Access, headers: list[tuple[bytes, bytes]], version: str = "1.1") -> int:
     """That of a request with these headers alone."""
     sent = []
 
     async def send(message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": headers}
+    scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": headers, "http_version": version}
     asyncio.run(Guard(answer, access, scope_of)(scope, None, send))  # type: ignore[arg-type]
     return int(sent[0]["status"])
 
@@ -62,6 +62,10 @@ def test_a_page_of_another_site_is_refused(origin: str) -> None:
 
 def test_a_page_of_this_server_and_a_listed_one_are_admitted() -> None:
     assert status(Access(), origin="http://127.0.0.1:8080") == 204
+    assert status(Access(), origin="http://127.0.0.1:80", host="127.0.0.1") == 204
+    assert (
+        status(Access(origins=["https://dashboard.example"]), origin="https://dashboard.example:443") == 204
+    )
     assert status(Access(origins=["https://dashboard.example"]), origin="https://dashboard.example") == 204
 
 
@@ -138,6 +142,81 @@ def test_a_key_admits_its_scopes_alone(tmp_path: Path) -> None:
             assert status(access, method, route, authorization=f"bearer  {text}") == expected
 
 
+def test_an_answer_in_parts_ends_when_its_key_is_revoked(tmp_path: Path) -> None:
+    """A change feed would go on for as long as its client likes."""
+    path = tmp_path / "keys.json"
+    text = create_key(path, "client", ["read"])
+    keys, sent = KeyFile(path), list[dict[str, object]]()
+
+    async def feed(scope, receive, send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"first", "more_body": True})
+        revoke_key(path, "client")
+        keys.refresh()
+        await send({"type": "http.response.body", "body": b"second", "more_body": True})
+
+    async def send(message) -> None:
+        sent.append(message)
+
+    headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {text}".encode())]
+    scope = {"type": "http", "method": "GET", "path": "/v1/changes", "headers": headers}
+    with pytest.raises(OSError, match="revoked"):
+        asyncio.run(Guard(feed, Access(keys), scope_of)(scope, None, send))  # type: ignore[arg-type]
+    assert [message.get("body") for message in sent] == [None, b"first", b""]
+    assert not sent[-1]["more_body"]
+
+
+def test_a_listed_page_reads_answers_and_sends_keys(tmp_path: Path) -> None:
+    """A browser asks first, without a key, and hands on only answers that name the page."""
+    path, page = tmp_path / "keys.json", "https://dashboard.example"
+    text = create_key(path, "client", ["read"])
+    graph = make_graph()
+    runtime = Runtime(SqliteLog(tmp_path / "events.db"), graph, Engine(graph, make_model(), threads=1))
+    app = create_app(runtime, access=Access(KeyFile(path), origins=[page]))
+    preflight = {
+        "origin": page,
+        "access-control-request-method": "GET",
+        "access-control-request-headers": "authorization",
+    }
+
+    async def ask(method: str, headers: dict[str, str]) -> httpx.Response:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client:
+            return await client.request(method, "/v1/predictions?ids=1", headers=headers)
+
+    allowed = asyncio.run(ask("OPTIONS", preflight))
+    assert (allowed.status_code, allowed.headers["access-control-allow-origin"]) == (200, page)
+    answer = asyncio.run(ask("GET", {"origin": page, "authorization": f"Bearer {text}"}))
+    assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, page)
+    refused = asyncio.run(ask("OPTIONS", {**preflight, "origin": "https://evil.example"}))
+    assert "access-control-allow-origin" not in refused.headers
+
+
+def test_health_tells_of_a_file_of_keys_that_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    create_key(path, "client", ["read"])
+    graph, keys = make_graph(), KeyFile(path)
+    runtime = Runtime(SqliteLog(tmp_path / "events.db"), graph, Engine(graph, make_model(), threads=1))
+    app = create_app(runtime, access=Access(keys))
+    path.write_bytes(b"{")
+    keys.refresh()
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client:
+            return await client.get("/healthz")
+
+    assert "keys" in asyncio.run(ask()).json()["side_failures"]
+
+
+def test_a_probe_of_http_1_0_needs_no_host() -> None:
+    assert status_of(Access(), [], "1.0") == 204
+    assert status_of(Access(), [], "1.1") == 400
+    assert status_of(Access(), [(b"host", b"evil.example")], "1.0") == 421
+
+
 def test_a_revoked_key_is_refused_without_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     text = create_key(path, "client", ["read"])
@@ -179,6 +258,10 @@ def test_a_server_beyond_this_machine_needs_keys(tmp_path: Path) -> None:
         ServerSection(host="0.0.0.0")
     ServerSection(host="0.0.0.0", insecure=True)
     create_key(tmp_path / "keys.json", "client", ["read"])
+    with pytest.raises(InputError, match="keys must be a file of `livegnn key create`"):
+        ServerSection(keys=tmp_path / "none.json").access()
+    with pytest.raises((InputError, FileFormatError), match="regular file"):
+        ServerSection(keys=tmp_path).access()
     section = ServerSection(host="0.0.0.0", keys=tmp_path / "keys.json", hosts="scores.example")
     assert section.access().hosts == ["scores.example"]
 

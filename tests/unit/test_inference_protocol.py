@@ -137,7 +137,7 @@ def test_errors_are_texts(runtime: Runtime) -> None:
 
 
 def test_a_request_waits_for_min_seq_and_says_so(runtime: Runtime) -> None:
-    body = {"inputs": [tensor_of(ids_in(runtime))], "parameters": {"min_seq": 10**6, "timeout": 0.01}}
+    body = {"inputs": [tensor_of(ids_in(runtime))], "parameters": {"min_seq": 10**6, "timeout": 10_000}}
     answer = ask(create_app(runtime), "POST", f"{MODEL}/infer", json=body)
     assert answer.status_code == 503
 
@@ -151,6 +151,28 @@ def test_more_ids_than_have_room_are_refused(runtime: Runtime) -> None:
 
 def request_of(tensor: dict[str, object]) -> bytes:
     return orjson.dumps({"inputs": [{"name": "ids", **tensor}]})
+
+
+def test_nothing_of_a_request_is_dropped() -> None:
+    tensor = {"name": "ids", "shape": [1], "datatype": "INT64", "data": [1]}
+    body = orjson.dumps({"inputs": [tensor]})
+    with pytest.raises(InputError, match="must end with the JSON"):
+        read_infer(body + b"12345678", str(len(body)), Limits())
+    twice = orjson.dumps({"inputs": [tensor], "outputs": [{"name": "a"}, {"name": "a"}]})
+    with pytest.raises(InputError, match="each output once"):
+        read_infer(twice, None, Limits())
+    for parameters in ({"classification": 3}, {"binary_data": 1}, {"binary_data": "yes"}):
+        asked = orjson.dumps({"inputs": [tensor], "outputs": [{"name": "a", "parameters": parameters}]})
+        with pytest.raises(RequestValidationError):
+            read_infer(asked, None, Limits())
+
+
+def test_a_compressed_body_is_refused_by_its_true_reason(runtime: Runtime) -> None:
+    app = create_app(runtime)
+    for path in (f"{MODEL}/infer", "/v1/predictions"):
+        answer = ask(app, "POST", path, content=b"x", headers={"content-encoding": "gzip"})
+        assert answer.status_code == 415
+        assert "must not be compressed" in answer.text
 
 
 def behind(size: int, kind: str = "INT64") -> bytes:
@@ -167,6 +189,8 @@ def behind(size: int, kind: str = "INT64") -> bytes:
         ({"shape": [1], "datatype": "INT64", "data": [True]}, "must be INT64"),
         ({"shape": [1], "datatype": "BYTES", "data": [1]}, "must be BYTES"),
         ({"shape": [1], "datatype": "BYTES", "data": [[["a"]]]}, "must be BYTES"),
+        ({"shape": [1], "datatype": "INT64", "data": [[1], []]}, "must be INT64"),
+        ({"shape": [2], "datatype": "INT64", "data": [[1, 2]]}, "must be INT64"),
     ],
 )
 def test_wrong_tensors_in_json_are_refused(tensor: dict[str, object], message: str) -> None:
@@ -188,7 +212,7 @@ def test_wrong_tensors_in_bytes_are_refused(body: bytes, rest: bytes, message: s
         read_infer(body + rest, str(len(body)), Limits())
 
 
-@pytest.mark.parametrize("length", ["-1", "3", "²", "", "1.0"])
+@pytest.mark.parametrize("length", ["-1", "3", "²", "", "1.0", "9" * 5000])
 def test_a_wrong_length_of_the_json_is_refused(length: str) -> None:
     with pytest.raises(InputError, match=LENGTH):
         read_infer(b"{}", length, Limits())

@@ -298,8 +298,14 @@ class ServerSection:
             )
 
     def access(self) -> Access:
-        """The clients to admit. Raises `FileFormatError` if the file of keys is damaged, or `OSError`."""
-        keys = None if self.keys is None else KeyFile(self.keys)
+        """The clients to admit. Raises `FileFormatError` if the file of keys is damaged, `InputError` if it
+        cannot be read."""
+        try:
+            keys = None if self.keys is None else KeyFile(self.keys)
+        except OSError as error:
+            raise InputError(
+                f"[server] keys must be a file of `livegnn key create`, got {self.keys}: {error.strerror}"
+            ) from error
         return Access(keys, _listed(self.hosts), _listed(self.origins))
 
 

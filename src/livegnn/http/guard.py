@@ -17,13 +17,14 @@ from livegnn.http.keys import KeyFile, Scope
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Send
+    from starlette.types import ASGIApp, Message, Receive, Send
     from starlette.types import Scope as Request
 
 ScopeOf: TypeAlias = "Callable[[str, str], Scope | None]"
 """The scope that a method and a path need; None if anybody may ask."""
 
 _OWN_HOSTS: Final = ("localhost",)
+_PORTS: Final = {"http": ":80", "https": ":443"}
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,12 @@ class Guard:
         self._app, self._access, self._scope_of = app, access, scope_of
 
     async def __call__(self, scope: "Request", receive: "Receive", send: "Send") -> None:
-        refusal = self._refusal(scope) if scope["type"] in ("http", "websocket") else None
-        if refusal is None:
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, self._while_valid(scope, send))
             return
         error = {"error": {"type": refusal.kind, "message": shortened(refusal.message)}}
         body = json.dumps(error).encode()
@@ -70,8 +74,25 @@ class Guard:
         await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
 
+    def _while_valid(self, scope: "Request", send: "Send") -> "Send":
+        """Ends an answer in parts, such as a feed, once its key was revoked."""
+        keys, (given, *_) = self._access.keys, [*_headers_of(scope).get(b"authorization", []), b""]
+        if keys is None or not given:
+            return send
+        text = given.partition(b" ")[2].strip()
+
+        async def check(message: "Message") -> None:
+            if message.get("more_body") and keys.find(text) is None:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                raise OSError("the key of this client was revoked")  # as if the client had gone
+            await send(message)
+
+        return check
+
     def _refusal(self, scope: "Request") -> _Refusal | None:
         headers = _headers_of(scope)
+        if scope.get("http_version") == "1.0" and not headers.get(b"host"):  # probes; no browser sends it
+            return self._refuse_key(scope, headers.get(b"authorization", []))
         return (
             self._refuse_host(headers.get(b"host", []))
             or self._refuse_origin(headers.get(b"origin", []), headers.get(b"host", []))
@@ -95,7 +116,10 @@ class Guard:
         """Clients that are no browsers send none."""
         for origin in origins:
             text = origin.decode("latin-1")
-            if text not in self._access.origins and _host_of(text) != hosts[0].decode("latin-1").lower():
+            origin_given = _normal_origin(text)
+            scheme = text.partition(":")[0]
+            own = _normal_origin(f"{scheme}://{hosts[0].decode('latin-1')}")
+            if origin_given is None or origin_given not in (own, *map(_normal_origin, self._access.origins)):
                 return _Refusal(
                     403,
                     "UnknownOrigin",
@@ -124,10 +148,13 @@ class Guard:
         return None
 
 
-def _host_of(origin: str) -> str | None:
-    """With its port if it has one, in small letters; None if it has no host, as "null"."""
+def _normal_origin(origin: str) -> str | None:
+    """In small letters, without the port that its scheme implies; None if it has no host, as "null"."""
     try:
-        return urlsplit(origin).netloc.lower() or None
+        parts = urlsplit(origin.lower())
+        if not parts.netloc or parts.scheme not in _PORTS:
+            return None
+        return f"{parts.scheme}://{parts.netloc.removesuffix(_PORTS[parts.scheme])}"
     except ValueError:
         return None
 

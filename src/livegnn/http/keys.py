@@ -3,7 +3,8 @@
 A key is 32 random bytes, written as ``lgk_`` and 43 characters of base64url. It is shown once, when it is
 created. The file holds its SHA-256: 256 random bits need no slow hash. docs/security.md describes the file.
 
-Thread safety: a `KeyFile` may be read from any thread. Processes that change the file wait for each other.
+Thread safety: a `KeyFile` may be read from any thread. Processes that change the file wait for each other. A
+look at the file may take long, as on a stalled network mount, so it has a thread of its own.
 """
 
 import fcntl
@@ -14,7 +15,10 @@ import logging
 import os
 import re
 import secrets
+import stat
+import threading
 import time
+import weakref
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,8 +42,8 @@ _VERSION: Final = 1
 _MOST_BYTES: Final = 16 * 2**20
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_EVERY: Final = 1.0
-"""The file is looked at once in so many seconds."""
+_EVERY: Final = 0.5
+"""Seconds between two looks at the file."""
 
 
 @dataclass(frozen=True)
@@ -96,21 +100,19 @@ class KeyFile:
         """Raises `FileFormatError` if the file is damaged, `OSError` if it cannot be read."""
         self.path = as_path(path, "keys")
         self.problem: str | None = None
+        self._looking = threading.Lock()
         self._seen = self._look()
         self._keys = _by_digest(read_keys(self.path))
-        self._next_look = time.monotonic() + _EVERY
+        threading.Thread(target=_follow, args=(weakref.ref(self),), name="livegnn-keys", daemon=True).start()
 
     @property
     def keys(self) -> list[Key]:
         """The keys as they are in the file now."""
-        self._refresh()
+        self.refresh()
         return list(self._keys.values())
 
     def find(self, text: bytes) -> Key | None:
         """The key that a client sent; None if there is no such key."""
-        if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + _EVERY
-            self._refresh()
         digest = hashlib.sha256(text).hexdigest()
         found = self._keys.get(digest)
         # The time of the look-up depends on the digest, from which nobody can compute the key.
@@ -120,22 +122,33 @@ class KeyFile:
         status = self.path.stat()
         return status.st_ino, status.st_mtime_ns, status.st_size
 
-    def _refresh(self) -> None:
-        try:
-            seen = self._look()
-            if seen != self._seen:
-                self._keys = _by_digest(read_keys(self.path))
-                self._seen = seen
-            self.problem = None
-        except (OSError, FileFormatError) as error:
-            problem = f"{self.path}: {error}"
-            if problem != self.problem:
-                _logger.warning("the keys stay as they were read before: %s", problem)
-            self.problem = problem
+    def refresh(self) -> None:
+        """Reads the file again if it has changed."""
+        with self._looking:
+            try:
+                seen = self._look()
+                if seen != self._seen:
+                    self._keys = _by_digest(read_keys(self.path))
+                    self._seen = seen
+                self.problem = None
+            except (OSError, FileFormatError) as error:
+                problem = str(error)
+                if problem != self.problem:
+                    _logger.warning("the keys stay as they were read before: %s", problem)
+                self.problem = problem
+
+
+def _follow(file: "weakref.ref[KeyFile]") -> None:
+    while (keys := file()) is not None:
+        keys.refresh()
+        del keys
+        time.sleep(_EVERY)
 
 
 def read_keys(path: Path) -> list[Key]:
     """The keys of a file. Raises `FileFormatError` if it is damaged, `OSError` if it cannot be read."""
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would keep its reader
+        raise FileFormatError(f"{path} does not hold keys: it must be a regular file")
     with path.open("rb") as file:
         content = file.read(_MOST_BYTES + 1)
     try:
@@ -148,7 +161,7 @@ def read_keys(path: Path) -> list[Key]:
             or not isinstance(held.get("keys"), list)
         ):
             raise InputError("it must be a file of `livegnn key create`")
-        if held.get("version") != _VERSION:
+        if type(held.get("version")) is not int or held["version"] != _VERSION:
             raise InputError(f"its version must be {_VERSION}, got {quoted(held.get('version'))}")
         keys = [_key_of(record) for record in held["keys"]]
         _by_digest(keys)
@@ -220,5 +233,6 @@ def _changed(path: Path, *, create: bool) -> Iterator[list[Key]]:
         }
         with replace_file(path, private=True) as stream:
             stream.write(json.dumps(held, indent=1).encode() + b"\n")
+        path.chmod(0o600)  # an older file keeps its permissions
     finally:
         os.close(lock)

@@ -13,8 +13,9 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import livegnn
 from livegnn.errors import LiveGNNError
@@ -75,10 +76,18 @@ def create_app(
         redoc_url=None,
     )
     app.state.feed = feed
-    routes = create_routes(runtime, feed, limits)
+    routes = create_routes(runtime, feed, limits, None if access is None else access.keys)
     app.append_events, app.runtime = routes.append_events, runtime
     if access is not None:
         app.guard = Guard(app.answer, access, scope_of)
+        if access.origins:  # outside, because a preflight has no key
+            app.guard = CORSMiddleware(
+                app.guard,
+                list(access.origins),
+                allow_methods=["*"],
+                allow_headers=["*"],
+                expose_headers=["*"],
+            )
     routers = (routes.router, create_inference_routes(runtime, feed, limits))
     add_failures(app, *routers)
     for router in routers:
@@ -98,7 +107,7 @@ class _Application(FastAPI):
 
     append_events: AppendHandler
     runtime: Runtime
-    guard: Guard | None = None
+    guard: ASGIApp | None = None
     stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -57,10 +57,14 @@ class UnknownMediaType(InputError):
 
 
 async def read_body(request: Request, largest: int, way: str) -> bytes:
-    """The whole body. Raises BodyTooLarge before more than `largest` bytes are in memory.
+    """The whole body. Raises BodyTooLarge before more than `largest` bytes are in memory, and
+    UnknownMediaType for a compressed one.
 
     way: how to send what is larger, for its message.
     """
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.strip().lower() != "identity":
+        raise UnknownMediaType(f"the body must not be compressed, got the content-encoding {quoted(coding)}")
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

@@ -6,11 +6,11 @@ row for each id. A tensor is JSON, or bytes behind the JSON (the binary tensor e
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, cast
 
 import numpy as np
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 
 from livegnn.errors import InputError
 from livegnn.server.bodies import Limits, parse
@@ -24,9 +24,22 @@ if TYPE_CHECKING:
 LENGTH: Final = "inference-header-content-length"
 BINARY: Final = "application/octet-stream"
 _INPUT: Final = "ids"
+_DIGITS: Final = 20
 _LENGTH_BYTES: Final = 4  # before each text of a binary tensor, little-endian
 
-Parameters: TypeAlias = dict[str, StrictBool | StrictInt | StrictFloat | StrictStr]
+
+class TensorParameters(BaseModel):
+    """binary_data_size: bytes of the tensor behind the JSON."""
+
+    model_config = ConfigDict(extra="forbid")
+    binary_data_size: StrictInt | None = None
+
+
+class OutputParameters(BaseModel):
+    """binary_data: whether the output is sent as bytes; None as `binary_data_output` of the request says."""
+
+    model_config = ConfigDict(extra="forbid")
+    binary_data: StrictBool | None = None
 
 
 class Tensor(BaseModel):
@@ -36,24 +49,25 @@ class Tensor(BaseModel):
     name: StrictStr
     shape: list[StrictInt]
     datatype: Literal["INT64", "BYTES"]
-    parameters: Parameters = {}
+    parameters: TensorParameters = TensorParameters()
     data: list[object] | None = None
 
 
 class AskedOutput(BaseModel):
-    """An output by its name. `binary_data` in `parameters`: whether it is sent as bytes."""
+    """An output by its name."""
 
     model_config = ConfigDict(extra="forbid")
     name: StrictStr
-    parameters: Parameters = {}
+    parameters: OutputParameters = OutputParameters()
 
 
-class Freshness(BaseModel):
-    """The parameters of a request that are not of the protocol."""
+class RequestParameters(BaseModel):
+    """min_seq: answer when this event is visible. timeout: the longest wait in microseconds, as Triton has
+    it."""
 
     model_config = ConfigDict(extra="forbid")
     min_seq: Annotated[int, Field(ge=0, le=LARGEST_SEQ, strict=True)] = 0
-    timeout: Annotated[float, Field(gt=0, le=300, strict=True)] = 10.0
+    timeout: Annotated[int, Field(gt=0, le=300_000_000, strict=True)] = 10_000_000
     binary_data_output: StrictBool = False
 
 
@@ -62,7 +76,7 @@ class InferBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     id: StrictStr | None = None
-    parameters: Freshness = Freshness()
+    parameters: RequestParameters = RequestParameters()
     inputs: list[Tensor]
     outputs: list[AskedOutput] | None = None
 
@@ -85,7 +99,8 @@ def read_infer(body: bytes, header_length: str | None, limits: Limits) -> InferR
     """
     length = len(body)
     if header_length is not None:
-        if not (header_length.isascii() and header_length.isdigit() and int(header_length) <= len(body)):
+        digits = header_length.isascii() and header_length.isdigit() and len(header_length) < _DIGITS
+        if not (digits and int(header_length) <= len(body)):
             raise InputError(
                 f"{LENGTH} must be at most {len(body)}, the bytes of the body, got {quoted(header_length)}"
             )
@@ -95,20 +110,29 @@ def read_infer(body: bytes, header_length: str | None, limits: Limits) -> InferR
         raise InputError(f"inputs must be one tensor 'ids', got {quoted([one.name for one in asked.inputs])}")
     ids = _read_tensor(asked.inputs[0], body[length:])
     binary = asked.parameters.binary_data_output
-    outputs = asked.outputs and {
-        one.name: bool(one.parameters.get("binary_data", binary)) for one in asked.outputs
+    names = [output.name for output in asked.outputs or ()]
+    if len(set(names)) < len(names):
+        raise InputError(f"outputs must name each output once, got {quoted(names)}")
+    outputs = {
+        output.name: binary if output.parameters.binary_data is None else output.parameters.binary_data
+        for output in asked.outputs or ()
     }
     return InferRequest(
-        asked.id, ids, outputs or None, binary, asked.parameters.min_seq, asked.parameters.timeout
+        asked.id, ids, outputs or None, binary, asked.parameters.min_seq, asked.parameters.timeout / 1e6
     )
 
 
 def _read_tensor(tensor: Tensor, rest: bytes) -> Sequence[int | str]:
-    size = tensor.parameters.get("binary_data_size")
+    size = tensor.parameters.binary_data_size
     if (size is None) == (tensor.data is None):
         raise InputError("ids must have data, or the parameter binary_data_size, and not both")
     if tensor.data is not None:
-        ids = [one for part in tensor.data for one in (part if isinstance(part, list) else [part])]
+        if rest:
+            raise InputError(
+                f"the body must end with the JSON, as no tensor is behind it, got {len(rest)} bytes"
+            )
+        rows = [part for part in tensor.data if isinstance(part, list) and len(part) == 1]
+        ids: list[object] = tensor.data if len(rows) < len(tensor.data) else [one for (one,) in rows]
         kind = int if tensor.datatype == "INT64" else str
         wrong = next((one for one in ids if type(one) is not kind), None)
         if wrong is not None:

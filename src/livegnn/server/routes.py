@@ -13,6 +13,7 @@ from livegnn.errors import TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.graph import Neighbors
+from livegnn.http.keys import KeyFile
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Runtime, Source
 from livegnn.server import metrics
@@ -145,8 +146,8 @@ class Routes(NamedTuple):
     append_events: AppendHandler
 
 
-def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
-    """All routes of the API. limits: of requests and answers."""
+def create_routes(runtime: Runtime, feed: Feed, limits: Limits, keys: KeyFile | None = None) -> Routes:
+    """All routes of the API. limits: of requests and answers. keys: of clients, for health."""
     router = APIRouter(route_class=CheckedRoute)
     graph = runtime.graph
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
@@ -302,8 +303,11 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits) -> Routes:
             content["missing_views"] = {name: shortened(reason) for name, reason in missing.items()}
         if runtime.sources:
             content["sources"] = {name: _stand(source) for name, source in dict(runtime.sources).items()}
-        if failures := runtime.side_failures:
-            content["side_failures"] = {name: shortened(reason) for name, reason in failures.items()}
+        failures = {name: shortened(reason) for name, reason in runtime.side_failures.items()}
+        if keys is not None and keys.problem is not None:
+            failures["keys"] = "their file cannot be read, and they stay as they were: the log has the reason"
+        if failures:
+            content["side_failures"] = failures
         if (held := runtime.held_expiry) is not None:
             content["held_expiry"] = held._asdict()
         return to_json(content, status=200 if readiness.ready else 503)
