@@ -182,7 +182,7 @@ def test_everything() -> None:
         (LEAST | {"workers": {"directory": "w", "serving": "2"}}, "serving in [workers] must be an integer"),
         (
             LEAST | {"workers": {"directory": "w", "serving": 0}},
-            "[workers]: serving_workers must be an integer from 1 to 1000, got 0",
+            "[workers]: serving must be an integer from 1 to 1000, got 0",
         ),
         (
             LEAST | {"workers": {"directory": "w", "moved": {"17": "1"}}},

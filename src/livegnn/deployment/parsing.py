@@ -51,7 +51,11 @@ def parse_section(name: str, type_: type[_Section], content: object, directory: 
     try:
         return type_(**values)
     except InputError as error:
-        raise InputError(f"[{name}]: {error}") from error
+        text = str(error)
+        for key, part in known.items():  # the key of the file, where a field has another name
+            if text.startswith(f"{part.name} "):
+                text = key + text.removeprefix(part.name)
+        raise InputError(f"[{name}]: {text}") from error
 
 
 def parse_sources(type_: type[_Section], content: object, directory: Path) -> dict[str, _Section]:

@@ -68,7 +68,7 @@ class WorkerNumbers:
             )
         moved = {
             check_int(seed, "a seed that is moved", -(2**63), 2**63 - 1): check_int(
-                worker, f"the serving worker of seed {seed}", 0, self.serving_workers - 1
+                worker, f"moved: the serving worker of seed {seed}", 0, self.serving_workers - 1
             )
             for seed, worker in sorted(self.moved.items())
         }
