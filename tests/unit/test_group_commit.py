@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from livegnn import Events, InputError, LogError
-from livegnn.log import Appended, Origin
-from livegnn.log.group_commit import Given, GroupCommit, Outcomes, seq_of
+from livegnn.log import Appended, Given, Origin, Outcomes, seq_of
+from livegnn.log.group_commit import GroupCommit
 from waiting import wait_until
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -106,6 +106,21 @@ class Origin(NamedTuple):
     partition: int
     offset: int
     payload: bytes | None = None
+
+
+Given: TypeAlias = "tuple[Events | InputError, str | None, Origin | None]"
+"""An entry, its key and its origin."""
+
+Outcomes: TypeAlias = "Sequence[Appended | InputError]"
+"""The result of each entry of an append."""
+
+
+def seq_of(outcomes: Outcomes) -> int:
+    """The number of the only entry. Raises its error."""
+    (outcome,) = outcomes
+    if isinstance(outcome, InputError):
+        raise outcome
+    return outcome.seq
 
 
 class BadMessage(NamedTuple):
@@ -248,7 +263,7 @@ class Log(ReadableLog, Protocol):
     """
 
     directories: "Directories"
-    group: "GroupCommit"
+    group: "GroupCommit[Given, Appended | InputError]"
 
     def append(self, events: Events, *, key: str | None = None) -> int:
         """Stores events durably, as one entry; returns the sequence number of the last one.

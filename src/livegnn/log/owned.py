@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import livegnn._core as _core
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
-from livegnn.log import Log, Origin
+from livegnn.log import Given, Log, Origin, Outcomes, seq_of
 from livegnn.log.arguments import check_entries, check_events
 from livegnn.log.directories import Directories
-from livegnn.log.group_commit import Given, GroupCommit, Outcomes, seq_of
+from livegnn.log.group_commit import GroupCommit
 
 
 class OwnedLog(Log):

@@ -15,8 +15,7 @@ from livegnn.events.binary import check_type
 from livegnn.events.builder import CheckedEvents
 from livegnn.graph import Graph, check_columns
 from livegnn.interrupts import Background
-from livegnn.log import Appended, Log, Origin, Rejection
-from livegnn.log.group_commit import Given, Outcomes, seq_of
+from livegnn.log import Appended, Given, Log, Origin, Outcomes, Rejection, seq_of
 from livegnn.log.idempotency import retry_key
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.future_events import Ahead, AheadPolicy

@@ -25,9 +25,8 @@ import livegnn._core as _core
 from livegnn.arguments import check_int, check_not_negative
 from livegnn.errors import InputError, LogError
 from livegnn.interrupts import Background, Flag
-from livegnn.log import Appended, BadMessage, Batch, Entry, Rejection, Write
+from livegnn.log import Appended, BadMessage, Batch, Entry, Given, Outcomes, Rejection, Write
 from livegnn.log.arguments import LARGEST_SEQ, check_range, check_rejections, new_properties
-from livegnn.log.group_commit import Given, Outcomes
 from livegnn.log.idempotency import KeyClock, check_origin
 from livegnn.log.kafka.connection import Connection, Settings, create_topics, read_topics
 from livegnn.log.kafka.follower import Follower, Reader, skim

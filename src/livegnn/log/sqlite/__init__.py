@@ -21,9 +21,8 @@ import livegnn._core as _core
 from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, InputError, LogError, may_pass
 from livegnn.events import Events
-from livegnn.log import Appended, Batch, Origin, Rejection
+from livegnn.log import Appended, Batch, Given, Origin, Outcomes, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_rejections, new_properties
-from livegnn.log.group_commit import Given, Outcomes
 from livegnn.log.idempotency import check_origin
 from livegnn.log.location import beside, locate
 from livegnn.log.owned import OwnedLog
