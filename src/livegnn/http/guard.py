@@ -60,24 +60,23 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope)
+        headers = _headers_of(scope)
+        refusal = self._refusal(scope, headers)
         if refusal is None:
-            await self._app(scope, receive, self._while_valid(scope, send))
+            given = headers.get(b"authorization", [])
+            await self._app(scope, receive, self._while_valid(given[0], send) if given else send)
             return
         error = {"error": {"type": refusal.kind, "message": shortened(refusal.message)}}
         body = json.dumps(error).encode()
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-            *refusal.headers,
-        ]
-        await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+        told = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        start = {"status": refusal.status, "headers": [*told, *refusal.headers]}
+        await send({"type": "http.response.start", **start})
         await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
 
-    def _while_valid(self, scope: "Request", send: "Send") -> "Send":
+    def _while_valid(self, given: bytes, send: "Send") -> "Send":
         """Ends an answer in parts, such as a feed, once its key was revoked."""
-        keys, (given, *_) = self._access.keys, [*_headers_of(scope).get(b"authorization", []), b""]
-        if keys is None or not given:
+        keys = self._access.keys
+        if keys is None:
             return send
         text = given.partition(b" ")[2].strip()
 
@@ -89,9 +88,8 @@ class Guard:
 
         return check
 
-    def _refusal(self, scope: "Request") -> _Refusal | None:
-        headers = _headers_of(scope)
-        if scope.get("http_version") == "1.0" and not headers.get(b"host"):  # probes; no browser sends it
+    def _refusal(self, scope: "Request", headers: dict[bytes, list[bytes]]) -> _Refusal | None:
+        if scope.get("http_version") == "1.0" and not headers.keys() & {b"host", b"origin"}:  # a probe
             return self._refuse_key(scope, headers.get(b"authorization", []))
         return (
             self._refuse_host(headers.get(b"host", []))

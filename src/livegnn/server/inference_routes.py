@@ -11,14 +11,14 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 import livegnn
-from livegnn.errors import LiveGNNError, TooLargeError
+from livegnn.errors import LiveGNNError
 from livegnn.runtime import ModelState, Runtime
 from livegnn.server.bodies import Limits, off_loop, read_body, to_json
 from livegnn.server.failures import answer_error, answer_invalid
 from livegnn.server.feed import Feed
 from livegnn.server.inference_protocol import LENGTH, InferRequest, read_infer, write_infer
 from livegnn.server.query import CheckedRoute, answer_head
-from livegnn.server.requests import TEXT_NUMBERS, ids_of
+from livegnn.server.requests import check_listed, check_number, ids_of
 from livegnn.types import FloatArray
 from livegnn.wording import quoted
 
@@ -136,11 +136,10 @@ def answer_infer(runtime: Runtime, state: ModelState, asked: InferRequest, limit
     predictor = runtime.models.find(state.name)
     widths = {name: predictor.model.width(value) for name, value in predictor.model.outputs.items()}
     names = list(widths if asked.outputs is None else asked.outputs)
-    values = {name: predictor.outputs.find(name).value for name in names}  # raises for an unknown one
-    each = sum(widths[name] for name in values) + (TEXT_NUMBERS if runtime.graph.schema.text_ids else 0)
-    if len(ids) > limits.ids or len(ids) * each > limits.numbers:
-        most = min(limits.ids, limits.numbers // max(each, 1))
-        raise TooLargeError(f"a request may have {most:,} ids at most here, got {len(ids):,}: {_FEWER}")
+    for name in names:
+        predictor.outputs.find(name)  # raises for an unknown one
+    check_number(len(ids), limits.ids)
+    check_listed(runtime, len(ids), sum(widths[name] for name in names), limits, "ids", _FEWER)
 
     def predict() -> dict[str, FloatArray]:
         model = runtime.models.find(state.name)

@@ -119,12 +119,17 @@ def check_listed(runtime: Runtime, count: int, beside: int, limits: Limits, what
         )
 
 
+def check_number(count: int, most: int) -> None:
+    """Raises TooLargeError for more ids than a request may have."""
+    if count > most:
+        raise TooLargeError(f"a request may have {most:,} ids at most, got {count:,}: send several")
+
+
 def check_count(
     runtime: Runtime, count: int, most: int, limits: Limits, output: str | None, model: str | None
 ) -> None:
     """Raises TooLargeError for more ids than `most`, or than have room in an answer; InputError."""
-    if count > most:
-        raise TooLargeError(f"a request may have {most:,} ids at most, got {count:,}: send several")
+    check_number(count, most)
     if count * _WIDEST <= limits.numbers:
         return
     predictor = runtime.models.find(model)
