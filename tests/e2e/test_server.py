@@ -46,7 +46,8 @@ def append(client: httpx.Client, events: Events, *, wait: bool = False) -> int:
 def test_keys_are_needed_from_the_first_request_on(tmp_path: Path) -> None:
     deployment = write_deployment(tmp_path)
     deployment.write_text(deployment.read_text(encoding="utf-8") + 'keys = "keys.json"\n', encoding="utf-8")
-    reader, writer = (create_key(tmp_path / "keys.json", name, [name]) for name in ("read", "write"))  # type: ignore[list-item]
+    reader = create_key(tmp_path / "keys.json", "reader", ["read"])
+    writer = create_key(tmp_path / "keys.json", "writer", ["write"])
     body = {"events": [{"event": "set_features", "id": 1, "x": [1.0] * WIDTH}]}
     with Server(deployment) as server, loopback.Client(base_url=server.address) as client:
         assert client.get("/healthz").status_code == 200

@@ -262,9 +262,9 @@ def test_predictions_are_read_only_while_a_client_follows(
 ) -> None:
     predict, read = Engine.predict, list[int]()
 
-    def note(engine: Engine, *args: object, **settings: object) -> np.ndarray:
+    def note(engine: Engine, ids: np.ndarray, *, output: str | None = None) -> np.ndarray:
         read.append(runtime.seq)
-        return predict(engine, *args, **settings)  # type: ignore[arg-type]
+        return predict(engine, ids, output=output)
 
     monkeypatch.setattr(Engine, "predict", note)
 

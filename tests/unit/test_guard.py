@@ -8,11 +8,12 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.types import Message
 
 from livegnn import Engine, FileFormatError, InputError
 from livegnn.deployment.sections import ServerSection
 from livegnn.http.guard import Access, Guard, is_local
-from livegnn.http.keys import KeyFile, create_key, revoke_key
+from livegnn.http.keys import SCOPES, KeyFile, create_key, revoke_key
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
@@ -27,6 +28,10 @@ async def answer(scope, receive, send) -> None:
     """The application behind the guard."""
     await send({"type": "http.response.start", "status": 204, "headers": []})
     await send({"type": "http.response.body", "body": b""})
+
+
+async def receive_nothing() -> Message:
+    return {"type": "http.request"}
 
 
 def status(access: Access, method: str = "GET", path: str = "/v1/predictions", **headers: str) -> int:
@@ -47,7 +52,7 @@ def status_of(access: Access, headers: list[tuple[bytes, bytes]], version: str =
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": headers, "http_version": version}
-    asyncio.run(Guard(answer, access, scope_of)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Guard(answer, access, scope_of)(scope, receive_nothing, send))
     return int(sent[0]["status"])
 
 
@@ -128,7 +133,7 @@ def test_without_a_key_only_health_is_answered(tmp_path: Path) -> None:
 
 def test_a_key_admits_its_scopes_alone(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    keys = {scope: create_key(path, scope, [scope]) for scope in ("read", "write", "admin")}  # type: ignore[list-item]
+    keys = {scope: create_key(path, scope, [scope]) for scope in SCOPES}
     access = Access(KeyFile(path))
     requests = {
         "read": ("GET", "/v1/predictions"),
@@ -161,7 +166,7 @@ def test_an_answer_in_parts_ends_when_its_key_is_revoked(tmp_path: Path) -> None
     headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {text}".encode())]
     scope = {"type": "http", "method": "GET", "path": "/v1/changes", "headers": headers}
     with pytest.raises(OSError, match="revoked"):
-        asyncio.run(Guard(feed, Access(keys), scope_of)(scope, None, send))  # type: ignore[arg-type]
+        asyncio.run(Guard(feed, Access(keys), scope_of)(scope, receive_nothing, send))
     assert [message.get("body") for message in sent] == [None, b"first", b""]
     assert not sent[-1]["more_body"]
 
@@ -215,6 +220,7 @@ def test_a_probe_of_http_1_0_needs_no_host() -> None:
     assert status_of(Access(), [], "1.0") == 204
     assert status_of(Access(), [], "1.1") == 400
     assert status_of(Access(), [(b"host", b"evil.example")], "1.0") == 421
+    assert status_of(Access(), [(b"origin", b"https://evil.example")], "1.0") == 400
 
 
 def test_a_revoked_key_is_refused_without_a_restart(tmp_path: Path) -> None:

@@ -38,11 +38,19 @@ def runtime(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Runtime]
     log.close()
 
 
-def ask(app: FastAPI, method: str, path: str, **rest: object) -> httpx.Response:
+def ask(
+    app: FastAPI,
+    method: str,
+    path: str,
+    *,
+    json: object = None,
+    content: bytes | None = None,
+    headers: dict[str, str] | None = None,
+) -> httpx.Response:
     async def request() -> httpx.Response:
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.request(method, path, **rest)  # type: ignore[arg-type]
+            return await client.request(method, path, json=json, content=content, headers=headers)
 
     return asyncio.run(request())
 
@@ -90,16 +98,14 @@ def test_predictions_are_those_of_the_runtime(
 ) -> None:
     ids = ids_in(runtime)
     expected = runtime.predict(ids)
-    body = {
-        "id": "7",
-        "inputs": [tensor_of(ids)],
-        "outputs": [{"name": "output", "parameters": {"binary_data": answer_as_bytes}}],
-    }
-    headers, rest = {}, b""
+    tensor, headers, rest = tensor_of(ids), dict[str, str](), b""
     if as_bytes:
-        del body["inputs"][0]["data"]  # type: ignore[index, attr-defined]
+        del tensor["data"]
         rest = binary_of(ids)
-        body["inputs"][0]["parameters"] = {"binary_data_size": len(rest)}  # type: ignore[index]
+        tensor["parameters"] = {"binary_data_size": len(rest)}
+    outputs = [{"name": "output", "parameters": {"binary_data": answer_as_bytes}}]
+    body = {"id": "7", "inputs": [tensor], "outputs": outputs}
+    if as_bytes:
         headers = {LENGTH: str(len(orjson.dumps(body)))}
     answer = ask(
         create_app(runtime), "POST", f"{MODEL}/infer", content=orjson.dumps(body) + rest, headers=headers

@@ -6,7 +6,7 @@ and as lines, whole, event by event, and with a key. An entry that `log.append` 
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx
@@ -22,7 +22,6 @@ from livegnn import EdgeSchema, Events, Graph, InputError, Schema
 from livegnn.log import Appended, Origin
 from livegnn.log.sqlite import SqliteLog, entry_rows
 from livegnn.runtime import Runtime
-from livegnn.runtime.intake import Intake
 from livegnn.server import create_app
 
 SCHEMAS = {
@@ -175,14 +174,15 @@ def test_an_append_is_checked_once(world: World, monkeypatch: pytest.MonkeyPatch
     assert counts["text"] == 1
 
 
-def test_checked_events_are_of_one_schema_and_cannot_be_extended(world: World) -> None:
+def test_checked_events_are_of_one_schema_and_cannot_be_extended(world: World, tmp_path: Path) -> None:
     checked = world.runtime.check(world.good)
     assert checked is world.good
     with pytest.raises(InputError, match="cannot be extended"):
         checked.add_nodes(1)
-    another = Intake(world.log, Graph(Schema({"other": 1, "third": 1}, {})), *[None] * 3)  # type: ignore[arg-type]
-    with pytest.raises(InputError):
-        another.check(checked)
+    with closing(SqliteLog(tmp_path / "another.db")) as log:
+        another = Runtime(log, Graph(Schema({"other": 1, "third": 1}, {})))
+        with pytest.raises(InputError):
+            another.check(checked)
 
 
 def test_a_name_that_cannot_be_stored_spoils_no_other_entry(tmp_path: Path) -> None:
