@@ -12,7 +12,7 @@ import pytest
 import livegnn as lg
 import loopback
 from livegnn.cluster import ClusterSpec
-from livegnn.cluster.actors import SamplingActor, ServingActor
+from livegnn.cluster.actors import Report, SamplingActor, ServingActor
 from livegnn.cluster.registration import PLAN, Registration
 from livegnn.errors import InputError, LogError, TimeoutExpired
 from livegnn.log.sqlite import SqliteLog
@@ -140,8 +140,8 @@ def test_serving_workers_listen_at_loopback_unless_told_otherwise(
     def address_of(spec: ClusterSpec) -> str:
         plan = spec.plan_of(QUERY)
         serving, sampling = ServingActor(spec, plan, 0, 0, node), SamplingActor(spec, plan, 0, node)
-        wait_until(lambda: sampling.report().seq == seq)
-        wait_until(lambda: serving.report().address is not None)
+        wait_until(lambda: working(sampling).seq == seq)
+        wait_until(lambda: working(serving).address is not None)
         address = serving.report().address
         for actor in (serving, sampling):
             actor.stop()
@@ -149,6 +149,12 @@ def test_serving_workers_listen_at_loopback_unless_told_otherwise(
 
     assert address_of(spec_in(tmp_path)).startswith("http://127.0.0.1:")
     assert address_of(spec_in(tmp_path, listen="node")).startswith(f"http://{node}:")
+
+
+def working(actor: SamplingActor | ServingActor) -> Report:
+    report = actor.report()
+    assert report.failure is None, report.failure
+    return report
 
 
 def test_nonsense_is_refused(tmp_path: Path) -> None:

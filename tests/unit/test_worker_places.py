@@ -1,7 +1,9 @@
 """Streams of workers that start at the same moment."""
 
+import fcntl
 import multiprocessing
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import pytest
 
 from livegnn.errors import LogError
 from livegnn.log.streams import Record
+from livegnn.log.streams.sqlite import SqliteStream, path_of
 from livegnn.workers import SqlitePlace
-from waiting import PATIENCE
+from waiting import PATIENCE, wait_until
 
 WORKERS, ROUNDS = 4, 12
 STREAMS = {"worker-a": WORKERS, "worker-b": WORKERS, "worker-plan": 1}
@@ -60,6 +63,28 @@ def test_processes_that_start_at_once(tmp_path: Path) -> None:
     for worker in workers:
         worker.join()
     assert [worker.exitcode for worker in workers] == [0] * WORKERS
+
+
+def test_a_writer_waits_for_the_process_that_makes_its_stream(tmp_path: Path) -> None:
+    """The maker owns the stream for a while after it has all that a reader needs."""
+    place = SqlitePlace(tmp_path / "events.db")
+    folder = path_of(place.path, "worker-a", 0).parents[1]
+    folder.mkdir()
+    with ThreadPoolExecutor(1) as pool:
+        with open(folder / "making", "ab") as making:
+            fcntl.flock(making, fcntl.LOCK_EX)
+            made = SqliteStream(place.path, "worker-a", 0)
+            place.create({"worker-a": 1})
+            written = pool.submit(place.write, "worker-a", 0)
+            wait_until(lambda: written.done() or is_waited_for(folder / "making"))
+            made.close()
+        written.result(PATIENCE).close()
+
+
+def is_waited_for(path: Path) -> bool:
+    """Whether a thread waits for the lock on `path`."""
+    locks = Path("/proc/locks").read_text().splitlines()
+    return any("-> FLOCK" in line and f":{path.stat().st_ino} " in line for line in locks)
 
 
 def test_what_was_left_half_made_is_made(tmp_path: Path) -> None:

@@ -74,7 +74,8 @@ class SqlitePlace:
             consumers.forget(self.path, name)
 
     def write(self, stream: str, partition: int) -> RecordStream:
-        return SqliteStream(self.path, stream, partition)
+        with self._making():  # its maker owns it until it has closed it, and it is made before that
+            return SqliteStream(self.path, stream, partition)
 
     def read(self, stream: str, partition: int) -> ReadableStream:
         return SqliteStreamReader(self.path, stream, partition)
