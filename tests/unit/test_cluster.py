@@ -205,10 +205,10 @@ def test_workers_in_their_processes(runtime: Runtime, tmp_path: Path, rng: np.ra
     wait_until(lambda: serving._worker is not None)
     assert serving.report().address is None  # no sampling worker has answered it yet
     sampling = SamplingActor(spec, plan, 0, "127.0.0.1")
-    wait_until(lambda: sampling.report().seq == seq)
+    wait_until(lambda: working(sampling).seq == seq)
     assert sampling.save(PATIENCE) == seq
     assert (tmp_path / "workers" / "sampling-0.checkpoint").exists()
-    wait_until(lambda: serving.report().address is not None)
+    wait_until(lambda: working(serving).address is not None)
     seeds = [id for id in range(NODES) if plan.serving_worker_of(np.array([id]))[0] == 1]
     answer = loopback.post(
         f"{serving.report().address}/v1/samples",
