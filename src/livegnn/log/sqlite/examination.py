@@ -49,7 +49,7 @@ def examine(path: Path | str) -> Examination:
     """Examines the log at `path`. Raises LogError if it cannot be read at all, or is another file."""
     with errors_as_log_errors("examine", path):
         path = locate(path)
-        # Before the log is read, so that no append comes in between.
+        # Before the log is read, so that no append falls between the two.
         acknowledged = LastAcknowledged(beside(path, "-mark")).read()
         damage = find_damage(beside(path, "-wal"))
         connection = connect_to_read(path, FORMAT)
