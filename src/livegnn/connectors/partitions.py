@@ -82,7 +82,7 @@ class Partitions:
         self.missing: SourceError | None = None
         self._missing_since: float | None = None
         self._id = ""  # of the topic that is read
-        self._unchecked: list[Arrived] = []  # which may be of another topic
+        self._unchecked: list[Arrived] = []  # they may be of another topic
         self._asked = -math.inf  # the time of the last request for the id
         self._consumer: Consumer = connection.consumer()
         self._admin: AdminClient = connection.admin()
@@ -237,7 +237,7 @@ class Partitions:
             return
         error = SourceError(
             f"{self._connection.name} must be there, got no such topic for "
-            f"{now - self._missing_since:.0f} s: it was deleted, if it does not come back within "
+            f"{now - self._missing_since:.0f} s: it was deleted, if it is not there again within "
             f"{_MISSING_SECONDS:.0f} s"
         )
         if now - self._missing_since > _MISSING_SECONDS:

@@ -36,7 +36,7 @@ class HotPath:
             return None
         try:
             return orjson.dumps(self._answers[head.path](wanted.ids), option=orjson.OPT_SERIALIZE_NUMPY)
-        except Exception:  # whatever it is, the application tells the client
+        except Exception:  # the application reports any error to the client
             return None
 
 

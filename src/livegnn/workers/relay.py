@@ -23,7 +23,7 @@ from livegnn.workers.small_requests import Head, SmallRequestProtocol, SmallRequ
 PATHS: Final = ("/v1/predictions", "/v1/samples")
 
 PATIENCE: Final = 2.0
-"""Seconds in which an answer must come: a small request takes milliseconds."""
+"""Seconds to wait for an answer: a small request takes milliseconds."""
 
 _LINKS: Final = 4  # to an address
 _MANY: Final = 8  # requests under way on each link, from which on there may be one more
@@ -102,7 +102,7 @@ class Relay:
     def _worker_of(self, body: bytes) -> int | None:
         """The worker of all seeds of a request; None if it is for the application."""
         wanted = read_wanted(body)
-        if wanted is None or wanted.min_seq:  # which a worker may have to wait for, and others behind it
+        if wanted is None or wanted.min_seq:  # a worker may have to wait for it, and others behind it
             return None
         if not 0 <= min(wanted.ids) <= max(wanted.ids) < 2**63:
             return None
@@ -137,7 +137,7 @@ class Relay:
 class _Link(asyncio.Protocol):
     """A connection to a worker. Answers arrive in the order of requests.
 
-    others: the open links of the same address, of which this is one. gone: set when it has ended.
+    others: the open links of the same address, including this one. `gone`: set when it has ended.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, others: "list[_Link]", host: str) -> None:
@@ -209,7 +209,7 @@ class _Link(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """Called by the parser."""
         if not self._asked:
-            self.close()  # an answer that nobody asked for
+            self.close()  # an answer without a request
             return
         good = self._parser.get_status_code() == 200 and self._kind == b"application/json"
         ends = not self._parser.should_keep_alive()
@@ -274,7 +274,7 @@ class RelayProtocol(SmallRequestProtocol):
         asked, later = self._asked, self._later
         self._asked, self._later = None, b""
         if asked is None or self.transport.is_closing():
-            return  # the client has gone
+            return  # the client has disconnected
         self.flow.resume_reading()
         if content is None:
             super().give_on(asked)

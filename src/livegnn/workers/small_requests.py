@@ -115,7 +115,7 @@ class SmallRequestProtocol(HttpToolsProtocol):
 
     requests: ClassVar[SmallRequests]
     _held = b""
-    _between = True  # whether what comes next begins a request
+    _between = True  # whether the next bytes begin a request
 
     @abstractmethod
     def take(self, head: Head, body: bytes, data: bytes) -> bool:

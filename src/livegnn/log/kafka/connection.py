@@ -320,7 +320,7 @@ def _check_settings(connection: Connection) -> tuple[int, int]:
             if int(str(found.get(name) or -1)) >= 0:
                 raise LogError(
                     f"the topic {resource.name!r} must have {name}=-1, got {found[name]}: the broker would "
-                    "delete events that checkpoints may need. LiveGNN trims the topic itself if it is told to"
+                    "delete events that checkpoints may need. LiveGNN trims the topic itself on request"
                 )
         largest.append(int(str(found["max.message.bytes"])) - OVERHEAD)
     return largest[0], largest[1]

@@ -106,7 +106,7 @@ class _Problems:
         for values in self._connection.execute(f"{Row.SELECT} ORDER BY seq"):
             row: Any = Row(*values)
             self._found.rows += 1
-            if type(row.seq) is not int:  # where the text of the schema is damaged
+            if type(row.seq) is not int:  # if the text of the schema is damaged
                 yield f"the row after event {last} must have a number, got {row.seq!r:.80}"
                 continue
             try:
@@ -131,7 +131,7 @@ class _Problems:
         begin = last = self._found.begin
         for after, seq in self._connection.execute("SELECT after, seq FROM batches ORDER BY seq"):
             self._found.batches += 1
-            # Of a log that was trimmed, the first batch may begin before it.
+            # The first batch may begin before a log that was trimmed.
             if after != last and not (self._found.batches == 1 and after < begin):
                 yield f"batches must go on after event {last}, got one after {after}"
             if seq > begin and not _holds(ends, seq):
