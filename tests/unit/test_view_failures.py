@@ -273,7 +273,7 @@ def test_a_refusal_of_a_view_and_a_full_disk_are_no_failures(log: SqliteLog) -> 
     [
         ({"when_view_fails": "ignore"}, "when_view_fails must be 'stop' or 'rebuild', got 'ignore'"),
         ({"factories": {}}, "needs a factory for each view, got none for 'engine'"),
-        ({"factories": [1]}, "factories must be names of views and what makes them, got list"),
+        ({"factories": [1]}, "factories must be names of views and their factories, got list"),
         ({"factories": {"edges": 3}}, "the factory of 'edges' must be a function of a Graph and a State"),
     ],
 )
