@@ -75,7 +75,8 @@ def remove_old(
 def may_follow(path: Path, full_every: int) -> bool:
     """Returns whether the next checkpoint may take blocks from the one at `path`, or must begin a chain.
 
-    A chain has at most `full_every` files, and ends when the files after the first exceed twice its bytes.
+    A chain has at most `full_every` files. It ends when the files after the first together have more bytes than
+    the first.
     """
     try:
         contents = read_contents(path)
@@ -84,4 +85,4 @@ def may_follow(path: Path, full_every: int) -> bool:
         sizes = [path.with_name(source.name).stat().st_size for source in contents.files]
     except (FileFormatError, OSError):
         return False
-    return sum(sizes[1:]) + contents.size <= 2 * sizes[0] if sizes else True
+    return sum(sizes[1:]) + contents.size <= sizes[0] if sizes else True
