@@ -75,8 +75,8 @@ def remove_old(
 def may_follow(path: Path, full_every: int) -> bool:
     """Returns whether the next checkpoint may take blocks from the one at `path`, or must begin a chain.
 
-    A chain has at most `full_every` files. It ends when the files after the first together have more bytes than
-    the first.
+    A chain has at most `full_every` files. It ends when the files after the first together have more bytes
+    than the first.
     """
     try:
         contents = read_contents(path)
