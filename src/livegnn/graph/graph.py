@@ -274,7 +274,7 @@ class Graph:
     def contains(
         self, ids: "ArrayLike", node_type: NodeType | None = None
     ) -> "Bool[NDArray[np.bool_], 'ids']":
-        """Which of `ids` are in the graph."""
+        """Returns for each of `ids` whether it is in the graph."""
         asked = self.node_ids.given(listed_ids(ids))
         found: NDArray[np.bool_] = (
             self.native.indices_of(self.core.schema.node_type_index(node_type), asked) != NO_INDEX
@@ -437,9 +437,9 @@ class Graph:
         return self.core.unknown_node(id, node_type)
 
     def pin(self) -> _core.TextPin:
-        """A pin that keeps the texts of all ids in use now, and of ids that come into use before it is
-        closed, so that their numbers can be read after their nodes are removed. A `with` statement releases
-        it at its end. It has no effect if ids are integers.
+        """Returns a pin that keeps the texts of all ids: of those in use now, and of those added until it is
+        closed. Their numbers can then be read after their nodes are removed. A `with` statement closes the
+        pin at its end. A pin has no effect if ids are integers.
         """
         return self.node_ids.pin()
 
