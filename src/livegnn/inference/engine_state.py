@@ -1,6 +1,6 @@
-"""What an engine keeps: saved, restored, taken over from another engine, and measured.
+"""Saves, restores and measures the rows that an engine keeps, and takes them over from another engine.
 
-Thread safety: the caller holds `Graph.writer`.
+Thread safety: the caller must hold `Graph.writer`.
 """
 
 from typing import TYPE_CHECKING
@@ -72,8 +72,8 @@ def _load(engine: NativeEngine, saved: State) -> None:
 
 def _check_finite(engine: NativeEngine, saved: State) -> None:
     """Raises `ValueError` if a row is not finite though the model computes a finite one: a later batch would
-    spread it, and be refused for what it did not do. Only then is anything computed: states hardly ever have
-    such rows.
+    spread it, and be refused for an error that it did not cause. The model is computed only if the state has
+    a row that is not finite, which is rare.
     """
     finite: dict[str, NDArray[np.bool_]] = {
         name: np.isfinite(array).min(axis=1, initial=True)

@@ -25,8 +25,8 @@ class EngineOptions:
     batch reaches, and computes a prediction when it is queried (NeutronRT, section V.D). A list has one of
     the two for each depth of propagation, the eager ones first. ``"presampled"``, of a `SampledEngine`, keeps
     samples instead of rows; the predictions are those on the samples.
-    sample_seed: of the samples in the mode "presampled", 0 to 2^64 - 1. By default it is drawn, so that
-    nobody can choose ids for it, and a checkpoint keeps it.
+    sample_seed: the seed of the samples in the mode "presampled", 0 to 2^64 - 1. By default it is drawn, so
+    that a client cannot choose ids for it, and a checkpoint keeps it.
     history: how many of the last events `Engine.explain` can go back; 0 keeps no history.
     keep: ``"all"`` keeps aggregates and layer outputs. ``"aggregates"`` keeps only the aggregates and
     computes a layer's rows again, node by node, when they are read.
