@@ -66,7 +66,7 @@ class GraphDelta:
     """The net changes of a batch: it omits edges that were added and removed again, and edges that did not
     change.
 
-    events: the batch itself. Its arrays may belong to the caller, who may overwrite them once it is applied.
+    events: the batch itself. Its arrays may belong to the caller, which may overwrite them after the batch.
 
     It is made before the batch is committed and does not change afterwards. Each read computes its arrays;
     keeping the object is cheap.
@@ -116,7 +116,7 @@ class GraphDelta:
         return self._updates.get(weakref.ref(view))
 
     def note_update(self, view: object, update: object) -> None:
-        """Stores what `view.commit` returned. Only the graph calls it."""
+        """Stores the result of `view.commit`. Only the graph calls it."""
         self._updates[weakref.ref(view)] = update
 
     def tell(

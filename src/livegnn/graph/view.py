@@ -32,12 +32,12 @@ class View(Follower):
     readers hold `Graph.writer` or a lock of their own.
 
     forkable: whether a forked process may call `state`: it has a copy of the memory, but none of the other
-    threads, and locks that these held stay locked. False if `state` reads what a fork does not copy, such as
-    a mapped file or the memory of another device; then the loop calls it, and batches wait.
+    threads, and locks that these held stay locked. False if `state` reads memory that a fork does not copy,
+    such as a mapped file or another device's; then the loop calls it, and batches wait.
     """
 
     failure: str | None = None
-    """Why what the view does beside batches fails, for metrics; None if it does not."""
+    """The reason why the view's work beside batches fails, for metrics; None if it does not fail."""
     forkable: bool = True
     reserved_names: ClassVar = frozenset({"graph", "log"})
 

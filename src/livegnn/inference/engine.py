@@ -140,7 +140,7 @@ class Engine(View):
 
     @property
     def digest(self) -> str:
-        """That of the model, as `Model.digest`."""
+        """The digest of the model, as `Model.digest`."""
         return self.core.digest
 
     @never_raises
@@ -266,8 +266,8 @@ class Engine(View):
         self.core.retire()
 
     def _show_if_possible(self) -> bool:
-        """Computes what is pending, and returns whether that succeeded. An exception of a function of the
-        model must not stop the next batch; it is raised by a query that needs the result of the function.
+        """Computes pending predictions, and returns whether that succeeded. An exception of a function of the
+        model must not stop the next batch; a query that needs the function's result raises it.
         """
         try:
             self.core.native.show_current()
@@ -381,7 +381,7 @@ class Engine(View):
         return self.read_current(read)
 
     def what_if(self, events: Events) -> WhatIf:
-        """Predictions as they would be after `events`, which are not applied. Raises what `apply` raises."""
+        """Returns the predictions after `events`, without applying them. Raises the errors of `apply`."""
         return WhatIf(self.core, events, self)
 
     def explain(self, id: int | str, *, since: int, timeout: float | None = None) -> "Explanation":
@@ -449,16 +449,16 @@ class Engine(View):
         of the channel's magnitude; infinity if only one of two compared values is finite.
 
         It changes nothing, and its cost is that of `sample` nodes and their neighbours, so it can run between
-        the batches of a stream; but a lazy engine computes what is pending first.
+        the batches of a stream; but a lazy engine first computes its pending predictions.
 
-        sample: at least one; all nodes if there are no more. seed: of the draw.
+        sample: at least one; all nodes if there are no more. seed: the seed of the draw.
 
         Raises `InputError` for a sample below 1 or a seed below 0.
         """
         return self.scrubbed(sample, seed=seed).difference
 
     def scrubbed(self, sample: int = 64, *, seed: int = 0) -> Scrubbed:
-        """The result of `scrub`, and how many of the compared rows are not finite."""
+        """Returns the result of `scrub`, and the number of compared rows that are not finite."""
         sample, seed = check_int(sample, _SAMPLE, 1), check_int(seed, "seed", 0)
         return _core.holding(self.graph.writer, self._scrub, sample, seed)
 

@@ -29,8 +29,8 @@ GivenDegrees: TypeAlias = Literal["sample"] | Degrees | Mapping[tuple[EdgeType, 
 class SampledForward:
     """Computes predictions of `model` on sampled subgraphs, as PyG's module does on the batch of a loader.
 
-    Only what the seeds need is computed: the first layer for the nodes within L - 1 hops, the last one for
-    the seeds. The arithmetic is the engine's, so results are as exact as an engine's are.
+    It computes only the rows that the seeds need: the first layer for the nodes within L - 1 hops, the last
+    layer for the seeds. The arithmetic is the engine's, so results are as exact as an engine's are.
 
     Raises `ModelError` if the engine could not run the model either.
 
@@ -116,12 +116,12 @@ class SampledForward:
         degrees: GivenDegrees = "sample",
         outputs: tuple[str, str] | None = None,
     ) -> "Float32[FloatArray, 'pairs']":
-        """Scores of pairs of seeds: the dot products of their predictions, float32 [pairs], as PyG's models
-        for link prediction score an edge.
+        """Returns the scores of pairs of seeds: the dot products of their predictions, float32 [pairs], as
+        PyG's models for link prediction score an edge.
 
         pairs: integers [2, pairs], as PyG's `edge_label_index`: places among the seeds of the first and of
         the second output's node type. outputs: the names of the two outputs, of equal width; by default the
-        first output for both. degrees: as in `predict`. Raises what `predict` raises.
+        first output for both. degrees: as in `predict`. Raises the errors of `predict`.
         """
         names = outputs if outputs is not None else (None, None)
         if not isinstance(names, tuple) or len(names) != 2:

@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class NativeEngine:
-    """Raises what `Engine` raises. `native` computes nothing until it is initialized or filled.
+    """Raises the errors of `Engine`. `native` computes nothing until it is initialized or filled.
 
     model: in the graph's names. eager_steps: how many steps a lazy engine computes at once; None if it is not
     lazy. output_type, output_type_name: the type of the nodes of the first output.

@@ -135,7 +135,7 @@ class ReceptiveField:
     The caller must hold `Graph.writer` while it makes one, which copies all that it needs; later changes of
     the graph do not affect it. After releasing the lock, call `go_back` once to build the old graph from the
     copy. A node is identified by its place 0, 1, 2, ... in `nodes`, which has ascending numbers by type.
-    `place` is that of the predicted node.
+    `place` is the place of the predicted node.
     """
 
     def __init__(self, graph: Graph, model: Model, number: int, batches: Sequence[PastBatch]) -> None:
