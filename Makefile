@@ -199,8 +199,12 @@ explore: $(VENV)/installed-test compile-cpp-explored  ## new random cases for HO
 	$(BIN)/python tests/explore.py --hours $(HOURS)
 
 FAULT_SEEDS ?= 10000
+FAULTS_AT_ONCE := 2000
+# In parts, because pytest keeps each record of a log, with its traceback and the graph in it, until a test ends.
 faults: $(VENV)/installed-test  ## so many histories of a machine that loses power at any write, flush or rename
-	LIVEGNN_FAULT_SEEDS=$(FAULT_SEEDS) $(BIN)/python -m pytest -q -n 2 --timeout 0 tests/faults/test_power_loss.py tests/faults/test_checkpoint_losses.py
+	for first in $$(seq 0 $(FAULTS_AT_ONCE) $$(($(FAULT_SEEDS) - 1))); do \
+	  LIVEGNN_SEED=$$first LIVEGNN_FAULT_SEEDS=$$(($(FAULT_SEEDS) - first < $(FAULTS_AT_ONCE) ? $(FAULT_SEEDS) - first : $(FAULTS_AT_ONCE))) \
+	  $(BIN)/python -m pytest -q -n 2 --timeout 0 tests/faults/test_power_loss.py tests/faults/test_checkpoint_losses.py || exit 1; done
 
 KILLS ?= 200
 kills: $(VENV)/installed-test  ## a server that is killed so often, under load; LIVEGNN_SEED: another history
