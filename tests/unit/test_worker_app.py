@@ -18,8 +18,8 @@ from livegnn.errors import InputError, TimeoutExpired
 from livegnn.log.sqlite import SqliteLog
 from livegnn.server import listen
 from livegnn.workers import ServingWorker, SqlitePlace
-from livegnn.workers.app import serving_config
-from livegnn.workers.front import Addresses, create_front, front_config
+from livegnn.workers.app import create_serving_app
+from livegnn.workers.front import Addresses, create_front
 from ports import closed_port
 from serving_workers import EDGE, NODES, PLAN, QUERY, Setting, served
 from streams import make_model
@@ -29,7 +29,7 @@ PATHS = ("/v1/predictions", "/v1/samples")
 
 
 def serving_front(workers: Addresses | Callable[[], Addresses]) -> AbstractContextManager[str]:
-    return served(front_config(create_front(PLAN, workers)))
+    return served(create_front(PLAN, workers))
 
 
 def closed_address() -> str:
@@ -230,7 +230,7 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
     worker.start()  # no sampling worker will ever tell it anything
     id = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
     try:
-        with served(serving_config(worker)) as address, ThreadPoolExecutor(4) as pool:
+        with served(create_serving_app(worker)) as address, ThreadPoolExecutor(4) as pool:
             both = [[address, setting.addresses[0]], [setting.addresses[1]]]
             with serving_front(both) as front:  # it asks the other replica, and that one first from then on
                 for _ in range(4):

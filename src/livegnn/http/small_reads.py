@@ -1,0 +1,111 @@
+"""Small requests for what is there to be read, answered without a framework, whose parsing, routing, models
+and responses cost several times as much as a prediction.
+
+Only requests that are certainly valid are answered here. The application behind receives all others
+unchanged, so there is one place that reports errors.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import orjson
+
+from livegnn.events.repeated_keys import repeated_key
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_FIELDS: Final = {"ids", "min_seq"}
+_LARGEST: Final = 4096  # bytes of a body
+_FEW: Final = 16  # ids that are answered in the loop of the server: a tenth of a millisecond each at most
+_JSON: Final = (b"application/json", b"application/json; charset=utf-8")
+
+
+class Wanted(NamedTuple):
+    """The contents of the body of a small request."""
+
+    ids: list[int] | list[str]
+    min_seq: int
+
+
+Answer: TypeAlias = Callable[[Wanted], dict[str, object] | None]
+"""Returns the content of an answer, or None if only the application can answer; never waits."""
+
+
+class SmallReads:
+    """An ASGI application that answers small requests itself: `POST` of a small JSON body to one of the paths
+    of `answers`. All others go to `app`. largest: bytes of a body that `app` takes.
+
+    Thread safety: belongs to the event loop of the server.
+    """
+
+    def __init__(self, app: "ASGIApp", answers: Mapping[str, Answer], largest: int = _LARGEST) -> None:
+        self._app, self._answers, self._largest = app, answers, min(largest, _LARGEST)
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        answer = self._answers.get(scope["path"]) if scope["type"] == "http" else None
+        if answer is None or scope["method"] != "POST" or scope["query_string"] or not self._is_small(scope):
+            await self._app(scope, receive, send)
+            return
+        message = await receive()
+        text = None if message.get("more_body") else _text_of(answer, message.get("body", b""))
+        if text is None:
+            await self._app(scope, _again(message, receive), send)
+            return
+        headers = [(b"content-length", b"%d" % len(text)), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": text})
+
+    def _is_small(self, scope: "Scope") -> bool:
+        lengths = 0
+        for name, value in scope["headers"]:
+            if name == b"content-length":
+                if not value.isdigit() or int(value) > self._largest:
+                    return False
+                lengths += 1
+            elif name == b"content-encoding" or (name == b"content-type" and value.lower() not in _JSON):
+                return False
+        return lengths == 1
+
+
+def _text_of(answer: Answer, body: bytes) -> bytes | None:
+    wanted = read_wanted(body)
+    if wanted is None:
+        return None
+    try:
+        content = answer(wanted)
+        return None if content is None else orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    except Exception:  # whatever it is, the application tells the client
+        return None
+
+
+def _again(message: "Message", receive: "Receive") -> "Receive":
+    """`receive`, after a message that was received already."""
+    waiting = [message]
+
+    async def receive_again() -> "Message":
+        return waiting.pop() if waiting else await receive()
+
+    return receive_again
+
+
+def read_wanted(body: bytes) -> Wanted | None:
+    """The ids and `min_seq` of a body `{"ids": [...], "min_seq": ...}` with a few ids; None if it is for the
+    application."""
+    try:
+        given = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(given, dict) or not given.keys() <= _FIELDS:
+        return None
+    ids, min_seq = given.get("ids"), given.get("min_seq", 0)
+    if (
+        not isinstance(ids, list)
+        or not 0 < len(ids) <= _FEW
+        or set(map(type, ids)) not in ({int}, {str})
+        or type(min_seq) is not int
+        or min_seq < 0
+        or repeated_key(body, given)
+    ):
+        return None
+    return Wanted(ids, min_seq)
