@@ -200,7 +200,7 @@ explore: $(VENV)/installed-test compile-cpp-explored  ## new random cases for HO
 
 FAULT_SEEDS ?= 10000
 faults: $(VENV)/installed-test  ## so many histories of a machine that loses power at any write, flush or rename
-	LIVEGNN_FAULT_SEEDS=$(FAULT_SEEDS) $(BIN)/python -m pytest -q -n 2 tests/faults/test_power_loss.py tests/faults/test_checkpoint_losses.py
+	LIVEGNN_FAULT_SEEDS=$(FAULT_SEEDS) $(BIN)/python -m pytest -q -n 2 --timeout 0 tests/faults/test_power_loss.py tests/faults/test_checkpoint_losses.py
 
 KILLS ?= 200
 kills: $(VENV)/installed-test  ## a server that is killed so often, under load; LIVEGNN_SEED: another history

@@ -120,7 +120,7 @@ def check_lengths(texts: "Sequence[object]", name: str) -> None:
 def as_array(value: object, name: str, of: str = "numbers") -> "Shaped[NDArray[np.generic], '...']":
     """`value` as an array, without a copy if it is one. of: the expected content, for the message.
 
-    Raises `InputError` if it is no array, such as rows of different lengths, and for masked entries.
+    Raises `InputError` if it is not an array, such as rows of different lengths, and for masked entries.
     """
     if _has_masked(value):
         raise InputError(
@@ -147,7 +147,7 @@ def listed_ids(value: object, name: str = "ids") -> "Shaped[NDArray[np.generic],
 
 def plain_numbers(array: "Shaped[NDArray[np.generic], '...']") -> "Shaped[NDArray[np.generic], '...']":
     """`array`; if it holds real numbers as Python objects, as a column of pandas may, as `int64`, as `uint64`
-    if one is too large for that, or as `float64` if one is a fraction. What is larger still stays an object.
+    if one is too large for that, or as `float64` if one is a fraction. Larger numbers stay objects.
     """
     if array.dtype.kind != "O" or not array.size:
         return array
@@ -169,7 +169,7 @@ _FLOAT64_BITS: Final = 1023  # a whole number of as many bits is finite in float
 def as_times(value: object, name: str = "time") -> "Float64[NDArray[np.float64], '...']":
     """`value` as float64, without a copy if it is that. Every entry for times uses this check.
 
-    Raises `InputError` for dates, durations, booleans and text, whose unit nobody has said, and for a number
+    Raises `InputError` for dates, durations, booleans and text, whose unit is not known, and for a number
     that float64 cannot hold: nanoseconds since 1970 would be rounded to 256 of them.
     """
     if type(value) is np.ndarray and value.dtype is _FLOAT64:

@@ -41,7 +41,7 @@ def check_replaceable(path: Path) -> int | None:
 
 
 def name_kind(mode: int) -> str:
-    """What something that is no regular file is, for messages. mode: as `os.stat` has it."""
+    """Names the kind of a file that is not a regular one, for messages. mode: as `os.stat` has it."""
     return _KINDS.get(stat.S_IFMT(mode), "something else")
 
 

@@ -34,7 +34,7 @@ class InputError(LiveGNNError, ValueError):
 
 
 class TooLargeError(InputError):
-    """What is larger than may be read, or answered, at once. Its message says how to ask for it in parts."""
+    """An input or an answer is larger than the limit. The message says how to send or request it in parts."""
 
 
 class UnknownNodeError(InputError):
@@ -80,7 +80,7 @@ class ObjectMissingError(SnapshotError):
 
 
 class ObjectDamagedError(SnapshotError):
-    """An object is shorter than what was written, or other bytes."""
+    """An object is shorter than it was written, or has other bytes."""
 
 
 class ObjectExistsError(SnapshotError):
@@ -88,7 +88,7 @@ class ObjectExistsError(SnapshotError):
 
 
 class StoreUnavailableError(SnapshotError):
-    """A store answers with errors, too slowly or not at all. It was asked again until patience ended."""
+    """A store answers with errors, too slowly or not at all. Requests were repeated for a limited time."""
 
 
 class SnapshotReplacedError(SnapshotError):
@@ -96,11 +96,11 @@ class SnapshotReplacedError(SnapshotError):
 
 
 class WorkersFailed(LiveGNNError):
-    """Workers of a function died that had a request, or do not start. Another attempt may find one."""
+    """Workers of a function crashed that had a request, or do not start. Another attempt may find one."""
 
 
 class DiskFullError(LogError):
-    """There is no space for what should be stored. Nothing was stored; it works again when there is space."""
+    """There is no space to store the data. Nothing was stored; it works again when there is space."""
 
 
 class LogBusyError(LogError):

@@ -1,5 +1,5 @@
-"""When edges that have outlived their time to live are due to be removed, in which events, and when so many
-would go at once that a person is asked first.
+"""The removal of edges whose time to live is over: its times, its events, and the share of edges from which a
+person must confirm it first.
 """
 
 import logging
@@ -16,19 +16,19 @@ from livegnn.graph import Graph
 _logger = logging.getLogger(__name__)
 
 _BY_EVENTS: Final = 10  # of a few edges, half go every day
-_BY_CLOCK: Final = 1000  # which no event can move
+_BY_CLOCK: Final = 1000  # no event can change a clock
 
 
 @dataclass(frozen=True)
 class ExpiryPolicy:
-    """How often edges expire, in seconds of the runtime's clock, and what time it is.
+    """The interval between expiries, in seconds of the runtime's clock, and the clock for the ages of edges.
 
     now: in the unit of the events' times; None: the latest time that an event had (`Graph.latest_time`), so
-    that nothing expires while nothing happens. With a clock of its own an event from the future does no harm.
+    that nothing expires without new events. With a separate clock, an event from the future does no harm.
     max_share: if more than this share of the edges that have a time to live would expire at once, nothing is
-    removed until a person confirms it (`Loop.confirm_expiry`); 1 never asks. ask_from: fewer edges than this
-    expire unasked, whatever their share; by default 10 where events say what time it is, since a single wrong
-    one can make all others old, and 1,000 with a clock.
+    removed until a person confirms it (`Loop.confirm_expiry`); with 1 that is never needed. ask_from: fewer
+    edges than this expire unconfirmed at any share; by default 10 where events give the time, since a single
+    wrong one can make all others old, and 1,000 with a clock.
     """
 
     every_seconds: float = 60.0
@@ -46,7 +46,7 @@ class ExpiryPolicy:
 
     @property
     def least_asked(self) -> int:
-        """The number of edges from which a person is asked: `ask_from`, or its default."""
+        """The number of edges from which a person must confirm: `ask_from`, or its default."""
         if self.ask_from is not None:
             return self.ask_from
         return _BY_EVENTS if self.now is None else _BY_CLOCK
@@ -96,8 +96,8 @@ class Expiry:
         return None
 
     def removals(self, now: float, size: int) -> Iterator[Events]:
-        """What has expired at `now`, in parts of at most `size` events; nothing if a person must confirm it
-        first.
+        """The edges that have expired at `now`, in parts of at most `size` events; nothing if a person must
+        confirm it first.
         """
         self._seq = self._graph.seq
         expired = self._graph.expired(now)
@@ -106,7 +106,7 @@ class Expiry:
         for chunk in expired.chunks:
             for start in range(0, len(chunk.ids), size):
                 yield from_chunks([chunk.part(slice(start, start + size))])
-        self._release()  # now: what was confirmed goes on if it is interrupted
+        self._release()  # now: a confirmed expiry continues if it is interrupted
 
     def confirm(self) -> HeldExpiry:
         """Lets the expiry that waits happen in the next round, and returns it.

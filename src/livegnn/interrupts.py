@@ -9,12 +9,12 @@ import livegnn._core as _core
 
 
 def at_once(*steps: Callable[[], object]) -> None:
-    """Calls native functions, one after the other: no bytecode, and so no interrupt, comes between."""
+    """Calls native functions, one after the other: no bytecode, and so no interrupt, runs in between."""
     deque(map(call, steps), 0)
 
 
 class Flag:
-    """What `threading.Event` is, but an interrupt in `wait` or `set` does not keep its lock."""
+    """A replacement of `threading.Event`: an interrupt in `wait` or `set` does not keep its lock."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -48,7 +48,7 @@ class Background(threading.Thread):
         self._has_ended = Flag()
 
     def run(self) -> None:
-        """Called in the new thread, to which no signal comes."""
+        """Called in the new thread, which receives no signal."""
         try:
             self._work()
         finally:

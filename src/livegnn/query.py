@@ -82,12 +82,12 @@ class OneHop:
 class Query:
     """A sampling query: `Query("user").hop(("user", "click", "item"), 25).hop(...)`.
 
-    Each hop draws for the nodes that the hop before brought in, and whose type its edges begin with; a node
+    Each hop draws for the nodes that the previous hop added and whose type its edges begin with; a node
     that the sample already has is not drawn for again. A node belongs to the one-hop query that reaches it
     first. `hop` and `also` return new queries; `one_hop` is the decomposition, in topological order.
 
     Raises `InputError`, which names the one-hop query, for a fan-out below 1, a gap in the path, and parents
-    that are no earlier one-hop queries (so that a cycle cannot be written), or are of several hops.
+    that are not earlier one-hop queries (so that a cycle cannot be written), or are of several hops.
     """
 
     seed_type: NodeType
@@ -113,10 +113,10 @@ class Query:
         direction: Direction = "out",
         by: NeighborsBy = "uniform",
     ) -> "Query":
-        """The query with one hop more, for the nodes that the last hop brings in.
+        """Returns the query with one more hop, for the nodes that the last hop adds.
 
-        direction: `"out"` follows the edges, `"in"` goes against them, as message-passing layers need.
-        Raises `InputError`, also if the last hop brings in no nodes of the type that the edges begin with.
+        direction: `"out"` follows the edges, `"in"` follows them backwards, as message-passing layers need.
+        Raises `InputError`, also if the last hop adds no nodes of the type that the edges begin with.
         """
         return self._with(self.num_hops, OneHop(edge_type, num_neighbors, direction, by))
 
@@ -183,7 +183,7 @@ class Query:
 
     @property
     def most_lookups(self) -> int:
-        """How many lists of neighbours a sample for one seed reads at most: sums of products of fan-outs."""
+        """The most neighbour lists that a sample for one seed reads: sums of products of fan-outs."""
         drawn: list[int] = []
         lookups = 0
         for one in self.one_hop:
@@ -286,7 +286,7 @@ class Query:
         return Query(self.seed_type, (*self.one_hop, added))
 
     def _hop_of(self, position: int, one: OneHop, hops: Sequence[int]) -> int:
-        """Which hop a one-hop query belongs to, counted from 0. hops: those of the ones before it."""
+        """The hop of a one-hop query, counted from 0. hops: those of the earlier one-hop queries."""
         what = self._describe(position, one)
         late = [parent for parent in one.parents if parent >= position]
         if late:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 
 class Readiness(NamedTuple):
-    """reasons: why it is not ready, by what is wrong, such as "log"; none where it is.
+    """reasons: the causes for which it is not ready, by part, such as "log"; empty if it is ready.
 
-    A reason says what was found. Health routes and metrics answer from this value.
+    A reason describes the finding. Health routes and metrics answer from this value.
     """
 
     reasons: Mapping[str, str] = MappingProxyType({})

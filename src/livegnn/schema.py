@@ -10,7 +10,7 @@ from livegnn.errors import FileFormatError, InputError, UnknownTypeError
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, NodeType
 
 Duplicates: TypeAlias = Literal["replace", "add", "keep"]
-"""How to treat an edge that is added again; see `EdgeSchema`."""
+"""The treatment of an edge that is added again; see `EdgeSchema`."""
 
 
 _LARGEST = 3.4028234663852886e38  # of float32
@@ -81,8 +81,8 @@ class EdgeSchema:
 class Schema:
     """Node types with the width of their features, and edge types.
 
-    text_ids: ids of all node types are text rather than integers. auto_add: node types that nobody has to
-    announce, with the features of a new node, or None for zeros: an edge, or features, that name an unknown
+    text_ids: ids of all node types are text rather than integers. auto_add: node types that need not be
+    announced, with the features of a new node, or None for zeros: an edge, or features, that name an unknown
     node of such a type add it. A list of types stands for zeros.
     """
 
@@ -249,7 +249,7 @@ def _to_edge_type(name: object, edges: object) -> EdgeType:
 
 
 def _to_defaults(auto_add: object, widths: Mapping[NodeType, int]) -> dict[NodeType, tuple[float, ...]]:
-    """The features of new nodes by type; raises `InputError` for what is no type, or not as wide."""
+    """The features of new nodes by type; raises `InputError` for unknown types and other widths."""
     if isinstance(auto_add, (list, tuple)):
         auto_add = dict.fromkeys(map(str, auto_add))
     if not isinstance(auto_add, Mapping):

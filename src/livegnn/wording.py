@@ -63,7 +63,7 @@ def show(value: object) -> str:
 def quoted(value: object, longest: int = _QUOTED) -> str:
     """The `repr` of a value that a stranger sent: at most `longest` characters of it, and six levels.
 
-    It never fails, and costs no more than what is shown, however long or deep the value is.
+    It never fails, and costs no more than the shown text, however long or deep the value is.
     """
     text = _quote(value, _LEVELS, longest)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."

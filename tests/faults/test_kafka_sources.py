@@ -196,7 +196,7 @@ def test_a_source_that_is_pushed_back_waits_and_skips_nothing(
     one.begin(start=False, max_waiting_events=30)
     one.source.start()
     wait_for(lambda: one.source.waits is not None)
-    assert "must come no faster than they are applied" in one.source.waits
+    assert "must be appended no faster than they are applied" in one.source.waits
     assert 30 < one.log.last_seq() < 200
     assert one.source.failure is None
     # There is room again in the moment in which it is told to stop.

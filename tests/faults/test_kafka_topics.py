@@ -82,7 +82,7 @@ def test_topics_that_cannot_be_read_on_are_named_at_the_start(
     wait_for(lambda: produced.topic not in admin.list_topics().topics)
     admin.create_topics([NewTopic(produced.topic, 2, 1)])[produced.topic].result()
     end_of(broker, produced.topic, 2)
-    start_fails(one, "must be the topic with the id .*: it was deleted and made anew")
+    start_fails(one, "must be the topic with the id .*: it was deleted and made again")
     one.log = one.open_log()
     one.log.bind({"topic id/mine": ""}, replace=True)
     one.log.close()
@@ -115,7 +115,7 @@ def test_a_topic_that_was_made_anew_is_refused_however_long_it_is(
     for _ in range(5):
         new.send(0)
     new.flush()
-    start_fails(one, r"it was deleted and made anew\..* a source of another name; .*'topic id/mine': ''")
+    start_fails(one, r"it was deleted and made again\..* a source of another name; .*'topic id/mine': ''")
     one.begin()
     assert (one.log.last_seq(), one.log.position("mine", 0)) == (3, 2)
     one.log.bind({"topic id/mine": ""}, replace=True)  # as a log has it that was written before this
@@ -123,7 +123,7 @@ def test_a_topic_that_was_made_anew_is_refused_however_long_it_is(
     wait_for(lambda: one.log.last_seq() == 5)
     one.end()
     remake(broker, old.topic, 1)
-    start_fails(one, "it was deleted and made anew")  # the log has taken the id
+    start_fails(one, "it was deleted and made again")  # the log has taken the id
 
 
 def test_a_topic_that_is_made_anew_while_it_is_read(
@@ -134,7 +134,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read(
     one.begin()
     one.source.start()
     remake(broker, one.topic, 1)
-    wait_for(lambda: "it was deleted and made anew" in str(one.source.failure))
+    wait_for(lambda: "it was deleted and made again" in str(one.source.failure))
     assert isinstance(one.source.failure, SourceError)
     new = Produced(broker.servers, one.topic)
     for count in (3, 5):  # what nobody reads any more is counted, also what comes later
@@ -172,7 +172,7 @@ def test_nothing_of_a_topic_made_anew_is_stored_as_the_old_one_s(
         new.send(0)
     new.flush()
     client.incremental_assign(place)
-    with pytest.raises(SourceError, match="it was deleted and made anew") as refused:
+    with pytest.raises(SourceError, match="it was deleted and made again") as refused:
         wait_for(lambda: one.source._read_on() or one.log.last_seq() > before)
     one.source.stop()
     has = f"the former up to offset {before - 1} of partition 0" if before else "nothing of the former"

@@ -260,8 +260,10 @@ def test_a_chain_ends_when_it_is_long_or_has_taken_as_much_as_its_first(tmp_path
     assert may_follow(chain[1], 3)
     assert not may_follow(chain[2], 1)
     long = write_chain(tmp_path, 10, 12)
-    assert may_follow(long[-2], 100)
-    assert not may_follow(long[0], 100)
+    first, *later = (path.stat().st_size for path in reversed(long))
+    fits = [sum(later[:count]) <= first for count in range(12)]
+    assert set(fits) == {True, False}
+    assert [may_follow(path, 100) for path in reversed(long)] == fits
     long[-1].unlink()
     assert not may_follow(long[-2], 100)
     assert not may_follow(tmp_path / "missing", 100)

@@ -674,7 +674,7 @@ def test_a_view_with_a_batch_of_its_own_is_not_for_a_runtime(tmp_path: Path, log
     graph.attach(own)
     runtime = Runtime(log, graph, own, checkpoints=CheckpointPolicy(tmp_path))
     runtime.append(Events().add_nodes(804))
-    with pytest.raises(LiveGNNError, match=r"'own' failed as it told of it: .*append of the runtime"):
+    with pytest.raises(LiveGNNError, match=r"'own' failed as it published it: .*append of the runtime"):
         runtime.step()
     runtime.stop()
     assert (runtime.seq, graph.seq, log.last_seq()) == (1, 1, 1)

@@ -1,5 +1,6 @@
 """Models that are deployed beside the one that serves, take over, are rolled back and removed."""
 
+import math
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_a_model_that_is_deployed_goes_on_as_one_that_was_there(
 
 
 def test_a_model_that_is_deployed_while_events_stream_has_them_all(log: SqliteLog) -> None:
-    runtime = make_runtime(log, max_batch_events=7)
+    runtime = make_runtime(log, max_batch_events=7, max_waiting_ms=math.inf)  # however slow the machine is
     begin = copied(runtime.graph)
     runtime.start()
     entries = make_stream(120)

@@ -238,7 +238,7 @@ def test_an_engine_is_built_again_and_the_old_one_answers_no_more(log: SqliteLog
     assert runtime.predict([77]).seq == 1
     assert runtime.has_engine
     for ask in (lambda: old.predict([77]), lambda: old.embeddings(-1), lambda: old.what_if(lg.Events())):
-        with pytest.raises(ViewMissingError, match="got one without which its graph goes on"):
+        with pytest.raises(ViewMissingError, match="got one that its graph no longer updates"):
             ask()
     assert runtime.scrub is not None
     runtime.scrub.run()
@@ -273,7 +273,7 @@ def test_a_refusal_of_a_view_and_a_full_disk_are_no_failures(log: SqliteLog) -> 
     [
         ({"when_view_fails": "ignore"}, "when_view_fails must be 'stop' or 'rebuild', got 'ignore'"),
         ({"factories": {}}, "needs a factory for each view, got none for 'engine'"),
-        ({"factories": [1]}, "factories must be names of views and what makes them, got list"),
+        ({"factories": [1]}, "factories must be names of views and their factories, got list"),
         ({"factories": {"edges": 3}}, "the factory of 'edges' must be a function of a Graph and a State"),
     ],
 )
@@ -293,5 +293,5 @@ def test_who_has_the_native_engine_of_a_view_that_failed_gets_nothing_of_it() ->
     graph.apply(lg.Events().add_nodes(np.arange(1000, 90_000)))
     for rows in (native.predict(ids, 0), native.predict_at_once(ids, 0)):
         assert rows is None
-    with pytest.raises(ViewMissingError, match="got one without which its graph goes on"):
+    with pytest.raises(ViewMissingError, match="got one that its graph no longer updates"):
         engine.predict([1])

@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 BLOCK: Final = 1024
 HASH: Final = 16
 _FRESH: Final = hashlib.sha256()
-"""To copy it takes no lock of OpenSSL's, to make a new one may. In a forked process that may be one that a
-thread of the parent has taken, and nobody opens it.
+"""A copy of it takes no lock of OpenSSL; a new hash may take one. In a forked process, a thread of the parent
+may have held that lock, and then it is never released.
 """
 RUN: Final = np.dtype([("file", "<u4"), ("count", "<u4"), ("offset", "<u8")])
 
 
 class Directory(NamedTuple):
-    """Of each block, in the order of the content: its hash, the number of its file, and its offset there.
+    """For each block, in the order of the content: its hash, the number of its file, and its offset there.
 
     hashes: uint8 [blocks, 16]. files: int64 [blocks], 0 is the checkpoint's own, 1 the first in its list.
     offsets: int64 [blocks], in bytes.
@@ -43,14 +43,14 @@ class Directory(NamedTuple):
 
 
 def packed_size(blocks: int, runs: int) -> int:
-    """How many bytes `Directory.pack` makes."""
+    """The number of bytes that `Directory.pack` makes."""
     return runs * RUN.itemsize + blocks * HASH
 
 
 def unpack(content: memoryview, blocks: int, runs: int, files: int) -> Directory:
-    """What `Directory.pack` has made. Raises ValueError if it was something else.
+    """Reads the bytes that `Directory.pack` made. Raises ValueError for other bytes.
 
-    files: how many there are beside the checkpoint's own.
+    files: the number of files beside the checkpoint's own.
     """
     table = np.frombuffer(content, RUN, runs)
     counts, numbers = table["count"].astype(np.int64), table["file"].astype(np.int64)
@@ -68,7 +68,7 @@ def unpack(content: memoryview, blocks: int, runs: int, files: int) -> Directory
 
 
 def find_runs(files: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Where each run of blocks begins, and at last how many blocks there are."""
+    """The number of the first block of each run, and last the number of all blocks."""
     ends = (files[1:] != files[:-1]) | (offsets[1:] != offsets[:-1] + BLOCK)
     first = [0] if len(files) else []
     return np.concatenate([first, np.flatnonzero(ends) + 1, [len(files)]]).astype(np.int64)

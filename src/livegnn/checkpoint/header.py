@@ -1,4 +1,4 @@
-"""What stands at the beginning of a checkpoint: the prefix, and a header of JSON with a checksum.
+"""The beginning of a checkpoint: the prefix, and a header of JSON with a checksum.
 
 Version 1 is whole in one file, version 2 has a directory of blocks (`blocks.py`) behind the header.
 """
@@ -30,7 +30,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Section(NamedTuple):
-    """Where one array lies, of which part of the system it is, and its name there.
+    """The place of one array, the part of the system that it belongs to, and its name there.
 
     offset: in the file; in version 2, in the content that the blocks make, where each section begins a block.
     """
@@ -53,10 +53,10 @@ class Source(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What the header of a checkpoint says: size of the file in bytes, metadata of each part, all arrays.
+    """The contents of a checkpoint's header: size of the file in bytes, metadata of each part, all arrays.
 
-    files: those that it may have blocks in, from the first on, which stands alone. sha256: of the directory
-    of blocks, None in version 1. blocks, runs: how many are in that directory.
+    files: the other files that may hold its blocks; the first of them has all its blocks in itself. sha256:
+    of the directory of blocks, None in version 1. blocks, runs: their numbers in that directory.
     """
 
     version: int
@@ -93,7 +93,7 @@ def align(position: int) -> int:
 
 
 def read_header(path: Path, content: memoryview) -> tuple[Contents, int]:
-    """What the header says, and where it ends. Raises FileFormatError if it is not as it was written."""
+    """Returns the header and the offset of its end. Raises FileFormatError if it was changed."""
     version, header = _check_prefix(path, content)
     end = PREFIX.size + len(header)
     try:
@@ -129,7 +129,7 @@ def _check_prefix(path: Path, content: memoryview) -> tuple[int, bytes]:
 
 
 def _parse(version: int, header: bytes, size: int) -> Contents:
-    """What the JSON says. Raises KeyError, TypeError or ValueError if it is malformed."""
+    """Reads the JSON of the header. Raises KeyError, TypeError or ValueError if it is malformed."""
     parsed = json.loads(header)
     states: dict[str, Mapping[str, JSON]] = {}
     sections: list[Section] = []

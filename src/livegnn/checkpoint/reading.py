@@ -45,11 +45,11 @@ class _File(NamedTuple):
 
 
 def read(path: Path | str, *, states: Collection[str] | None = None) -> Checkpoint:
-    """The checkpoint at `path`, its arrays in memory, private to this process and writable.
+    """Returns the checkpoint at `path`, its arrays in memory, private to this process and writable.
 
-    states: the parts that are read, all by default; of others only the header is. Raises FileFormatError if a
-    single bit of what is read is not as it was written, also of blocks that lie in other files of the
-    directory, OSError if there is no such file.
+    states: the parts that are read, all by default; of other parts only the header is read. Raises
+    FileFormatError if a single bit of the parts that are read has changed, also in blocks that lie in other
+    files of the directory; OSError if there is no such file.
     """
     path = as_path(path, "path")
     content = _map(path, mmap.ACCESS_COPY)
@@ -81,19 +81,19 @@ def read(path: Path | str, *, states: Collection[str] | None = None) -> Checkpoi
 
 
 def read_contents(path: Path | str) -> Contents:
-    """What the checkpoint at `path` holds, quickly: only its header is read.
+    """Returns the contents of the checkpoint at `path`, quickly: only its header is read.
 
-    Raises FileFormatError if the header is not as it was written, OSError if there is no such file.
+    Raises FileFormatError if the header has changed, OSError if there is no such file.
     """
     path = as_path(path, "path")
     return read_header(path, _map(path))[0]
 
 
 def read_directory(path: Path) -> tuple[Contents, Directory]:
-    """What the header and the directory of blocks at `path` say, of which only they are read.
+    """Returns the header and the directory of blocks at `path`; only they are read.
 
-    Raises FileFormatError if they are not as they were written, or if there is no directory, OSError if there
-    is no such file.
+    Raises FileFormatError if they have changed, or if there is no directory, OSError if there is no such
+    file.
     """
     content = _map(path)
     contents, end = read_header(path, content)
@@ -105,7 +105,7 @@ def read_directory(path: Path) -> tuple[Contents, Directory]:
 def _map(path: Path, access: int = mmap.ACCESS_READ) -> memoryview:
     """The file in memory; what may be written to there counts as memory of the process at once."""
     mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):  # to open a pipe would wait for whoever writes to it
+    if not stat.S_ISREG(mode):  # opening a pipe would wait for a process that writes to it
         raise FileFormatError(f"a checkpoint must be a regular file, got {name_kind(mode)} at {path}")
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -181,7 +181,7 @@ class _Blocks:
         return held
 
     def blame(self, section: Section, held: memoryview) -> str:
-        """Which file has a block of a section that differs from its hash."""
+        """Names the file with a block of a section that differs from its hash."""
         files, offsets, _ = self._runs_of(section)
         first = section.offset // BLOCK
         hashes = np.frombuffer(hash_blocks(held), np.uint8).reshape(len(files), -1)

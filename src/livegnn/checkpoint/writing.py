@@ -93,9 +93,9 @@ def write_shared_to(
     after: Path | None,
     on_part: Callable[[], None] | None = None,
 ) -> int:
-    """Writes a checkpoint of which later ones can take blocks into an open file; returns how many bytes.
+    """Writes into an open file a checkpoint that later ones can take blocks from; returns the bytes written.
 
-    after: an earlier such file, in the directory where this one will be. What has not changed since stays
+    after: an earlier such file, in the directory where this one will be. Blocks that are unchanged since stay
     there, or in the files that it takes blocks from itself, and must stay there as long as this one. With
     None, or if it cannot be read, or if too little is the same (`WORTH_SHARING`), the file stands alone.
     on_part: as in `write_to`. Raises as `write`.
@@ -166,7 +166,7 @@ def _parts(content: memoryview, after_each: Callable[[], None] | None) -> Iterat
 
 
 def _check_name(name: object) -> None:
-    """Raises InputError for what a reader would not take for a name."""
+    """Raises InputError for a value that a reader would not accept as a name."""
     if type(name) is str:
         try:
             name.encode()
@@ -221,7 +221,7 @@ class _Shared(NamedTuple):
 def _share(
     sections: list[_Section], hashes: NDArray[np.uint8], sizes: NDArray[np.int64], after: Path | None
 ) -> _Shared:
-    """Where the blocks are that an earlier file knows; nowhere if that is not worth it."""
+    """Finds the places of the blocks that an earlier file has; of no block if that is not worth it."""
     alone = _Shared(np.zeros(len(sizes), np.int64), np.zeros(len(sizes), np.int64), ())
     if after is None:
         return alone
@@ -249,7 +249,7 @@ def _share(
 
 
 def _place(shared: _Shared, hashes: NDArray[np.uint8], sizes: NDArray[np.int64]) -> tuple[Directory, int]:
-    """The directory of a file with what is not shared in its own blocks, and how many bytes they take."""
+    """The directory of a file that holds all unshared blocks itself, and the number of their bytes."""
     own = shared.files == 0
     offsets = shared.offsets.copy()
     offsets[own], total = place_own(sizes[own], ALIGNMENT)

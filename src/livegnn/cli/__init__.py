@@ -49,7 +49,7 @@ def serve(deployment: DeploymentFile) -> None:
 
     settings = read_deployment(deployment)
     access, tls = settings.server.access(), settings.server.tls()
-    # A second server must not touch the files of the first, so the address comes before the log.
+    # A second server must not touch the files of the first, so the address is bound before the log is opened.
     with listen(settings.server.host, settings.server.port) as listener:
         runtime = settings.open()
         with ExitStack() as opened:
@@ -199,7 +199,7 @@ def import_model(
             explained = explain_exported(
                 program, schema=types, inputs=said, node_type=node_type, edge_type=edges
             )
-        else:  # by their numbers, as the module tells them apart
+        else:  # by their numbers, as the module distinguishes them
             whole = (node_type, "relation", node_type)
             explained = explain_exported(program, inputs=said, node_type=node_type, edge_type=whole)
     except ModelError as error:
@@ -286,7 +286,7 @@ _OPTIONS = {
     "node_type": "--node-type",
     "edge_type": "--edge-type",
 }
-"""What an argument of `Model.from_exported` is on the command line."""
+"""The options of the command line for the arguments of `Model.from_exported`."""
 
 
 def _with_options(message: str) -> str:

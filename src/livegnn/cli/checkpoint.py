@@ -51,7 +51,7 @@ def verify(
             if file == path:
                 raise
         except FileFormatError as error:
-            if not file.exists():  # the newest of a chain goes first
+            if not file.exists():  # the newest of a chain is removed first
                 continue
             broken += 1
             typer.echo(f"{file}: broken: {error}")

@@ -65,7 +65,7 @@ def _limit(settings: "MachineSettings") -> None:
     threads = settings.place == "threads"
     if threads:
         prepare()
-        import livegnn.functions.app  # noqa: F401 - what the process has, whatever is asked
+        import livegnn.functions.app  # noqa: F401 - the process loads it for any request
     settings.check_memory()
     if threads and settings.memory is not None:
         limit_memory(settings.memory, 0)

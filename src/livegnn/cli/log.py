@@ -251,9 +251,9 @@ def _refuse_checkpoints(directory: Path, graph: Path) -> None:
 
     if checkpoints := list_checkpoints(directory):
         raise InputError(
-            f"another graph in {graph} must have no checkpoints of the one before, got {len(checkpoints)} in "
-            f"{directory}, from which the next start would go on: remove them, and bind again; the "
-            "log is then applied to the new graph"
+            f"another graph in {graph} must have no checkpoints of the previous graph, got "
+            f"{len(checkpoints)} in {directory}, from which the next start would continue: remove them, and "
+            "bind again; the log is then applied to the new graph"
         )
 
 

@@ -156,7 +156,7 @@ def _read_graph(source: Path, parallel: str | None) -> "Graph":
 
     settings = read_deployment(source)
     directory = None if settings.checkpoint is None else settings.checkpoint.directory
-    with closing(SqliteReader(settings.log.file)) as reader:  # beside whoever serves it
+    with closing(SqliteReader(settings.log.file)) as reader:  # a server may run beside it
         load = replace(settings, features=None).load_graph
         graph, _ = restore({}, load, directory=directory, log=reader)
         settings.complete_schema(graph)

@@ -110,7 +110,7 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
 
         from livegnn.cluster.app import create_cluster_app
         from livegnn.cluster.cluster import Cluster
-    # Data goes through the log, so a Ray of its own needs little memory for objects.
+    # Data is sent through the log, so a Ray of its own needs little memory for objects.
     own = {"object_store_memory": 80 << 20, "include_dashboard": False}
     try:
         ray.init(read.cluster.ray or "local", log_to_driver=False, **({} if read.cluster.ray else own))
@@ -178,7 +178,7 @@ def _listen(
             threading.Thread(target=end_waits, daemon=True).start()
 
     def leave(sig: int, frame: "FrameType | None") -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):  # what comes afterwards is not told again
+        for number in (signal.SIGTERM, signal.SIGINT):  # later signals change nothing
             signal.signal(number, signal.SIG_IGN)
         raise SystemExit(0)
 

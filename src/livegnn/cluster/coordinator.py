@@ -93,7 +93,7 @@ class Coordinator:
         for thread in self._threads:
             thread.start()
 
-    # -- what is asked of it
+    # -- its requests
 
     def begin(self, spec: ClusterSpec) -> int:
         """Says whether it works for this specification; returns the number of its process.
@@ -224,7 +224,7 @@ class Coordinator:
         try:
             actor.report = cast("Report", ray.get(beat))
             self._watch.hear(role, now, actor.report.stuck_seconds, actor.report.failure)
-        except ActorUnavailableError:  # it is silent, and may come back
+        except ActorUnavailableError:  # it is silent, and may answer later
             pass
         except RayActorError:
             self._watch.lose(role, "its process has ended")

@@ -19,8 +19,8 @@ from livegnn.workers.plan import WorkerNumbers
 
 @dataclass(frozen=True)
 class Pace:
-    """beat_seconds: how often workers are asked how they are. checkpoint_seconds: how often all sampling
-    workers write a checkpoint, 0 for never: then each writes one after so many steps.
+    """beat_seconds: the time between two requests for reports of the workers. checkpoint_seconds: the time
+    between two checkpoints of all sampling workers; with 0, each writes one after a number of steps.
     """
 
     beat_seconds: float = 1.0
@@ -42,13 +42,13 @@ class _Log:
 class ClusterSpec(WorkerNumbers, _Log):
     """Workers of one log. Paths are those of the machine that a worker runs on.
 
-    place: where the log is; in files of one machine only if all workers are on that one. directory: for
+    place: of the log; in files of one machine only if all workers are on that one. directory: for
     checkpoints. shared: whether all machines see the same files there. If not, a worker that is placed on
     another machine reads the log from its beginning, so none of it and no step of a worker is trimmed.
     replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
-    serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: where serving workers
-    listen: at "loopback", and then all of them are on the coordinator's machine; or at the address of their
-    "node", where whoever reaches it may ask them.
+    serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: the addresses of serving workers:
+    "loopback", and then all of them are on the coordinator's machine; or the address of their "node", where
+    every client that reaches it may send requests.
     """
 
     model: Path | None = None

@@ -39,7 +39,7 @@ class Context:
 
     @staticmethod
     def of_edges(given: Degree) -> "Context":
-        """The context of a degree; in a count, an added loop counts 1, whatever its weight."""
+        """The context of a degree; in a count, an added loop counts 1, at any weight."""
         fill = 1.0 if given.kind == "count" and given.self_loops is not None else given.self_loops
         return Context(given.edge_type, given.kind, fill, given.skip_loops, reverse=given.reverse)
 

@@ -88,8 +88,8 @@ class Operation:
 
 
 def distances_to_seeds(operations: Sequence[Operation]) -> dict[str, int]:
-    """How many propagations lead, at most, from a node whose row is read to a node that is predicted; for
-    each value. operations: in topological order."""
+    """The largest number of propagations from a node whose row is read to a node that is predicted, for each
+    value. operations: in topological order."""
     distances: dict[str, int] = {}
     for operation in reversed(operations):
         here = distances.setdefault(operation.output, 0)

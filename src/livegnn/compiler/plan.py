@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def depths(self) -> int:
-        """How many propagations follow one another."""
+        """The number of propagations that follow one another."""
         return len(self._steps_to) - 1
 
     def propagation_of(self, step: int) -> int:

@@ -1,8 +1,8 @@
-"""Sources: events out of streams that others write, read into the log of a runtime (see docs/connectors.md).
+"""Sources: read streams that other systems write, into the log of a runtime (see docs/connectors.md).
 
-The log keeps how far each was read, in one transaction with what came from it. So what is delivered again is
-applied once, and whatever ends the process, nothing is lost. Kafka's client is loaded with
-`livegnn.connectors.kafka` alone.
+The log stores the position of each source in one transaction with the source's events. So a message that is
+delivered again is applied once, and nothing is lost when the process ends in any way. Kafka's client is
+loaded with `livegnn.connectors.kafka` alone.
 """
 
 from livegnn.arguments import check_int
@@ -15,9 +15,9 @@ _LARGEST = 2**63 - 1
 
 
 def skip(log: Log, source: str, partition: int, offset: int) -> int:
-    """Lets a source go on at `offset` of a partition, without what comes before; returns where it would have.
+    """Lets a source continue at `offset` of a partition; returns the offset at which it would have continued.
 
-    What is skipped is listed as one bad message. Raises InputError if the source is there already.
+    The skipped messages are listed as one bad message. Raises InputError if the source has reached `offset`.
     """
     partition = check_int(partition, "partition", 0, _LARGEST)
     offset = check_int(offset, "offset", 1, _LARGEST)

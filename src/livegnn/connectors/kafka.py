@@ -1,7 +1,7 @@
 """A Kafka topic of JSON lines as a source of events: each message is one entry of the log.
 
-Threads: one reads, decodes and appends. It goes on in its partitions only after the log has what came before,
-and where the log cannot take it, it waits. Other threads may ask how it stands, and stop it.
+Threads: one reads, decodes and appends. It reads further messages only after the log has stored the previous
+ones, and waits while the log cannot store them. Other threads may read its state, and stop it.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ __all__ = ["Begin", "JsonLinesTopic", "check_skip"]
 _logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
-_LOOK_SECONDS: Final = 5.0  # how often the ends of the partitions are asked for
+_LOOK_SECONDS: Final = 5.0  # between two requests for the ends of the partitions
 _RETRY_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 1 << 19  # in one append, or one message
 _LARGEST: Final = 64 << 20
@@ -70,12 +70,12 @@ class JsonLinesTopic:
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it, or that the topic is not there any more, None while all is well."""
+        """The error that ended it, or the error that the topic is missing; None otherwise."""
         return self._failure or self._partitions.missing
 
     @property
     def lag(self) -> Mapping[int, int]:
-        """How many messages stand unread, by partition, when the brokers were last asked."""
+        """The number of unread messages by partition, at the last request to the brokers."""
         return self._partitions.lag
 
     def start(self) -> None:
@@ -134,25 +134,25 @@ class JsonLinesTopic:
             self._partitions.close()
 
     def _watch_unread(self) -> None:
-        """Counts, after a failure, what nobody reads any more, until `stop`."""
+        """Counts, after a failure, the messages that are not read any more, until `stop`."""
         while not self._stopping.is_set():
             with contextlib.suppress(Exception):  # then the count stays as it is
                 self._partitions.count_unread()
             self._stopping.wait(_LOOK_SECONDS)
 
     def _read_on(self) -> None:
-        """One round: whatever has arrived goes into the log."""
+        """Runs one round: appends all arrived messages to the log."""
         if not self._partitions.opened:
             self._partitions.open()
             self.waits = None
         self._look()
         for group in _grouped(self._partitions.poll(_POLL_SECONDS)):
             if not self._store(group):
-                return  # what comes after it must not be stored either
+                return  # later messages must not be stored either
         self._partitions.note_lag()
 
     def _look(self) -> None:
-        """Asks for the ends of the partitions, if it is time to."""
+        """Requests the ends of the partitions, if it is time to."""
         now = time.monotonic()
         if now > self._looked + (_LOOK_SECONDS if self._partitions.found else _RETRY_SECONDS):
             self._partitions.look()
@@ -160,14 +160,14 @@ class JsonLinesTopic:
             self.waits = None
 
     def _store(self, group: Sequence[Arrived]) -> bool:
-        """Appends messages, and waits until the log takes them; False if it is told to stop before."""
+        """Appends messages, and waits until the log stores them; returns False if it is stopped before."""
         messages = [one for one in group if not one.is_end]
         entries = [_decode(one.value) for one in messages]
         origins = [Origin(self.name, one.partition, one.offset, one.value) for one in messages]
         while messages and not self._append(entries, origins):
             if self._stopping.is_set():
                 return False
-            with contextlib.suppress(Unreachable):  # how the log is has nothing to do with it
+            with contextlib.suppress(Unreachable):  # the log does not depend on the brokers
                 self._look()
         for one in group:
             self._partitions.note(one)
@@ -207,13 +207,13 @@ class JsonLinesTopic:
     def _append_all(
         self, entries: Sequence[Events | InputError], origins: Sequence[Origin]
     ) -> Sequence[Appended | InputError]:
-        """As the runtime's, but a message that makes it fail in a way that nobody foresaw is a bad one."""
+        """Calls the runtime's `append_all`; a message that makes it fail unexpectedly is stored as bad."""
         try:
             return self._runtime.append_all(entries, None, origins)
         except LiveGNNError:
             raise
         except Exception as error:
-            if len(entries) > 1:  # what has been stored of them is not stored again
+            if len(entries) > 1:  # the stored ones are not stored again
                 return [self._append_all([one], [at])[0] for one, at in zip(entries, origins, strict=True)]
             if isinstance(entries[0], InputError):
                 raise
@@ -248,7 +248,7 @@ def _decode(value: bytes | None) -> Events | InputError:
 
 
 def _unforeseen(error: Exception) -> InputError:
-    """Whatever one message does, those after it are read: it is a bad message, and the log says why."""
+    """Logs the failure and returns the reason of a bad message, so that later messages are still read."""
     _logger.error("a message makes its reader fail", exc_info=error)
     return InputError(
         f"a message must be events, got one that makes its reader fail: {type(error).__name__}: {error}"
@@ -256,7 +256,7 @@ def _unforeseen(error: Exception) -> InputError:
 
 
 def _grouped(arrived: Iterable[Arrived]) -> Iterator[list[Arrived]]:
-    """What is appended together: of some size, or one message."""
+    """Yields groups of messages to append together: of limited size, or a single message."""
     group: list[Arrived] = []
     size = 0
     for one in arrived:

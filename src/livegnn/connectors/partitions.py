@@ -1,14 +1,14 @@
-"""The partitions of a Kafka topic that are read: where each goes on, what it has brought, what stands unread.
+"""The partitions of a Kafka topic that are read: where each continues, its new and its unread messages.
 
-Where a partition goes on is in the log alone. When a source is read for the first time, the log is told where
-it begins, and is bound to the topic. So a partition of which the log knows nothing, in a source that was read
-before, is one that was empty then, or that was added since: it begins with its first message. The log also
-has the topic's id: offsets say nothing of a topic that was deleted and made anew under the same name. A
-client goes on in such a topic without a word: neither a new connection, nor the epoch of a leader, nor an
-offset out of range has to come between. So the id is asked for after messages have arrived, and before they
-are stored; in a stream of single messages every 20 ms at most, for all that have arrived until then.
+The log alone stores the positions of partitions. When a source is read for the first time, the first position
+is stored in the log, and the log is bound to the topic. So if a source was read before, a partition without a
+position was empty then, or was added since: it begins with its first message. The log also stores the topic's
+id, because offsets do not identify a topic that was deleted and made again under the same name. A client
+silently continues in such a topic: it needs no new connection, no other epoch of a leader, and no offset out
+of range. So the id is requested after messages have arrived, and before they are stored; in a stream of
+single messages at most every 20 ms, for all messages until then.
 
-Thread safety: one thread calls; `lag` may be asked by any.
+Thread safety: one thread calls; any thread may read `lag`.
 """
 
 import math
@@ -29,7 +29,7 @@ from livegnn.log import Log, Origin
 from livegnn.log.kafka.connection import Connection, passes, read_bounds
 
 Begin = Literal["first", "last"]
-"""Where a topic begins that was never read: with its first message, or after its last."""
+"""The beginning of a topic that was never read: its first message, or the offset after its last."""
 
 _FIRST: Final = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _END: Final = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -37,7 +37,7 @@ _NO_ID: Final = str(Uuid(0, 0))  # of brokers that give topics none
 _SECONDS: Final = 5.0  # that an answer of the broker may take
 _MOST_AT_ONCE: Final = 1000
 ASK_EVERY_SECONDS: Final = 0.02
-"""How often the id of the topic is asked for at most, unless more messages come than are taken at once."""
+"""The shortest time between two requests for the topic's id, if all arrived messages are taken at once."""
 _FINAL: Final = {
     KafkaError._AUTHENTICATION,
     KafkaError._INVALID_ARG,
@@ -48,13 +48,13 @@ _FINAL: Final = {
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.UNSUPPORTED_VERSION,
 }
-"""Answers that stay the same, however often a broker is asked."""
+"""Errors that a broker repeats at every request."""
 _BEGINNING: Final = threading.Lock()  # of two sources of one topic that begin at once, one is refused
 _MISSING_SECONDS: Final = 30.0  # after which a topic that a broker does not know is taken for deleted
 
 
 class Unreachable(SourceError):
-    """No broker answers. One may come back."""
+    """No broker answers. One may answer later."""
 
 
 class Arrived(NamedTuple):
@@ -82,8 +82,8 @@ class Partitions:
         self.missing: SourceError | None = None
         self._missing_since: float | None = None
         self._id = ""  # of the topic that is read
-        self._unchecked: list[Arrived] = []  # which may be of another topic
-        self._asked = -math.inf  # when the id was asked for last
+        self._unchecked: list[Arrived] = []  # they may be of another topic
+        self._asked = -math.inf  # the time of the last request for the id
         self._consumer: Consumer = connection.consumer()
         self._admin: AdminClient = connection.admin()
 
@@ -165,7 +165,7 @@ class Partitions:
         if known and found and known != found:
             raise SourceError(
                 f"{self._connection.name} must be the topic with the id {known}, which was read, got one "
-                f"with the id {found}: it was deleted and made anew. The log has "
+                f"with the id {found}: it was deleted and made again. The log has "
                 f"{self._describe_stored()}, and nothing of the latter. Restore it; or give the topic that "
                 "is there a source of another name; or, if it has the same messages at the same offsets, let "
                 f"the log forget it: in Python, log.bind({{{self._id_property!r}: ''}}, replace=True)"
@@ -177,7 +177,7 @@ class Partitions:
         self._asked = time.monotonic()
 
     def _describe_stored(self) -> str:
-        """How far the topic was read, in words."""
+        """Describes in words how far the topic was read."""
         places = []
         partition = 0
         while partition in self._next or self._log.position(self._name, partition) is not None:
@@ -188,7 +188,7 @@ class Partitions:
         return f"the former {', '.join(places)}" if places else "nothing of the former"
 
     def _check_alone(self, found: str) -> None:
-        """Raises SourceError if another source of this log reads the topic: each message would come twice."""
+        """Raises SourceError if another source of this log reads the topic: it would be stored twice."""
         bound = self._log.bound()
         for name, known in bound.items():
             kind, _, other = name.partition("/")
@@ -216,7 +216,7 @@ class Partitions:
             )
 
     def look(self) -> None:
-        """Asks for the ends of the partitions, and reads new ones. Raises Unreachable or SourceError."""
+        """Requests the ends of the partitions, and reads new ones. Raises Unreachable or SourceError."""
         partitions = self._find()
         if partitions is None:
             self._note_missing()
@@ -237,7 +237,7 @@ class Partitions:
             return
         error = SourceError(
             f"{self._connection.name} must be there, got no such topic for "
-            f"{now - self._missing_since:.0f} s: it was deleted, if it does not come back within "
+            f"{now - self._missing_since:.0f} s: it was deleted, if it is not there again within "
             f"{_MISSING_SECONDS:.0f} s"
         )
         if now - self._missing_since > _MISSING_SECONDS:
@@ -245,10 +245,10 @@ class Partitions:
         self.missing = error
 
     def poll(self, timeout: float) -> list[Arrived]:
-        """What has arrived; waits for at most `timeout` seconds for something.
+        """Returns arrived messages; waits for at most `timeout` seconds for the first.
 
-        Raises SourceError; what has arrived is lost then, and this object of no use any more. Unreachable
-        where the topic's id is not to be had: call it again, and what has arrived is returned then.
+        Raises SourceError; arrived messages are then lost, and this object is of no more use. Raises
+        Unreachable if the topic's id cannot be read: the next call then returns the arrived messages.
         """
         if not self._unchecked:
             self._go_on()
@@ -260,7 +260,7 @@ class Partitions:
                 arrived = (self._receive(message) for message in messages)
                 self._unchecked = [one for one in arrived if one is not None]
         if self._unchecked and self._id:
-            self._check_same()  # asked after they arrived: an id never comes back
+            self._check_same()  # requested after they arrived: an id is never used again
         checked, self._unchecked = self._unchecked, []
         return checked
 
@@ -282,7 +282,7 @@ class Partitions:
         return None
 
     def _go_on(self) -> None:
-        """Reads on in partitions that had no message at the offset that was asked for, if they have now."""
+        """Continues in partitions that had no message at the requested offset, if they have one now."""
         if not self._stopped:
             return
         self._check_same()
@@ -307,7 +307,7 @@ class Partitions:
         self._note_ends(self._ends)
 
     def count_unread(self) -> None:
-        """Makes `lag` what stands unread now, by what the log has; nothing is read any more.
+        """Sets `lag` to the messages that the log lacks now; none is read any more.
 
         Raises Unreachable or SourceError.
         """
@@ -336,7 +336,7 @@ class Partitions:
                 raise KafkaException(found.error)
             partitions = sorted(found.partitions)
             if any(partition not in self._next for partition in partitions):
-                # The other client must hear of them too. Asked for a missing topic, it would make one.
+                # The other client must learn of them too. A request for a missing topic would make it.
                 self._admin.list_topics(topic, timeout=_SECONDS)
             return partitions
 

@@ -184,7 +184,7 @@ class Deployment:
 
     def _check_settings(self, graph: Graph) -> None:
         try:
-            if _is_checkpoint(self.graph.path):  # which decides itself
+            if _is_checkpoint(self.graph.path):  # a checkpoint has its own settings
                 return
         except FileNotFoundError:
             pass

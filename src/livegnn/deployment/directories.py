@@ -44,7 +44,7 @@ def refuse_missing(log: Path, named: Iterable[Named], file: Path | None) -> None
     """Raises LogError if there is no log, and something says that there was one; InputError if a directory is
     another log's, since a log that does not exist has none. file: the deployment's, beside which a mark is.
     """
-    if os.path.lexists(log) or beside(log, "-mark").exists():  # which the log reads itself
+    if os.path.lexists(log) or beside(log, "-mark").exists():  # the log reads the mark itself
         return
     found = []
     for what, directory in named:

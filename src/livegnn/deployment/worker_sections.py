@@ -20,8 +20,8 @@ class _Directory:
 
 @dataclass(frozen=True)
 class WorkersSection(WorkerNumbers, _Directory):
-    """`[workers]`: how many there are, and where each keeps its checkpoints. budget_bytes: of a serving
-    worker's cache, beyond which it goes to the disk; 0 for no limit. Raises InputError.
+    """`[workers]`: their numbers, and the directory of their checkpoints. budget_bytes: of a serving worker's
+    cache, beyond which it uses the disk; 0 for no limit. Raises InputError.
     """
 
     budget_bytes: int = 0

@@ -65,7 +65,7 @@ def _runs(columns: dict[str, pa.Array], n: int) -> Iterator[tuple[int, int]]:
 
 
 def _keys_of_runs(columns: dict[str, pa.Array]) -> Iterator[npt.NDArray[np.generic]]:
-    """What is the same in all rows of a run."""
+    """Yields the columns whose values are the same in all rows of a run."""
     yield _codes(columns["event"], "event")
     for name in ("weight", "time", "key", "x", "edge_attr", "edge_type", "node_type"):
         if name in columns:

@@ -110,7 +110,7 @@ class Events:
     def remove_edges(
         self, src: IdsLike, dst: IdsLike, *, key: NumbersLike | None = None, edge_type: EdgeType | None = None
     ) -> "Events":
-        """Removes edges src[i] -> dst[i]. A missing edge is no error as long as both of its nodes exist.
+        """Removes edges src[i] -> dst[i]. A missing edge is not an error if both of its nodes exist.
 
         If the edge type keeps parallel edges, the one with `key[i]` is removed; without `key`, the one with
         the greatest key.

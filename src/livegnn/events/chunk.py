@@ -1,7 +1,7 @@
 """A run of events of the same kind as columns, and the conversion of a caller's values to those columns.
 
-Every batch goes through these conversions, so a value that already has the right form costs a few checks and
-no copy.
+The values of every batch are converted here, so a value that already has the right form costs a few checks
+and no copy.
 """
 
 from collections.abc import Sequence
@@ -249,7 +249,7 @@ def _join_columns(parts: "Sequence[npt.NDArray[np.generic] | Texts]") -> "npt.ND
 
 def _describe(array: "npt.NDArray[np.generic]") -> str:
     example = array.reshape(-1)[0]
-    if array.dtype.kind == "O":  # of some kinds or sizes: the first that is no number, or the largest
+    if array.dtype.kind == "O":  # of mixed kinds or sizes: the first that is not a number, or the largest
         objects = array.ravel().tolist()
         odd = [one for one in objects if type(one) is bool or not isinstance(one, (int, float, np.number))]
         example = odd[0] if odd else max(objects, key=abs)

@@ -46,8 +46,8 @@ _NUMBERS: Final = 16_384  # of rows, and as many as four for each event, that ar
 
 
 class Limits(NamedTuple):
-    """What a stranger may send. line: bytes of a line, which becomes Python objects as a whole. runs: of
-    events of the same shape, each of which costs as much as many events.
+    """Limits of the text that a stranger may send. line: bytes of a line, which becomes Python objects as a
+    whole. runs: of events of the same shape, each of which costs as much as many events.
     """
 
     line: int = 2**20

@@ -1,4 +1,4 @@
-"""How many lists and objects JSON of a stranger may have: they cost far more than their bytes."""
+"""The limit of lists and objects in JSON of a stranger: they cost far more than their bytes."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _BYTES: Final = 16  # of a part, where each says something
 def check_parts(text: bytes, largest: int, place: str) -> None:
     """Raises TooLargeError for JSON of more lists and objects than one for each 16 of `largest` bytes.
 
-    No other thread runs while they are made. Brackets in texts count as well: no text has so many.
+    No other thread runs while they are made. Brackets in texts count as well: texts do not have that many.
     """
     most = largest // _BYTES
     if 2 * most < len(text) and (count := text.count(b"[") + text.count(b"{")) > most:

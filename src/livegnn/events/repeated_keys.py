@@ -29,13 +29,13 @@ def repeated_key(text: bytes, content: JSON) -> str | None:
 
 
 def find_repeated(text: bytes) -> str | None:
-    """A key that an object in `text` has twice, None if there is none, or if `text` is no JSON."""
+    """Finds a key that an object in `text` has twice; None if there is none, or if `text` is not JSON."""
     try:
         _READER.decode(text.decode())
     except _RepeatedError as error:
         return str(error)
     except (ValueError, RecursionError):
-        return None  # deeply nested lists are no events, and the reader of the events refuses them
+        return None  # deeply nested lists are not events, and the reader of the events refuses them
     return None
 
 

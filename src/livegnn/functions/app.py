@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from livegnn.functions.machine import Machine
 
 GRACE_SECONDS: Final = 8
-"""Which requests have to be answered after SIGTERM: of the ten that Cloud Run gives, two are for the rest."""
+"""The time to answer requests after SIGTERM: of the ten that Cloud Run gives, two are for the rest."""
 
-_BODY_SECONDS: Final = 1.0  # for a body that has not come when the process is told to end
+_BODY_SECONDS: Final = 1.0  # for a body that has not arrived when the process has to end
 
 _STOPS: Final = "the process stops: send the request again, to another one if there is one"
 
@@ -45,7 +45,7 @@ class Application:
     def __init__(self, machine: "Machine") -> None:
         self._machine = machine
         self._stops = False
-        self._reading: set[asyncio.Timeout] = set()  # those of bodies that are coming
+        self._reading: set[asyncio.Timeout] = set()  # those of bodies that are being received
         self._routes: Mapping[str, Mapping[str, Callable[[bytes], Awaitable[Answer]]]] = {
             "/v1/predictions": {"POST": machine.predict},
             "/livez": {"GET": _report_live},

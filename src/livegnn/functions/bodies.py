@@ -23,15 +23,15 @@ from livegnn.events.json_parts import check_parts
 from livegnn.wording import quoted
 
 LARGEST_BODY: Final = 2**20
-"""What becomes Python objects is thirty times as large."""
+"""The Python objects of a body are thirty times as large."""
 MOST_IDS: Final = 100_000
 MOST_NUMBERS: Final = 500_000
-"""Of a request, and of the predictions in its answer; a server has the same limits."""
+"""Numbers of a request, and of the predictions in its answer; a server has the same limits."""
 LONGEST_WAIT: Final = 300.0
 
 _FIELDS = ("ids", "min_seq", "timeout")
 _LARGEST_INTEGER = 2**63 - 1
-_RETRY = 1.0  # seconds after which to ask again where a store was away, or workers died
+_RETRY = 1.0  # seconds after which to try again where a store was away, or workers crashed
 _STATUS: Final = (
     (UnknownNodeError, 404),
     (TooLargeError, 413),
@@ -39,7 +39,7 @@ _STATUS: Final = (
     (SnapshotReplacedError, 409),
     ((OverloadedError, TimeoutExpired, StoreUnavailableError, WorkersFailed), 503),
 )
-"""Of errors, the first that fits; 500 of all others."""
+"""Statuses of errors, the first that fits; 500 for all others."""
 
 
 class Asked(NamedTuple):

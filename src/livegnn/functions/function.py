@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from livegnn.types import FloatArray, Ids
 
 Step: TypeAlias = Literal["predict", "sample", "infer"]
-"""What a worker does: all of it, or one of two halves."""
+"""The work of a worker: all of it, or one of two halves."""
 
 Setting: TypeAlias = "str | int | float | bool | Sequence[Setting] | Mapping[str, Setting] | None"
 

@@ -31,7 +31,7 @@ from livegnn.functions.options import PREDICTOR  # noqa: E402
 
 Event = Mapping[str, object]
 LARGEST_ANSWER: Final = 6_000_000
-"""Bytes of a body: the platform takes 6,291,556 with what is around it."""
+"""Bytes of a body: the platform takes 6,291,556 with everything around it."""
 
 
 class HttpAnswer(TypedDict):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NO_IDS: Final = b'{"ids": []}'
 _TRIAL_SECONDS: Final = 60.0
-_HEALTH_SECONDS: Final = 2.0  # that whoever asks for health gives to a trial
+_HEALTH_SECONDS: Final = 2.0  # that a health request gives to a trial
 
 _REPLACED = 409  # what a worker answers to SnapshotReplacedError
 _TRIES = 3
@@ -129,7 +129,7 @@ class Machine:
         if self._trial is not None:
             self._trial.cancel()
             await asyncio.wait([self._trial])
-        for stage in self.stages.values():  # what leaves one goes into the next
+        for stage in self.stages.values():  # results of one are input of the next
             await stage.close(seconds)
         if self.memory is not None:
             memory, self.memory = self.memory, None

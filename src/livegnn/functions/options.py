@@ -1,4 +1,4 @@
-"""What the command line sets of a node: names, defaults, helps. It must not wait for NumPy to show them."""
+"""The command line's options of a node: names, defaults, helps. Their display must not wait for NumPy."""
 
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -7,7 +7,7 @@ KEEP_ALIVE: Final = 600.0
 """Seconds for which a worker may be idle, as in the paper."""
 
 PREDICTOR: Final = "livegnn.remote.predictor:open_predictor"
-"""What opens the predictor of a snapshot and a model, `snapshot_url` and `model_path`."""
+"""Opens the predictor of a snapshot and a model, `snapshot_url` and `model_path`."""
 
 
 def _option(default: Any, help: str, **shown: object) -> Any:
@@ -16,7 +16,7 @@ def _option(default: Any, help: str, **shown: object) -> Any:
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """Options of `livegnn function serve`; the metadata of each field is what `typer.Option` takes."""
+    """Options of `livegnn function serve`; the metadata of each field are arguments of `typer.Option`."""
 
     snapshot: str = field(
         metadata={

@@ -24,7 +24,7 @@ START_SECONDS: Final = 60.0
 """In which a worker must be ready."""
 
 STOP_SECONDS: Final = 10.0
-"""Which a worker has for the request in hand, when it is told to end."""
+"""The time that a worker has for its current request, when it has to end."""
 
 _END_SECONDS = 1.0  # for a process whose output has ended, or that has got SIGTERM
 
@@ -179,7 +179,7 @@ class ProcessHost:
         task.add_done_callback(self._forgetting.discard)
 
     async def _forget(self, memory: "MemoryFile", worker: ProcessWorker | None) -> None:
-        """Gives back what a worker has left in common memory, when it has ended; None if it did not start."""
+        """Releases common memory of a worker when it has ended; None if it did not start."""
         if worker is not None:
             await worker.ended()
         await asyncio.to_thread(memory.release_of_ended)

@@ -24,13 +24,13 @@ from livegnn.errors import InputError
 from livegnn.functions.options import KEEP_ALIVE
 
 ATTEMPTS: Final = 2
-"""How often a request is executed whose worker dies. One that kills its workers must not kill all of them."""
+"""The executions of a request whose worker crashes. One that kills its workers must not kill all of them."""
 
 FAILED_STARTS: Final = 3
-"""After so many in a row, and with no worker warm, requests fail that have waited for all of them."""
+"""After this number in a row, and with no worker warm, requests fail that have waited for all of them."""
 
 _PAUSES = Backoff(0.1, 30.0)  # between a failed start and the next
-_PATIENT_PAUSES = _PAUSES._replace(longest=2.0)  # where the start itself has tried again for long
+_PATIENT_PAUSES = _PAUSES._replace(longest=2.0)  # where the start itself has been repeated for long
 
 
 class Policy(Enum):
@@ -227,7 +227,7 @@ class Scheduler:
         if request not in self._requests:
             raise InputError(f"request {request} must be here to be withdrawn")
         if request in self._running.values():
-            self._requests[request].attempts = ATTEMPTS  # nobody wants another one
+            self._requests[request].attempts = ATTEMPTS  # it is not executed again
             return False
         del self._requests[request]
         if request in self._unplaced:

@@ -82,7 +82,7 @@ class Stage:
         self._workers: dict[int, Worker] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._reason = "no worker has died"
+        self._reason = "no worker has crashed"
         self.opened = False
         """Whether a worker has started, and with it opened its predictor."""
         self.trouble: str | None = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_PREDICTOR = 4 << 20  # bytes of one, with what it knows of its snapshot
+_PREDICTOR = 4 << 20  # bytes of one, with its data of the snapshot
 
 
 class ThreadHost:

@@ -22,8 +22,8 @@ from livegnn.functions.function import Function, answer, join_memory, limit
 from livegnn.remote.memory_limit import prepare
 
 FRAME: Final = struct.Struct("<HdQQQ")
-"""Before each body: the status; the seconds after which to ask again, below 0 for none; the length of the
-body; how many requests to the store the answer took, and how many bytes. Of a request only the length counts.
+"""Before each body: the status; the seconds after which to try again, below 0 for none; the length of the
+body; the numbers of requests to the store and of bytes for the answer. Only the length of a request counts.
 """
 
 _SOME = 64 << 10
@@ -50,12 +50,12 @@ def unpack_answer(frame: bytes) -> tuple[Answer, int]:
 
 def main(given: list[str]) -> None:
     """Runs a worker until its input ends."""
-    # Whatever prints must not write between frames.
+    # Nothing that prints may write between frames.
     output = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     source = os.fdopen(os.dup(0), "rb", buffering=0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it goes to all its processes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: all its processes receive it
     ending = _Ending()
     prepare()
     try:
@@ -73,7 +73,7 @@ def main(given: list[str]) -> None:
     while True:
         try:
             body = _read(source, ending)
-        except MemoryError as error:  # for what one stage sends to the next
+        except MemoryError as error:  # for the data from one stage to the next
             _write(output, answer_error(error))
             continue
         if body is None:

@@ -1,7 +1,6 @@
-"""Nodes that nobody announces: of the types in `Schema.auto_add`, an edge or features that name an unknown
-node add it.
+"""Adds unknown nodes that an edge or features name, if `Schema.auto_add` has their type.
 
-Which nodes are added follows from the graph, the events and the schema, so a replay adds the same ones.
+The added nodes depend only on the graph, the events and the schema, so a replay adds the same nodes.
 
 Thread safety: the caller must hold `Graph.writer`.
 """
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from livegnn.types import IntArray
 
 AutoAdd: TypeAlias = Mapping[NodeType, Sequence[float] | None] | Sequence[NodeType]
-"""Node types that nobody has to announce, with the features of new nodes; None, or a list, for zeros."""
+"""Node types whose nodes are added when first named, with their features; None, or a list, for zeros."""
 
 
 def add_unknown_nodes(graph: NativeGraph, stage: "_core.Stage", chunk: "Chunk", *nodes: "IntArray") -> None:
-    """Adds the nodes that a chunk names and that are not there, if their type is one of which that is wanted.
+    """Adds the nodes that a chunk names and the graph lacks, if `auto_add` of the schema has their type.
 
-    nodes: the numbers of the chunk's nodes, for edges of their sources and of their targets.
+    nodes: the numbers of the chunk's nodes; for edges, the numbers of the sources and those of the targets.
     """
     types = [chunk.type] if isinstance(chunk.type, str) else [chunk.type[0], chunk.type[2]]
     for node_type, numbers in zip(types, nodes, strict=True):
@@ -39,10 +38,10 @@ def add_unknown_nodes(graph: NativeGraph, stage: "_core.Stage", chunk: "Chunk", 
 
 
 def auto_add_nodes(graph: NativeGraph, auto_add: AutoAdd) -> None:
-    """From now on, events that name unknown nodes of these types add them, as if `Schema.auto_add` said so.
+    """Adds types to `Schema.auto_add`: from now on, events that name unknown nodes of these types add them.
 
-    Types can be added to those of the graph's schema, and none changed or taken away: a replay of the graph's
-    log adds the same nodes. Raises `InputError` for that, and for what `Schema` refuses.
+    No type may be changed or removed, so that a replay of the graph's log adds the same nodes. Raises
+    `InputError` if one is, and for types or features that `Schema` refuses.
     """
     _core.holding(graph.writer, _auto_add, graph, auto_add)
 

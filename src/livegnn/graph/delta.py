@@ -66,7 +66,7 @@ class GraphDelta:
     """The net changes of a batch: it omits edges that were added and removed again, and edges that did not
     change.
 
-    events: the batch itself. Its arrays may belong to the caller, who may overwrite them once it is applied.
+    events: the batch itself. Its arrays may belong to the caller, which may overwrite them after the batch.
 
     It is made before the batch is committed and does not change afterwards. Each read computes its arrays;
     keeping the object is cheap.
@@ -105,18 +105,18 @@ class GraphDelta:
         self.pin = pin
         """Keeps the texts of all ids that the batch names."""
         self.sheltered = False
-        """Whether it is applied in a thread to which nothing comes from outside, such as the loop's."""
+        """Whether it is applied in a thread that receives no exception from outside, such as the loop's."""
         self.trusted = trusted
         """Whether the batch was accepted before, so that no view may refuse it because of its results."""
         self._updates: dict[weakref.ref[object], object] = {}  # weak: a delta must not keep views alive
         self._told: dict[weakref.ref[object], tuple[Iterator[object], Iterator[object]]] | None = None
 
     def update_of(self, view: object) -> object:
-        """The effect of the batch on a view, as its `commit` returned it; None before that."""
+        """Returns the effect of the batch on a view, as its `commit` returned it; None before that."""
         return self._updates.get(weakref.ref(view))
 
     def note_update(self, view: object, update: object) -> None:
-        """Stores what `view.commit` returned. Only the graph calls it."""
+        """Stores the result of `view.commit`. Only the graph calls it."""
         self._updates[weakref.ref(view)] = update
 
     def tell(
@@ -126,11 +126,11 @@ class GraphDelta:
         said: _Said,
         on_failure: Callable[[_Said, BaseException], None],
     ) -> None:
-        """Calls each of `callbacks` with `said`, once for each teller: a second call, after one that was
-        interrupted, goes on where that was left.
+        """Calls each of `callbacks` with `said`, once for each teller. After an interrupted call, the next
+        call continues with the callbacks that were not called yet.
 
-        on_failure: called for an exception that a callback has raised. What is no `Exception`, an interrupt,
-        is raised when all were called, unless the batch is `sheltered`.
+        on_failure: called for each exception of a callback. An interrupt (not an `Exception`) is raised after
+        all callbacks were called; if the batch is `sheltered`, `on_failure` is called for it instead.
         """
         if self._told is None:
             self._told = {}
@@ -140,7 +140,7 @@ class GraphDelta:
         interrupt: BaseException | None = None
         while operator.length_hint(left):
             try:
-                next(calls)  # takes a callback and calls it: nothing comes between the two
+                next(calls)  # takes a callback and calls it: no interrupt can separate the two
             except BaseException as error:
                 if self.sheltered or isinstance(error, Exception):
                     on_failure(said, error)

@@ -1,4 +1,4 @@
-"""Which edges are older than their type's time to live."""
+"""Finds the edges that are older than their type's time to live."""
 
 import math
 
@@ -11,7 +11,7 @@ from livegnn.graph.native_graph import NativeGraph
 
 
 def find_expired(graph: NativeGraph, now: float) -> Events:
-    """As `Graph.expired` says. Whoever calls holds `Graph.writer`."""
+    """Returns the events of `Graph.expired`. The caller must hold `Graph.writer`."""
     real = isinstance(now, (int, float, np.integer, np.floating))
     if not real or isinstance(now, (bool, np.timedelta64)) or not abs(now) < math.inf:
         raise InputError(f"now must be a finite number, in the unit of the edges' times, got {now!r}")

@@ -116,14 +116,14 @@ class Graph:
         parallel: Parallel = "refuse",
         features_dir: "str | os.PathLike[str] | None" = None,
     ) -> "Graph":
-        """A graph of one node type and one edge type.
+        """Makes a graph of one node type and one edge type.
 
         src, dst: ids of the ends of each edge, integers or text. x: features, [nodes, channels]. ids: the ids
         of the rows of `x`; by default 0, 1, 2, ... up to `num_nodes`, or, without `x` and `num_nodes`, the
         ids that occur in the edges. weight, time: one number for each edge. edge_attr: features of edges,
         [edges, channels]. undirected: each edge is given once and counts in both directions. time_to_live: as
         in `EdgeSchema`. parallel: how to treat several edges between the same two nodes. "refuse": raise an
-        error. "last": keep the one with the latest time, or the one listed last. "sum": make one edge whose
+        error. "last": keep the edge with the latest time, or the edge listed last. "sum": make one edge whose
         weights add up, here and in later events (an edge without a weight counts as 1). "keep": keep each as
         an edge of its own, with a key. features_dir: as in `Graph`.
         Raises `InputError` if shapes do not fit or edges are parallel, `UnknownNodeError` if an edge names a
@@ -161,7 +161,7 @@ class Graph:
         Nodes get the ids 0, 1, 2, ... of each type. Edges are taken as listed; an undirected graph lists both
         directions. parallel: as in `from_edges`, for all edge types or for each type in a mapping; the others
         refuse. leave_out: names of other fields, on which no prediction depends. Labels and masks (`y`,
-        `train_mask`, ...), what PyG's loaders note, text and single numbers are left out anyway.
+        `train_mask`, ...), fields that PyG's loaders add, text and single numbers are left out anyway.
         features_dir: as in `Graph`. Raises `InputError` if edges are parallel, and for any other field.
         """
         schema, events, refusing = construction.read_pyg(data, parallel, leave_out)
@@ -183,7 +183,7 @@ class Graph:
     # --------------------------------------------------------------------------------------------
 
     def stage(self, events: Events, *, seq: int | None = None) -> GraphDelta:
-        """The changes that `events` would make, without making them. Raises what `apply` raises."""
+        """Returns the changes that `events` would make, without making them. Raises the errors of `apply`."""
         return _core.holding(self.writer, self._stage, events, seq)
 
     def _stage(self, events: Events, seq: int | None) -> GraphDelta:
@@ -274,7 +274,7 @@ class Graph:
     def contains(
         self, ids: "ArrayLike", node_type: NodeType | None = None
     ) -> "Bool[NDArray[np.bool_], 'ids']":
-        """Which of `ids` are in the graph."""
+        """Returns for each of `ids` whether it is in the graph."""
         asked = self.node_ids.given(listed_ids(ids))
         found: NDArray[np.bool_] = (
             self.native.indices_of(self.core.schema.node_type_index(node_type), asked) != NO_INDEX
@@ -301,9 +301,9 @@ class Graph:
         *,
         key: "ArrayLike | None" = None,
     ) -> "Float32[FloatArray, 'edges channels']":
-        """Features of the edges src[i] -> dst[i], float32 [edges, channels]; channels is 0 without features.
+        """Returns the features of the edges src[i] -> dst[i], float32 [edges, channels]; channels may be 0.
 
-        `key[i]` selects one of several parallel edges; without `key`, the one with the greatest key is read.
+        `key[i]` selects one of several parallel edges; without `key`, the edge with the greatest key is read.
 
         Raises `UnknownNodeError`, and `UnknownEdgeError` for the first edge that is not in the graph.
         """
@@ -437,9 +437,9 @@ class Graph:
         return self.core.unknown_node(id, node_type)
 
     def pin(self) -> _core.TextPin:
-        """A pin that keeps the texts of all ids in use now, and of ids that come into use before it is
-        closed, so that their numbers can be read after their nodes are removed. A `with` statement releases
-        it at its end. It has no effect if ids are integers.
+        """Returns a pin that keeps the texts of all ids: of those in use now, and of those added until it is
+        closed. Their numbers can then be read after their nodes are removed. A `with` statement closes the
+        pin at its end. A pin has no effect if ids are integers.
         """
         return self.node_ids.pin()
 

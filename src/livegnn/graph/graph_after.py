@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class GraphAfter:
-    """Answers for views what the graph will answer when the batch is committed. It may be used in
-    `View.prepare` and in `on_staged`; at any other time it raises `InputError`.
+    """The ids, degrees and neighbours that the graph will have once the batch is committed, for views. It may
+    be used in `View.prepare` and in `on_staged`; at any other time it raises `InputError`.
 
     Everything else, such as features of nodes, is in the batch itself (`GraphDelta`) or does not change.
     """
@@ -32,14 +32,14 @@ class GraphAfter:
     def contains(
         self, ids: "ArrayLike", node_type: NodeType | None = None
     ) -> "Bool[NDArray[np.bool_], 'ids']":
-        """Which of `ids` will be in the graph."""
+        """Returns for each of `ids` whether it will be in the graph."""
         found: NDArray[np.bool_] = self._indices(np.asarray(listed_ids(ids)), node_type) != NO_INDEX
         return found
 
     def degree(
         self, ids: "ArrayLike", *, edge_type: EdgeType | None = None, direction: str = "in"
     ) -> "Int64[IntArray, 'ids']":
-        """The number of in-edges (or out-edges) nodes will have, int64 [ids]. Raises `UnknownNodeError`."""
+        """Returns the future numbers of in-edges (or out-edges), int64 [ids]. Raises `UnknownNodeError`."""
         index, node_type = self._end(edge_type, direction)
         nodes = self._known(np.asarray(listed_ids(ids)), node_type)
         return self._graph.native.degrees_after(index, nodes, is_incoming(direction))

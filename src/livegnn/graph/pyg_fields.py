@@ -1,7 +1,7 @@
-"""Which fields of PyG's `Data` and `HeteroData` a graph takes, and what becomes of the others.
+"""Selects the fields of PyG's `Data` and `HeteroData` that a graph takes.
 
-What a prediction may depend on is taken or refused, never dropped without a word. Labels, masks, what loaders
-note in their batches, text and single numbers are left out.
+A field that a prediction may depend on is taken or refused, never dropped silently. Labels, masks, the fields
+that loaders add to their batches, text and single numbers are left out.
 """
 
 import copy
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _OF_NODES = frozenset({"x", "num_nodes"})
 _OF_EDGES = frozenset({"edge_index", "edge_weight", "edge_attr", "time", "edge_time"})
-# Labels and splits, and what PyG's loaders and RandomLinkSplit note.
+# Labels and splits, and the fields that PyG's loaders and RandomLinkSplit add.
 _USUAL = re.compile(
     r"((train|valid|val|test|stopping)_)?(y|mask|idx|label)|\w+_mask"
     r"|((pos|neg)_)?edge_label(_index|_time)?|n_id|e_id|input_id|batch_size|seed_time|num_sampled_(nodes|edges)"
@@ -47,7 +47,7 @@ _HOW_TO_GO_ON = {
 
 
 def taken_fields(data: "Data | HeteroData", leave_out: Collection[str] = ()) -> "Data | HeteroData":
-    """A copy of `data` that shares its tensors and has only the fields that a graph takes, times as `time`.
+    """Returns a copy of `data` with only the fields that a graph takes, times as `time`. It shares tensors.
 
     leave_out: names of fields that are left out though a prediction may depend on them. Raises `InputError`
     for a field that is neither taken, left out nor usual, and for a name in `leave_out` that no field has.

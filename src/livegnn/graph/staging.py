@@ -45,10 +45,10 @@ def stage_batch(
     refuse_parallel: bool = False,
     trusted: bool = False,
 ) -> GraphDelta:
-    """The changes that `events` would make. seq: the sequence number after them, by default counted on.
+    """Returns the changes that `events` would make. seq: the sequence number after them, by default counted.
 
     refuse_parallel: an edge that occurs twice is an error, not an update. trusted: as of `Graph.apply`.
-    Raises what `Graph.apply` raises.
+    Raises the errors of `Graph.apply`.
     """
     events = graph.with_types(events)
     native, pin = stage_events(graph, events, refuse_parallel=refuse_parallel, trusted=trusted)
@@ -62,7 +62,7 @@ def stage_events(
     """The changes that `events` would make, and a pin for the texts of their nodes; the caller closes it.
 
     refuse_parallel: an edge that occurs twice is an error, not an update. trusted: as of `Graph.apply`.
-    Raises what `Graph.apply` raises.
+    Raises the errors of `Graph.apply`.
     """
     stage, intern = _core.Stage(graph.native, refuse_parallel, trusted), graph.node_ids.intern
     auto_add = bool(graph.schema.auto_add)
@@ -104,7 +104,7 @@ def stage_events(
 
 
 def find_refusal(graph: NativeGraph, events: "Events") -> InputError | None:
-    """Why `Graph.apply` would refuse `events` now as it reads them, None if it would not; views may still."""
+    """Returns the error by which `Graph.apply` would refuse `events` now, or None. Views may still refuse."""
     return _core.holding(graph.writer, _find_refusal, graph, events)
 
 

@@ -67,7 +67,7 @@ def save(graph: NativeGraph) -> State:
 
 def restore(graph: NativeGraph, state: State) -> None:
     """Fills an empty graph of the state's schema. Raises `FileFormatError`, which names the array that does
-    not fit, what was expected and what it holds; the graph is then unusable.
+    not fit, the expected and the actual content; the graph is then unusable.
     """
     arrays = _Arrays(state)
     try:
@@ -104,7 +104,7 @@ def restore(graph: NativeGraph, state: State) -> None:
 
 
 class _Arrays:
-    """The arrays of a state, of which none may be missing, and none left over."""
+    """The arrays of a state. None may be missing, and none may remain at the end."""
 
     def __init__(self, state: State) -> None:
         self._arrays = state.arrays
@@ -137,7 +137,7 @@ class _Arrays:
 
 @contextmanager
 def _named(prefix: str) -> "Iterator[None]":
-    """Names the array in errors of the native core, which says what follows the prefix."""
+    """Names the array in errors of the native core: adds the prefix to the core's part of the name."""
     try:
         yield
     except (ValueError, RuntimeError) as error:

@@ -1,14 +1,14 @@
-"""One batch on its way into a graph: prepared, committed and told of, as a whole or not at all.
+"""Applies one batch to a graph: prepares, commits and publishes it, as a whole or not at all.
 
     run ─► stage ─► native apply: prepare_views, commit, commit_views ─► on_committed ─► publish_views
              └──────────── refused or interrupted: abandon_views ──┘
 
-An exception from outside (Ctrl-C, a signal's handler, a time limit) can come between any two opcodes. So one
-native call prepares and commits, and says so in `committed`. What comes before it is abandoned, what comes
-after it is finished: by the same call, and if that is interrupted again, by the next batch. Each step goes on
-where it was left.
+An exception from outside (Ctrl-C, a signal's handler, a time limit) can interrupt between any two opcodes. So
+one native call prepares, commits and sets `committed`. Before the commit, an interrupt abandons the batch.
+After the commit the batch is finished: by the same call, or, if that is interrupted again, by the next batch.
+Each step continues where it was interrupted.
 
-Thread safety: `run` takes `Graph.writer`; who calls anything else must hold it.
+Thread safety: `run` takes `Graph.writer`; the caller of any other method must hold it.
 """
 
 import logging
@@ -35,11 +35,11 @@ _logger = logging.getLogger(__name__)
 class Transaction:
     """Applies `events` to `graph` and `views` once, by `run`. The arguments are those of `Graph.apply`.
 
-    after: the sequence number before the batch, by default the graph's. tell: makes an iterator whose next
-    step tells the caller, by a call that nothing comes before, such as `map(on_committed, iter([change]))`.
-    claim: of whoever applies it. rejects: the batch has no events, and stands for an entry that was refused:
-    a view that refuses it too is passed over. sheltered: it runs in a thread to which nothing comes from
-    outside, so an interrupt, such as a `SystemExit`, is a failure of the view or subscriber that raises it.
+    after: the sequence number before the batch, by default the graph's. `tell`: returns an iterator whose
+    next step only calls the caller's function, such as `map(on_committed, iter([change]))`. claim: the claim
+    of the caller. rejects: the batch has no events and stands for an entry that was refused; a view that
+    refuses it too is skipped. sheltered: it runs in a thread that receives no exception from outside, so an
+    interrupt, such as a `SystemExit`, is a failure of the view or subscriber that raises it.
     """
 
     committed = False
@@ -49,9 +49,9 @@ class Transaction:
     _caller: Iterator[object] | None = None
     _begun = _abandoned = _shown = _published = 0  # views
     _again = False  # the next view has been interrupted, and is called once more
-    _interrupt: BaseException | None = None  # of a view, while it abandoned the batch
-    _broken: BaseException | None = None  # what a view raised as it committed
-    _deaf: BaseException | None = None  # what a view raised as it was told
+    _interrupt: BaseException | None = None  # raised by a view while it abandoned the batch
+    _broken: BaseException | None = None  # raised by a view while it committed
+    _deaf: BaseException | None = None  # raised by a view while it published
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Transaction:
         self._rejects, self._sheltered = rejects, sheltered
 
     def run(self) -> "GraphDelta":
-        """Applies the batch, with `Graph.writer`. Raises what `Graph.apply` raises."""
+        """Applies the batch, with `Graph.writer`. Raises the errors of `Graph.apply`."""
         return _core.holding(self.graph.writer, _core.settled, self._run, self.settle)
 
     def _run(self) -> "GraphDelta":
         graph, views = self.graph, self.views
-        if views.batches:  # otherwise there is none within which this one would begin
+        if views.batches:  # otherwise this batch cannot begin within another one
             views.refuse_within_batch()
         if graph.claim is not None:
             graph.claim.refuse_others(self.claim)
@@ -119,7 +119,7 @@ class Transaction:
             views.forget(self)
 
     def _finish(self) -> BaseException | None:
-        """Shows and tells what is left of that; the first interrupt or failure of a view that was told."""
+        """Runs the remaining steps after the commit. Returns the first interrupt or failure of `publish`."""
         views = self.views
         if self._shown < len(self._views):
             _core.within(views.within, self.commit_views)
@@ -127,15 +127,15 @@ class Transaction:
             assert self.delta is not None
             if self._caller is None:
                 self._caller = self._tell(self.delta)
-            # The next step and the call are one: nobody is told twice, or not at all.
+            # The next step and the call are one: the caller is called exactly once.
             _core.within(views.telling, next, self._caller, None)
         return None if views.telling.active else _core.within(views.telling, views.publish)
 
     # -- called by the native core
 
     def prepare_views(self) -> None:
-        """Does everything that may fail. The store has prepared, so that views can read its lists as they are
-        before and after the batch.
+        """Runs every step that may fail. The store has prepared the batch, so views can read its lists as
+        they are before and after the batch.
         """
         delta = self.delta
         assert delta is not None
@@ -161,7 +161,7 @@ class Transaction:
             self._on_staged(delta)
 
     def _pass_over(self, view: Follower) -> None:
-        """Goes on without a view for this batch, in which nothing changes."""
+        """Skips a view for this batch, which changes nothing."""
         assert self.delta is not None
         view.abandon(self.delta)
         self._views = [one for one in self._views if one is not view]
@@ -171,7 +171,7 @@ class Transaction:
         return self._sheltered or isinstance(error, Exception)
 
     def abandon_views(self) -> None:
-        """Has the views discard what they have prepared."""
+        """Calls `abandon` of the views that have begun to prepare."""
         while self._abandoned < self._begun:
             view = self._views[self._abandoned]
             try:
@@ -185,9 +185,7 @@ class Transaction:
             self._abandoned += 1
 
     def commit_views(self) -> None:
-        """Has the views become what they have prepared. One that raises is called once more: it may have been
-        interrupted.
-        """
+        """Calls `commit` of the views. A view that raises is called again: it may have been interrupted."""
         delta, views = self.delta, self._views
         assert delta is not None
         while self._shown < len(views):
@@ -203,8 +201,8 @@ class Transaction:
             self._shown += 1
 
     def publish_views(self) -> BaseException | None:
-        """Has the views tell their subscribers. One that is interrupted is called once more. Returns the
-        first interrupt or failure.
+        """Calls `publish` of the views. An interrupted view is called once more. Returns the first interrupt
+        or failure.
         """
         delta, views = self.delta, self._views
         assert delta is not None
@@ -213,7 +211,7 @@ class Transaction:
             try:
                 view.publish(delta)
             except BaseException as error:
-                self._deaf = self._deaf or self._explain(view, error, "told of it")
+                self._deaf = self._deaf or self._explain(view, error, "published it")
                 if not self._again and not self._is_failure(error):
                     self._again = True
                     continue
@@ -222,8 +220,8 @@ class Transaction:
         return self._deaf
 
     def _explain(self, view: Follower, error: BaseException, when: str) -> BaseException:
-        """Interrupts unchanged; any other error wrapped in one that says that the batch was applied, so that
-        no caller takes it for a refused batch.
+        """Returns an interrupt unchanged, and any other error wrapped in one that says that the batch was
+        applied, so that no caller takes it for a refused batch.
         """
         if not self._is_failure(error):
             return error

@@ -32,12 +32,12 @@ class View(Follower):
     readers hold `Graph.writer` or a lock of their own.
 
     forkable: whether a forked process may call `state`: it has a copy of the memory, but none of the other
-    threads, and locks that these held stay locked. False if `state` reads what a fork does not copy, such as
-    a mapped file or the memory of another device; then the loop calls it, and batches wait.
+    threads, and locks that these held stay locked. False if `state` reads memory that a fork does not copy,
+    such as a mapped file or another device's; then the loop calls it, and batches wait.
     """
 
     failure: str | None = None
-    """Why what the view does beside batches fails, for metrics; None if it does not."""
+    """The reason why the view's work beside batches fails, for metrics; None if it does not fail."""
     forkable: bool = True
     reserved_names: ClassVar = frozenset({"graph", "log"})
 
@@ -54,12 +54,12 @@ class View(Follower):
             self.native.prepare(self.graph.native, change.native)
 
     def settle(self) -> None:
-        """Finishes what `state` would have to finish first. Called before a process is forked that saves the
-        state: what that changed in itself would be lost.
+        """Finishes the work that `state` needs first. It is called before a process is forked that saves the
+        state: changes that the forked process makes to the view would be lost.
         """
 
     def prepare_fork(self) -> None:
-        """Called with `Graph.writer` before a process is forked that saves the state. A view settles."""
+        """Settles. It is called with `Graph.writer` held before a process is forked that saves the state."""
         self.settle()
 
     def state(self) -> State | None:
@@ -96,7 +96,7 @@ class View(Follower):
         """Releases resources other than memory. The view must not be used afterwards."""
 
     def retire(self) -> None:
-        """Closes a view that has failed, and that its graph goes on without. Whoever still holds it must not
-        get an answer from it.
+        """Closes a view that has failed and that its graph no longer calls. Later reads of the view must
+        raise an error.
         """
         self.close()

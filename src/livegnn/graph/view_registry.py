@@ -1,4 +1,4 @@
-"""Keeps the views of a graph, and the batches that they have not been told of.
+"""Keeps the views of a graph, and the batches that they have not published yet.
 
 Thread safety: the caller must hold `Graph.writer`.
 """
@@ -37,7 +37,7 @@ class Follower:
 
 
 class Batch(Protocol):
-    """A batch of which some views have not been told: a `Transaction`."""
+    """A batch that some views have not published yet: a `Transaction`."""
 
     committed: bool
     delta: GraphDelta | None
@@ -52,10 +52,10 @@ class ViewRegistry:
 
     def __init__(self) -> None:
         self._views: list[weakref.ref[Follower]] = []
-        self.batches: deque[Batch] = deque()  # those that are not told of yet, in order
-        self.within = _core.Section()  # in which a batch is prepared and not yet committed in all views
-        self.telling = _core.Section()  # in which callers and subscribers are told
-        self.failed: list[tuple[Follower, BaseException]] = []  # views that made the last batch fail, and how
+        self.batches: deque[Batch] = deque()  # not published yet, in order
+        self.within = _core.Section()  # active while a batch is prepared and not yet committed in all views
+        self.telling = _core.Section()  # active while callers and subscribers are called
+        self.failed: list[tuple[Follower, BaseException]] = []  # views that failed in the last batch
 
     def attach(self, graph: object, view: Follower) -> None:
         """Adds a view at the end; a view that is attached already moves there."""
@@ -63,7 +63,7 @@ class ViewRegistry:
             raise InputError(f"expected a View, got {kind_of(view)}: derive it from livegnn.graph.View")
         if getattr(view, "graph", None) is not graph:
             raise InputError(
-                f"expected a view of this graph, got {view.name!r} of another or of none: a view follows the "
+                f"expected a view of this graph, got {view.name!r} of another or none: a view follows the "
                 "graph that its constructor gives to View.__init__"
             )
         if view.native is not None and not isinstance(view.native, _core.View):
@@ -72,16 +72,16 @@ class ViewRegistry:
             )
         self.refuse_within_batch()
         others = [ref for ref in self._views if ref() is not None and ref() is not view]
-        self._views = [*others, weakref.ref(view)]  # at once: no interrupt leaves it off
+        self._views = [*others, weakref.ref(view)]  # at once: an interrupt cannot leave the view out
 
     def detach(self, view: Follower) -> None:
-        """Takes a view off; does nothing if it is not attached."""
+        """Removes a view; does nothing if it is not attached."""
         self.refuse_within_batch()
         self._views = [ref for ref in self._views if ref() is not None and ref() is not view]
 
     def refuse_within_batch(self) -> None:
-        """Raises `InputError` if a batch is being prepared or committed. The call then comes from a view, or
-        from `on_staged`, and would start another batch within the first.
+        """Raises `InputError` if a batch is being prepared or committed. The caller is then a view or
+        `on_staged`, and would start another batch within the first.
         """
         if self.within.active:
             raise InputError(
@@ -95,13 +95,13 @@ class ViewRegistry:
         last = self.batches[-1] if self.within.active else None
         if last is None or last.delta is not change or last.committed:
             raise InputError(
-                "expected to be asked for the graph after a batch while that is prepared, in View.prepare or "
-                "on_staged; now ask the graph itself, or GraphDelta for what the batch changed"
+                "expected a read of the graph after a batch while that is prepared, in View.prepare or "
+                "on_staged; now read the graph itself, or GraphDelta for the changes of the batch"
             )
 
     def begin(self, batch: Batch) -> tuple[Sequence[Follower], list[_core.View]]:
-        """Notes that a batch begins. Returns the views, which are as they are now until it is told of, and
-        their native parts.
+        """Adds a batch that begins. Returns the current views, which the batch uses until it is published,
+        and their native parts.
         """
         self.failed = []
         views: list[Follower] = []
@@ -116,21 +116,21 @@ class ViewRegistry:
         return views, natives
 
     def waits(self, batch: Batch) -> bool:
-        """Whether this batch has begun, and is neither told of nor abandoned."""
+        """Returns whether this batch has begun and is neither published nor abandoned."""
         return batch in self.batches
 
     def forget(self, batch: Batch) -> None:
-        """Takes off a batch that was abandoned."""
+        """Removes a batch that was abandoned."""
         self.batches.remove(batch)
 
     def settle(self) -> None:
-        """Abandons or finishes what an exception from outside has left of earlier batches."""
+        """Abandons or finishes earlier batches that an exception from outside has interrupted."""
         if self.batches and not self.telling.active:
             for batch in tuple(self.batches):
                 batch.settle()
 
     def note_failure(self, view: Follower, error: BaseException) -> None:
-        """Notes a view that made the last batch fail."""
+        """Adds a view that failed in the last batch, with its error."""
         self.failed.append((view, error))
 
     def publish(self) -> BaseException | None:

@@ -14,7 +14,8 @@ class Claim:
     A batch from any other caller, such as a view that is notified of a batch, would be in the graph but not
     in the log. The claim ends with its owner. Thread safety: the caller must hold `Graph.writer`.
 
-    readers: a lock that is held while a batch becomes visible, for those who read graph and views together.
+    readers: a lock that is held while a batch becomes visible. Callers that read graph and views together use
+    it.
     """
 
     def __init__(self, claimant: object, readers: RLock) -> None:
@@ -22,7 +23,7 @@ class Claim:
         self.readers = readers
 
     def refuse_others(self, claim: "Claim | None") -> None:
-        """Raises `InputError` unless `claim` is this one, or nobody has this one any more."""
+        """Raises `InputError` unless `claim` is this claim, or the owner of this claim no longer exists."""
         if claim is not self and self._claimant() is not None:
             raise InputError(
                 "expected events through the runtime that runs this graph, whose log would lack these: call "

@@ -1,1 +1,1 @@
-"""What every HTTP process of LiveGNN shares, below server, workers and functions."""
+"""The common part of all HTTP processes of LiveGNN, below server, workers and functions."""

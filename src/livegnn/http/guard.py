@@ -48,9 +48,9 @@ class _Refusal:
 
 
 class Guard:
-    """An ASGI application that hands on what it admits to another one.
+    """An ASGI application that passes admitted requests on to another one.
 
-    Thread safety: as of the application behind it.
+    Thread safety: that of the application behind it.
     """
 
     def __init__(self, app: "ASGIApp", access: Access, scope_of: ScopeOf) -> None:
@@ -83,7 +83,7 @@ class Guard:
         async def check(message: "Message") -> None:
             if message.get("more_body") and keys.find(text) is None:
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
-                raise OSError("the key of this client was revoked")  # as if the client had gone
+                raise OSError("the key of this client was revoked")  # as if the client had disconnected
             await send(message)
 
         return check
@@ -111,7 +111,7 @@ class Guard:
         )
 
     def _refuse_origin(self, origins: list[bytes], hosts: list[bytes]) -> _Refusal | None:
-        """Clients that are no browsers send none."""
+        """Refuses unknown origins. Clients other than browsers send none."""
         for origin in origins:
             text = origin.decode("latin-1")
             origin_given = _normal_origin(text)

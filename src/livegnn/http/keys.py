@@ -115,7 +115,7 @@ class KeyFile:
         """The key that a client sent; None if there is no such key."""
         digest = hashlib.sha256(text).hexdigest()
         found = self._keys.get(digest)
-        # The time of the look-up depends on the digest, from which nobody can compute the key.
+        # The time of the look-up depends on the digest, from which the key cannot be computed.
         return found if found is not None and hmac.compare_digest(found.sha256, digest) else None
 
     def _look(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Imports a PyTorch module as a model, by reading what it computes for every node. Needs torch.
+"""Imports a PyTorch module as a model, by reading its computation for every node. Needs torch.
 
 `importing` (of a module) and `exported` (of a program) check the caller's `settings` and run the pipeline:
 `arguments` finds the inputs, `program` traces the module, `reading` makes `expressions` of the program,

@@ -176,7 +176,7 @@ _INSIDE = frozenset({"linear", "scale", "rsqrt_degree", "source", "target", "sli
 def find_layers(
     steps: Sequence[Step], inputs: Mapping[str, NodeType], output: str, read: Sequence[str]
 ) -> list[str]:
-    """The input, the value that each depth of propagation reads from the one before, and the output.
+    """Returns the input, the value that each depth of propagation reads from the previous one, the output.
 
     inputs: name -> node type. read: the values that convolutions are called with, if known. At a depth with
     several values, one with rows of the predicted node type is preferred.

@@ -29,8 +29,8 @@ _DEPTH = 8
 class ImportExplanation:
     """The propagations of a module, in the order in which they are computed, and the inputs that it reads.
 
-    ``str()`` gives a report: for each propagation its module and line of code, what its message reads, and
-    whether it is incremental, constrained or recomputed.
+    ``str()`` returns a report: for each propagation its module and line of code, the rows that its message
+    reads, and whether it is incremental, constrained or recomputed.
     """
 
     module: str
@@ -70,7 +70,7 @@ def explain_import(
     """Reads a PyG module and reports how it was understood, without changing the module. Needs torch.
 
     The arguments are those of `Model.from_pyg`. Raises `ModelError` with the line of the module that cannot
-    be imported, and what to do.
+    be imported, and advice.
     """
     settings = CallSettings(
         data=data,

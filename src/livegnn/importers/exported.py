@@ -127,9 +127,9 @@ def _loaded(program: object) -> ExportedProgram:
 def _call(
     program: ExportedProgram, given: Sequence[Given], tensors: Sequence[torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """A program's results by name, for a tensor for each of its inputs, the numbers of rows left out.
+    """Returns a program's results by name, given a tensor for each of its inputs except numbers of rows.
 
-    Its operators are run as they were exported, without what torch asks of sizes before a call.
+    Its operators are run as they were exported, without torch's checks of sizes before a call.
     """
     named = dict(zip((one.name for one in inputs_of((), given)), tensors, strict=True))
     sizes = {one.atom: named[one.name].shape[1 if one.ends else 0] for one in inputs_of((), given)}

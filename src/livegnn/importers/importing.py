@@ -59,7 +59,7 @@ def import_module(module: object, settings: CallSettings) -> Model:
 
 
 def read_module(module: object, settings: CallSettings) -> Program:
-    """Reads what a module computes. Raises the errors of `import_module`."""
+    """Reads the computation of a module. Raises the errors of `import_module`."""
     outer, settings = _check_module(module), checked(settings)
     with _refusals(outer, settings):
         inner = unwrap(outer, settings.method)
@@ -73,9 +73,9 @@ def _check_module(given: object) -> nn.Module:
 
 
 def _find_call(module: nn.Module, settings: CallSettings) -> _Call:
-    """How a module is called: by places, as callers do, or by names where its own hooks take nothing else.
+    """Returns the call of a module: by places, as callers do, or by names if its own hooks need names.
 
-    Raises ModelError if it can be called both ways, and says something else each time.
+    Raises ModelError if it can be called both ways, with different results.
     """
     if settings.method != "forward" or not has_own_call(module):
         return _find(module, settings)
@@ -114,9 +114,9 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _find(module: nn.Module, settings: CallSettings) -> _Call:
-    """The arguments of a module; its declared types and widths, if there are no data; and the settings.
+    """Returns a module's arguments; its declared types and widths, if there are no data; and the settings.
 
-    The only argument of a method, of a name that tells nothing, is PyG data if rows of nodes do not do.
+    If a method's only argument has a name without a known meaning, it is PyG data where rows of nodes fail.
     """
     error: Exception | None
     try:
@@ -159,7 +159,7 @@ def _is_of_call(error: Exception | None) -> bool:
 
 
 def _find_data(module: nn.Module, settings: CallSettings, name: str | None) -> _Call | None:
-    """What `_find` returns where this argument is PyG data; None if the module cannot be called so."""
+    """Returns `_find` with this argument as PyG data; None if the module cannot be called so."""
     if name is None:
         return None
     settings = replace(settings, inputs={**(settings.inputs or {}), name: "data"})
@@ -281,7 +281,7 @@ def _with_place(error: ModelError, module: nn.Module, name: str, relations: Sequ
 
 
 def _fixed(module: nn.Module, settings: CallSettings, text: str) -> str:
-    """How to give a number that a layer takes from the whole graph; empty if there is none."""
+    """Returns advice to give a number that a layer takes from the whole graph; empty if there is none."""
     layer = fixed_by(module, text) if REDUCED in text else None
     if layer is None:
         return ""

@@ -1,7 +1,7 @@
 """Checks the arguments of calls that import a module or an exported program.
 
 Each function takes one argument of a public call, and raises `ModelError` with the expected value, the actual
-one and what to do. Functions named ``to_...`` return it in the importer's form. Imports no torch.
+one and advice. Functions named ``to_...`` return it in the importer's form. Imports no torch.
 """
 
 import re
@@ -75,7 +75,7 @@ def _check_beside_data(settings: CallSettings) -> None:
     names = ("node_type", "edge_type", "metadata", "edge_weight", "in_channels", "edge_channels")
     given = [name for name in names if getattr(settings, name) != getattr(default, name)]
     if given:
-        raise ModelError(f"data tells the types and widths: leave out {', '.join(given)}, or data")
+        raise ModelError(f"data has the types and widths: leave out {', '.join(given)}, or data")
 
 
 def check_name(value: object, name: str, of: str) -> None:

@@ -16,16 +16,16 @@ DegreeColumns: TypeAlias = tuple[IntArray, DoubleArray | None, IntArray | None, 
 
 
 class Degrees:
-    """What the nodes of a sample have in the whole graph, along one edge type in one direction; number i is
-    that of node i of the sample, of the type that receives.
+    """The degrees of a sample's nodes in the whole graph, along one edge type in one direction. Number i
+    belongs to node i of the sample, of the type that receives.
 
     count: integers [nodes], the number of in-edges (of out-edges in direction "out"), loops included. weight:
-    numbers [nodes], the sum of their weights; None: every edge weighs 1. loops: integers [nodes], how many of
-    them are loops; None: as many as the sample has. loop_weight: numbers [nodes], the sum of the weights of
-    these; None: every loop weighs 1, or, without `loops`, what those of the sample weigh.
+    numbers [nodes], the sum of their weights; None: every edge weighs 1. loops: integers [nodes], the number
+    of loops; None: the number in the sample. loop_weight: numbers [nodes], the sum of the weights of loops;
+    None: every loop weighs 1, or, without `loops`, loops have their weights in the sample.
 
-    Raises `InputError` if these are no such numbers, differ in length or are not finite, and for counts below
-    0. Immutable.
+    Raises `InputError` if the arrays hold anything but these numbers, differ in length or are not finite, and
+    for counts below 0. Immutable.
     """
 
     def __init__(

@@ -43,9 +43,9 @@ class Engine(View):
     """Keeps the embeddings of `model` on `graph` exact while batches of events are applied to the graph.
 
     options: an `EngineOptions`; its fields may also be given one by one, as keywords.
-    state: the result of `state()` for the same model and graph; it replaces computing every embedding. So
-    does an engine of the same model and options on an equal graph at the same event: its rows come over
-    without being copied, and it can no longer be used.
+    state: the result of `state()` for the same model and graph, so that no embedding is computed. An engine
+    of the same model and options, on an equal graph at the same event, may be given instead: its rows are
+    moved, not copied, and it can no longer be used.
     name: the view's name, for a runtime in which one graph has several engines.
 
     Raises `ModelError` if the model does not fit the graph or the settings, `InputError` if the mode does not
@@ -140,7 +140,7 @@ class Engine(View):
 
     @property
     def digest(self) -> str:
-        """That of the model, as `Model.digest`."""
+        """The digest of the model, as `Model.digest`."""
         return self.core.digest
 
     @never_raises
@@ -155,7 +155,7 @@ class Engine(View):
 
     @property
     def epoch(self) -> int:
-        """How many batches were committed since the engine was made."""
+        """The number of batches committed since the engine was made."""
         return self.core.epoch
 
     @property
@@ -266,8 +266,8 @@ class Engine(View):
         self.core.retire()
 
     def _show_if_possible(self) -> bool:
-        """Computes what is pending, and returns whether that succeeded. An exception of a function of the
-        model must not stop the next batch; it is raised by a query that needs the result of the function.
+        """Computes pending predictions, and returns whether that succeeded. An exception of a function of the
+        model must not stop the next batch; a query that needs the function's result raises it.
         """
         try:
             self.core.native.show_current()
@@ -289,12 +289,11 @@ class Engine(View):
         _logger.error("a subscriber to the changes of event %d failed", update.seq, exc_info=error)
 
     def settle(self) -> None:
-        """Computes all predictions that a lazy engine has not yet computed, and lets it go on from these
-        values; does nothing in an eager engine.
+        """Computes all predictions that a lazy engine has not yet computed; does nothing in an eager engine.
 
         Later batches are added to these values, so the bits of later predictions depend on when it is called.
-        The engine does so itself when a batch removes nodes, and when the edges and features changed since
-        then come to a sixteenth of the graph. No call that only reads does so.
+        The engine also settles when a batch removes nodes, and when the edges and features changed since the
+        last time reach a sixteenth of the graph. A call that only reads never settles.
         """
         _core.holding(self.graph.writer, self._settle)
 
@@ -306,8 +305,8 @@ class Engine(View):
         self.core.native.show_base()
 
     def read_current(self, read: Callable[[], _Read]) -> _Read:
-        """What `read` returns when no batch runs, and the tables of a lazy engine too have each row as it is
-        now.
+        """Returns the result of `read`, called while no batch runs. The tables of a lazy engine then hold the
+        current rows too.
         """
 
         def shown() -> _Read:
@@ -382,7 +381,7 @@ class Engine(View):
         return self.read_current(read)
 
     def what_if(self, events: Events) -> WhatIf:
-        """Predictions as they would be after `events`, which are not applied. Raises what `apply` raises."""
+        """Returns the predictions after `events`, without applying them. Raises the errors of `apply`."""
         return WhatIf(self.core, events, self)
 
     def explain(self, id: int | str, *, since: int, timeout: float | None = None) -> "Explanation":
@@ -416,12 +415,12 @@ class Engine(View):
     def verify(self, sample: int | None = None, *, seed: int = 0, output: str | None = None) -> Verification:
         """Compares predictions with the oracle, which computes the whole model on the whole graph from
         scratch, in float64, and in float32 too if the float64 result does not prove the guarantee
-        (`livegnn.oracle.exactness`). Compares what the engine keeps between batches too, as `scrub` does:
-        later predictions are made of it.
+        (`livegnn.oracle.exactness`). Also compares the rows that the engine keeps between batches, as `scrub`
+        does: later predictions are computed from them.
 
-        sample: how many nodes, drawn at random, to compare: at least one; by default, or if there are no more
-        nodes, all of them. seed: of the draw. output: the name of an output of the model, by default the
-        first. Batches wait only while graph, predictions and parts of what is kept are read.
+        sample: the number of nodes to compare, drawn at random, at least 1; by default, or if the graph has
+        no more nodes, all of them. seed: the seed of the draw. output: the name of an output of the model, by
+        default the first. Batches wait only while the graph, predictions and parts of the kept rows are read.
 
         Raises `InputError` for a sample below 1, a seed below 0 or an output that the model does not have.
         """
@@ -450,16 +449,16 @@ class Engine(View):
         of the channel's magnitude; infinity if only one of two compared values is finite.
 
         It changes nothing, and its cost is that of `sample` nodes and their neighbours, so it can run between
-        the batches of a stream; but a lazy engine computes what is pending first.
+        the batches of a stream; but a lazy engine first computes its pending predictions.
 
-        sample: at least one; all nodes if there are no more. seed: of the draw.
+        sample: at least one; all nodes if there are no more. seed: the seed of the draw.
 
         Raises `InputError` for a sample below 1 or a seed below 0.
         """
         return self.scrubbed(sample, seed=seed).difference
 
     def scrubbed(self, sample: int = 64, *, seed: int = 0) -> Scrubbed:
-        """The result of `scrub`, and how many of the compared rows are not finite."""
+        """Returns the result of `scrub`, and the number of compared rows that are not finite."""
         sample, seed = check_int(sample, _SAMPLE, 1), check_int(seed, "seed", 0)
         return _core.holding(self.graph.writer, self._scrub, sample, seed)
 

@@ -1,6 +1,6 @@
-"""What an engine keeps: saved, restored, taken over from another engine, and measured.
+"""Saves, restores and measures the rows that an engine keeps, and takes them over from another engine.
 
-Thread safety: the caller holds `Graph.writer`.
+Thread safety: the caller must hold `Graph.writer`.
 """
 
 from typing import TYPE_CHECKING
@@ -36,12 +36,12 @@ def save(engine: NativeEngine) -> State:
 def restore(engine: NativeEngine, saved: State) -> None:
     """Fills an engine that has computed nothing. Raises `FileFormatError`."""
     meta = saved.meta
-    # Versions that know no record must not read such a state as that of a settled engine.
+    # Versions without records must not read such a state as the state of a settled engine.
     if meta.get("kind") not in ("engine", "engine with a record"):
         raise FileFormatError(f"expected the state of an engine, got {meta.get('kind')!r}")
     if meta.get("model") != engine.digest:
         raise FileFormatError(
-            "the state belongs to another model: compute it anew, or restore it with its own model"
+            "the state belongs to another model: compute it again, or restore it with its own model"
         )
     if meta.get("seq") != engine.graph.seq:
         raise FileFormatError(
@@ -50,7 +50,7 @@ def restore(engine: NativeEngine, saved: State) -> None:
     if "lazy/eager" in saved.arrays and (engine.options.keep != "all" or engine.options.partial):
         raise FileFormatError(
             "the state has the record of a lazy engine, which is worked off from rows of every node, and "
-            'this engine keeps some: compute it anew, or restore it with keep="all" and no keep_degree first'
+            'this engine keeps some: compute it again, or restore it with keep="all" and no keep_degree first'
         )
     native = engine.native
     if "batches" not in meta or "scaled" not in meta:
@@ -72,8 +72,8 @@ def _load(engine: NativeEngine, saved: State) -> None:
 
 def _check_finite(engine: NativeEngine, saved: State) -> None:
     """Raises `ValueError` if a row is not finite though the model computes a finite one: a later batch would
-    spread it, and be refused for what it did not do. Only then is anything computed: states hardly ever have
-    such rows.
+    spread it, and be refused for an error that it did not cause. The model is computed only if the state has
+    a row that is not finite, which is rare.
     """
     finite: dict[str, NDArray[np.bool_]] = {
         name: np.isfinite(array).min(axis=1, initial=True)

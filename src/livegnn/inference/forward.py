@@ -29,8 +29,8 @@ GivenDegrees: TypeAlias = Literal["sample"] | Degrees | Mapping[tuple[EdgeType, 
 class SampledForward:
     """Computes predictions of `model` on sampled subgraphs, as PyG's module does on the batch of a loader.
 
-    Only what the seeds need is computed: the first layer for the nodes within L - 1 hops, the last one for
-    the seeds. The arithmetic is the engine's, so results are as exact as an engine's are.
+    It computes only the rows that the seeds need: the first layer for the nodes within L - 1 hops, the last
+    layer for the seeds. The arithmetic is the engine's, so results are as exact as an engine's are.
 
     Raises `ModelError` if the engine could not run the model either.
 
@@ -66,17 +66,17 @@ class SampledForward:
         output: str | None = None,
         all_nodes: bool = False,
     ) -> "Float32[FloatArray, 'nodes channels']":
-        """Predictions of the seeds of a sample that was drawn with ``attributes=True``, float32
+        """Returns the predictions of the seeds of a sample that was drawn with ``attributes=True``, float32
         [seeds, channels], in the order in which the seeds were given.
 
-        degrees: ``"sample"``: those in the sample, as PyG computes them; or those in the whole graph, by edge
-        type and direction, or one `Degrees` for the in-edges of a sample of one edge type. Directions that
-        are left out keep those of the sample. output: the name of one of the model's outputs, by default the
-        first; the seeds are those of its node type. all_nodes: the rows of all nodes of that type, in the
-        order of ``sample.node``.
+        degrees: ``"sample"``: the degrees in the sample, as PyG computes them; or the degrees in the whole
+        graph, by edge type and direction, or one `Degrees` for the in-edges of a sample of one edge type.
+        Directions that are left out keep the degrees in the sample. output: the name of one of the model's
+        outputs, by default the first; the seeds are the seeds of its node type. all_nodes: return the rows of
+        all nodes of that type, in the order of ``sample.node``.
 
-        Raises `InputError` if the sample lacks what the model reads, or has it in another shape, if a
-        position is no node of the sample, and if a feature or a weight is not finite.
+        Raises `InputError` if the sample lacks a type or column that the model reads, or has it in another
+        shape, if a position is not a node of the sample, and if a feature or a weight is not finite.
         """
         found = self.outputs.find(output)
         given = typed(sample, self._schema)
@@ -86,8 +86,8 @@ class SampledForward:
     def places_of(
         self, node_widths: Mapping[NodeType, int], edge_widths: Mapping[EdgeType, int]
     ) -> tuple[list[int], list[int]] | None:
-        """Where samples of these types have those of the model, for the calls of the native core that sample
-        and predict in one. None if `predict` refuses every such sample.
+        """Returns the positions of the model's types in samples of these types, for the calls of the native
+        core that sample and predict in one. Returns None if `predict` refuses every such sample.
 
         node_widths, edge_widths: the types of the samples in their order, with the widths of their features.
         """
@@ -95,8 +95,8 @@ class SampledForward:
 
     @property
     def last_bytes(self) -> int:
-        """The working memory of the call that ended last, with what was kept from calls before it. The sample
-        and the rows come on top."""
+        """The bytes of working memory of the call that ended last, with memory kept from earlier calls. The
+        sample and the rows are not counted."""
         return self.native.last_bytes
 
     @property
@@ -105,7 +105,7 @@ class SampledForward:
         return self.native.held_bytes
 
     def release(self) -> None:
-        """Gives back the working memory that is kept for the next call."""
+        """Frees the working memory that is kept for the next call."""
         self.native.release()
 
     def predict_pairs(
@@ -116,12 +116,12 @@ class SampledForward:
         degrees: GivenDegrees = "sample",
         outputs: tuple[str, str] | None = None,
     ) -> "Float32[FloatArray, 'pairs']":
-        """Scores of pairs of seeds: the dot products of their predictions, float32 [pairs], as PyG's models
-        for link prediction score an edge.
+        """Returns the scores of pairs of seeds: the dot products of their predictions, float32 [pairs], as
+        PyG's models for link prediction score an edge.
 
         pairs: integers [2, pairs], as PyG's `edge_label_index`: places among the seeds of the first and of
         the second output's node type. outputs: the names of the two outputs, of equal width; by default the
-        first output for both. degrees: as in `predict`. Raises what `predict` raises.
+        first output for both. degrees: as in `predict`. Raises the errors of `predict`.
         """
         names = outputs if outputs is not None else (None, None)
         if not isinstance(names, tuple) or len(names) != 2:
@@ -209,7 +209,7 @@ class SampledForward:
         return given
 
     def _explain(self, sample: TypedSample, kind: int, type_: int, position: int) -> NoReturn:
-        """Raises the `InputError` for what the native pass has found."""
+        """Raises the `InputError` for the fault that the native pass has found."""
         if kind in (0, 1):
             edge_type = self._edge_types[type_]
             end = edge_type[0 if kind == 0 else 2]
@@ -263,8 +263,8 @@ def _schema_of(model: Model) -> Schema:
 
 
 def _compile(model: Model, schema: Schema) -> tuple[_core.Program, bool]:
-    """The program, and whether it is for parallel edges. A maximum of weighted messages with self-loops
-    cannot tell parallel loops apart; its program is for samples without them."""
+    """Returns the program, and whether it is for parallel edges. A maximum of weighted messages with
+    self-loops does not distinguish parallel loops; its program is for samples without them."""
     try:
         return Plan(model, schema, sampled=True).program, True
     except ModelError:

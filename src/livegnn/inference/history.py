@@ -227,7 +227,7 @@ def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | No
     there = np.concatenate([removed, featured])
     x = graph.native.features(index, there)
     added = added[added >= 0]
-    # A node that is removed and added again was in the graph: its old row must come first.
+    # A node that is removed and added again was in the graph: its old row must be listed first.
     return OldNodes(
         np.concatenate([graph.native.ids_of(index, there), added]),
         np.arange(len(there) + len(added)) < len(there),

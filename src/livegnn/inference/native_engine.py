@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 class NativeEngine:
-    """Raises what `Engine` raises. `native` computes nothing until it is initialized or filled.
+    """Raises the errors of `Engine`. `native` computes nothing until it is initialized or filled.
 
     model: in the graph's names. eager_steps: how many steps a lazy engine computes at once; None if it is not
     lazy. output_type, output_type_name: the type of the nodes of the first output.
@@ -76,23 +76,23 @@ class NativeEngine:
         return parts
 
     def retire(self) -> None:
-        """Refuses all calls from now on: the graph goes on without this engine."""
-        self.native.retire()  # for those who have it already
+        """Refuses all calls from now on: the graph no longer updates this engine."""
+        self.native.retire()  # for callers that have it already
         self.native = _Retired()  # type: ignore[assignment]
 
 
 class _Retired:
-    """In the place of a native engine whose graph goes on without it: its rows belong to other nodes now."""
+    """Replaces a native engine that its graph no longer updates: its rows belong to other nodes now."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise missing_engine()
 
 
 def missing_engine() -> ViewMissingError:
-    """What is raised of an engine whose graph goes on without it."""
+    """Returns the error for a call of an engine that its graph no longer updates."""
     return ViewMissingError(
-        "expected an engine that follows its graph, got one without which its graph goes on, because it "
-        "failed or was taken off: ask runtime.engine for the one that answers"
+        "expected an engine that follows its graph, got one that its graph no longer updates, because it "
+        "failed or was removed: runtime.engine is the one that answers"
     )
 
 

@@ -270,8 +270,8 @@ def _degrees(operators: Propagate, frame: Frame) -> DoubleArray:
 
 
 def _last_propagations(model: Model) -> tuple[list[tuple[str, Propagate]], set[str]]:
-    """The propagations that the output depends on and that feed no other: the output and the operators of
-    each; and the values that depend on them."""
+    """Returns the propagations that the output depends on and that feed no other propagation, each with its
+    output and operators; and the values that depend on them."""
     needed, feeding = {model.output}, set[str]()
     for step in reversed(model.steps):
         if step.output not in needed:
@@ -290,8 +290,8 @@ def _last_propagations(model: Model) -> tuple[list[tuple[str, Propagate]], set[s
 
 
 def _read(model: Model, late: set[str]) -> tuple[set[str], set[str]]:
-    """The values needed to compute the output from rows of nodes that are not `late`, these rows included;
-    and those of these rows that are read beside the results of the last propagations.
+    """Returns the values needed to compute the output from rows of nodes that are not `late`, these rows
+    included; and the subset of these rows that is read beside the results of the last propagations.
     """
     needed, beside = {model.output}, {model.output} - late
     for step in reversed(model.steps):

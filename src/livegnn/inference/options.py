@@ -1,4 +1,4 @@
-"""Settings of an engine: what it stores and where, when it computes, and which batches it refuses."""
+"""Settings of an engine: the rows that it stores, when it computes, and the batches that it refuses."""
 
 import os
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ class EngineOptions:
     """Settings of an `Engine`. Predictions are the same, bit for bit, with all settings but "presampled".
 
     threads: how many threads work on one batch; by default as many as the process may use.
-    mode: ``"eager"`` computes with each batch all predictions that it reaches. ``"lazy"`` records what the
-    batch reaches, and computes a prediction when it is queried (NeutronRT, section V.D). A list has one of
+    mode: ``"eager"`` computes with each batch all predictions that it reaches. ``"lazy"`` records the nodes
+    that it reaches, and computes a prediction when it is queried (NeutronRT, section V.D). A list has one of
     the two for each depth of propagation, the eager ones first. ``"presampled"``, of a `SampledEngine`, keeps
-    samples instead of rows; the predictions are those on the samples.
-    sample_seed: of the samples in the mode "presampled", 0 to 2^64 - 1. By default it is drawn, so that
-    nobody can choose ids for it, and a checkpoint keeps it.
+    samples instead of rows, and predicts on the samples.
+    sample_seed: the seed of the samples in the mode "presampled", 0 to 2^64 - 1. By default it is drawn, so
+    that a client cannot choose ids for it, and a checkpoint keeps it.
     history: how many of the last events `Engine.explain` can go back; 0 keeps no history.
     keep: ``"all"`` keeps aggregates and layer outputs. ``"aggregates"`` keeps only the aggregates and
     computes a layer's rows again, node by node, when they are read.

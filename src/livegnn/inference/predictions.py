@@ -1,4 +1,4 @@
-"""What answers for predictions, each with the event that it reflects: a runtime, or a serving worker."""
+"""The interface of a runtime or serving worker for predictions, each with the event that it reflects."""
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -18,9 +18,10 @@ class Prediction(NamedTuple):
 
 
 class Predictions(Protocol):
-    """All that a route needs to answer requests for predictions. Any thread may call it.
+    """The calls that a route needs to answer requests for predictions. Any thread may call them.
 
-    min_seq: an event that the answer shows. output, model: by default the first, and the one that serves.
+    min_seq: an event that the answer must reflect. output: by default the first. model: by default the
+    serving one.
     """
 
     def predict(
@@ -32,10 +33,10 @@ class Predictions(Protocol):
         output: str | None = None,
         model: str | None = None,
     ) -> Prediction:
-        """Predictions of nodes. Waits `timeout` seconds for `min_seq`, then raises TimeoutExpired; raises
-        UnknownNodeError, and InputError if there is no such output or model."""
+        """Returns predictions of nodes. Waits `timeout` seconds for `min_seq`, then raises TimeoutExpired.
+        Raises UnknownNodeError, and InputError if there is no such output or model."""
 
     def predict_at_once(
         self, ids: "IdsLike", *, min_seq: int = 0, output: str | None = None, model: str | None = None
     ) -> Prediction | None:
-        """What `predict` returns, None where it would have to wait. For event loops."""
+        """Returns the result of `predict`, or None if `predict` would have to wait. For event loops."""

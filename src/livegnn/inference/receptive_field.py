@@ -135,7 +135,7 @@ class ReceptiveField:
     The caller must hold `Graph.writer` while it makes one, which copies all that it needs; later changes of
     the graph do not affect it. After releasing the lock, call `go_back` once to build the old graph from the
     copy. A node is identified by its place 0, 1, 2, ... in `nodes`, which has ascending numbers by type.
-    `place` is that of the predicted node.
+    `place` is the place of the predicted node.
     """
 
     def __init__(self, graph: Graph, model: Model, number: int, batches: Sequence[PastBatch]) -> None:
@@ -161,7 +161,7 @@ class ReceptiveField:
             Schema(schema.node_types, {edge_type: schema.edge_types[edge_type] for edge_type in self._ends}),
             threads=1,
         )
-        self._maybe_new: dict[NodeType, npt.NDArray[np.bool_]] = {}  # by place; of types that announce nobody
+        self._maybe_new: dict[NodeType, npt.NDArray[np.bool_]] = {}  # by place; of types in auto_add
         self._nodes_now = {name: self._read_nodes(name) for name in schema.node_types}
         self._edges_now = {edge_type: self._read_edges(edge_type) for edge_type in self._ends}
 
@@ -381,7 +381,7 @@ def _past_ends(graph: Graph, batches: Sequence[PastBatch], edge_type: EdgeType) 
 
 
 def _find_removed(batches: Sequence[PastBatch], name: NodeType, nodes: IntArray) -> "npt.NDArray[np.bool_]":
-    """Which of the nodes of a type some event removed."""
+    """Returns for each of the nodes of a type whether an event removed it."""
     removed = [
         cast("IntArray", chunk.ids)
         for batch in batches

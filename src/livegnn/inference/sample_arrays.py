@@ -38,10 +38,10 @@ GivenEdges: TypeAlias = tuple[IntArray, IntArray, FloatArray | None, FloatArray 
 
 @dataclass(frozen=True)
 class TypedSample:
-    """A sample in the names of a model: what it has of the model's node types and edge types.
+    """A sample in the names of a model: the columns of the model's node types and edge types.
 
-    Its arrays are as they were given, of whatever numbers and shapes; `read_nodes`, `read_edges` and the
-    native core check them. edge_types: edge type of the model -> what the sample calls it.
+    Its arrays are unchecked, with the numbers and shapes that were given; `read_nodes`, `read_edges` and the
+    native core check them. edge_types: edge type of the model -> its name in the sample.
     """
 
     node: "Mapping[NodeType, Shaped[Ids, '...']]"
@@ -55,8 +55,8 @@ class TypedSample:
 
 
 def typed(sample: Subgraph | HeteroSubgraph, schema: Schema) -> TypedSample:
-    """The sample in the names of a model that reads `schema`. Raises `InputError` if it is no sample, or has
-    one type while the model has several."""
+    """Returns the sample in the names of a model that reads `schema`. Raises `InputError` if it is not a
+    sample, or has one type while the model has several."""
     if isinstance(sample, Subgraph):
         return _typed_alone(sample, schema)
     if not isinstance(sample, HeteroSubgraph):
@@ -99,7 +99,7 @@ def _typed_alone(sample: Subgraph, schema: Schema) -> TypedSample:
 
 
 def _names(read: "Mapping[Name, object]", have: "Mapping[Name, object]", default: Name) -> dict[Name, Name]:
-    """What the sample calls the types of a model; the default name means the only type that there is."""
+    """Returns the sample's name of each type of a model; the default name means the only type that it has."""
     only = next(iter(have)) if len(have) == 1 else default
     return {name: only if name == default and name not in have else name for name in read}
 
@@ -111,8 +111,8 @@ def _take(columns: "Mapping[Name, Value]", names: "Mapping[Name, Name]") -> dict
 def places_of(
     schema: Schema, node_widths: "Mapping[NodeType, int]", edge_widths: "Mapping[EdgeType, int]"
 ) -> tuple[list[int], list[int]] | None:
-    """Where samples have the node types and the edge types of a model that reads `schema`; None if they lack
-    some of what it reads, so that `read_nodes` or `read_edges` refuses each of them.
+    """Returns the positions in samples of the node types and edge types of a model that reads `schema`. None
+    if samples lack a type or features that it reads, so that `read_nodes` or `read_edges` refuses each.
 
     node_widths, edge_widths: the types of the samples in their order, with the widths of their features.
     """
@@ -130,7 +130,7 @@ def _places(read: "Mapping[Name, int]", have: "Mapping[Name, int]", default: Nam
 
 
 def read_nodes(sample: TypedSample, schema: Schema) -> list[GivenNodes]:
-    """How many nodes of each type the sample has, and their features where the model reads them. Raises
+    """Returns the number of nodes of each type, and their features where the model reads them. Raises
     `InputError` if the sample lacks a type or features, or has others."""
     nodes: list[GivenNodes] = []
     for name, width in schema.node_types.items():

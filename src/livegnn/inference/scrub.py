@@ -1,5 +1,5 @@
-"""Checks for drift between batches: computes kept rows again from what they are made of, and compares them,
-channel by channel.
+"""Checks for drift between batches: computes kept rows again from their inputs, and compares them channel by
+channel.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     _ReadCurrent = Callable[[Callable[[], _Part]], _Part]
 
 _PART = 1 << 14
-"""Of how many nodes `scrub_all` compares the rows at a time."""
+"""The number of node indices whose rows `scrub_all` compares at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ def scrub(native: _core.Engine, graph: Graph, plan: Plan, sample: int, seed: int
 
 
 def scrub_all(engine: NativeEngine, read_current: "_ReadCurrent") -> Scrubbed:
-    """Compares all rows, some nodes at a time: a batch waits for one part at most. What is compared of a node
-    belongs to one moment, whichever that is. read_current: as `Engine.read_current`.
+    """Compares all rows, some nodes at a time: a batch waits for one part at most. All rows of a node are
+    compared at the same moment. read_current: as `Engine.read_current`.
     """
     difference, not_finite, rows, first = 0.0, 0, 0, 0
     while True:
@@ -63,7 +63,7 @@ def scrub_all(engine: NativeEngine, read_current: "_ReadCurrent") -> Scrubbed:
 
 
 def _compare_part(engine: NativeEngine, first: int) -> "_Part":
-    """The rows of nodes from index `first` on, and how many indices there are."""
+    """Compares the rows of the nodes from index `first` on. Also returns the number of indices."""
     graph = engine.graph
     end = max(graph.native.capacity(index) for index in range(len(graph.schema.node_types)))
 

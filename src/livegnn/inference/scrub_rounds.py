@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScrubPolicy:
-    """How often to scrub, in seconds of the runtime's clock, and how many nodes for each aggregate.
+    """The interval between scrubs, in seconds of the runtime's clock, and the number of nodes for each
+    aggregate.
 
     The cost of a round is that of `sample` nodes and their in-neighbours, and batches wait for it.
     """

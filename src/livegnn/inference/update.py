@@ -14,8 +14,8 @@ class Update:
     """The effect of a batch on the predictions.
 
     seq: the sequence number that they now reflect. affected: how many nodes the batch computed again or, in a
-    lazy engine, reached. exact: whether `changed` comes from comparing values; a lazy engine has not computed
-    them. seconds: how long the batch took, including the graph's part.
+    lazy engine, reached. exact: whether `changed` compares values; a lazy engine has not computed them.
+    seconds: how long the batch took, including the graph's part.
     """
 
     __slots__ = ("_changed", "_graph", "_ids", "_pin", "affected", "exact", "seconds", "seq")

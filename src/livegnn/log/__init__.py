@@ -179,7 +179,7 @@ class Rejection(NamedTuple):
 
 
 class BoundLog(Protocol):
-    """What tells a log from others: its history, and properties that it is bound to. Raises LogError."""
+    """The history of a log, and the properties that it is bound to: they identify it. Raises LogError."""
 
     def digest(self, seq: int) -> str | None:
         """A text for the history up to event `seq`, which no other history has.
@@ -189,7 +189,7 @@ class BoundLog(Protocol):
         ...
 
     def bound(self) -> Mapping[str, str]:
-        """What the log is bound to: properties by name; of a tail, when the log applied what is next."""
+        """The properties by name; in a tail, those that were bound before the next batch."""
         ...
 
     def check_bound(self, properties: Mapping[str, str]) -> None:
@@ -257,9 +257,9 @@ class ReadableLog(BoundLog, Protocol):
 
 
 class Log(ReadableLog, Protocol):
-    """What the runtime asks of a log. Every method may be called from any thread and raises LogError.
+    """The log as the runtime uses it. Every method may be called from any thread and raises LogError.
 
-    directories: those that belong to it, which `close` releases. group: through which all appends pass.
+    directories: those that belong to it, which `close` releases. group: all appends pass through it.
     """
 
     directories: "Directories"
@@ -269,9 +269,9 @@ class Log(ReadableLog, Protocol):
         """Stores events durably, as one entry; returns the sequence number of the last one.
 
         key: an idempotency key. If an entry with it was appended before, nothing is stored, and the number is
-        that of the earlier entry. No events are no entry. Raises InputError for events that cannot be stored,
-        or if the earlier entry had others; LogError if the disk fails, or a broker does not answer: whether
-        the broker has stored them is then not known.
+        that of the earlier entry. No events make no entry. Raises InputError for events that cannot be
+        stored, or if the earlier entry had other events; LogError if the disk fails, or if a broker does not
+        answer: it is then not known whether the broker has stored the events.
         """
         ...
 

@@ -1,8 +1,8 @@
-"""Checks of what callers append to a log, bind it to, and ask for.
+"""Checks of the events that callers append, the properties that they bind, and the ranges that they read.
 
-A log is bound to properties: a schema, the graph that it began with, settings. One that it has no value of is
-adopted; one of another value is refused, because the same events would lead to another graph. A value that is
-the empty text says that there is none yet: one may be given later, and must stay then.
+A log is bound to properties: a schema, the graph that it began with, settings. A property that the log does
+not have yet is added. Another value of one that it has is refused, because the same events would lead to
+another graph. An empty text means that there is no value yet: a later one is added, and may not change.
 """
 
 import math
@@ -60,7 +60,7 @@ def check_range(after: object, up_to: object = None, max_events: object = None) 
 
 
 def deadline(timeout: float | None) -> float:
-    """The end of a wait of `timeout` seconds, on the monotonic clock. Raises InputError for what is none."""
+    """The end of a wait of `timeout` seconds, on the monotonic clock. Raises InputError for other values."""
     seconds = math.inf if timeout is None else check_not_negative(timeout, "timeout, in seconds,")
     return time.monotonic() + seconds
 

@@ -139,7 +139,7 @@ class Position:
         self._file = _open(self._path)
 
     def _write(self, seq: int) -> None:
-        if not is_at(self._file, self._path):  # somebody has removed it, and trims what it still needs
+        if not is_at(self._file, self._path):  # it was removed: entries that are needed may be trimmed
             self.close()
             self._open()
         os.pwrite(self._file, to_line(seq), 0)

@@ -154,7 +154,7 @@ class OwnedDirectory:
         if held is None or not held.is_at(self.directory / LOCK):
             held = Owner(self.directory / LOCK, f"the directory of {self._what} {self.directory}")
         try:
-            if self._refuse_foreign() is None:  # nobody else writes it now
+            if self._refuse_foreign() is None:  # no other process writes it now
                 for left in self.directory.glob(f"{OWNER}.*.partial"):
                     left.unlink(missing_ok=True)
                 write_record(self.directory / OWNER, self._directories.record())

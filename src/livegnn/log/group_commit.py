@@ -1,8 +1,8 @@
 """Group commit: appends that wait for the disk at the same time share one flush.
 
-Whoever finds the disk idle writes for all who wait, and those who come meanwhile wait for the next write. So
-one thread alone waits for no other, and n threads need one flush for each n appends. Who waits is woken by
-the end of a write, not by the turn, so threads whose entries were written do not queue for it before others.
+A thread that finds the disk idle writes for all waiting threads. Threads that arrive meanwhile wait for the
+next write. So a single thread waits for no other, and n threads need one flush for each n appends. Threads
+wake at the end of a write, not in turn, so a thread whose entries were written does not queue behind others.
 """
 
 import threading
@@ -58,7 +58,7 @@ class GroupCommit(Generic[_Given, _Outcome]):
         return _core.settled(self._append, mine.withdraw, mine)
 
     def alone(self, function: Callable[[], _Answer]) -> _Answer:
-        """Calls `function`, while no other thread appends. What it appends itself is stored at once."""
+        """Calls `function`, while no other thread appends. Entries that it appends are stored at once."""
         try:
             return _core.holding(self._turn, _core.within, self._alone, function)
         finally:

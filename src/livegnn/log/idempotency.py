@@ -1,13 +1,13 @@
-"""What is sent or delivered again takes effect once: entries are known by their key, or by their origin.
+"""Events that are sent or delivered again take effect once: entries are known by their key or their origin.
 
 A key is stored with its entry in one transaction, with a checksum of the events, so that a key with
 other events is found. Keys expire after a time. Keys of our own begin with a character that no key of a
-client may have, so neither takes the place of the other.
+client may have, so the two kinds are never equal.
 
-An origin is a numbered place in a stream, such as a partition of a broker. Of each partition of each source
-the log keeps the last offset that it has stored, and the entry that was made of it, in one transaction with
+An origin is a numbered place in a stream, such as a partition of a broker. The log keeps the last offset that
+it has stored of each partition of each source, and the entry that was made of it, in one transaction with
 the entry. A message that is delivered again has no later offset, and is not stored again. A message that
-could not be stored as events is kept with the reason: nothing is lost unseen.
+could not be stored as events is kept with the reason, so no message is lost silently.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ from livegnn.wording import quoted
 LONGEST_SOURCE: Final = 255
 _LARGEST: Final = 2**63 - 1
 KEPT_BYTES: Final = 1024
-"""So many bytes of a bad message are kept: it is still where it came from."""
+"""The bytes of a bad message that are kept: its source still has the whole of it."""
 
 Partition = tuple[str, int]
 """A source, and a partition of it."""
@@ -121,7 +121,7 @@ class Unread(NamedTuple):
     @classmethod
     def make(cls, reason: object, payload: bytes) -> "Unread":
         """The part of `payload` that is kept."""
-        # Half of a surrogate pair, which an error may quote, can be stored by nobody.
+        # Half of a surrogate pair, which an error may quote, cannot be stored anywhere.
         said = str(reason).encode(errors="backslashreplace").decode()
         return cls(said, payload[:KEPT_BYTES], len(payload))
 

@@ -1,4 +1,4 @@
-"""A log in the process that owns it, whatever stores it: groups appends, and wakes threads that wait."""
+"""A log in the process that owns it, in any store: groups appends, and wakes threads that wait."""
 
 import threading
 from abc import abstractmethod

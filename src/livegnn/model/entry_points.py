@@ -1,4 +1,4 @@
-"""What `Model.from_pyg`, `Model.from_exported` and `Model.from_convolutions` call.
+"""The functions that `Model.from_pyg`, `Model.from_exported` and `Model.from_convolutions` call.
 
 Each function loads the package that it needs when it is called, so a model alone loads no torch.
 """

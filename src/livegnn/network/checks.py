@@ -30,7 +30,7 @@ def check_width(value: object, name: str, least: int) -> None:
 
 
 def frozen_tensor(name: str, array: FloatArray) -> FloatArray:
-    """A copy that nobody can change. Raises `ModelError` if it is not float32, or has NaN or infinity."""
+    """Returns a read-only copy. Raises `ModelError` if it is not float32, or has NaN or infinity."""
     given = as_array(array, f"tensor {name!r}")
     if given.dtype != np.float32:
         raise ModelError(

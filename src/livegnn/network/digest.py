@@ -1,4 +1,4 @@
-"""The digest of a model: SHA-256 of what it computes, independent of its file."""
+"""The digest of a model: SHA-256 of its computation, independent of its file."""
 
 import hashlib
 import json

@@ -29,7 +29,7 @@ _NO_CHECKSUM = "0" * 64
 
 
 class Saved(Protocol):
-    """What a file holds of a `Model`, which this module does not import."""
+    """The parts of a `Model` that a file holds; this module does not import `Model`."""
 
     @property
     def tensors(self) -> Mapping[str, FloatArray]: ...

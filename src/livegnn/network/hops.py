@@ -1,4 +1,4 @@
-"""How many hops of neighbours a model reads, of which lists and degrees, and whether a query fits that."""
+"""The number of hops that a model reads, by lists and degrees, and the check that a query fits it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ class _Reach(NamedTuple):
 def num_hops(
     inputs: Mapping[str, Input], edge_inputs: Mapping[str, EdgeInput], steps: Sequence[Step]
 ) -> dict[str, int]:
-    """For each value on nodes: from how many hops away its rows are made, 0 for a node's own features.
+    """For each value on nodes: the largest distance of nodes that its rows need, 0 for a node's own features.
 
-    The two propagations of a softmax, its greatest logit and its sum, are one hop: what an edge reads at the
-    end that receives its message is no hop away.
+    The two propagations of a softmax, its greatest logit and its sum, are one hop: the rows that an edge
+    reads at its receiving end are not a hop away.
     """
     nodes = dict.fromkeys(inputs, 0)
     edges = dict.fromkeys(edge_inputs, _Reach())
@@ -60,10 +60,10 @@ def _after_propagation(step: Step, nodes: Mapping[str, int], edges: Mapping[str,
 
 @dataclass(frozen=True)
 class Reads:
-    """What a prediction reads around a node, by edge type and direction, as numbers of hops.
+    """The reach of a prediction around a node, by edge type and direction, as numbers of hops.
 
-    Of nodes at a distance below ``lists`` the neighbours are read, of nodes at a distance of at most
-    ``degrees`` the degree. A direction that is missing is not read.
+    The neighbours of nodes at a distance below ``lists`` are read, and the degree of nodes at a distance of
+    at most ``degrees``. A direction that is missing is not read.
     """
 
     lists: Mapping[tuple[EdgeType, Direction], int]
@@ -71,7 +71,7 @@ class Reads:
 
 
 def reads_of(steps: Sequence[Step], output: str) -> Reads:
-    """What the rows of one value read. output: the name of a value on nodes.
+    """Finds the reach of the rows of one value. output: the name of a value on nodes.
 
     It follows the steps backward, so a value that `output` does not depend on costs nothing.
     """

@@ -141,7 +141,7 @@ class Model:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what the model computes, in hexadecimal; equal models have equal digests.
+        """SHA-256 of the model's computation, in hexadecimal; equal models have equal digests.
 
         It covers the code of functions and the numbers and arrays that they name, not attributes of objects.
         """
@@ -217,8 +217,8 @@ class Model:
     ) -> "Model":
         """Imports a trained PyG module, in evaluation mode, without changing the module. Needs torch.
 
-        The import exports the module, reads it operator by operator, whatever types its layers have, and
-        checks the model against it on small graphs, which takes a second or two.
+        The import exports the module, reads it operator by operator, for any types of layers, and checks the
+        model against it on small graphs, which takes a second or two.
 
         module: takes rows of nodes, edges and optionally their weights and features, and returns a row for
           each node; by default ``x``, ``edge_index``, ``edge_weight`` and ``edge_attr``. With `relations` it
@@ -320,7 +320,7 @@ class Model:
         edge_dim: int = 0,
         verify: bool = True,
     ) -> "Model":
-        """A model of layers that are given by their operators; each layer reads the one before.
+        """Makes a model of layers that are given by their operators; each layer reads the previous one.
 
         in_channels: channels of the nodes' features. edge_type: the edges that carry the messages, between
         nodes of one type. edge_dim: channels of the edges' features, if a message reads them.
@@ -464,4 +464,4 @@ def _check_place(step: Step, value: Input | EdgeInput, expected: NodeType | Edge
 
 
 ENTRY_POINTS: Registered[Model] = Registered()
-"""What imports and verifies models; `livegnn.model` registers it."""
+"""Imports and verifies models; `livegnn.model` registers it."""

@@ -1,7 +1,7 @@
 """The operators of steps: the inputs, tensors and settings of each, and the width of its output.
 
-Names, numbers of inputs, settings and tensor roles of the row-wise operators come from the table of the
-native core, which computes them (`_core.row_operators`); this module adds the widths of their outputs.
+The native core computes the row-wise operators. Their names, numbers of inputs, settings and tensor roles are
+read from its table (`_core.row_operators`); this module adds the widths of their outputs.
 """
 
 import math

@@ -110,7 +110,7 @@ def check_step(step: Step, widths: Sequence[int], shapes: Mapping[str, Shape]) -
         expected = str(operator.least) if operator.least == operator.most else f"{operator.least} {most}"
         raise ModelError(f"{describe(step)}: must have {expected} input(s), got {count}")
     _check_names(step, "tensor", step.tensors, operator.required, operator.optional)
-    if step.op not in ("propagate", "degree"):  # whose settings have classes: livegnn.network.propagation
+    if step.op not in ("propagate", "degree"):  # their settings have classes: livegnn.network.propagation
         required = tuple(name for name in operator.attrs if name not in operator.may_lack)
         optional = tuple(name for name in operator.attrs if name in operator.may_lack)
         _check_names(step, "attribute", step.attrs, required, optional)

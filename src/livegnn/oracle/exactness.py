@@ -74,7 +74,7 @@ class Verification:
 
     @property
     def channel(self) -> int:
-        """The worst channel: the one that comes nearest to its bound, or exceeds it most."""
+        """The worst channel: the one that is nearest to its bound, or exceeds it most."""
         return int(np.argmax(self._parts)) if len(self.bounds) else 0
 
     @property

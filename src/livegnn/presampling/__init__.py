@@ -1,4 +1,4 @@
-"""Samples that are ready before the request comes (Helios): kept with every batch, and predicted on."""
+"""Samples that are ready before a request (Helios): updated with every batch, and predicted on."""
 
 from livegnn.presampling.engine import Predictor, SampledEngine, check_predictor, predictor_factory
 from livegnn.presampling.presampler import Presampler

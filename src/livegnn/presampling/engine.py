@@ -1,7 +1,7 @@
-"""An engine that answers from samples: they are ready before the request comes (Helios, sections 4 to 6).
+"""An engine that predicts on samples: they are ready before the request (Helios, sections 4 to 6).
 
-A model that was trained on sampled neighbourhoods gets at inference what it was trained on. The samples
-follow every batch; a prediction is a few look-ups and a forward pass over the sample of the node, and costs
+A model that was trained on sampled neighbourhoods gets the same kind of input at inference. Every batch
+updates the samples; a prediction is a few look-ups and a forward pass over the sample of the node, and costs
 the same for a hub as for any other node.
 """
 
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 
 class SampledEngine(SamplesView):
-    """Predicts with `model` on the sample that its query asks for, of the graph as it is now.
+    """Predicts with `model` on the samples of its query, drawn from the graph as it is now.
 
     Each node has a sample of its own, which is a function of the graph and of `sample_seed` of the options:
-    equal graphs give equal predictions. An `Engine` reads all neighbours instead; `Comparison` says how far
-    the two differ.
+    equal graphs give equal predictions. An `Engine` reads all neighbours instead; `Comparison` measures the
+    difference between the two.
 
-    options: `threads` draw the samples of all nodes at the beginning; `mode` must be "presampled"; what is
-    said of rows that an engine keeps does not apply. state: what `state()` returned.
+    options: `threads` draw the samples of all nodes at the beginning; `mode` must be "presampled"; options
+    about rows that an engine keeps do not apply. state: the result of `state()`.
 
     Raises `ModelError` if the model carries no query, does not fit it or the graph, or if the query draws
     edges in a direction that carries no messages to the node; `InputError`; `FileFormatError` if the state
@@ -128,7 +128,7 @@ class SampledEngine(SamplesView):
     def predict_from(
         self, samples: Sequence[HeteroSubgraph], *, output: str | None = None
     ) -> "Float32[FloatArray, 'samples channels']":
-        """What `predict` returns for nodes whose samples `samples_for` has returned."""
+        """Returns the rows of `predict` for nodes whose samples `samples_for` has returned."""
         self._check_output(output)
         rows = [self._forward.predict(sample, output=output) for sample in samples]
         width = self.model.width(self.outputs.find(output).value)
@@ -137,7 +137,7 @@ class SampledEngine(SamplesView):
     def _predict_each(
         self, ids: "Shaped[NDArray[np.generic], 'ids']", output: str | None
     ) -> "Float32[FloatArray, 'ids channels']":
-        """Samples and predicts in one native call. What that refuses goes the slow way, which says why."""
+        """Samples and predicts in one native call. An id that it refuses is sampled again, for the error."""
         wanted = self._check_output(output)
         if self._places is not None:
             values, done = self.native.predict(
@@ -179,9 +179,9 @@ PredictorFactory: TypeAlias = Callable[[Graph, State | None], Predictor]
 
 
 def predictor_factory(model: Model, options: EngineOptions, *, name: str = "engine") -> PredictorFactory:
-    """A function that makes what `options.mode` says from a graph and an optional saved state.
+    """Returns a function that makes the engine of `options.mode` from a graph and an optional saved state.
 
-    Samples that it makes anew have the seed of those that it made before.
+    Samples that it draws again have the seed of its earlier samples.
     """
     if options.mode != "presampled":
         return Engine.factory(model, options, name=name)

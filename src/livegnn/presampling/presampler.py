@@ -22,7 +22,7 @@ _MOST_NEIGHBORS = 1024
 
 
 class SamplesView(View):
-    """What `Presampler` and engines on samples are; its arguments are those of `Presampler`."""
+    """The common part of `Presampler` and engines on samples; its arguments are those of `Presampler`."""
 
     native: _core.Presampling
 
@@ -65,7 +65,7 @@ class SamplesView(View):
             graph.attach(self)
 
     def sample(self, seeds: "ArrayLike", attributes: bool = True) -> HeteroSubgraph:
-        """The sample for some nodes, put together from what is kept: what `sample_query` returns.
+        """Returns the sample for some nodes, built from the stored samples, in the form of `sample_query`.
 
         seeds: ids of nodes of the query's seed type. A node occurs once and is looked up once. attributes: as
         in `sample_subgraph`. Raises `UnknownNodeError` and `InputError`.
@@ -101,15 +101,15 @@ class SamplesView(View):
         )
 
     def state(self) -> State:
-        """The query and the seed. The samples are a function of them and of the graph, and a start draws
-        them anew: that takes no longer than to read them.
+        """The query and the seed. The samples are a function of them and of the graph. A start draws them
+        again: that takes no longer than to read them.
         """
         with self.graph.writer:
             query, seed = self.query.to_json(), self.seed
             return State({"kind": self.name, "seq": self.seq, "query": query, "seed": seed}, {})
 
     def _seed_of(self, state: State, given: int | None) -> int:
-        """The seed of a state. Raises `FileFormatError` if it is of something else than is asked for."""
+        """The seed of a state. Raises `FileFormatError` for another kind, event, query or seed."""
         kind, seq, seed = (state.meta.get(name) for name in ("kind", "seq", "seed"))
         if (kind, seq) != (self.name, self.seq):
             raise FileFormatError(
@@ -127,8 +127,8 @@ class SamplesView(View):
 class Presampler(SamplesView):
     """The samples of `query` for any node of its seed type, as of the last batch.
 
-    For each node and one-hop query it keeps the sampled neighbours. A batch changes those of the nodes that
-    it touches, so a sample is as many look-ups as the query has fan-outs (`Query.most_lookups`), whatever the
+    It keeps the sampled neighbours of each node for each one-hop query. A batch changes those of the nodes
+    that it touches, so the look-ups for a sample are limited by the query (`Query.most_lookups`), not by
     degrees.
 
     The sample of a node is a function of the graph, the query and `seed`: it stays the same until the node's
@@ -141,14 +141,14 @@ class Presampler(SamplesView):
     have names of their own, and each query is a view.
 
     Thread safety: any number of threads may call `sample` while batches are applied.
-    Raises what `Query.check` raises, and `InputError`; `FileFormatError` for a state that does not fit.
+    Raises the errors of `Query.check`, and `InputError`; `FileFormatError` for a state that does not fit.
     """
 
     @staticmethod
     def factory(
         query: Query, *, seed: int | None = None, threads: int | None = None, name: str = "presampling"
     ) -> "Callable[[Graph, State | None], Presampler]":
-        """What makes the view in `restore` and in the section `[views]` of a deployment, under its name."""
+        """Returns a maker of the view, for `restore` and for the section `[views]` of a deployment."""
         return lambda graph, state: Presampler(
             graph, query, seed=seed, state=state, threads=threads, name=name
         )

@@ -36,7 +36,7 @@ class NotedIndex:
         self._begins: dict[Lists, int] = {}
         self._types: dict[Lists, np.dtype[np.void]] = {}
         self.sizes = {name: 0 for name, width in widths.items() if width}
-        """How many bytes a cache has to note with an entry."""
+        """The number of bytes that a cache has to note with an entry."""
         self.first: dict[NodeType, Lists] = {}
         """The lists whose lengths decide how long an entry stays."""
         for lists in dict.fromkeys([*reads.lists, *reads.degrees]):

@@ -8,14 +8,14 @@ least often (FaaS-GNN, section 4.3), and only as many as necessary.
     worker 2: limit                           ├─► room for the one cache
     worker 3: limit - what its request takes ─┘
 
-Entries lie in memory of one predictor, or in memory that it has in common with other workers of its machine
-(`SharedMemory`): then no row is fetched by each, and none is kept twice. Invariants: what is in memory is of
-the snapshot that it says; whoever has another one reads nothing and changes nothing. All entries together
-take no more than the workers leave; a worker that has ended leaves nothing. Who finds a change unfinished
-takes nothing for true.
+Entries lie in memory of one predictor, or in memory that it shares with other workers of its machine
+(`SharedMemory`): then no row is fetched by each worker, or kept twice. Invariants: the memory holds rows of
+the snapshot that it names; a worker with another snapshot reads nothing and changes nothing. All entries
+together take at most the memory that the workers leave; a worker that has ended leaves nothing. A worker that
+finds an unfinished change trusts none of the contents.
 
 Thread safety: a `FeatureCache` belongs to one thread; those of other threads and processes, in the same
-memory, may be used meanwhile. A worker that waits for the lock too long goes on as if the cache were empty.
+memory, may be used meanwhile. A worker that waits for the lock too long continues as if it were empty.
 """
 
 import errno
@@ -43,7 +43,7 @@ _STATE: Final = 2  # numbers of a node type
 
 
 class _OwnMemory:
-    """In place of `SharedMemory`, of a cache that nobody else uses: no lock is waited for."""
+    """A replacement of `SharedMemory` for a cache of a single worker: no lock is waited for."""
 
     left_by_others: Final = 0
 
@@ -63,12 +63,12 @@ class _OwnMemory:
 
 
 class FeatureCache:
-    """widths: of the features of each node type. notes: how many bytes are noted with an entry, where there
-    are any. memory: where entries lie; None: in memory of this process. owner: names what else decides what
-    is noted; those of another owner have nothing in common. Raises OSError if so many node types have no
-    space in the memory.
+    """widths: of the features of each node type. notes: the number of bytes noted with an entry, for types
+    that have notes. memory: where entries lie; None: in memory of this process. owner: names everything else
+    that decides the notes; caches of different owners share no entry. Raises OSError if the memory has no
+    space for all node types.
 
-    The room that methods take is what this worker leaves to the cache.
+    The `room` of methods is the memory that this worker leaves to the cache.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class FeatureCache:
         return 0 if self.shows_another() else self._rows.bytes()
 
     def entry_bytes(self, node_type: NodeType) -> int:
-        """Of one entry."""
+        """The bytes of one entry."""
         return self._rows.entry_bytes(self._types[node_type])
 
     def show(self, identity: str) -> None:

@@ -32,7 +32,7 @@ VARIABLES: Final = {
     "OPENBLAS_NUM_THREADS": "1",  # each has a buffer of 32 MiB, and many workers share the cores
     "RUST_MIN_STACK": str(512 << 10),  # of the store's threads, one for each name that is looked up
 }
-"""What libraries read when they are loaded, unless it is set otherwise."""
+"""Settings that libraries read when they are loaded, for those that are not set yet."""
 
 _STACK = 512 << 10  # bytes; a thread that reads ranges uses a tenth
 _MIB = 1 << 20

@@ -28,9 +28,9 @@ LARGEST = 64 << 20
 class WorkingArrays:
     """One array for each node type, for the features of one request after the other.
 
-    An array that is freed and made anew has pages that the system must first give, which for megabytes takes
-    as long as filling them. So they stay, up to a size; whoever is short of memory releases them.
-    Thread safety: none; one request at a time.
+    The system must first provide the pages of an array that is freed and made again, which for megabytes
+    takes as long as filling them. So arrays are kept, up to a size; the owner releases them when memory is
+    short. Thread safety: none; one request at a time.
     """
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ def fetch_missing(
 
     for lists, each in wanted.items():
         jobs.append(partial(index, lists, each[0] if len(each) == 1 else distinct(np.concatenate(each))))
-    # Features last: they are as large as what was freed before.
+    # Features last: they are as large as the memory that was freed before.
     for name, at in missing.items():
         if len(at):
             jobs.append(partial(features, name, at))

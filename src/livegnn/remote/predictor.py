@@ -235,7 +235,7 @@ class SnapshotPredictor:
             def request(snapshot: Snapshot) -> tuple[IntArray, int]:
                 with PeakMeter() as meter:
                     subgraph = self._sample(snapshot, ids)
-                    meter.start_over()  # what sampling needs on the way is not predicted
+                    meter.start_over()  # memory that only sampling needs is not predicted
                     self._run(snapshot, subgraph, None, meter)
                 return subgraph.counts(), meter.peak
 
@@ -277,7 +277,7 @@ class SnapshotPredictor:
     # -- the snapshot
 
     def _read(self, request: Callable[[Snapshot], T]) -> T:
-        """What `request` returns of the snapshot on which requests predict then."""
+        """Calls `request` with the snapshot on which requests then predict; returns its result."""
 
         def adopting(snapshot: Snapshot) -> T:
             self._adopt(snapshot)
@@ -292,7 +292,7 @@ class SnapshotPredictor:
     def _look_for_newer(self) -> None:
         if self._refresh_seconds is None:
             return
-        another = self._cache.shows_another()  # somebody has found a newer one, or this one is newer
+        another = self._cache.shows_another()  # another worker has a newer one, or this one is newer
         if another or time.monotonic() - self._asked_at >= self._refresh_seconds:
             self.refresh()
         if another:

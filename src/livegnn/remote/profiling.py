@@ -31,7 +31,7 @@ def profile(
     random = np.random.default_rng(seed)
     degree = predictor.degrees(given).astype(np.float64)
     hub, leaf = given[int(np.argmax(degree))], given[int(np.argmin(degree))]
-    predictor.measure([hub.item()])  # modules that are loaded by a first request are no part of it
+    predictor.measure([hub.item()])  # modules that a first request loads do not count
     measured = [predictor.measure([each.item()]) for each in (hub, leaf)]
     # A node of a large degree is rare, and most wrongly predicted: every other request begins at an end of
     # a random edge rather than at a random node.

@@ -44,11 +44,11 @@ HEAD: Final = 64 << 10
 """Bytes before the columns."""
 
 PATIENCE: Final = 0.5
-"""Seconds for which a lock is waited for. Whoever holds one needs milliseconds, or was stopped."""
+"""Seconds to wait for a lock. A worker that holds one needs milliseconds, or was stopped."""
 
 _CHANGING, _SHOWN, _STATES, _ROOMS = 0, slice(1, 5), 8, 512
 _PAUSES = Backoff(50e-6, 2e-3)
-_DESPAIR = 10.0  # seconds in which nobody waits again who has waited in vain
+_DESPAIR = 10.0  # seconds in which a worker that has waited in vain does not wait again
 _FLOCK = "@hhqqi0q"  # type, whence, start, length, process: `struct flock`
 
 

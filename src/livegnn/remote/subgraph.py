@@ -37,7 +37,7 @@ Lists: TypeAlias = tuple[EdgeType, Direction]
 _NOTHING = np.zeros(0, np.int64)
 _COPY = 40
 _ROW = (1 << _COPY) - 1
-"""Where a query draws, each seed has nodes of its own: the bits above a row's number say which seed's."""
+"""Where a query draws, each seed has nodes of its own: the bits above a row's number hold the seed."""
 
 
 class Known(NamedTuple):
@@ -343,7 +343,7 @@ class _Growth:
         if self._find is None:
             return border, self._snapshot.degrees(lists[0], border, lists[1])
         known = self._find(lists, border)
-        # Which loops there are must be known before the subgraph is whole.
+        # The loops must be known before the subgraph is whole.
         if later and self._snapshot.schema.edge_types[lists[0]].duplicates != "keep":
             self._pending[lists] = border[~known.there]
             border = border[known.there]

@@ -1,6 +1,6 @@
 """A subgraph as bytes, from the worker that samples to the worker that computes.
 
-Magic (8 bytes), CRC-32 of what follows (u32), length of the header (u32), the header in JSON, then the arrays
+Magic (8 bytes), CRC-32 of the rest (u32), length of the header (u32), the header in JSON, then the arrays
 that it names one after another, little-endian. A message lives as long as a request, so there is one version:
 workers of different versions refuse each other's.
 """

@@ -1,11 +1,12 @@
-"""Pushing producers back before the runtime falls behind without bound.
+"""Admission control: appends are refused while too many events wait, so the backlog stays bounded.
 
-Appends are refused when more than `high` events wait, until fewer than `low`, half of that, do: producers
-that come back at once would else be refused again after each batch. `high` is a number of events, or the
-events that the loop applies in some seconds by what batches cost; then it follows that after each batch.
+Once more than `high` events wait, appends are refused until at most `low`, half of `high`, wait: otherwise
+producers that retry at once would be refused again after each batch. `high` is a number of events, or the
+events that the loop applies in a given time at the present cost of batches; that one is updated after each
+batch.
 
-Thread safety: the loop sets the limits; any thread may ask. Of threads that ask at the same time, some may
-get the answer of a moment before.
+Thread safety: the loop sets the limits; any thread may call the other methods. If several threads call at the
+same time, some may get an answer that is a moment old.
 """
 
 import math
@@ -16,19 +17,19 @@ from livegnn.errors import OverloadedError
 from livegnn.runtime.pace import Pace
 
 WAITING_MS: Final = 10_000.0
-"""What may wait by default takes so long: a request that waits for its events waits no longer, either."""
+"""The default limit, as time to apply the waiting events. A request for its events waits no longer."""
 
-_OBJECTIVES: Final = 25  # what waits may take so many times the objective
+_OBJECTIVES: Final = 25  # times the objective: the time to apply the waiting events
 _LOW: Final = 0.5
 _LONGEST_RETRY: Final = 3600.0
 
 
 class Admission:
-    """Whether events are taken in, for the number of those that wait.
+    """The limit of waiting events, which decides whether appends are accepted.
 
-    max_waiting_events: at most so many wait. max_waiting_ms: at most what the loop applies in this time,
-    infinite for no limit; None: 25 times the objective of `pace`, if it has one, else `WAITING_MS`, unless
-    there is a limit in events. Raises InputError if a setting makes no sense.
+    max_waiting_events: the most events that may wait. max_waiting_ms: the most time that the loop may need to
+    apply them, infinite for no limit; None: 25 times the objective of `pace`, if it has one, else
+    `WAITING_MS`, unless there is a limit in events. Raises InputError if a setting is not valid.
     """
 
     def __init__(
@@ -49,20 +50,20 @@ class Admission:
             self._most_seconds = WAITING_MS / 1000
         self.limited = min(self._most_events, self._most_seconds) < math.inf
         self.closed = False
-        """Whether appends were refused when the last one was asked for."""
+        """Whether appends were refused at the last check."""
         self.refused = 0
-        """Appends so far that were refused; near enough, where threads are refused at the same time."""
+        """The refused appends so far; approximate if threads are refused at the same time."""
         self._high = self._most_events
         self._low = _LOW * self._high
 
     def learn(self) -> None:
-        """Sets the limits anew, by what batches cost now."""
+        """Updates the limits from the present cost of batches."""
         if self._most_seconds < math.inf:
             self._high = max(1.0, min(self._most_events, self._most_seconds * self._pace.rate))
             self._low = _LOW * self._high
 
     def is_open(self, waiting: int) -> bool:
-        """Whether events are taken in while so many wait."""
+        """Returns whether events are accepted while `waiting` events wait."""
         if waiting <= self._low:
             self.closed = False
         elif waiting > self._high:
@@ -70,11 +71,11 @@ class Admission:
         return not self.closed
 
     def waiting_seconds(self, waiting: int) -> float:
-        """How long the loop takes for so many events."""
+        """Returns the seconds that the loop takes for `waiting` events."""
         return waiting / self._pace.rate
 
     def refuse(self, waiting: int) -> OverloadedError:
-        """The error for an append that comes while so many events wait."""
+        """Counts an append that is refused while `waiting` events wait, and returns its error."""
         self.refused += 1
         retry_after = min(_LONGEST_RETRY, self.waiting_seconds(max(1, waiting - int(self._low))))
         return OverloadedError(
@@ -84,8 +85,8 @@ class Admission:
         )
 
     def explain(self, waiting: int) -> str:
-        """Why events are refused while so many wait."""
+        """Returns why events are refused while `waiting` events wait."""
         return (
-            f"events must come no faster than they are applied: at most {self._high:,.0f} may wait, got "
-            f"{waiting:,}"
+            f"events must be appended no faster than they are applied: at most {self._high:,.0f} may wait, "
+            f"got {waiting:,}"
         )

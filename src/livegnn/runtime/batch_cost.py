@@ -1,20 +1,20 @@
-"""What a batch costs: its seconds as a function of its events, learnt from the batches that were applied.
+"""The cost of a batch: its seconds as a function of its events, learnt from the applied batches.
 
     log seconds
         |                     .o---o      a value at 1, 2, 4, ... events; straight lines between them,
         |            .--o---o'            as both axes are logarithmic; a Kalman filter corrects the values
-        |  o---o---o'                     near a measured batch most, and those far away less
+        |  o---o---o'                     near a measured batch most, and distant values less
         +--1---2---4---8--16--32--- log events
 
-Larger batches share recomputation, so the curve bends, and how much depends on the graph: no formula with few
-parameters holds from one event to thousands. The filter knows how sure it is of each value, and forgets: from
-batch to batch the values may drift, all of them together or each by itself.
+Larger batches share recomputation, so the curve bends. How much it bends depends on the graph: no formula
+with few parameters holds from one event to thousands. The filter keeps the uncertainty of each value, and
+forgets: from batch to batch the values may drift, all of them together or each by itself.
 
-A measurement that nobody would expect, as beside a pause, changes nothing. The third in a row on the same
-side is a change of regime: then the filter follows within some batches.
+A measurement far from the expected value, such as one beside a pause, does not change the values. The third
+in a row on the same side is a change of regime: then the filter follows within some batches.
 
-Invariants: the values are finite. Thread safety: one thread learns; whoever asks meanwhile gets an answer
-from before or after.
+Invariants: the values are finite. Thread safety: one thread learns; other threads read the values from before
+or after it.
 """
 
 import math
@@ -25,28 +25,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 _OCTAVE: Final = math.log(2)
-# What is believed of a machine that was never seen, in natural logarithms; variances are squares of these.
+# The prior for an unknown machine, in natural logarithms; variances are squares of these.
 _FIRST_SECONDS: Final = math.log(3e-4)  # of one event
 _LEVEL: Final = 5.0
 _SLOPE: Final = 0.8  # seconds grow as events ** slope
 _SLOPE_SPREAD: Final = 0.25
-_BEND: Final = 0.5  # what a value differs from that
-_REACH: Final = 1.5  # in doublings: values so near to each other bend together
+_BEND: Final = 0.5  # deviation of a value from that line
+_REACH: Final = 1.5  # in doublings: values within this distance bend together
 _NOISE: Final = 0.25  # of one batch
 _LEAST_NOISE: Final = 0.02
 _NOISE_GAIN: Final = 0.05
 _DRIFT: Final = 0.03  # from batch to batch, of all values together
-_BEND_DRIFT: Final = 0.02  # and of each
-_FORGOTTEN: Final = 1.5  # how unsure of a value it ever is: what was measured once says something for ever
+_BEND_DRIFT: Final = 0.02  # and of each value
+_FORGOTTEN: Final = 1.5  # the largest uncertainty of a value: an old measurement always keeps some weight
 _STRANGE: Final = 3.5  # standard deviations
 _REGIME: Final = 3  # strange measurements in a row
-_WORTH: Final = 0.05  # a batch is smaller than it may be only if that brings so much more a second
-_HOPE: Final = 0.7  # standard deviations, for a size that may be better than is known
-_SHORTEST: Final = 1e-7  # seconds, of a clock that stood still
+_WORTH: Final = 0.05  # a smaller batch is chosen only if the logarithm of its rate is larger by this
+_HOPE: Final = 0.7  # standard deviations, for a size that may be better than measured
+_SHORTEST: Final = 1e-7  # seconds, if the clock did not advance
 
 
 class BatchCost:
-    """The seconds of batches of 1 to `most` events and, with less certainty, of larger ones."""
+    """The seconds of batches of 1 to `most` events and, with less certainty, of larger batches."""
 
     def __init__(self, most: int) -> None:
         self._octaves = max(1, math.ceil(math.log2(most)))
@@ -61,7 +61,7 @@ class BatchCost:
         self._show()
 
     def _show(self) -> None:
-        """What is asked, as lists, which Python reads faster."""
+        """Copies the values that are read to lists, which Python reads faster."""
         spread = np.sqrt(np.maximum(self._covariance.diagonal(), 0.0))
         noise = np.asarray(self._noise)
         self._usual: Sequence[float] = self._values.tolist()
@@ -70,7 +70,7 @@ class BatchCost:
         self._spread: Sequence[float] = np.sqrt(spread**2 + noise).tolist()
 
     def learn(self, events: int, seconds: float) -> None:
-        """Takes in that a batch of `events` took `seconds`."""
+        """Updates the values with a batch of `events` that took `seconds`."""
         low, share, beyond = self._place(events)
         covariance, values = self._covariance, self._values
         column = (1 - share) * covariance[:, low] + share * covariance[:, low + 1]
@@ -82,12 +82,12 @@ class BatchCost:
         usual = max(-_STRANGE * spread, min(_STRANGE * spread, surprise))
         self._count_strange(surprise, usual)
         seen = max(usual**2 - variance, _LEAST_NOISE**2)
-        # The less is known of the value, the less a surprise says about the noise.
+        # The less certain the value is, the less a surprise shows about the noise.
         gain = _NOISE_GAIN * min(1.0, noise / variance)
         for at, weight in ((low, 1 - share), (low + 1, share)):
             self._noise[at] += gain * weight * (seen - self._noise[at])
         if abs(self._strange) >= _REGIME:
-            covariance += surprise**2  # all that was believed of the level is in doubt
+            covariance += surprise**2  # the whole level is uncertain again
             column += surprise**2
             variance += surprise**2
             usual = surprise
@@ -111,7 +111,7 @@ class BatchCost:
             self._strange = min(self._strange, 0) - 1
 
     def _place(self, events: float) -> tuple[int, float, float]:
-        """Which value is below, the share of the one above, and what to add beyond the last one."""
+        """Returns the index below, the share of the value above, and a summand beyond the last value."""
         at = math.log2(events) if events > 1 else 0.0
         if at >= self._octaves:
             return self._octaves - 1, 1.0, (at - self._octaves) * _OCTAVE
@@ -119,7 +119,7 @@ class BatchCost:
         return low, at - low, 0.0
 
     def seconds(self, events: float, deviations: float = 0.0) -> float:
-        """What a batch of `events` takes: usually, or at most but for as many `deviations` as are given."""
+        """Returns the usual seconds of a batch of `events`, with `deviations` standard deviations added."""
         low, share, beyond = self._place(events)
         usual, spread = self._usual, self._spread
         below = usual[low] + deviations * spread[low]
@@ -127,7 +127,7 @@ class BatchCost:
         return math.exp(below + share * (above - below) + beyond)
 
     def largest(self, limit: int, seconds: float, deviations: float = 0.0) -> int:
-        """The largest batch of at most `limit` events that takes at most `seconds`, 0 if none does."""
+        """Returns the largest batch within `limit` events that takes at most `seconds`, 0 if none does."""
         if seconds <= 0:
             return 0
         if self.seconds(limit, deviations) <= seconds:
@@ -143,9 +143,9 @@ class BatchCost:
         return 0
 
     def quickest(self, limit: int) -> int:
-        """The batch of at most `limit` events with the most events a second, as far as can be hoped.
+        """Returns the batch of at most `limit` events with the highest rate, by an optimistic estimate.
 
-        What was not measured for long may be better than it was, so it is tried from time to time.
+        A size that was not measured for long may be better than it was, so it is tried from time to time.
         """
         best, most = limit, self._hoped_rate(limit)
         for low in range(min(int(math.log2(limit)), self._octaves) + 1):
@@ -160,5 +160,5 @@ class BatchCost:
         return math.log(events) - hoped
 
     def rate(self, limit: int) -> float:
-        """Events a second in batches of at most `limit`, as far as can be hoped."""
+        """Returns the events a second in batches of at most `limit`, by an optimistic estimate."""
         return math.exp(self._hoped_rate(self.quickest(limit)))

@@ -1,5 +1,5 @@
-"""What the loop does between two batches, when graph and views stand at one event: tasks that become due, and
-calls that other threads ask for. And the clock by which tasks become due.
+"""The work between two batches, when graph and views are at the same event: tasks that become due, and calls
+that other threads request. The module also has the clock by which tasks become due.
 
 Thread safety: `call` and the clock may be called from any thread; the loop calls the rest.
 """
@@ -21,9 +21,9 @@ _ENDED: Final = "expected a runtime whose loop runs, got one that has ended: not
 
 
 class SteadyClock:
-    """What `clock` says, but never less than before: where it goes back, time goes on from there.
+    """A clock that follows `clock` but never decreases: if that is set back, the time continues from there.
 
-    So what is due after some seconds is never due in a year, because a clock was set.
+    So setting a clock back cannot delay a task that is due in some seconds by a year.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -41,17 +41,17 @@ class SteadyClock:
 
 
 class Task(Protocol):
-    """Something that the loop does between batches, from time to time."""
+    """A task that the loop runs between batches, from time to time."""
 
     def until(self) -> float | None:
-        """Seconds until it is due, 0 if it is, None if only an event can make it so."""
+        """Returns the seconds until the task is due, 0 if it is, None if only an event can make it due."""
 
     def run(self) -> None:
-        """One round."""
+        """Runs one round."""
 
 
 class _Call(Generic[_Answer]):
-    """A function that is called once, and its answer or what it raised."""
+    """A function that is called once, and its answer or the exception that it raised."""
 
     def __init__(self, function: Callable[[], _Answer]) -> None:
         self._function = function
@@ -63,7 +63,7 @@ class _Call(Generic[_Answer]):
         return bool(self._answers) or self.error is not None
 
     def run(self) -> None:
-        """Raises what is no `Exception`; who asked is told that the loop has ended."""
+        """Calls it. Raises only errors that are not an `Exception`; the waiting caller then gets `_ENDED`."""
         try:
             self._answers.append(self._function())
         except Exception as error:
@@ -73,17 +73,17 @@ class _Call(Generic[_Answer]):
             raise
 
     def answer(self) -> _Answer:
-        """What the function returned. Raises what it raised."""
+        """Returns the answer of the function, or raises its exception."""
         if self.error is not None:
             raise self.error
         return self._answers[0]
 
 
 class BetweenBatches:
-    """A task of the loop: functions that wait to be called, each once."""
+    """A task of the loop that calls waiting functions, each once."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
-        """wake: makes the loop look whether a task is due."""
+        """wake: makes the loop check whether a task is due."""
         self._wake = wake
         self._changed = threading.Condition()
         self._waiting: deque[_Call[object]] = deque()
@@ -91,10 +91,10 @@ class BetweenBatches:
         self._ended = False
 
     def call(self, function: Callable[[], _Answer]) -> _Answer:
-        """Calls `function` between two batches; returns its answer, or raises what it raises.
+        """Calls `function` between two batches; returns its answer, or raises its exception.
 
-        Without a loop that runs in a thread of its own, it is called here. Raises `LiveGNNError` if the loop
-        has ended, and `InputError` within the loop's thread, which cannot wait for itself.
+        Without a loop that runs in its own thread, the caller's thread calls it. Raises `LiveGNNError` if the
+        loop has ended, and `InputError` within the loop's thread, which cannot wait for itself.
         """
         self.refuse_own_thread()
         asked = _Call(function)
@@ -106,11 +106,11 @@ class BetweenBatches:
         return asked.answer()
 
     def _wait_in_line(self, asked: "_Call[_Answer]") -> bool:
-        """Whether there is a loop that comes to it."""
+        """Adds a call to the queue of a running loop; returns whether there is one."""
         if self._ended:
             raise LiveGNNError(_ENDED)
         if self._thread is not None:
-            self._waiting.append(asked)  # type: ignore[arg-type]  # nobody reads its answer as another one
+            self._waiting.append(asked)  # type: ignore[arg-type]  # only its caller reads its answer
         return self._thread is not None
 
     def refuse_own_thread(self) -> None:
@@ -119,15 +119,15 @@ class BetweenBatches:
             raise InputError(_OWN_THREAD)
 
     def begin(self) -> None:
-        """Says that from now on this thread calls `run`."""
+        """Notes that from now on this thread calls `run`."""
         _core.holding(self._changed, setattr, self, "_thread", threading.get_ident())
 
     def until(self) -> float | None:
-        """0 if a call waits, else None."""
+        """Returns 0 if a call waits, else None."""
         return 0.0 if self._waiting else None
 
     def run(self) -> None:
-        """Makes the calls that wait."""
+        """Makes the waiting calls."""
         while self._waiting:
             call = self._waiting.popleft()  # by one thread alone
             try:
@@ -136,7 +136,7 @@ class BetweenBatches:
                 _core.holding(self._changed, self._changed.notify_all)
 
     def end(self) -> None:
-        """Refuses the calls that wait, and all later ones."""
+        """Refuses the waiting calls, and all later ones."""
         _core.holding(self._changed, self._end)
 
     def _end(self) -> None:

@@ -1,8 +1,8 @@
-"""Chains of checkpoints: a file that stands alone, and those after it that take blocks from files before.
+"""Chains of checkpoints: a file that is complete alone, and later files that take blocks from earlier files.
 
-Files of different chains share nothing, so what happens to one file reaches the checkpoints of one chain
-only. A whole chain is removed at a time, its newest file first: whenever that stops, each file that is left
-has all that it needs.
+Files of different chains share nothing, so damage to one file reaches the checkpoints of one chain only. A
+whole chain is removed at a time, its newest file first: if that is interrupted, each remaining file still has
+all the files that it needs.
 """
 
 import re
@@ -17,18 +17,18 @@ _NAME: Final = re.compile(r"checkpoint-[0-9]{20}\.lgck")
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
-    """The checkpoints in `directory`, the newest first."""
+    """Returns the checkpoints in `directory`, the newest first."""
     found = (path for path in directory.glob("checkpoint-*.lgck") if _NAME.fullmatch(path.name))
     return sorted(found, reverse=True)
 
 
 def seq_of(path: Path) -> int:
-    """The sequence number of a checkpoint, by its name."""
+    """Returns the sequence number of a checkpoint, by its name."""
     return int(path.stem.removeprefix("checkpoint-"))
 
 
 def list_chains(directory: Path, foreign: AbstractSet[Path] = frozenset()) -> list[list[Path]]:
-    """The checkpoints in `directory` by chain, the newest first, and so each chain.
+    """Returns the checkpoints in `directory` by chain: the newest chain first, the newest file of each first.
 
     foreign: files that are left out. A file whose header cannot be read belongs to the chain that needs it,
     or to none.
@@ -55,11 +55,11 @@ def remove_old(
     passed_over: AbstractSet[Path] = frozenset(),
     foreign: AbstractSet[Path] = frozenset(),
 ) -> Path | None:
-    """Removes what is older than the newest `keep` chains; returns the oldest file that they need.
+    """Removes the files older than the newest `keep` chains; returns the oldest file that these chains need.
 
-    passed_over: files that a start could not use. A chain of such files alone does not count, and goes when
-    `keep` newer ones are there. foreign: files that are not of this history: they neither count nor go. None,
-    with nothing removed, until there are as many.
+    passed_over: files that a start could not use. A chain of such files alone does not count, and is removed
+    when there are `keep` newer ones. foreign: files of another history: they neither count nor are removed.
+    Returns None, with nothing removed, until there are `keep` chains.
     """
     chains = [chain for chain in list_chains(directory, foreign) if not passed_over >= set(chain)]
     if len(chains) < keep:
@@ -73,9 +73,10 @@ def remove_old(
 
 
 def may_follow(path: Path, full_every: int) -> bool:
-    """Whether the next checkpoint may take blocks from the one at `path`, or must begin a chain.
+    """Returns whether the next checkpoint may take blocks from the one at `path`, or must begin a chain.
 
-    A chain has `full_every` files at most, and those after the first do not take more than the first.
+    A chain has at most `full_every` files. It ends when the files after the first together have more bytes
+    than the first.
     """
     try:
         contents = read_contents(path)
@@ -84,4 +85,4 @@ def may_follow(path: Path, full_every: int) -> bool:
         sizes = [path.with_name(source.name).stat().st_size for source in contents.files]
     except (FileFormatError, OSError):
         return False
-    return sum(sizes[1:]) + contents.size <= 2 * sizes[0] if sizes else True
+    return sum(sizes[1:]) + contents.size <= sizes[0] if sizes else True

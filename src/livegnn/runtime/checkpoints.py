@@ -1,15 +1,15 @@
-"""Checkpoints of a running system: when one is written, what is in it, and by whom.
+"""Checkpoints of a running system: when one is written, its sections, and the process that writes it.
 
     loop ─► fork, with no reader inside ─► child: states ─► file beside its place
       │                                                        │
       └─► next batch      thread: ◄── written ─────────────────┘ ─► log.sync ─► name ─► remove old ones
 
-A checkpoint has a section for the graph, one for what it knows of the log, and one for each view, under the
-view's name. The child has the memory as it was between two batches, copied on write, so the loop stands only
-for the fork. Parts that a fork does not copy (`View.forkable`) are taken before it.
+A checkpoint has a section for the graph, one that identifies the log, and one for each view, under the view's
+name. The child has the memory as it was between two batches, copied on write, so the loop stops only for the
+fork. Parts that a fork does not copy (`View.forkable`) are saved before it.
 
-Invariants: a file has its name only when the log is synced; one checkpoint is written at a time; the
-directory belongs to the log, and what is not of its history is not removed.
+Invariants: a file gets its name only when the log is synced; one checkpoint is written at a time; the
+directory belongs to the log, and files of another history are not removed.
 """
 
 import logging
@@ -44,24 +44,25 @@ PATIENCE = 600.0
 """The most seconds that a process may be silent while it saves one part, or writes some megabytes."""
 
 SMALL = 64 << 20
-"""Bytes. States that are smaller are written at once, and so always whole."""
+"""Bytes. Smaller states are always written whole: they share no blocks."""
 
-_LOSS_SECONDS = 1.0  # between two tries to make up for a loss
+_LOSS_SECONDS = 1.0  # between two attempts to replace a lost checkpoint
 
 _AT_ONCE = 8 << 20
-"""Bytes. Much more to be flushed would hold up flushes of the log, and so whoever appends."""
+"""Bytes between two flushes. Much larger ones would delay flushes of the log, and so appends."""
 
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """Where checkpoints go, when one is due (None: never for that reason), and how many are kept.
+    """The directory of checkpoints, when one is due (None: never for that reason), and how many are kept.
 
-    One more is written on a clean shutdown. Checkpoints are only due when there were events since the last,
-    also of those that a restart has replayed. keep: how many that share nothing, each with those that take
-    blocks from it. beside: whether a forked process writes them while the loop goes on (on Linux); else the
-    loop does, and applies no events meanwhile. trim_log: as soon as so many as are kept are there, the log is
-    trimmed behind the oldest. full_every: one in so many at least stands alone, and so does the first after a
-    start; others take what has not changed from those before. With 1 each does.
+    One more is written on a clean shutdown. A checkpoint is due only if there were events since the last one;
+    events that a restart has replayed count. keep: the number of kept chains, which share no blocks with each
+    other. beside: whether a forked process writes checkpoints while the loop continues (on Linux); else the
+    loop writes them, and applies no events meanwhile. trim_log: as soon as there are `keep` chains, the log
+    is trimmed behind the oldest. full_every: at least one in `full_every` checkpoints is complete alone, and
+    so is the first after a start; the others take unchanged blocks from earlier ones. With 1, each is
+    complete.
     """
 
     directory: Path
@@ -86,18 +87,18 @@ class CheckpointPolicy:
 
 
 def _name_of(seq: int) -> str:
-    """Names are in the order of the sequence numbers."""
+    """Returns the file name. Names sort in the order of the sequence numbers."""
     return f"checkpoint-{seq:020d}.lgck"
 
 
 def oldest_kept(policy: CheckpointPolicy, log: ReadableLog) -> int | None:
-    """The number of the oldest checkpoint of `log` that is kept; None until as many chains are there."""
+    """Returns the number of the oldest kept checkpoint of `log`; None until there are `keep` chains."""
     kept = list_chains(policy.directory, find_foreign(log, policy.directory))[: policy.keep]
     return min(seq_of(chain[-1]) for chain in kept) if len(kept) == policy.keep else None
 
 
 def _trim_behind(oldest: Path, log: Log, needed_after: int | None) -> None:
-    """Trims the log behind a checkpoint. What cannot be trimmed is said, and tried again after the next."""
+    """Trims the log behind a checkpoint. A failure is logged, and the next checkpoint tries again."""
     up_to = seq_of(oldest)
     try:
         log.trim(up_to if needed_after is None else min(up_to, needed_after))
@@ -113,18 +114,18 @@ class _Writing(NamedTuple):
     partial: Path
     began: float
     after: Path | None
-    """The checkpoint that this process has written before it."""
+    """The previous checkpoint that this process has written."""
     unhashed: int
-    """How many from this one on take no blocks and give none."""
+    """The number of checkpoints, from this one on, that share no blocks."""
 
 
 class Checkpoints:
-    """The policy at work on one graph and its views.
+    """The policy, applied to one graph and its views.
 
-    since: the event of the checkpoint that the graph was made of, 0 if of none. readers: the lock of those
-    who read graph and views without `Graph.writer`. needed_after: the event after which others need the log;
-    None if nobody does.
-    Thread safety: none, the runtime's loop owns it. While a child writes, a thread of its own waits for it.
+    since: the event of the checkpoint that the graph was restored from, 0 if there was none. readers: the
+    lock of threads that read graph and views without `Graph.writer`. needed_after: returns the event after
+    which others need the log; None if nothing needs it.
+    Thread safety: none, the runtime's loop owns it. While a child writes, a separate thread waits for it.
     """
 
     def __init__(
@@ -141,16 +142,16 @@ class Checkpoints:
         needed_after: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._needed_after = needed_after
-        self._policy, self._log, self._graph, self._views = policy, log, graph, views  # as they are then
+        self._policy, self._log, self._graph, self._views = policy, log, graph, views  # the views may change
         self._statistics, self._clock, self._readers = statistics, clock, readers
         self._written = self._tried = since
-        self._tried_again = False  # whether the last one that was tried was to make up for a loss
+        self._tried_again = False  # whether the last attempt was to replace a lost checkpoint
         self._owned: OwnedDirectory | None = None
-        self._own: set[Path] = set()  # of the log's history, as far as they were looked at
+        self._own: set[Path] = set()  # known to be of the log's history
         if policy is not None:
             self._owned = log.directories.own(policy.directory, "checkpoints")
             _hold_if_possible(self._owned)
-        # Newer ones than that which the graph was made of could not be used: they do not count as kept.
+        # Checkpoints newer than the restored one could not be used: they do not count as kept.
         there = [] if policy is None else list_checkpoints(policy.directory)
         self._passed_over = {path for path in there if path.name > _name_of(since)}
         self._time = clock()
@@ -158,12 +159,12 @@ class Checkpoints:
         self._last: Path | None = None
         self._newest = next((path for path in there if path.name == _name_of(since)), None)
         self._unhashed = 0
-        self.failure: str | None = None  # why the last attempt wrote none; None if it did
+        self.failure: str | None = None  # why the last attempt wrote no checkpoint; None if it wrote one
         self._child: ForkedProcess | None = None
         self._waiting: Background | None = None
 
     def until(self, seq: int) -> float | None:
-        """Seconds until a checkpoint is due, 0 if it is, None if only an event can make it so."""
+        """Returns seconds until a checkpoint is due, 0 if one is, None if only an event can make one due."""
         policy, since = self._policy, seq - self._tried
         if policy is None or self._child is not None:
             return None
@@ -178,7 +179,7 @@ class Checkpoints:
         return max(0.0, self._time + policy.every_seconds - self._clock())
 
     def find_loss(self) -> str | None:
-        """What somebody has removed, None if nothing: another checkpoint is due then."""
+        """Returns a message if the newest checkpoint was removed, so that another one is due; else None."""
         try:
             lost = self._newest is not None and not self._newest.exists()
         except OSError:  # it cannot be looked at now
@@ -191,9 +192,9 @@ class Checkpoints:
         )
 
     def write(self, seq: int, *, beside: bool = False) -> None:
-        """Writes a checkpoint if there were events since the last, and removes those that are too many.
+        """Writes a checkpoint if there were events since the last or it was lost, and removes old ones.
 
-        beside: returns as soon as a child is at it, where that is possible.
+        beside: returns as soon as a child writes it, where that is possible.
         """
         policy = self._policy
         self.end()
@@ -215,7 +216,7 @@ class Checkpoints:
                 self._save(writing, states, lambda: None)
                 self._finish(writing)
         except Exception as error:
-            # Whatever it is, of a view's `state` too: the log still has everything. Go on, and try again when
+            # Any error, also of a view's `state`: the log still has everything. Continue, and try again when
             # the next one is due.
             self._fail(writing, explain(error))
         finally:
@@ -223,14 +224,14 @@ class Checkpoints:
             self._statistics.checkpoint_pause_seconds.record(self._time - writing.began)
 
     def end(self) -> None:
-        """Ends the child that writes, if there is one, and returns when it is gone."""
+        """Ends the child that writes, if there is one, and returns when it has ended."""
         begun, waiting = self._child, self._waiting
         if begun is not None and waiting is not None:
             begun.end()
             waiting.join()
 
     def _begin(self, writing: _Writing) -> bool:
-        """Whether a child writes it now."""
+        """Forks a child that writes the checkpoint; returns False if the system forks none."""
         with self._graph.writer:
             for view in self._views.values():
                 view.prepare_fork()
@@ -262,7 +263,7 @@ class Checkpoints:
         return True
 
     def _parts(self, seq: int) -> dict[str, Callable[[], State | None]]:
-        """What makes each section."""
+        """Returns the function that makes each section."""
         views = {name: partial(_state_of, view) for name, view in self._views.items()}
         return {
             "graph": self._graph.state,
@@ -276,7 +277,7 @@ class Checkpoints:
         return self._graph.forkable if part == "graph" else self._views[part].forkable
 
     def _wait(self, begun: ForkedProcess, writing: _Writing) -> None:
-        """Names what the child has written; in a thread of its own."""
+        """Waits for the child and names the file that it has written; runs in a separate thread."""
         try:
             reason = begun.wait(PATIENCE)
             if begun.stuck:
@@ -294,7 +295,7 @@ class Checkpoints:
             else:
                 _core.join_huge_pages()
             self._time, self._child = self._clock(), None
-            self._log.wake()  # for another may be due
+            self._log.wake()  # another one may be due
 
     def _save(self, writing: _Writing, states: Mapping[str, State | None], alive: Callable[[], None]) -> None:
         kept = {name: state for name, state in states.items() if state is not None}
@@ -317,13 +318,13 @@ class Checkpoints:
                 checkpoint.write_to(file, kept, writing.seq, on_part=flush_some)
 
     def _may_share(self, states: Mapping[str, State]) -> bool:
-        """Whether this checkpoint, or one after it, may take blocks from another."""
+        """Returns whether this checkpoint, or one after it, may take blocks from another."""
         assert self._policy is not None
         size = sum(array.nbytes for state in states.values() for array in state.arrays.values())
         return self._policy.full_every > 1 and size >= SMALL
 
     def _before(self, writing: _Writing) -> Path | None:
-        """The checkpoint from which this one takes blocks, if it may."""
+        """Returns the checkpoint from which this one takes blocks, if it may."""
         assert self._policy is not None
         after = writing.after
         return after if after is not None and may_follow(after, self._policy.full_every) else None
@@ -331,7 +332,7 @@ class Checkpoints:
     def _finish(self, writing: _Writing) -> None:
         assert self._policy is not None
         assert self._owned is not None
-        self._owned.hold()  # somebody may have given the directory to another log meanwhile
+        self._owned.hold()  # the directory may belong to another log by now
         self._log.sync()
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
@@ -348,9 +349,9 @@ class Checkpoints:
             _trim_behind(oldest, self._log, self._needed_after())
 
     def _count_unhashed(self, writing: _Writing) -> int:
-        """How many of the next checkpoints share nothing: some, after one that found too little unchanged.
+        """Returns how many of the next checkpoints share nothing: some, after one with too little unchanged.
 
-        The hashes of a file that shares nothing are work for nothing.
+        Hashes of a file that shares nothing are useless work.
         """
         assert self._policy is not None
         if writing.unhashed:
@@ -366,7 +367,7 @@ class Checkpoints:
 
 
 def _hold_if_possible(owned: OwnedDirectory) -> None:
-    """A disk that takes nothing now may do so later, when the first checkpoint is due."""
+    """Tries to hold the directory. A disk that cannot be written to now may work when a checkpoint is due."""
     try:
         owned.hold()
     except OSError as error:
@@ -374,7 +375,7 @@ def _hold_if_possible(owned: OwnedDirectory) -> None:
 
 
 def _remove(path: Path) -> None:
-    with suppress(OSError):  # then the next checkpoint does
+    with suppress(OSError):  # the next checkpoint removes it then
         path.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""How the predictions of two engines on one graph differ."""
+"""The comparison of the predictions of two engines on one graph."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float32, Int64, Shaped
 
 _CLASSES: Final = 65
-_AT_ONCE: Final = 2048  # nodes: batches wait while so many are read
+_AT_ONCE: Final = 2048  # nodes that are read at once: batches wait meanwhile
 
 _Rows: TypeAlias = (
     "tuple[Shaped[Ids, 'nodes'], Int64[IntArray, 'nodes'], Float32[FloatArray, 'nodes c'], "
@@ -25,9 +25,10 @@ Read: TypeAlias = "Callable[[Callable[[], _Rows]], tuple[int, _Rows]]"
 
 
 class DegreeClass(NamedTuple):
-    """The same of the nodes with at least `degree` in-edges, and fewer than twice as many.
+    """The figures of the nodes with at least `degree` in-edges, and fewer than twice as many.
 
-    nodes: how many were compared; different: by more than the tolerance; largest, mean: differences.
+    nodes: the number compared; different: the number with a difference above the tolerance; largest, mean:
+    differences.
     """
 
     degree: int
@@ -38,15 +39,16 @@ class DegreeClass(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How the predictions of the model `second` differ from those of `first`, between events `since` and
+    """The differences of the predictions of the model `second` from `first`, between events `since` and
     `seq`.
 
-    nodes: how many were compared. different: how many of them have a channel that differs by more than
+    nodes: the number compared. different: the number of nodes with a channel that differs by more than
     `tolerance`. largest, mean: absolute differences, over all channels. largest_id: the node with the largest
-    one, None if none differs. changed_class: how many nodes have their largest channel elsewhere, None if
-    there is only one channel. not_finite: how many nodes have a channel that is infinite or NaN in either
-    model; the other figures leave these nodes out. degrees: the same by in-degree, over all edge types: of
-    nodes without in-edges, with 1, 2 or 3, 4 to 7, and so on; classes without nodes are left out.
+    difference, None if no node differs. changed_class: the number of nodes whose largest channel is another
+    one, None if there is only one channel. not_finite: the number of nodes with a channel that is infinite or
+    NaN in either model; the other figures leave these nodes out. degrees: the same figures by in-degree, over
+    all edge types: of nodes without in-edges, with 1, 2 or 3, 4 to 7, and so on; classes without nodes are
+    left out.
     """
 
     first: str
@@ -75,8 +77,8 @@ def compare(
 ) -> Comparison:
     """Compares the first outputs for `sample` nodes drawn at random, or for all if there are no more.
 
-    read: `Runtime.read`: each part of the nodes is read at one event, and batches come between two parts.
-    Raises `InputError` if the outputs are of nodes of other types, or of another width.
+    read: `Runtime.read`: each part of the nodes is read at one event, and batches are applied between two
+    parts. Raises `InputError` if the outputs differ in node type or width.
     """
     sample, seed = check_int(sample, "sample, a number of nodes,", 1), check_int(seed, "seed", 0)
     tolerance = check_not_negative(tolerance, "tolerance")
@@ -109,7 +111,7 @@ def compare(
 
 
 def _degrees(graph: Graph, node_type: NodeType, ids: Ids) -> "Int64[IntArray, 'nodes']":
-    """In-degrees over all edge types."""
+    """Returns in-degrees over all edge types."""
     found = np.zeros(len(ids), np.int64)
     for edge_type in graph.schema.edge_types:
         if edge_type[2] == node_type:
@@ -118,7 +120,7 @@ def _degrees(graph: Graph, node_type: NodeType, ids: Ids) -> "Int64[IntArray, 'n
 
 
 class _Tally:
-    """The figures of a comparison, part by part."""
+    """The figures of a comparison, summed part by part."""
 
     def __init__(self, tolerance: float) -> None:
         self._tolerance = tolerance

@@ -1,8 +1,8 @@
-"""Work in a forked process, which has the memory as it was at the fork, while this process goes on.
+"""Work in a forked process, which has the memory of the moment of the fork, while this process continues.
 
-The child keeps none of the files and sockets of its parent: a log stays locked, and an address taken, as long
-as any process has it open. It dies with the thread that forked it. Thread safety: one thread forks and stays
-alive until the end, one waits, any may call `end`.
+The child closes the files and sockets of its parent: a log stays locked, and an address taken, as long as any
+process has it open. The child is killed when the thread that forked it ends. Thread safety: one thread forks
+and stays alive until the end, one waits, any may call `end`.
 """
 
 import contextlib
@@ -22,23 +22,23 @@ from livegnn.errors import LiveGNNError
 from livegnn.graph import Graph
 
 SUPPORTED = sys.platform == "linux"
-"""Elsewhere a process of several threads cannot be forked safely, or a child outlives its parent."""
+"""On other systems a process with threads cannot be forked safely, or a child outlives its parent."""
 
 _NICENESS = 10
 _STANDARD_ERROR = 2
 
 
 class ForkedProcess:
-    """A process that does `work` and ends. The caller must hold `graph.writer` when it makes one.
+    """A process that does `work` and ends. The caller must hold `graph.writer` when it creates one.
 
-    work: is given a function that it calls now and then, as a sign of life. It may use what the locks of
-    graph and views protect, if no other thread holds one; no connection, no file, no other thread.
-    Raises OSError if the system forks no process.
+    work: receives a function that it must call now and then, as a sign of life. It may use data that the
+    locks of graph and views protect, if no other thread holds one; no connection, no file, no other thread.
+    Raises OSError if the system cannot fork a process.
     """
 
     def __init__(self, graph: Graph, work: Callable[[Callable[[], None]], None]) -> None:
         self.stuck = False
-        """Whether `wait` has lost patience."""
+        """Whether `wait` has killed the process because it gave no sign of life."""
         self.ended = False
         """Whether `end` was called."""
         self._reaped = False
@@ -55,9 +55,9 @@ class ForkedProcess:
             os.close(reports)
 
     def wait(self, patience: float) -> str | None:
-        """Returns when the process is gone: None if its work is done, else why it is not.
+        """Waits until the process has ended; returns None if its work is done, else the reason why it is not.
 
-        patience: the most seconds between two signs of life; then it is killed.
+        patience: the most seconds between two signs of life; after them the process is killed.
         """
         said, asked = b"", select.poll()
         asked.register(self._pipe, select.POLLIN)
@@ -83,7 +83,7 @@ class ForkedProcess:
         return f"the process that writes it was ended{killed}"
 
     def end(self) -> None:
-        """Kills the process, if it is not gone; `wait` then returns."""
+        """Kills the process if it still runs; `wait` then returns."""
         self.ended = True
         self._kill()
 
@@ -94,29 +94,29 @@ class ForkedProcess:
                     os.kill(self._process, signal.SIGKILL)
 
     def _reap(self) -> int | None:
-        """The status of the process when it has ended, minus the signal if that ended it; None if unknown."""
+        """Returns the status of the ended process, minus the signal that ended it; None if unknown."""
         try:
-            # It stays there for `_kill`, which must not meet another process of the same number.
+            # The number stays reserved for `_kill`, which must not kill another process of this number.
             os.waitid(os.P_PID, self._process, os.WEXITED | os.WNOWAIT)
             with self._reaping:
                 self._reaped = True
                 return os.waitstatus_to_exitcode(os.waitpid(self._process, 0)[1])
-        except ChildProcessError:  # somebody else in this program has waited for it
+        except ChildProcessError:  # other code in this program has waited for it
             self._reaped = True
             return None
 
 
 def explain(error: BaseException) -> str:
-    """What an error says, in a line; one that nobody raised on purpose with its type."""
+    """Returns the text of an error in a line, with its type if that is unexpected."""
     ours = isinstance(error, (OSError, LiveGNNError, MemoryError))
     return (str(error) if ours else "") or repr(error)
 
 
 def _work_and_exit(reports: int, work: Callable[[Callable[[], None]], None]) -> NoReturn:
-    """The whole life of the child."""
+    """Runs the whole life of the child."""
     reason: str | None = None
     try:
-        gc.disable()  # what it would free belongs to the parent, and to look at it copies it
+        gc.disable()  # the objects belong to the parent, and a visit copies their memory
         _let_go_of_files(reports)
         _take_second_place()
         work(lambda: _report(reports, b""))
@@ -133,9 +133,9 @@ def _report(pipe: int, line: bytes) -> None:
 
 
 def _let_go_of_files(kept: int) -> None:
-    """Makes each inherited descriptor one of the null device, but `kept` and standard error.
+    """Redirects each inherited descriptor to the null device, except `kept` and standard error.
 
-    Their numbers stay in use: objects of the parent still name them, and must not reach files of the child.
+    The numbers stay in use: objects of the parent still refer to them, and must not reach files of the child.
     """
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for descriptor in [int(one.name) for one in Path("/proc/self/fd").iterdir()]:
@@ -144,7 +144,7 @@ def _let_go_of_files(kept: int) -> None:
 
 
 def _take_second_place() -> None:
-    """Others go first: the loop, if the processors are busy; this process, if memory must be freed."""
+    """Lets the system prefer the loop if processors are busy, and end this process if memory is short."""
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
     with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""Events whose time is too far ahead are refused when their turn comes, before they move what time it is.
+"""Events whose time is too far ahead are refused when they are applied, before they change the latest time.
 
-Invariant: a recorded batch is not asked again, so a replay decides nothing by a clock.
+Invariant: a recorded batch is not checked again, so a replay does not depend on a clock.
 """
 
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from livegnn.types import Ids
 
 @dataclass(frozen=True)
 class AheadPolicy:
-    """How far the time of an event may be ahead: at most `most` later, in the unit of the events' times, than
-    `now` says.
+    """The limit of the time of an event: at most `most` later than `now` returns, in the unit of the events'
+    times.
 
-    now: such as `time.time`, where times are seconds since 1970. None: the latest time that an event had
-    before. Then the first time of all is accepted whatever it is, and after a silence of more than `most` a
-    person must let the next event through (`Loop.retry` with `any_time=True`).
+    now: such as `time.time`, where times are seconds since 1970. None: the latest time of the events before.
+    Then the first time of all is always accepted, and after a silence of more than `most` a person must let
+    the next event through (`Loop.retry` with `any_time=True`).
     """
 
     most: float
@@ -35,11 +35,11 @@ class AheadPolicy:
 
 
 class Ahead:
-    """The policy at work. Any thread may call `allow`; only the runtime's loop calls `check`."""
+    """The policy in use. Any thread may call `allow`; only the runtime's loop calls `check`."""
 
     def __init__(self, policy: AheadPolicy | None) -> None:
         self._policy = policy
-        self._allowed = -np.inf  # times up to here a person has let through, since the process began
+        self._allowed = -np.inf  # the latest time that a person has let through since the process began
 
     @property
     def active(self) -> bool:
@@ -47,15 +47,15 @@ class Ahead:
         return self._policy is not None
 
     def allow(self, events: Events) -> None:
-        """Lets the times of these events, and whatever is not later, through from now on."""
+        """Accepts, from now on, the times of these events, and all times that are not later."""
         times = [float(chunk.time.max()) for chunk in events.chunks if chunk.time is not None]
         self._allowed = max(self._allowed, *times) if times else self._allowed
 
     def check(self, events: Events, latest: float | None) -> None:
         """Raises InputError for the first event whose time is too far ahead.
 
-        latest: the latest time that an event had before these. Each event counts for those after it, so that
-        entries are judged alike whether they come merged or one by one.
+        latest: the latest time that an event had before these. Each event counts for the events after it, so
+        that entries are judged alike whether they are merged or applied one by one.
         """
         if self._policy is None:
             return

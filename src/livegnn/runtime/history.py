@@ -1,9 +1,9 @@
-"""Whether log, graph and checkpoints belong together.
+"""Checks that log, graph and checkpoints belong together.
 
-A log is bound to those properties of a schema that decide what events do to the graph: not to how the store
-lays out neighbours (capacity, slack). Each is a property of its own of the log, so that one that a later
-version adds is adopted by older logs, and an error names what differs. A checkpoint is of the history of a
-log if it is of that log, and of what it holds up to that event.
+A log is bound to the properties of a schema that decide how events change the graph, and not to the layout of
+neighbours in the store (capacity, slack). The log keeps each of them as a separate property. So older logs
+adopt a property that a later version adds, and an error names the property that differs. A checkpoint is of
+the history of a log if it was made from that log, and from the entries that the log has up to that event.
 """
 
 import json
@@ -24,7 +24,7 @@ _WAY_OUT: Final = "Put back the log that the checkpoints belong to, or move the 
 
 
 def schema_properties(schema: Schema) -> Mapping[str, str]:
-    """The properties of a schema by name, each as JSON."""
+    """Returns the properties of a schema by name, each as JSON."""
     properties: dict[str, object] = {
         "schema/text_ids": schema.text_ids,
         "schema/node_types": list(schema.node_types),
@@ -41,7 +41,7 @@ def schema_properties(schema: Schema) -> Mapping[str, str]:
 
 
 def _text_of(name: str, value: object) -> str:
-    """JSON; the empty text for a type whose nodes are not added, because they may be later."""
+    """Returns JSON; the empty text for a type whose nodes are not added, because this may change later."""
     return "" if value is None and name.startswith("schema/auto_add") else json.dumps(value)
 
 
@@ -56,23 +56,24 @@ def check_reaches(log: ReadableLog, graph: Graph) -> None:
 
 
 def history_state(log: ReadableLog, seq: int) -> State:
-    """What a checkpoint at event `seq` knows of its log."""
+    """Returns the section of a checkpoint at event `seq` that identifies its log."""
     return State({"digest": log.digest(seq), "log": identity_of(log)}, {})
 
 
 def check_history(log: ReadableLog, path: Path, known: Mapping[str, JSON], seq: int) -> None:
-    """Raises LogError if a checkpoint is of another history than `log` has: by the digests of both, or, where
-    one is not known any more, by the identities of the logs.
+    """Raises LogError if a checkpoint is of another history than `log`: by the digests of both, or, if one is
+    not known any more, by the identities of the logs.
 
-    known: what `history_state` said, nothing of older checkpoints. A log that is too short may be the one.
+    known: the section of `history_state`, empty for older checkpoints. A log that is too short may be the
+    right one.
     """
     theirs = known.get("digest")
     ours = log.digest(seq) if theirs is not None and seq <= log.last_seq() else None
     if ours is not None:
         if ours != theirs:
             raise LogError(
-                f"the log must hold what led to the checkpoint {path}, entries up to event {seq} with the "
-                f"digest {theirs}, got {ours}: it is not the log of this graph. {_WAY_OUT}"
+                f"the log must hold the entries that led to the checkpoint {path}, up to event {seq} "
+                f"with the digest {theirs}, got {ours}: it is not the log of this graph. {_WAY_OUT}"
             )
     elif None not in (theirs := known.get("log"), ours := identity_of(log)) and theirs != ours:
         raise LogError(
@@ -82,15 +83,16 @@ def check_history(log: ReadableLog, path: Path, known: Mapping[str, JSON], seq: 
 
 
 def find_foreign(log: ReadableLog, directory: Path, own: Collection[Path] = ()) -> set[Path]:
-    """The checkpoints in `directory` that are not of the history of `log`. own: those that are known to be.
+    """Returns the checkpoints in `directory` that are not of the history of `log`. own: files known to be of
+    it.
 
-    One whose header cannot be read, or that says nothing of its log, is not among them.
+    A checkpoint whose header cannot be read, or that does not name its log, is not returned.
     """
     return {path for path in list_checkpoints(directory) if path not in own and is_foreign(log, path)}
 
 
 def is_foreign(log: ReadableLog, path: Path) -> bool:
-    """Whether there is a checkpoint at `path` that is not of the history of `log`."""
+    """Returns whether there is a checkpoint at `path` that is not of the history of `log`."""
     try:
         contents = read_contents(path)
     except (FileFormatError, OSError):

@@ -1,4 +1,4 @@
-"""What comes in: events that are checked, admitted and logged, and those who wait until they are visible.
+"""Intake: it checks, admits and logs events, and lets clients wait until their events are visible.
 
 Thread safety: every method may be called from any thread.
 """
@@ -27,39 +27,39 @@ _LARGEST_SEQ = 2**63 - 1
 
 
 class Source(Protocol):
-    """Something that reads a stream into the log of a runtime. Every method may be called from any thread."""
+    """A reader of a stream into the log of a runtime. Every method may be called from any thread."""
 
     @property
     def name(self) -> str:
-        """Under which the log keeps how far it was read."""
+        """The name under which the log keeps how far the stream was read."""
 
     @property
     def failure(self) -> BaseException | None:
-        """What ended it, None while all is well."""
+        """The error that ended it, None while it works."""
 
     @property
     def waits(self) -> str | None:
-        """What it waits for, None while it reads."""
+        """The reason why it waits, None while it reads."""
 
     @property
     def stored(self) -> int:
-        """Messages that it has brought into the log, bad ones among them."""
+        """The number of messages that it has stored in the log, including bad ones."""
 
     @property
     def bad(self) -> int:
-        """Those of them that could not be stored as events."""
+        """The number of stored messages that were stored as bad messages instead of events."""
 
     @property
     def tombstones(self) -> int:
-        """Those of them without a value, which a compacted topic has where a key was deleted: no events."""
+        """The stored messages without a value, which a compacted topic has for deleted keys: no events."""
 
     @property
     def lag(self) -> Mapping[int, int]:
-        """How many messages stand unread, by partition, as far as is known."""
+        """The number of unread messages by partition, as far as is known."""
 
 
 class Intake:
-    """The part of a loop that its clients call to append, and to wait for what they appended."""
+    """The part of a loop that clients call to append events, and to wait for them."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Intake:
         self.log, self.graph, self.admission = log, graph, admission
         self.statistics = Statistics()
         self.sources: dict[str, Source] = {}
-        """What reads events out of other streams into the log, by name, from when it was started."""
+        """The readers of other streams into the log, by name, from their start on."""
         self._clock = clock
         self._log_watch = LogWatch(log)
         self._ahead = Ahead(ahead)
@@ -84,10 +84,9 @@ class Intake:
         self._seq = graph.seq
 
     def check(self, events: Events) -> CheckedEvents:
-        """The events as they are logged. Raises InputError for events that the graph could never take,
-        whatever comes before them.
+        """Returns the events as they are logged. Raises InputError if no graph state could accept them.
 
-        Whether the nodes exist is known only when the events' turn comes: see `rejection`.
+        Whether the nodes exist is known only when the events are applied: see `rejection`.
         """
         if isinstance(events, CheckedEvents) and events.schema is self.graph.schema:
             return events
@@ -102,8 +101,8 @@ class Intake:
     def append(self, events: Events, *, key: str | None = None, room_timeout: float | None = 0.0) -> int:
         """Checks and logs events; returns the sequence number of the last one, for `wait`.
 
-        key: an idempotency key, as of `Log.append`. room_timeout: as of `admit`. Raises OverloadedError, and
-        InputError if `check` does or if the key came with other events before, with nothing logged.
+        key: an idempotency key, as in `Log.append`. room_timeout: as in `admit`. Raises OverloadedError, and
+        InputError if `check` does or if the key was used with other events, with nothing logged.
         """
         self.admit(room_timeout)
         return seq_of(self._append_all([(events, key, None)]))
@@ -118,11 +117,11 @@ class Intake:
     ) -> Outcomes:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
-        entries: an InputError stands for events that could not be read. origins: where each came from, as of
-        `Log.append_all`: what is delivered again is not logged again, and what is refused is kept as a bad
-        message if its origin has the payload. admitted: whether `admit` has let them pass before.
-        Returns for each what became of it: an error concerns one entry. Raises LogError or OverloadedError
-        if none was logged.
+        entries: an InputError stands for events that could not be read. origins: the origin of each, as in
+        `Log.append_all`: an entry that is delivered again is not logged again, and a refused entry is kept as
+        a bad message if its origin has the payload. admitted: whether `admit` was called for them before.
+        Returns the outcome of each: an error concerns one entry. Raises LogError or OverloadedError if none
+        was logged.
         """
         if not isinstance(entries, (list, tuple)):
             raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
@@ -138,7 +137,7 @@ class Intake:
         return self._append_all(list(zip(entries, keys, origins, strict=True)))
 
     def admit(self, room_timeout: float | None = 0.0) -> None:
-        """Returns if events are taken in: see `Admission`. Raises OverloadedError if they are not.
+        """Returns if events are accepted: see `Admission`. Raises OverloadedError if they are not.
 
         room_timeout: seconds to wait for that, None for ever; the loop itself, in a subscriber, never waits.
         """
@@ -164,7 +163,7 @@ class Intake:
 
     @property
     def waiting(self) -> int:
-        """How many events wait for their turn."""
+        """The number of events that wait to be applied."""
         return self.log.last_seq() - self._seq
 
     def _append_all(self, given: Sequence[Given]) -> Outcomes:
@@ -197,10 +196,11 @@ class Intake:
                 self.statistics.latency_seconds.record(self._clock() - started)
 
     def wait(self, seq: int, timeout: float | None = None) -> int:
-        """Returns when event `seq` is visible: the sequence number that is.
+        """Waits until event `seq` is visible; returns the last visible sequence number.
 
         Raises TimeoutExpired after `timeout` seconds, LiveGNNError if the loop ended before, or if the loop
-        itself asks, in a subscriber, for what it has not come to, InputError for what is no sequence number.
+        itself, in a subscriber, waits for an event that it has not applied, InputError if `seq` is not a
+        sequence number.
         """
         seq = check_int(seq, "seq", 0, _LARGEST_SEQ)
         if self._seq < seq and threading.current_thread() is self._thread:
@@ -217,13 +217,13 @@ class Intake:
         )
 
     def _wait_until(self, ready: Callable[[], bool], timeout: float | None, name: str) -> bool:
-        """Whether, after a batch, it was `ready` within `timeout` seconds, or the loop has ended."""
-        if timeout is not None:  # what is longer the system cannot wait
+        """Returns whether, after a batch, it was `ready` within `timeout` seconds, or the loop has ended."""
+        if timeout is not None:  # the system limits a wait
             timeout = min(check_not_negative(timeout, f"{name}, in seconds,"), threading.TIMEOUT_MAX)
         return _core.holding(self._visible, self._visible.wait_for, lambda: ready() or self._ended, timeout)
 
     def rejection(self, seq: int) -> Rejection | None:
-        """Why entry `seq` was not applied, None if it was (or was not reached yet)."""
+        """Returns why entry `seq` was not applied, None if it was (or was not reached yet)."""
         seq = check_int(seq, "seq", 0, _LARGEST_SEQ)
         if not seq:
             return None
@@ -233,8 +233,8 @@ class Intake:
     def retry(self, seq: int, *, any_time: bool = False) -> int:
         """Appends the events of entry `seq`, which was refused, again; returns the number of the new entry.
 
-        Asked again, it returns the same. It is never pushed back. any_time: lets the times of its events
-        through, however far they are ahead, until the process ends. Raises InputError if the entry was not
+        A second call returns the same number. Admission never refuses it. any_time: accepts the times of its
+        events, however far they are ahead, until the process ends. Raises InputError if the entry was not
         refused.
         """
         any_time = check_bool(any_time, "any_time")
@@ -247,7 +247,7 @@ class Intake:
 
 
 def try_check(intake: Intake, events: Events | InputError) -> CheckedEvents | InputError:
-    """What `Intake.check` returns or raises."""
+    """Returns the result of `Intake.check`, or the error that it raises."""
     if isinstance(events, InputError):
         return events
     try:
@@ -261,7 +261,7 @@ def _has_payload(origin: Origin | None) -> bool:
 
 
 def check_schema(graph: Graph, chunk: Chunk) -> None:
-    """Raises InputError for a type that the graph does not have, ids of the other kind, or columns."""
+    """Raises InputError for a type that the graph does not have, ids of the other kind, or wrong columns."""
     if isinstance(chunk.type, str):
         graph.node_type_index(chunk.type)
     else:

@@ -1,8 +1,8 @@
-"""Whether the log takes events: what the last write to it said, or a probe where nobody has written.
+"""Watches whether the log accepts events: by the last write to it, or by a probe if there was no write.
 
-A dead disk is found by whoever writes, and a server without appends writes nothing. So whoever asks has a
-probe written if the last write is some seconds old, or has failed. A write that hangs must not hold up those
-who ask: a probe has a thread of its own.
+A dead disk is noticed only by a write, and a server without appends does not write. So `find_reason` writes a
+probe if the last write is some seconds old, or has failed. A write that hangs must not delay the caller: a
+probe has a thread of its own.
 
 Thread safety: every method may be called from any thread.
 """
@@ -20,28 +20,28 @@ from livegnn.interrupts import Background, Flag
 from livegnn.log import Log
 
 FRESH_SECONDS: Final = 5.0
-"""For so long a write that succeeded says that the log takes events."""
+"""The time for which a successful write shows that the log accepts events."""
 
-_WAIT_SECONDS: Final = 1.0  # that whoever asks gives to a probe
-_HANGS_SECONDS: Final = 10.0  # after which a probe that has not ended says that writes hang
+_WAIT_SECONDS: Final = 1.0  # that a caller waits for a probe
+_HANGS_SECONDS: Final = 10.0  # after which a probe that has not ended shows that writes hang
 
 _logger = logging.getLogger(__name__)
 
 
 class LogWatch:
-    """Watches writes to `log`."""
+    """A watch of the writes to `log`."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._lock = threading.Lock()
         self._failure: LogError | None = None
         self._written = -math.inf
-        self._probe: _Probe | None = None  # which is under way
+        self._probe: _Probe | None = None  # the running one
 
     def note(self, failure: LogError | None) -> None:
-        """Says what became of a write: why it failed, None if it did not."""
+        """Notes the result of a write: why it failed, None if it did not."""
         if failure is None and self._failure is None:
-            self._written = time.monotonic()  # nearly always, and by each append
+            self._written = time.monotonic()  # nearly always, at each append
             return
         before = _core.holding(self._lock, self._note, failure)
         if failure is not None and before is None:
@@ -55,7 +55,7 @@ class LogWatch:
         return before
 
     def find_reason(self) -> str | None:
-        """Why the log takes no events, None if it does. Takes a second at most."""
+        """Returns why the log accepts no events, None if it does. Takes a second at most."""
         try:
             self._log.check_place()
         except LogError as error:
@@ -77,12 +77,12 @@ class LogWatch:
         return None
 
     def _probe_if_due(self) -> "_Probe | None":
-        """The probe which is under way, or was due; None if none is needed."""
+        """Returns the running probe, after starting one if it was due; None if none is needed."""
         now = time.monotonic()
         if self._probe is None:
             if self._failure is None and now - self._written < FRESH_SECONDS:
                 return None
-            # One that was interrupted before it began is not waited for.
+            # A probe that was interrupted before it began is not waited for.
             _core.settled(self._begin, partial(setattr, self, "_probe", None), _Probe(now))
         return self._probe
 
@@ -107,7 +107,7 @@ class LogWatch:
 
 
 class _Probe:
-    """A write that was begun; ended: whether it has ended."""
+    """A write that has begun; ended: whether it has ended."""
 
     def __init__(self, began: float) -> None:
         self.began, self.ended = began, Flag()

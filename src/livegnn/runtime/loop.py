@@ -1,11 +1,11 @@
-"""The one loop: take entries from the log, apply them to the graph and its views, write checkpoints.
+"""The loop: it takes entries from the log, applies them to the graph and its views, and writes checkpoints.
 
     log ─► entries, whole, merged: `Pace` says how many ─► graph.apply ─┬─ staged: boundaries into the log
                                                                         └─ committed: waiters, subscribers
 
 Invariants: `seq` only grows and is the end of a recorded batch; a batch is recorded before it is visible; a
-checkpoint is begun between batches; what expires is removed by events in the log, like any others, which
-events that were appended before them do not contradict. Threads: one runs the loop and is the only one that
+checkpoint begins between batches; expired edges are removed by events in the log, like any others, which do
+not contradict events that were appended before them. Threads: one runs the loop and is the only one that
 applies events; `append`, `read` and `wait` may be called from any.
 """
 
@@ -41,21 +41,21 @@ from livegnn.runtime.views import Rebuilding, Views, WhenViewFails, check_build
 
 _logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
-_LONGEST_ROUND = 60.0  # seconds of the loop, after which it does not count as turning
+_LONGEST_ROUND = 60.0  # seconds of a round, after which the loop does not count as running
 _RETRY_SECONDS = 0.5  # on a full disk, or while another program holds the log's lock
 
 
 class Loop(Intake):
-    """Keeps `graph` and `views` of it at the end of `log`.
+    """The loop that keeps `graph` and `views` of it at the end of `log`.
 
-    Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Raises
-    LogError if the log does not lead on from there, InputError if a view is not one of this graph, if two
-    have one name, or if settings make no sense.
+    Creating one replays the batches that the log recorded after `graph.seq`, exactly as they were. Raises
+    LogError if the log does not continue from there, InputError if a view is not one of this graph, if two
+    have one name, or if settings are not valid.
     """
 
     _paused: BaseException | None = None
     _round_began: float | None = None  # None while the loop waits for something to do
-    _turn: Turn | None = None  # the batch that the loop is at, or that it was interrupted at
+    _turn: Turn | None = None  # the batch that is being applied, or was interrupted
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class Loop(Intake):
         super().__init__(log, graph, admission, ahead, clock)
         self.views = Views(graph, views)
         self.pace = pace
-        self._becoming_visible = threading.RLock()  # held while a batch is committed, and by those who read
+        self._becoming_visible = threading.RLock()  # held while a batch is committed, and by readers
         self._stopping, self._spacing, self._began = False, 0.0, 0.0
         check_build(build, self.views)
         self._open_views: Mapping[str, View] = self.views
-        self._retry = Flag()  # set by `stop`, so that nobody waits for space
+        self._retry = Flag()  # set by `stop`, to end a wait for space
         check_reaches(log, graph)
         log.bind(schema_properties(graph.schema))
         since = graph.seq
@@ -118,30 +118,30 @@ class Loop(Intake):
         self._between_batches = BetweenBatches(log.wake)
         self._tasks: list[Task] = [self._rebuilding, self._between_batches]
 
-    # -- what a subclass adds
+    # -- methods that a subclass adds
 
     def _count(self, change: GraphDelta) -> None:
-        """Notes what a batch did, when it is visible and nobody has been told."""
+        """Notes the effect of a batch, when it is visible and no subscriber has been called."""
 
     def _tell(self, change: GraphDelta, seconds: float) -> None:
-        """Tells others of a batch, when it is visible and whoever waited for it goes on."""
+        """Notifies subscribers of a batch, when it is visible and the threads that waited for it continue."""
 
     def _tell_end(self) -> None:
-        """Tells others that no batch will come any more."""
+        """Notifies subscribers that there are no more batches."""
 
     def _view_changed(self, name: str, view: View | None) -> None:
         """Notes that a view has failed (None), or was built again."""
 
     def _needed_after(self) -> int | None:
-        """The event after which others than checkpoints need the log; None if nobody does."""
+        """Returns the event after which others than checkpoints need the log; None if none does."""
         return None
 
     def _drop(self, name: str, reason: str) -> bool:
-        """Whether the loop goes on without a view that has failed, for good."""
+        """Returns whether the loop continues without a view that has failed, for good."""
         return False
 
     def _find_view_reasons(self) -> dict[str, str]:
-        """Why views do not answer, by what is wrong."""
+        """Returns the reasons why views do not answer, by the failed part."""
         return {}
 
     @property
@@ -151,12 +151,12 @@ class Loop(Intake):
 
     @property
     def failure(self) -> BaseException | None:
-        """What stopped the loop, None while all is well."""
+        """The error that stopped the loop, None if there is none."""
         return self._failure
 
     @property
     def paused(self) -> BaseException | None:
-        """Why the loop waits, for space on a disk or for the log's lock; None if it does not."""
+        """The error for which the loop waits, of a full disk or the log's lock; None if it does not wait."""
         return self._paused
 
     @property
@@ -165,7 +165,7 @@ class Loop(Intake):
         return self._thread is not None and self._thread.is_alive()
 
     def readiness(self) -> Readiness:
-        """Whether events are taken and become visible, and predictions are there to be read, and why not.
+        """Returns whether events are accepted and become visible, and predictions can be read, and why not.
 
         It may write a probe to the log, and takes a second at most.
         """
@@ -176,7 +176,7 @@ class Loop(Intake):
             reasons["directories"] = lost
         if (lost := self._checkpoints.find_loss()) is not None:
             reasons["checkpoints"] = lost
-            self.log.wake()  # for one is due
+            self.log.wake()  # one is due
         try:
             waiting = self.waiting
         except LogError as error:
@@ -206,8 +206,7 @@ class Loop(Intake):
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the loop after the batch that it is at, writes a checkpoint, and closes the views; again does
-        nothing."""
+        """Ends the loop after its batch, writes a checkpoint, closes views; a second call does nothing."""
         self._stopping = True
         self._retry.set()
         self.log.wake()
@@ -229,26 +228,26 @@ class Loop(Intake):
 
     @property
     def side_failures(self) -> Mapping[str, str]:
-        """What the loop goes on without, and why it failed the last time: "checkpoint", and views by name."""
+        """The last errors of parts that the loop continues without: "checkpoint", and views by name."""
         views = {name: view.failure for name, view in dict(self.views).items()}
         failures = {"checkpoint": self._checkpoints.failure, **views}
         return {name: reason for name, reason in failures.items() if reason is not None}
 
     @property
     def held_expiry(self) -> HeldExpiry | None:
-        """An expiry of so many edges that it waits for `confirm_expiry`; None if there is none."""
+        """An expiry of too many edges, which waits for `confirm_expiry`; None if there is none."""
         return self._expiry.held
 
     def confirm_expiry(self) -> HeldExpiry:
-        """Lets the expiry that waits happen, and returns it. Raises InputError if none waits."""
+        """Lets the waiting expiry happen, and returns it. Raises InputError if none waits."""
         held = self._expiry.confirm()
         self.log.wake()
         return held
 
     def read(self, question: Callable[[], _Answer]) -> tuple[int, _Answer]:
-        """The answer to a question about the graph or a view, with the sequence number that it reflects.
+        """Returns the answer to a question about graph or views, and the sequence number that it reflects.
 
-        It waits for a batch only while that becomes visible, and a batch for it: a question must be quick.
+        A question waits only while a batch becomes visible, and delays that batch: it must be quick.
         """
         check_function(question, "question", "nothing")
         _core.refuse_in_function()
@@ -264,12 +263,12 @@ class Loop(Intake):
             if task.until() == 0:
                 task.run()
         if self._checkpoints.until(self._seq) == 0:
-            # Who calls this without `start` finds the checkpoint written.
+            # A caller without `start` finds the checkpoint written.
             self._checkpoints.write(self._seq, beside=threading.current_thread() is self._thread)
         return worked
 
     def _apply_waiting(self) -> bool:
-        """Applies a batch of entries that wait; returns whether there were any."""
+        """Applies a batch of waiting entries; returns whether there were any."""
         started, after = self._clock(), self._seq
         writes = self.log.writes(after, max_events=self.pace.choose(self.waiting, self._age))
         if writes:
@@ -280,12 +279,12 @@ class Loop(Intake):
         return bool(writes)
 
     def _age(self) -> float:
-        """For how many seconds the oldest entry waits, 0 if that is not known, as after a restart."""
+        """Returns the seconds that the oldest entry has waited, 0 if unknown, as after a restart."""
         oldest = _core.holding(self._visible, lambda: next(iter(self._arrivals.values()), None))
         return 0.0 if oldest is None else self._clock() - oldest
 
     def _keep_apart(self, seconds: float) -> None:
-        """From now on batches begin `seconds` apart at least, so that they are larger, and cost less."""
+        """Lets batches begin at least `seconds` apart from now on, so that they are larger, and cost less."""
         self._spacing = seconds
 
     def _run(self) -> None:
@@ -305,10 +304,10 @@ class Loop(Intake):
             self._failure = error
             self._end()
         finally:
-            self._checkpoints.end()  # what this thread has forked ends with it
+            self._checkpoints.end()  # a child that this thread has forked ends with it
 
     def _step_or_pause(self) -> bool:
-        """What `step` does and returns. Where that can work later it waits a moment; nothing is skipped."""
+        """Calls `step`; returns its result. After an error that may pass it waits; nothing is skipped."""
         try:
             worked = self.step()
         except (LogError, OSError) as error:
@@ -325,14 +324,14 @@ class Loop(Intake):
         return worked
 
     def _end(self) -> None:
-        """Wakes those who wait for events that will never become visible."""
+        """Wakes threads that wait for events that will never become visible."""
         self._ended = True
         _core.holding(self._visible, self._visible.notify_all)
         self._between_batches.end()
         self._tell_end()
 
     def _apply(self, writes: Sequence[Write]) -> None:
-        """Applies entries as one batch or, if that is refused, without those that are to blame."""
+        """Applies entries as one batch or, if that is refused, without the entries that are to blame."""
         ends = [end for write in writes for end in write.ends.tolist()]
         if len(ends) > 1:
             try:
@@ -346,7 +345,7 @@ class Loop(Intake):
     def _commit(self, ends: list[int], events: Events, rejections: Sequence[Rejection] = ()) -> None:
         """Applies one batch, of the entries that end at `ends`, and publishes it.
 
-        events: of those that are not rejected. Raises InputError with nothing changed or recorded.
+        events: of the entries that are not rejected. Raises InputError with nothing changed or recorded.
         """
         batch = Batch(self._seq, ends[-1])
         self._turn = Turn(batch, ends, events, rejections, self._clock())
@@ -361,7 +360,7 @@ class Loop(Intake):
             except InputError:
                 raise
             except Exception as error:
-                self._rebuilding.blame(error)  # or else it goes on without the views that failed
+                self._rebuilding.blame(error)  # raises, or continues without the failed views
         self._finish_turn(turn)
 
     def _apply_turn(self, turn: Turn) -> None:
@@ -370,7 +369,7 @@ class Loop(Intake):
             try:
                 self.log.record_batch(turn.batch, *turn.rejections)
             except LogError as error:
-                # A full disk may have taken it. Refused, what the log has for these events is not ours.
+                # A full disk may have recorded it. After a refusal, boundaries in the log are not ours.
                 turn.records = may_pass(error)
                 raise
             turn.recorded = True
@@ -382,7 +381,7 @@ class Loop(Intake):
             self.graph.views,
             turn.events,
             seq=turn.batch.seq,
-            after=turn.batch.after,  # its numbers are those of the log, whatever somebody has applied before
+            after=turn.batch.after,  # the numbers of the log, even if other events were applied before
             on_staged=None if turn.recorded else record,
             tell=lambda change: map(self._show, iter((turn,)), iter((change,))),
             trusted=turn.recorded,
@@ -393,13 +392,13 @@ class Loop(Intake):
         turn.transaction.run()
 
     def _is_sheltered(self) -> bool:
-        """Whether this is the loop's own thread, to which no signal comes: what raises a `SystemExit` there
-        is a view or a subscriber.
+        """Returns whether this is the loop's own thread, which receives no signal: a `SystemExit` there is
+        raised by a view or a subscriber.
         """
         return threading.current_thread() is self._thread
 
     def _settle_turn(self) -> None:
-        """Finishes the batch that an exception from outside has left: one that was recorded is applied."""
+        """Finishes the batch that an exception from outside has interrupted: a recorded batch is applied."""
         turn = self._turn
         if turn is None:
             return
@@ -421,7 +420,7 @@ class Loop(Intake):
         self._turn = None
 
     def _show(self, turn: Turn, change: GraphDelta) -> None:
-        """Counts a batch that is visible, and wakes those who wait for it: each once."""
+        """Counts a visible batch, and wakes threads that wait for it: each once."""
         self._seq = turn.batch.seq
         if not turn.counted:
             turn.counted = True
@@ -453,14 +452,14 @@ class Loop(Intake):
             self.statistics.batch_events.record(count)
 
     def _expire(self) -> None:
-        """Appends the removal of what has expired to the log, from where it comes back as any other event."""
+        """Appends the removal of expired edges to the log, from which it is applied like any other event."""
         now = self._expiry.begin()
         if now is None:
             return
         self.log.group.alone(partial(self._append_expired, now))
 
     def _append_expired(self, now: float) -> None:
-        # What waits may renew an edge, or remove its node, so it comes first, and nothing comes between.
+        # Waiting events may renew an edge, or remove its node: apply them first, with nothing in between.
         while self._apply_waiting():
             pass
         count = 0

@@ -1,4 +1,4 @@
-"""What keeps the models that are deployed for the next start."""
+"""The register that keeps the deployed models for the next start."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -8,11 +8,11 @@ from livegnn.model import Model
 
 
 class ModelRegister(Protocol):
-    """Keeps what is deployed for the next start. What it raises leaves the runtime as it was."""
+    """A register of the deployed models for the next start. An error leaves the runtime as it was."""
 
     @property
     def names(self) -> Collection[str]:
-        """Those that it keeps."""
+        """The names of the models that it keeps."""
 
     @property
     def serving(self) -> str | None:
@@ -20,27 +20,27 @@ class ModelRegister(Protocol):
 
     @property
     def previous(self) -> str | None:
-        """The one that answered before."""
+        """The model that answered before."""
 
     def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
         """Keeps a model that follows the graph, and the mode of its engine."""
 
     def remove(self, name: str) -> None:
-        """Forgets one."""
+        """Removes a model."""
 
     def serve(self, name: str, previous: str | None) -> None:
-        """Notes which model answers, and which one before."""
+        """Notes the model that answers, and the previous one."""
 
     def find_loss(self) -> str | None:
-        """Why the next start would not find what it keeps; None if it would."""
+        """Returns why the next start would not find a kept model; None if it would find all."""
 
 
 class Nothing:
-    """Keeps nothing: after a restart the models are those that the runtime is made with."""
+    """A register that keeps nothing: a restart has only the models that the runtime is made with."""
 
     @property
     def names(self) -> Collection[str]:
-        """None."""
+        """No names."""
         return ()
 
     serving = previous = None
@@ -55,4 +55,4 @@ class Nothing:
         """Does nothing."""
 
     def find_loss(self) -> str | None:
-        """None: there is nothing to lose."""
+        """Returns None: there is nothing to lose."""

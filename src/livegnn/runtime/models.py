@@ -1,12 +1,12 @@
-"""Models that come, answer and go while the runtime runs.
+"""Models that are deployed, answer and are removed while the runtime runs.
 
     deploy ─► graph copied ─► engine computed on the copy ─► catches up with the log ─┐
               ── a thread of its own, beside the loop ──                             ▼
-    switch, remove ──────────────────────────────── between two batches: rows come over, and follow
+    switch, remove ──────────────────────────── between two batches: rows are moved over, and follow
 
-Invariants: of the engines one serves: it answers where no model is named, and it alone may refuse a batch
-that makes a row non-finite. What the register is told comes before it takes effect, so a restart finds no
-less than what was answered. An engine that does not serve and fails is dropped; the loop goes on without it.
+Invariants: one engine serves: it answers where no model is named, and only it may refuse a batch that makes a
+row non-finite. The register is written before a change takes effect, so a restart has every model that has
+answered. An engine that does not serve and fails is dropped; the loop continues without it.
 
 Thread safety: everything may be called from any thread but the loop's; `serving` and `engine` from any.
 """
@@ -42,9 +42,9 @@ _logger = logging.getLogger(__name__)
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
-_NEAR: Final = 512  # events: so few the loop may wait for
+_NEAR: Final = 512  # events: the loop may wait while a copy applies this number
 _ROUNDS: Final = 32  # of catching up, each up to where the graph was when it began
-_SHRINKING: Final = 0.7  # of what is left, from round to round, or else batches are made larger
+_SHRINKING: Final = 0.7  # if a round leaves more than this share of the rest, batches are made larger
 _LEAST_APART, _MOST_APART = 0.05, 0.2  # seconds: readers wait for the commit of a batch
 
 ModelPhase: TypeAlias = Literal["building", "following", "failed"]
@@ -63,7 +63,7 @@ class ModelState(NamedTuple):
 
 
 class Switch(NamedTuple):
-    """After event `seq`, `model` answers instead of `previous`."""
+    """A change of the serving model: after event `seq`, `model` answers instead of `previous`."""
 
     seq: int
     model: str
@@ -87,11 +87,11 @@ class Models:
         on_switch: Callable[[Switch], None],
         keep_apart: Callable[[float], None],
     ) -> None:
-        """factories: of the loop, to which those of deployed models are added. visible: a lock that readers
-        of predictions hold. read: as of `Runtime`. on_switch: called in the loop's thread. keep_apart: told
-        for how many seconds batches are to be apart at least.
+        """factories: of the loop; the factories of deployed models are added to them. visible: a lock that
+        readers of predictions hold. read: as of `Runtime`. on_switch: called in the loop's thread.
+        keep_apart: receives the least seconds between batches.
 
-        Raises `InputError` if a model of which the register says that it answered is not there.
+        Raises `InputError` if a model that answered, according to the register, does not exist.
         """
         self._log, self._graph, self._views, self._between_batches = log, graph, views, between_batches
         self._factories, self._visible, self._register = factories, visible, register
@@ -112,7 +112,7 @@ class Models:
         self._digests: dict[str, str] = {}
         self._failed: dict[str, str] = {}
         self._building: dict[str, Background] = {}
-        self._copies: dict[str, Graph | int] = {}  # which catch up by the log, or the events of those to come
+        self._copies: dict[str, Graph | int] = {}  # that catch up, or the events where they will begin
         self._given = frozenset(self.names).difference(register.names)
         for name in self.names:
             if name != self.serving:
@@ -123,25 +123,25 @@ class Models:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that follow the graph."""
+        """The names of the models that follow the graph."""
         return tuple(name for name, view in self._views.items() if isinstance(view, Predictor))
 
     @property
     def predictor(self) -> Predictor | None:
-        """What serves; None if there is nothing, or while it is built again."""
+        """The serving model; None if there is none, or while it is built again."""
         view = None if self.serving is None else self._views.find(self.serving)
         return view if isinstance(view, Predictor) else None
 
     @property
     def engine(self) -> Engine | None:
-        """What serves, if it keeps rows; None otherwise, or while it is built again."""
+        """The serving model, if it keeps rows; None otherwise, or while it is built again."""
         serving = self.predictor
         return serving if isinstance(serving, Engine) else None
 
     def find_engine(self, name: str | None) -> Engine:
-        """A model by name, or the one that serves, if it keeps rows.
+        """Returns a model by name, or the serving one, if it keeps rows.
 
-        Raises what `find` raises, and `InputError` if it answers from samples.
+        Raises the errors of `find`, and `InputError` if the model answers from samples.
         """
         found = self.find(name)
         if isinstance(found, Engine):
@@ -152,7 +152,7 @@ class Models:
         )
 
     def find(self, name: str | None) -> Predictor:
-        """A model by name, or the one that serves.
+        """Returns a model by name, or the serving one.
 
         Raises `InputError` if there is no such model, or it failed, `ViewMissingError` while it is built.
         """
@@ -195,7 +195,7 @@ class Models:
         return self.find(name)
 
     def states(self) -> tuple[ModelState, ...]:
-        """All models: those that follow the graph, those that are being built, and those that failed."""
+        """Returns all models: the ones that follow the graph, are being built, or failed."""
         return _core.holding(self._lock, self._list_states)
 
     def _list_states(self) -> tuple[ModelState, ...]:
@@ -225,8 +225,8 @@ class Models:
         tolerance: float = 1e-4,
         seed: int = 0,
     ) -> Comparison:
-        """How the predictions of the model `second` differ from those of `first`, by default the one that
-        serves. sample: of how many nodes, drawn at random. Raises `InputError` if they cannot be compared.
+        """Compares the predictions of the model `second` with the ones of `first`, by default the serving
+        model. sample: the number of nodes, drawn at random. Raises `InputError` if they cannot be compared.
         """
         return compare(
             self.find(first), self._named(second), self._read, sample=sample, tolerance=tolerance, seed=seed
@@ -235,7 +235,7 @@ class Models:
     # -- deploying
 
     def find_loss(self) -> str | None:
-        """Why the next start would not find a model that is kept; None if it would."""
+        """Returns why the next start would not find a kept model; None if it would find all."""
         return self._register.find_loss()
 
     def deploy(
@@ -244,9 +244,9 @@ class Models:
         """Computes an engine of `model` beside the loop, and lets it follow the graph as `name`.
 
         It does not serve yet: see `switch`. Meanwhile there is a copy of the graph in memory. wait: whether
-        to return when it follows, and raise what fails; otherwise `states` tells. options: by default those
-        of the engine that serves. Raises `InputError` for a name that is taken or not allowed, `ModelError`
-        if the model does not fit the graph.
+        to return only when it follows, and raise its errors; otherwise `states` has them. options: by default
+        the options of the serving engine. Raises `InputError` for a name that is taken or not allowed,
+        `ModelError` if the model does not fit the graph.
         """
         if not isinstance(model, Model):
             raise InputError(f"expected a Model, got {kind_of(model)}: Model.load(path) reads a file")
@@ -281,7 +281,7 @@ class Models:
                 raise failures[0]
 
     def _begin(self, name: str, digest: str, thread: Background) -> None:
-        """Lets `thread` build a model; needs `_lock`."""
+        """Starts `thread`, which builds a model; needs `_lock`."""
         if self._closing:
             raise LiveGNNError("expected a runtime that runs, got one that has stopped")
         if name in self._views or name in self._views.missing or name in self._building:
@@ -294,7 +294,7 @@ class Models:
         _core.settled(thread.start, partial(self._give_up, name, thread))
 
     def _give_up(self, name: str, thread: Background) -> None:
-        """Forgets a model whose thread an interrupt has kept from beginning."""
+        """Removes a model whose thread was interrupted before it began."""
         if not thread.is_alive():
             self._building.pop(name, None)
 
@@ -307,7 +307,7 @@ class Models:
             state = self._graph.state()
             self._copies[name] = copy = Graph.from_state(state)
             del state
-            half = max(1, chosen_threads(options.threads) // 2)  # the loop has the others
+            half = max(1, chosen_threads(options.threads) // 2)  # the loop uses the others
             engine = Engine(copy, model, replace(options, threads=half, history=0), name=name)
             self._catch_up(copy)
             self._follow(name, model, options, engine)
@@ -315,18 +315,18 @@ class Models:
             del self._copies[name]
 
     def needed_after(self) -> int | None:
-        """The event after which models that are being computed still need the log; None if there are none."""
+        """Returns the event after which models in computation need the log; None if there are none."""
         copies = list(self._copies.values())
         return min((copy if isinstance(copy, int) else copy.seq for copy in copies), default=None)
 
     def _follow(self, name: str, model: Model, options: EngineOptions, engine: Engine | None) -> None:
-        """Lets a model follow the graph: what `engine` on a copy of it has computed, or else samples, which
-        are drawn while batches wait.
+        """Lets a model follow the graph, with the rows that `engine` has computed on a copy of it. Without
+        `engine` it takes samples, which are drawn while batches wait.
         """
 
         def join() -> None:
             joined: Predictor
-            make = predictor_factory(model, options, name=name)  # again with the seed that it draws now
+            make = predictor_factory(model, options, name=name)  # a later one has the same seed
             if engine is None:
                 joined = make(self._graph, None)
             else:
@@ -338,7 +338,7 @@ class Models:
 
         if self._closing:
             raise LiveGNNError("the runtime stops")
-        # What is said to follow is there after a crash: it is kept before anybody can see it.
+        # A model that is visible must exist after a crash: it is kept before it is visible.
         self._register.add(name, model, options.mode)
         try:
             self._between_batches.call(join)
@@ -350,7 +350,7 @@ class Models:
     def _catch_up(self, copy: Graph) -> None:
         """Applies the batches that the graph has had since to its copy, until few are left.
 
-        Where that is no faster than new ones come, batches are made larger for a while, which makes them
+        If that is not faster than new ones are applied, batches are made larger for a while, which makes them
         cheaper for both.
         """
         behind, apart = sys.maxsize, 0.0
@@ -381,10 +381,10 @@ class Models:
         view.retire()
 
     def switch(self, name: str) -> Switch:
-        """Lets the model `name` answer from now on, at one event; tells subscribers so, once.
+        """Lets the model `name` answer from now on, at one event; notifies subscribers once.
 
-        The one that answered before goes on following, for `roll_back`. Raises `InputError` if there is no
-        such model or it serves already.
+        The previous model still follows the graph, for `roll_back`. Raises `InputError` if there is no such
+        model or it serves already.
         """
         return _core.holding(self._changing, self._switch, name)
 
@@ -395,7 +395,7 @@ class Models:
         return self._between_batches.call(partial(self._serve, engine, self.serving))
 
     def roll_back(self) -> Switch:
-        """Lets the model answer that did before. Raises `InputError` if there is none any more."""
+        """Lets the previous model answer again. Raises `InputError` if there is none any more."""
         if self.previous is None:
             raise InputError("expected a model that served before, got none: switch to one by its name")
         return self.switch(self.previous)
@@ -404,7 +404,7 @@ class Models:
         name = engine.name
         self._register.serve(name, before)
         switch = _core.holding(self._visible, self._answer_with, engine, before)
-        _logger.info("the model %r serves in the place of %r from event %d on", name, before, switch.seq)
+        _logger.info("the model %r serves instead of %r from event %d on", name, before, switch.seq)
         self._on_switch(switch)
         return switch
 
@@ -416,7 +416,7 @@ class Models:
         return Switch(self._graph.seq, engine.name, before)
 
     def remove(self, name: str) -> None:
-        """Takes a deployed model off the graph, or forgets one that failed.
+        """Detaches a deployed model from the graph, or forgets one that failed.
 
         Raises `InputError` if there is no such model, if it serves, or if the runtime was made with it.
         """
@@ -429,11 +429,11 @@ class Models:
         self._named(name)
         if name == self.serving or name in self._given:
             why = "serves: switch to another first" if name == self.serving else "was not deployed"
-            raise InputError(f"expected the name of a model that can go, got {name!r}, which {why}")
+            raise InputError(f"expected the name of a model that can be removed, got {name!r}, which {why}")
         self._between_batches.call(lambda: self._leave(name))
 
     def is_dispensable(self, name: str) -> bool:
-        """Whether the loop goes on without a view that fails: a deployed model that does not serve."""
+        """Returns whether the loop continues if the view fails: a deployed model that does not serve."""
         return (
             name != self.serving and name not in self._given and isinstance(self._views.find(name), Predictor)
         )
@@ -445,7 +445,7 @@ class Models:
             self.previous = None
 
     def close(self) -> None:
-        """Ends what is being built, when it has come to its next step."""
+        """Ends the builds that run, each at its next step."""
         self._closing = True
         building = _core.holding(self._lock, list, self._building.values())
         for thread in building:

@@ -1,4 +1,4 @@
-"""The runtime as those who want predictions see it: read, supposed, and told when they change.
+"""The runtime as clients of predictions see it: they read them, suppose events and subscribe to changes.
 
 Thread safety: everything may be called from any thread.
 """
@@ -44,9 +44,9 @@ _NO_IDS = np.empty(0, np.int64)
 
 
 class Change(NamedTuple):
-    """What a batch changed: the nodes with another prediction at `seq`: `ids[n]`, `predictions[n, out]`.
+    """The changes of a batch: the nodes with another prediction at `seq`: `ids[n]`, `predictions[n, out]`.
 
-    Where the runtime has no engine, or no subscriber wants them (see `Runtime.subscribe`), there are none.
+    If the runtime has no engine, or no subscriber wants them (see `Runtime.subscribe`), both are empty.
     removed: ids [removed] of the nodes of the same type that had a prediction, and are not in the graph any
     more.
     """
@@ -60,9 +60,10 @@ class Change(NamedTuple):
 
 
 class SupposedPrediction(NamedTuple):
-    """Predictions `values[n, out]` as if events had happened after `seq`, and whose would be another.
+    """Predictions `values[n, out]` as if events had happened after `seq`, and the nodes whose prediction
+    would change.
 
-    changed: none where they were not to be listed; num_changed: how many there are.
+    changed: their ids, empty if they were not to be listed; num_changed: their number.
     """
 
     seq: int
@@ -80,27 +81,27 @@ class SampledPrediction(NamedTuple):
 
 
 class Runtime(Loop):
-    """Keeps `graph` and `views` of it, such as an engine, at the end of `log`.
+    """A runtime that keeps `graph` and views of it, such as an engine, at the end of `log`.
 
-    Making one replays the batches that the log recorded after `graph.seq`, exactly as they were. Of the views
-    one engine serves: it answers questions for predictions that name no model; without one, those raise
+    Creating one replays the batches that the log recorded after `graph.seq`, exactly as they were. One engine
+    of the views serves: it answers requests for predictions that name no model; without one, those raise
     `InputError`.
 
-    max_batch_events: of a batch, at most. freshness_ms: an objective for the time from append to visible, for
-    which batches then are as large as is best (see `Pace`). max_waiting_events, max_waiting_ms: when appends
-    are refused, since too many events wait (see `Admission`): by default more than the loop applies in 10 s.
-    auto_add: node types of which events may name unknown nodes, which they then add, as in `Schema`: it
-    becomes a part of the graph's schema, and types can be added to it but not taken away. when_view_fails:
-    "stop" ends the loop, with a message that names the view; "rebuild" goes on without it and builds it again
-    from the graph, with its factory of `factories`, a few times at most. build: further views, by name, which
-    are built from the graph when the log is replayed: after very many events that is faster than to follow
-    the replay, and exact, but of other last bits.
-    register: keeps what is deployed, and which engine serves, for the next start.
+    max_batch_events: the most events of a batch. freshness_ms: an objective for the time from append to
+    visible, for which the size of batches is then chosen (see `Pace`). max_waiting_events, max_waiting_ms:
+    the limits of waiting events above which appends are refused (see `Admission`): by default the events that
+    the loop applies in 10 s. auto_add: node types of which events may name unknown nodes, which they then
+    add, as in `Schema`: it becomes a part of the graph's schema, and types can be added to it but not
+    removed. when_view_fails: "stop" ends the loop, with a message that names the view; "rebuild" continues
+    without it and builds it again from the graph, with its factory of `factories`, a few times at most.
+    build: further views, by name, which are built from the graph after the log is replayed: after very many
+    events that is faster than to follow the replay, and exact, but with other last bits. register: keeps the
+    deployed models, and the serving one, for the next start.
 
-    models: the engines, and how others are deployed.
+    models: the engines, and the methods that deploy others.
 
-    Raises LogError if the log does not lead on from there, InputError if a view is not one of this graph, or
-    if settings make no sense.
+    Raises LogError if the log does not continue from there, InputError if a view is not one of this graph, or
+    if settings are not valid.
     """
 
     _subscriber_failures = 0
@@ -169,8 +170,8 @@ class Runtime(Loop):
 
     @property
     def engine(self) -> Engine:
-        """The engine that serves. Raises `InputError` where the runtime has none, or answers from samples,
-        and `ViewMissingError` while it is built again.
+        """The serving engine. Raises `InputError` if the runtime has none, or answers from samples, and
+        `ViewMissingError` while it is built again.
         """
         return self.models.find_engine(None)
 
@@ -181,7 +182,7 @@ class Runtime(Loop):
 
     @property
     def subscriber_failures(self) -> int:
-        """How often a subscriber raised, those of the engine among them."""
+        """The number of errors of subscribers, including subscribers of the engine."""
         engine = self.models.engine
         return self._subscriber_failures + (0 if engine is None else engine.subscriber_failures)
 
@@ -194,11 +195,11 @@ class Runtime(Loop):
         output: str | None = None,
         model: str | None = None,
     ) -> Prediction:
-        """The model's output for nodes, with the sequence number that it reflects, `values[n, out]`.
+        """Returns the model's output for nodes, with the sequence number that it reflects, `values[n, out]`.
 
-        min_seq, timeout: waits so many seconds for this event, as `wait` does. output: which one, as of
-        `Engine.predict`. model: which one, by default the one that serves. Raises UnknownNodeError, and
-        InputError if there is no such output or model.
+        min_seq, timeout: waits at most `timeout` seconds for event `min_seq`, as `wait` does. output: its
+        name, as in `Engine.predict`. model: its name, by default the serving model. Raises UnknownNodeError,
+        and InputError if there is no such output or model.
         """
         if min_seq != 0:
             self.wait(min_seq, timeout)
@@ -209,7 +210,7 @@ class Runtime(Loop):
 
         seq, (found, values) = self.read(begin)
         if values is None:
-            # Many samples take long, and others ask meanwhile: they wait only if a batch comes.
+            # Many samples take long: other requests wait for them only if a batch was applied meanwhile.
             values = found.predict(ids, output=output)
             if self.read(lambda: None)[0] != seq:
                 return Prediction(*self.read(lambda: self.models.find(model).predict(ids, output=output)))
@@ -218,9 +219,9 @@ class Runtime(Loop):
     def predict_with_samples(
         self, ids: IdsLike, *, output: str | None = None, model: str | None = None
     ) -> SampledPrediction:
-        """What `predict` returns of a model that answers from samples, and the sample of each node.
+        """Returns the result of `predict` by a model that answers from samples, and the sample of each node.
 
-        Raises what `predict` raises, and `InputError` if the model reads all neighbours.
+        Raises the errors of `predict`, and `InputError` if the model reads all neighbours.
         """
         found = self.models.find(model)
         if found.keeps_rows is True:
@@ -234,8 +235,8 @@ class Runtime(Loop):
     def predict_at_once(
         self, ids: IdsLike, *, min_seq: int = 0, output: str | None = None, model: str | None = None
     ) -> Prediction | None:
-        """What `predict` returns, if that is there to be read: None where it would have to wait or to
-        compute, or if there is no such node.
+        """Returns the result of `predict` if it can be read at once; None if that would wait or compute, or
+        if there is no such node.
         """
         found: list[Prediction] = []
 
@@ -258,10 +259,10 @@ class Runtime(Loop):
         model: str | None = None,
         lists: Callable[[int], bool] = lambda count: True,
     ) -> SupposedPrediction:
-        """What `predict(ids)` would say if `events` happened now; nothing is kept.
+        """Returns the result of `predict(ids)` as if `events` happened now; nothing is kept.
 
-        lists: whether to list so many ids of nodes that would change; it may raise what it likes. Raises
-        InputError.
+        lists: receives the number of nodes that would change, and returns whether to list their ids; it may
+        raise any error. Raises InputError.
         """
         self.check(events)
 
@@ -281,15 +282,15 @@ class Runtime(Loop):
         on_switch: Callable[[Switch], None] | None = None,
         wanted: Callable[[], bool] = lambda: True,
     ) -> Callable[[], None]:
-        """Calls `callback` after every batch, in order, from the loop's thread; returns what ends that.
+        """Calls `callback` after every batch, in order, from the loop's thread; returns a function to end it.
 
-        A callback must return quickly; what it raises is logged, counted (`subscriber_failures`) and
-        otherwise ignored. It must not wait for events that come later. on_end: called once, when the loop has
-        failed or the runtime is stopped, and no batch will come any more. on_switch: called when another
-        model serves, between the changes before and those after. wanted: called after every batch; while it
-        returns False for all subscribers, a `Change` has no ids and no predictions. It must not raise.
+        A callback must return quickly; its errors are logged, counted (`subscriber_failures`) and otherwise
+        ignored. It must not wait for later events. on_end: called once, when the loop has failed or the
+        runtime is stopped, and there are no more batches. on_switch: called when another model serves,
+        between the changes before and the changes after. wanted: called after every batch; while it returns
+        False for all subscribers, a `Change` has no ids and no predictions. It must not raise.
 
-        Raises InputError for what cannot be called.
+        Raises InputError for an argument that cannot be called.
         """
         check_function(callback, "callback", "a Change")
         check_function(wanted, "wanted", "nothing, which returns a bool")
@@ -355,7 +356,7 @@ class Runtime(Loop):
             self.statistics.changed_nodes.record(update.num_changed)
 
     def _update_of(self, change: GraphDelta) -> Update | None:
-        """None where there is no engine, or where it has failed to commit."""
+        """Returns the engine's update, None if there is no engine, or if it has failed to commit."""
         engine = self.models.engine
         update = None if engine is None else change.update_of(engine)
         return update if isinstance(update, Update) else None
@@ -381,8 +382,8 @@ class Runtime(Loop):
             try:
                 predictions = engine.predict(ids)
             except Exception:
-                # Of a lazy engine, which computes them now, by a function of the model that fails.
-                _logger.exception("the predictions that batch %d changed cannot be told", update.seq)
+                # A lazy engine computes them now, and a function of the model may fail.
+                _logger.exception("the predictions that batch %d changed cannot be computed", update.seq)
                 predictions = np.full((len(ids), width), np.nan, np.float32)
         removed = _removed(change, engine.output_type_name) if wanted else _NO_IDS
         return Change(update.seq, ids, predictions, update.affected, seconds, removed)
@@ -392,7 +393,7 @@ class Runtime(Loop):
         self._call_each(callbacks, "end of the loop")
 
     def _call_each(self, callbacks: Sequence[Callable[[], None]], what: str) -> None:
-        """Calls subscribers to something that is no change."""
+        """Calls subscribers to events other than a change."""
         for callback in callbacks:
             try:
                 callback()
@@ -404,6 +405,6 @@ class Runtime(Loop):
 
 
 def _removed(change: GraphDelta, node_type: NodeType) -> "Shaped[Ids, 'removed']":
-    """Ids of nodes that a batch has removed, without those that it has added again."""
+    """Returns ids of nodes that a batch has removed, without the ones that it has added again."""
     removed = change.removed(node_type)
     return removed[~np.isin(removed, change.added(node_type))] if len(removed) else removed

@@ -1,7 +1,7 @@
-"""How a start finds the newest checkpoint that it can use, and makes the graph and its views of it.
+"""A start finds the newest checkpoint that it can use, and makes the graph and its views from it.
 
-The graph is what counts: a view of which a checkpoint has nothing, or nothing that fits, is built from the
-graph. So another model, or a new view, costs one computation and not a replay of the whole log.
+The graph is decisive: a view for which a checkpoint has no section that fits is built from the graph. So
+another model, or a new view, costs one computation and not a replay of the whole log.
 """
 
 import logging
@@ -21,7 +21,7 @@ from livegnn.types import State
 _logger = logging.getLogger(__name__)
 
 ViewFactory: TypeAlias = Callable[[Graph, State | None], View]
-"""Makes a view of a graph, from its section of a checkpoint, or, given None, from the graph alone."""
+"""A function that makes a view, from its section of a checkpoint, or, given None, from the graph alone."""
 
 
 def restore(
@@ -33,14 +33,14 @@ def restore(
     log: ReadableLog | None = None,
     up_to: int | None = None,
 ) -> tuple[Graph, dict[str, View]]:
-    """The graph of the newest checkpoint in `directory` that is whole, else `initial`, and its views by name.
+    """Returns the graph of the newest whole checkpoint in `directory`, else `initial`, and its views by name.
 
-    A checkpoint whose graph cannot be used is passed over with a warning; the log makes up for it. A view of
-    which it has nothing that fits, such as an engine of another model, is built from its graph. A `Runtime`
-    on what is returned replays the rest of the log. views: a name and a factory for each. features_dir: as in
-    `Graph`, for a checkpoint's graph. log: the one that will be replayed; raises `LogError` if it is not the
-    one that led to the checkpoint. up_to: no checkpoint after this event is taken. Raises `InputError` where
-    a factory makes no view, or one of another name.
+    A checkpoint whose graph cannot be used is skipped with a warning; the log makes up for it. A view for
+    which it has no section that fits, such as an engine of another model, is built from its graph. A
+    `Runtime` on the result replays the rest of the log. views: a factory for each name. features_dir: as in
+    `Graph`, for a checkpoint's graph. log: the log that will be replayed; raises `LogError` if it is not the
+    one that led to the checkpoint. up_to: no checkpoint after this event is used. Raises `InputError` if a
+    factory makes no view, or one of another name.
     """
     if not isinstance(views, Mapping):
         raise InputError(f"views must be names and factories, such as {{'engine': ...}}, got {views!r}")
@@ -53,9 +53,7 @@ def restore(
         try:
             saved = checkpoint.read(path, states={"graph", "log", *views})
             if saved.seq != seq_of(path):
-                raise FileFormatError(
-                    f"a checkpoint's name must say its event, {saved.seq}: somebody has renamed it"
-                )
+                raise FileFormatError(f"a checkpoint's name must say its event, {saved.seq}: it was renamed")
             graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
             made = {
                 name: _make_of(path, name, make, graph, saved.states.get(name))
@@ -65,7 +63,7 @@ def restore(
             _logger.warning("passing over the checkpoint %s: %s", path, error)
         else:
             if log is not None:
-                known = saved.states.get("log")  # older ones do not have it
+                known = saved.states.get("log")  # older checkpoints do not have it
                 check_history(log, path, {} if known is None else known.meta, saved.seq)
             return graph, made
     graph = initial()
@@ -73,9 +71,9 @@ def restore(
 
 
 def count_recorded(log: ReadableLog, directory: Path | None) -> int:
-    """How many events have been recorded in batches since the newest checkpoint in `directory`.
+    """Returns the number of events recorded in batches since the newest checkpoint in `directory`.
 
-    Raises LogError if the log does not lead on from there.
+    Raises LogError if the log does not continue from there.
     """
     newest = next(iter(list_checkpoints(directory)), None) if directory is not None else None
     seq = 0 if newest is None else seq_of(newest)
@@ -84,7 +82,7 @@ def count_recorded(log: ReadableLog, directory: Path | None) -> int:
 
 
 def _make_of(path: Path, name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
-    """The view from its section of a checkpoint, or from the graph."""
+    """Returns the view from its section of a checkpoint, or from the graph."""
     if state is None:
         _logger.info("%s has nothing of the view %r: built from the graph", path, name)
         return _make_anew(name, make, graph)
@@ -99,7 +97,7 @@ def _make_of(path: Path, name: str, make: ViewFactory, graph: Graph, state: Stat
 
 
 def _make_anew(name: str, make: ViewFactory, graph: Graph) -> View:
-    """The view of the graph; what it refuses has its name, since a start makes several."""
+    """Returns the view made from the graph; an error has its name, since a start makes several."""
     try:
         return make_view(name, make, graph, None)
     except InputError as error:
@@ -109,7 +107,7 @@ def _make_anew(name: str, make: ViewFactory, graph: Graph) -> View:
 
 
 def make_view(name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
-    """Calls a factory. Raises `InputError` where it makes no view, or one of another name."""
+    """Calls a factory and returns its view. Raises `InputError` if it makes none, or one of another name."""
     view = make(graph, state)
     if not isinstance(view, View):
         raise InputError(f"the factory of {name!r} must make a View, got {view!r}")

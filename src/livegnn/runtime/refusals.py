@@ -1,10 +1,10 @@
-"""Entries of a batch that was refused, taken apart: which of them are to blame, without a batch for each.
+"""Takes a refused batch apart: finds the entries that are to blame, without a batch for each entry.
 
-What columns tell at once is sifted first (see `sifting`). Where they do not, entries are read one after the
-other, each alone, against the graph as it is. What is refused so is refused in its turn too, for the same
-reason, unless an entry before it, of the same run, adds or removes a node that it names. So a run is entries
-that become one batch: those that may be applied, and those that are refused. Whether it can be applied, the
-batch itself decides.
+Refusals that columns show at once are sifted first (see `sifting`). If columns do not show them, entries are
+read one after the other, each alone, against the present graph. An entry that is refused alone is refused in
+its turn too, for the same reason, unless an earlier entry of the same run adds or removes a node that it
+names. So a run is entries that become one batch: entries that may be applied, and refused ones. The batch
+itself decides whether it can be applied.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from livegnn.runtime.sifting import MOST_REFUSED, MOST_TEXT, sift
 
 
 class Commit(Protocol):
-    """What applies a batch of the entries that end at `ends`, and publishes it. events: of those that are not
-    rejected. Raises InputError with nothing changed or recorded.
+    """A function that applies a batch of the entries that end at `ends`, and publishes it. events: of the
+    entries that are not rejected. Raises InputError with nothing changed or recorded.
     """
 
     def __call__(self, ends: list[int], events: Events, rejections: Sequence[Rejection] = ()) -> None: ...
@@ -36,7 +36,7 @@ class Run:
     entries: list[Entry] = field(default_factory=list)
     applied: list[Events] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
-    _moved: set[int | str] = field(default_factory=set)  # ids of nodes that may be new, or gone
+    _moved: set[int | str] = field(default_factory=set)  # ids of nodes that may be new, or removed
     _text: int = 0
 
     @property
@@ -46,11 +46,11 @@ class Run:
 
     @property
     def full(self) -> bool:
-        """Whether it has as many refused entries as may be recorded together."""
+        """Whether it has the most refused entries that may be recorded together."""
         return len(self.rejections) >= MOST_REFUSED or self._text >= MOST_TEXT
 
     def decides(self, entry: Entry, refusal: InputError) -> bool:
-        """Whether an entry that is refused when it is read alone is refused after those of the run too."""
+        """Returns whether an entry that is refused alone is refused after the entries of the run too."""
         if not self.applied:
             return True
         if not isinstance(refusal, UnknownNodeError):
@@ -58,7 +58,7 @@ class Run:
         return self._moved.isdisjoint(_ids_of(entry.events))
 
     def add(self, entry: Entry, refusal: InputError | None) -> None:
-        """Adds the entry that comes next, which is refused or not."""
+        """Adds the next entry; refusal: why it is refused, None if it is not."""
         self.entries.append(entry)
         if refusal is not None:
             self.rejections.append(Rejection(entry.seq, type(refusal).__name__, str(refusal)))
@@ -110,7 +110,7 @@ def _commit_run(run: Run, commit: Commit) -> None:
 
 
 def find_cause(events: Events, graph: Graph, ahead: Ahead) -> InputError | None:
-    """Why events would be refused now, None if only a view could."""
+    """Returns why events would be refused now, None if only a view could refuse them."""
     try:
         ahead.check(events, graph.latest_time)
     except InputError as error:
@@ -119,7 +119,7 @@ def find_cause(events: Events, graph: Graph, ahead: Ahead) -> InputError | None:
 
 
 def _ids_of(events: Events, *, all_kinds: bool = True) -> set[int | str]:
-    """The ids that events name, or those of the nodes that they add or remove."""
+    """Returns the ids that events name, or the ids of the nodes that they add or remove."""
     return {
         id_
         for chunk in events.chunks

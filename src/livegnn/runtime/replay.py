@@ -1,4 +1,4 @@
-"""Replay: the batches that a log has recorded after a graph's position, applied again as they were."""
+"""Replay: applies the batches again that a log has recorded after a graph's position, as they were."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,8 +13,8 @@ _AT_ONCE = 1 << 16  # events: a row of the log may hold many batches, and is dec
 def replay(log: ReadableLog, graph: Graph, *, up_to: int | None = None) -> None:
     """Applies the recorded batches, with their boundaries and rejections, to `graph` and its views.
 
-    up_to: only those that end at or before this event. Raises LogError if the log does not lead on from the
-    graph.
+    up_to: only batches that end at or before this event. Raises LogError if the log does not continue from
+    the graph.
     """
     rejected = {rejection.seq for rejection in log.rejections(graph.seq)}
     batches = [batch for batch in log.batches(graph.seq) if up_to is None or batch.seq <= up_to]
@@ -30,7 +30,7 @@ def replay(log: ReadableLog, graph: Graph, *, up_to: int | None = None) -> None:
 
 
 def _read(log: ReadableLog, batches: Sequence[Batch]) -> Iterator[tuple[Batch, list[Write]]]:
-    """Each batch with what was written for it."""
+    """Yields each batch with the entries that were written for it."""
     ahead: deque[Write] = deque()  # read, and of this batch or of later ones
     for batch in batches:
         writes: list[Write] = []

@@ -1,8 +1,8 @@
-"""Entries of a batch that was refused, sifted by columns: those of one event that names a node nobody added.
+"""Sifts entries of a refused batch by columns: entries of one event that names a node that was never added.
 
-Most refused entries are such. Which they are is seen in the columns of ids of all entries at once, and why
-they are refused follows from it, if nothing else can be wrong with the entries: what they say of one entry
-must be what it would be told alone. Where that does not follow, nothing is sifted.
+Most refused entries are such. The columns of ids of all entries at once show which they are. The reason for
+each follows from that, if nothing else can be wrong with the entries: it must be the same as for the entry
+alone. If it does not follow, nothing is sifted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 MOST_REFUSED: Final = 1024
 MOST_TEXT: Final = 1 << 17
-"""Refused entries, and characters of their reasons, in a batch: they are one record of a log."""
+"""The most refused entries, and characters of their reasons, in a batch: they are one record of a log."""
 _LARGEST_WEIGHT: Final = 2.0**96
 
 
 class Sifted(NamedTuple):
-    """Neighbouring entries that become one batch. ends: the number of each; events: of those that may be
-    applied; rejections: of the others.
+    """Neighbouring entries that become one batch. ends: the number of each; events: of the entries that may
+    be applied; rejections: of the others.
     """
 
     ends: list[int]
@@ -43,7 +43,7 @@ class Sifted(NamedTuple):
 
 
 def sift(after: int, ends: Sequence[int], events: Events, graph: Graph, *, ahead: bool) -> Iterator[Sifted]:
-    """The entries after event `after`, as batches; nothing where columns do not tell which are refused.
+    """Yields the entries after event `after`, as batches; nothing if columns do not show which are refused.
 
     ends: the number of each; events: of all of them. ahead: whether an entry may be refused for its times.
     """
@@ -59,7 +59,7 @@ def sift(after: int, ends: Sequence[int], events: Events, graph: Graph, *, ahead
         return
     refused = np.zeros(len(events), dtype=bool)
     refused[positions] = True
-    parts: list[tuple[int, list[Rejection]]] = []  # the entry after the last of each, and who is refused
+    parts: list[tuple[int, list[Rejection]]] = []  # the entry after the last of each, and its refusals
     rejections, text = list[Rejection](), 0
     for position, entry in zip(positions.tolist(), entries.tolist(), strict=True):
         rejections.append(Rejection(ends[entry], UnknownNodeError.__name__, reasons[position]))
@@ -77,7 +77,7 @@ def sift(after: int, ends: Sequence[int], events: Events, graph: Graph, *, ahead
 
 
 def _take_good(events: Events, good: "Bool[NDArray[np.bool_], 'events']") -> Events:
-    """Those of the events that are `good`."""
+    """Returns the events that are `good`."""
     kept, at = [], 0
     for chunk in events.chunks:
         mask = good[at : at + len(chunk.ids)]
@@ -89,7 +89,7 @@ def _take_good(events: Events, good: "Bool[NDArray[np.bool_], 'events']") -> Eve
 class _Column(NamedTuple):
     """Ids that events from the position `at` on name.
 
-    end: 1 if they are the targets of edges, which are looked at after their sources.
+    end: 1 if they are the targets of edges, which are checked after their sources.
     """
 
     at: int
@@ -98,7 +98,7 @@ class _Column(NamedTuple):
 
 
 def _find_reasons(events: Events, graph: Graph, *, ahead: bool) -> dict[int, str]:
-    """Why events name an unknown node, by their position; none where more than that may be wrong."""
+    """Returns why events name an unknown node, by their position; nothing if more than that may be wrong."""
     named: dict[NodeType, list[_Column]] = {}
     added: dict[NodeType, list[Ids | Texts]] = {}
     removed: dict[NodeType, set[int | str]] = {}
@@ -131,13 +131,13 @@ def _find_reasons(events: Events, graph: Graph, *, ahead: bool) -> dict[int, str
         newcomers = {id for ids in added.get(node_type, ()) for id in ids.tolist()} if missing else set()
         for place, id in missing:
             if id in newcomers:
-                return {}  # who was added before whom decides
+                return {}  # the order of the events decides
             found[place] = graph.unknown_node(id, node_type)
         if node_type in removed:
             removed[node_type].difference_update(id for _, id in missing)
     positions = np.unique(np.array([position for position, _ in found], np.int64))
     if any(_names(named[node_type], gone, positions) for node_type, gone in removed.items() if gone):
-        return {}  # who was removed before whom decides which of two ends is told
+        return {}  # the order of the events decides which of two ends the reason names
     if ahead and timed[[position for position, _ in found]].any():
         return {}
     return {position: found[position, end] for position, end in sorted(found, reverse=True)}
@@ -146,7 +146,7 @@ def _find_reasons(events: Events, graph: Graph, *, ahead: bool) -> dict[int, str
 def _find_missing(
     columns: Sequence[_Column], graph: Graph, node_type: NodeType
 ) -> list[tuple[tuple[int, int], int | str]]:
-    """Ids that the graph does not have, each with the position of the event that names it, and its end."""
+    """Returns ids that the graph lacks, with the position of the event that names each, and its end."""
     parts = [one.ids for one in columns]
     joined = Texts.join(parts) if graph.schema.text_ids else np.concatenate(parts)
     missing = np.flatnonzero(~graph.contains(joined, node_type))
@@ -161,7 +161,7 @@ def _find_missing(
 
 
 def _names(columns: Sequence[_Column], ids: set[int | str], positions: "Int64[IntArray, 'events']") -> bool:
-    """Whether an event at one of `positions`, which grow, names one of `ids`."""
+    """Returns whether an event at one of `positions`, which grow, names one of `ids`."""
     for at, _, column in columns:
         first, last = np.searchsorted(positions, [at, at + len(column)])
         if any(column[place - at].item() in ids for place in positions[first:last].tolist()):
@@ -170,7 +170,7 @@ def _names(columns: Sequence[_Column], ids: set[int | str], positions: "Int64[In
 
 
 def _form_of(chunk: Chunk) -> tuple[object, ...]:
-    """What the schema looks at: chunks of one form are allowed, or none of them is."""
+    """Returns all that the schema checks: chunks of one form are all allowed, or none of them is."""
     kind, type, ids, dst, *columns = chunk
     width = None if chunk.x is None else chunk.x.shape[1]
     dtypes = ids.dtype.kind, None if dst is None else dst.dtype.kind
@@ -178,7 +178,7 @@ def _form_of(chunk: Chunk) -> tuple[object, ...]:
 
 
 def _is_allowed(chunk: Chunk, graph: Graph) -> bool:
-    """Whether the schema has a place for everything in a chunk."""
+    """Returns whether the schema has a place for everything in a chunk."""
     try:
         check_schema(graph, chunk)
     except InputError:
@@ -187,14 +187,14 @@ def _is_allowed(chunk: Chunk, graph: Graph) -> bool:
 
 
 def _has_plain_values(chunk: Chunk) -> bool:
-    """Whether no value is one that the graph would refuse, whatever comes before it."""
+    """Returns whether no value would be refused in every state of the graph."""
     if chunk.weight is not None and not (np.abs(chunk.weight) <= _LARGEST_WEIGHT).all():
         return False
     return all(column is None or np.isfinite(column).all() for column in (chunk.time, chunk.x))
 
 
 def _take(chunk: Chunk, rows: "Int64[IntArray, 'rows']") -> Chunk:
-    """The events in `rows`."""
+    """Returns the events in `rows`."""
 
     def take(column: "Texts | NDArray[np.generic] | None") -> "Texts | NDArray[np.generic] | None":
         if isinstance(column, Texts):

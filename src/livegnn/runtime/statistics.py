@@ -1,4 +1,4 @@
-"""What a runtime did so far, for metrics."""
+"""Statistics of a runtime, for metrics."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,9 +10,9 @@ _seconds, _counts = partial(Histogram, SECONDS), partial(Histogram, COUNTS)
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the runtime did so far, for metrics.
+    """The statistics of a runtime so far, for metrics.
 
-    latency_seconds: from append to visible. checkpoint_pause_seconds: for how long the loop stood for a
+    latency_seconds: from append to visible. checkpoint_pause_seconds: how long the loop stopped for a
     checkpoint. rejected_entries: counts their events. expired_edges: each time that there were any.
     affected_nodes, changed_nodes: of the engine, if there is one.
     """

@@ -1,4 +1,4 @@
-"""One batch of the log while the loop applies it, so that one that was interrupted can be finished."""
+"""One batch of the log while the loop applies it, so that an interrupted one can be finished."""
 
 from collections.abc import Sequence
 
@@ -8,10 +8,11 @@ from livegnn.log import Batch, Rejection
 
 
 class Turn:
-    """The entries that end at `ends`, as one batch. events: of those that are not among `rejections`.
+    """The entries that end at `ends`, as one batch. events: of the entries that are not in `rejections`.
 
-    began: when, on the loop's clock. records: whether the log may have its boundaries. recorded: whether it
-    is known to. transaction: the last attempt to apply it. counted, woken: what was done since it is visible.
+    began: the time, on the loop's clock. records: whether the log may have its boundaries. recorded: whether
+    it is known to have them. transaction: the last attempt to apply it. counted, woken: the steps done since
+    it is visible.
     """
 
     __slots__ = (

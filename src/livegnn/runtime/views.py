@@ -1,9 +1,9 @@
-"""The views of a runtime, and what becomes of one that fails: the loop ends, or the view is built again.
+"""The views of a runtime, and the handling of one that fails: the loop ends, or the view is built again.
 
-A view fails where it raises something else than `InputError` (which refuses a batch) while a batch is
-prepared, or anything after the batch was applied. If it is to be built again, it leaves the graph at once,
-and the batch goes on without it. Between two batches its factory builds another one from the graph. Whoever
-asks for it meanwhile gets `ViewMissingError`.
+A view fails if it raises another error than `InputError` (which refuses a batch) while a batch is prepared,
+or any error after the batch was applied. If it is to be built again, it is detached from the graph at once,
+and the batch continues without it. Between two batches its factory builds another one from the graph. Until
+then, a request for it raises `ViewMissingError`.
 
 Thread safety: any thread may read `Views`; the runtime's loop does everything else.
 """
@@ -23,13 +23,13 @@ _logger = logging.getLogger(__name__)
 WhenViewFails = Literal["stop", "rebuild"]
 
 MOST_TRIES: Final = 3
-"""So often a view is built before the loop ends, unless it has followed `SETTLED` batches in between."""
+"""The most builds of a view before the loop ends, unless it has followed `SETTLED` batches in between."""
 
 SETTLED: Final = 100
 
 
 class Views(Mapping[str, View]):
-    """The views by name, at this moment; `missing` says of those that are built again why."""
+    """The views by name, at this moment; `missing` has the reason for each that is built again."""
 
     def __init__(self, graph: Graph, views: Sequence[View]) -> None:
         self._views = _by_name(graph, views)
@@ -47,7 +47,7 @@ class Views(Mapping[str, View]):
         raise KeyError(name)
 
     def find(self, name: str) -> View | None:
-        """The view of this name, None if there is none, or while it is built again."""
+        """Returns the view of this name, None if there is none, or while it is built again."""
         return self._views.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -56,7 +56,7 @@ class Views(Mapping[str, View]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
 
-    # Of one moment: another thread may put other mappings in their place meanwhile.
+    # From one moment: another thread may replace the mappings meanwhile.
 
     def items(self) -> ItemsView[str, View]:
         return self._views.items()
@@ -72,33 +72,33 @@ class Views(Mapping[str, View]):
         for name, make in factories.items():
             self.put_back(make_view(name, make, graph, None))
 
-    # Both replace mappings that others may be reading; they never change one.
+    # These replace mappings that other threads may be reading; they never change one.
 
     def lose(self, name: str, reason: str) -> None:
-        """Says that a view is missing from now on."""
+        """Notes that a view is missing from now on."""
         self.missing = {**self.missing, name: reason}
         self._views = {other: view for other, view in self._views.items() if other != name}
 
     def put_back(self, view: View) -> None:
-        """Says that a view is there, or there again."""
+        """Notes that a view exists, or exists again."""
         self._views = {**self._views, view.name: view}
         self.missing = {name: reason for name, reason in self.missing.items() if name != view.name}
 
     def remove(self, name: str) -> None:
-        """Says that a view has gone for good."""
+        """Notes that a view was removed for good."""
         self._views = {other: view for other, view in self._views.items() if other != name}
 
 
 def check_factories(factories: object, argument: str) -> None:
-    """Raises InputError for what is not names of views and what makes them."""
+    """Raises InputError unless `factories` maps names of views to their factories."""
     if not isinstance(factories, Mapping):
-        raise InputError(f"{argument} must be names of views and what makes them, got {kind_of(factories)}")
+        raise InputError(f"{argument} must be names of views and their factories, got {kind_of(factories)}")
     for name, make in factories.items():
         check_function(make, f"the factory of {name!r}", "a Graph and a State or None")
 
 
 def check_build(build: object, views: Views) -> None:
-    """Raises InputError unless `build` is names and factories of other views than those that are there."""
+    """Raises InputError unless `build` is names and factories of views that do not exist yet."""
     check_factories(build, "build")
     assert isinstance(build, Mapping)
     if taken := [name for name in build if name in views]:
@@ -106,7 +106,7 @@ def check_build(build: object, views: Views) -> None:
 
 
 class Rebuilding:
-    """Decides of views that fail, and builds them again; a task of the loop."""
+    """A task of the loop that handles views that fail, and builds them again."""
 
     def __init__(
         self,
@@ -118,8 +118,8 @@ class Rebuilding:
         drop: Callable[[str, str], bool],
     ) -> None:
         """factories: copied, and may grow later. on_change: called with the name of a view that is missing
-        (None) or there again. drop: told of a view that has failed, and why; whether the loop goes on without
-        it for good.
+        (None) or exists again. drop: called with a view that has failed, and why; returns whether the loop
+        continues without it for good.
         """
         if not isinstance(when_view_fails, str) or when_view_fails not in get_args(WhenViewFails):
             raise InputError(f"when_view_fails must be 'stop' or 'rebuild', got {when_view_fails!r}")
@@ -137,11 +137,11 @@ class Rebuilding:
         self._followed: dict[str, int] = {}  # batches since a view was built again
 
     def until(self) -> float | None:
-        """0 if a view is missing, else None."""
+        """Returns 0 if a view is missing, else None."""
         return 0.0 if self._views.missing else None
 
     def run(self) -> None:
-        """Builds what is missing. Raises `LiveGNNError` for a view that has failed too often."""
+        """Builds the missing views. Raises `LiveGNNError` for a view that has failed too often."""
         for name in self._views.missing:
             self._tries[name] = self._tries.get(name, 0) + 1
             if self._tries[name] > MOST_TRIES:
@@ -164,7 +164,7 @@ class Rebuilding:
             _logger.warning("the view %r is there again, at event %d", name, self._graph.seq)
 
     def settle(self) -> None:
-        """Says that a batch has gone well with all views that are there."""
+        """Notes that a batch was applied with all views that exist."""
         for name in list(self._followed):
             if name in self._views:
                 self._followed[name] += 1
@@ -173,10 +173,10 @@ class Rebuilding:
                     self._tries.pop(name, None)
 
     def blame(self, error: Exception) -> None:
-        """Takes the views that made a batch fail off the graph.
+        """Detaches the views that made a batch fail from the graph.
 
-        Raises `error` if it was none of them, and otherwise, where views are not to be built again, a
-        `LiveGNNError` that names the view.
+        Raises `error` if no view is to blame, or the disk is full, and otherwise, if views are not to be
+        built again, a `LiveGNNError` that names the view.
         """
         failed = [
             (ours, reason)
@@ -194,7 +194,7 @@ class Rebuilding:
                 if error.__cause__ is reason:  # it names the view
                     raise error
                 raise LiveGNNError(f"the view {view.name!r} failed: {reason}") from error
-            then = "the loop goes on without it" if dropped else "it is built again"
+            then = "the loop continues without it" if dropped else "it is built again"
             _logger.error("the view %r failed %s; %s", view.name, said, then, exc_info=reason)
             self._graph.views.detach(view)
             if dropped:
@@ -209,7 +209,7 @@ class Rebuilding:
 
 
 def _by_name(graph: Graph, views: Sequence[View]) -> dict[str, View]:
-    """Raises `InputError` for what is no view of the graph, and for a name that is taken."""
+    """Returns the views by name. Raises `InputError` unless each is a view of the graph with a free name."""
     named: dict[str, View] = {}
     for view in views:
         if not isinstance(view, View):

@@ -1,7 +1,7 @@
-"""Whether the edges that a query draws carry a model's messages to the seed.
+"""Checks that the edges that a query draws carry a model's messages to the seed.
 
 A message that no edge of a sample carries is missing from the prediction, and nothing else shows it. So
-whatever predicts on the samples of a model's query takes the query from `fit_query`.
+all code that predicts on the samples of a model's query takes the query from `fit_query`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,11 +25,11 @@ def fit_query(model: Model, schema: Schema) -> Query:
     """The query of a model, with one-hop queries over undirected edges in the direction of the messages.
 
     A node has the same neighbours in both directions of an undirected type, but an edge of a sample points
-    one way, as it was drawn. What no message of the model goes along may be drawn too.
+    one way, as it was drawn. Edges along which the model sends no message may be drawn too.
 
-    Raises what `Query.check` raises; `ModelError`, which says what to write, if the model has no query, if a
-    one-hop query draws edges in the direction in which the model sends nothing to its key nodes, or if no
-    edge of the first hop carries a message to the seed.
+    Raises the errors of `Query.check`; `ModelError`, which says how to correct the query, if the model has no
+    query, if a one-hop query draws edges in the direction in which the model sends nothing to its key nodes,
+    or if no edge of the first hop carries a message to the seed.
     """
     if model.query is None:
         raise ModelError(
@@ -76,7 +76,7 @@ def _refusal(what: str, one: OneHop, reads: Iterable[_Lists], call: str = "hop")
 
 
 def _messages_to(model: Model, values: Iterable[str]) -> dict[_Lists, set[str]]:
-    """What rows of some values on one node are made of: which lists of neighbours, and which values of the
+    """Finds the inputs of some values' rows on one node: the lists of neighbours, and the values of the
     neighbours in each."""
     here, found = set(values), dict[_Lists, set[str]]()
     ends = _ends_of(model)

@@ -1,4 +1,4 @@
-"""Samples the subgraph that a query asks for, drawn from the graph as it is now."""
+"""Samples the subgraph of a query, drawn from the graph as it is now."""
 
 from typing import TYPE_CHECKING
 
@@ -33,15 +33,15 @@ def sample_query(
     seed: int | None = None,
     threads: int | None = None,
 ) -> HeteroSubgraph:
-    """The subgraph that `query` asks for: each one-hop query draws with its own direction and strategy, for
-    the nodes that its parents have brought in.
+    """Samples the subgraph of `query`: each one-hop query draws with its own direction and strategy, for
+    the nodes that its parents have added.
 
     seeds: ids of nodes of the query's seed type. A node occurs once and is drawn for once. The edges of a
     type are in the order of the hops, then of the one-hop queries; `row` is the source and `col` the target
     of an edge, in whichever direction it was drawn. attributes, until, seed, threads: as in
     `sample_subgraph`.
 
-    Raises what `Query.check` and `sample_subgraph` raise.
+    Raises the errors of `Query.check` and `sample_subgraph`.
     """
     check_graph(graph)
     check_query(graph, query)

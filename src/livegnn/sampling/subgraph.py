@@ -91,7 +91,7 @@ FanOuts = Mapping[EdgeType, Sequence[int]]
 
 
 class DrawOptions(NamedTuple):
-    """How neighbours are drawn, and what the sample has: as of `sample_subgraph`."""
+    """The strategy of drawing neighbours, and the contents of the sample: as in `sample_subgraph`."""
 
     by: NeighborsBy
     replace: bool
@@ -217,15 +217,15 @@ def sample_metapath(
     seed: int | None = None,
     threads: int | None = None,
 ) -> HeteroSubgraph:
-    """A subgraph along a path of edge types: hop h draws only along the h-th of them (PlatoD2GL, section
-    VII-C: subgraphs over meta-paths).
+    """Samples a subgraph along a path of edge types: hop h draws only along the h-th of them (PlatoD2GL,
+    section VII-C: subgraphs over meta-paths).
 
     seeds: ids of nodes of the type where the path begins. metapath: edge types, each with the number of
     neighbours to draw for a node. direction: `"out"`: follow the edges, so that each edge type begins with
-    the node type where the one before ended; `"in"`: follow them backwards. Everything else is as in
-    `sample_subgraph`: a hop draws for the nodes that the hop before added, not for earlier ones.
+    the node type where the previous one ended; `"in"`: follow them backwards. Everything else is as in
+    `sample_subgraph`: a hop draws for the nodes that the previous hop added, not for earlier ones.
 
-    Raises what `sample_subgraph` raises, and `InputError` if the path is empty or has a gap.
+    Raises the errors of `sample_subgraph`, and `InputError` if the path is empty or has a gap.
     """
     check_graph(graph)
     if not isinstance(metapath, Sequence):

@@ -192,7 +192,7 @@ def serve(
     """
     if threading.current_thread() is threading.main_thread():
         exit_at_sigterm()
-    # What is there now stays. Looking through it for cycles, which a large body makes Python do, would stop
+    # Present objects stay. Looking through them for cycles, which a large body makes Python do, would stop
     # all threads for tens of milliseconds each time.
     gc.collect()
     gc.freeze()

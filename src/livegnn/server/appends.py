@@ -17,7 +17,7 @@ from livegnn.server.entries import GivenEntry
 _MOST = 1024  # requests in one write
 
 Reader: TypeAlias = Callable[[], Sequence[GivenEntry]]
-"""Reads the entries of a request, with an error in the place of one that cannot be read."""
+"""Reads the entries of a request, with an error instead of one that cannot be read."""
 
 
 class LoopEnded(LiveGNNError):
@@ -74,7 +74,7 @@ class Appender:
                 del waiting[: len(group)]
                 outcomes = await loop.run_in_executor(self._writer, self._write, group)
                 for request, outcome in zip(group, outcomes, strict=True):
-                    if request.answered.done():  # the client has gone
+                    if request.answered.done():  # the client has disconnected
                         continue
                     if isinstance(outcome, BaseException):
                         request.answered.set_exception(outcome)

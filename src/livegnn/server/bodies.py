@@ -141,7 +141,7 @@ def parse_records(body: bytes, media_type: str, largest: int) -> Sequence[JSON]:
 
 def _parse_json(body: bytes, largest: int) -> JSON:
     check_parts(body, largest, "the body")
-    # Where keys are escaped all is parsed twice, and what the first time makes is gone before the second.
+    # Where keys are escaped all is parsed twice, and the first result is freed before the second.
     key = find_repeated(body) if b"\\u" in body else None
     try:
         content: JSON = orjson.loads(body)
@@ -155,7 +155,7 @@ def _parse_json(body: bytes, largest: int) -> JSON:
 
 
 def answer_model(name: str, of: type, text: str, **fields: object) -> type[BaseModel]:
-    """What an API page says of an answer: the fields of a NamedTuple; and `fields`, beside or in place of
+    """The model of an answer for an API page: the fields of a NamedTuple; and `fields`, beside or instead of
     them. text: the description."""
     types = {**get_type_hints(of), **fields}
     return cast(

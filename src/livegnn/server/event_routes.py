@@ -64,7 +64,7 @@ _REJECTION = answer_model(
 _BAD_MESSAGE = answer_model(
     "BadMessageAnswer",
     BadMessage,
-    "A message of a source that is no events: where it stands, and its first bytes as text.",
+    "A message of a source that is not events: its place, and its first bytes as text.",
     payload=str,
 )
 _HELD_EXPIRY = answer_model(
@@ -158,7 +158,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
                 await feed.wait(seq, timeout)
                 rejection = await run_in_threadpool(runtime.rejection, seq)
             except LiveGNNError as error:
-                # Whatever it is, the events are in the log: an answer as if they were not would double them.
+                # With any error, the events are in the log: an answer as if they were not would double them.
                 return _to_error(seq, "logged", "NotVisible", _say_logged(seq, error), 202)
             if rejection is not None:
                 return _to_error(seq, "refused", rejection.error, rejection.message, 409)

@@ -28,7 +28,7 @@ class _Client:
         self._capacity = capacity
         self._lagged = (0, 0)
         self.since = math.inf
-        """The event that `ready` names; the client is told of later ones."""
+        """The event that `ready` names; the client receives later ones."""
 
     def offer(self, seq: int, data: bytes) -> int:
         """Queues a change; returns how many were dropped because the queue was full."""
@@ -63,7 +63,7 @@ class Feed:
         self._runtime = runtime
         self._capacity = capacity
         self._heartbeat = heartbeat
-        # A signal, which closes the feed, comes at any point of the thread that may hold the lock.
+        # A signal, which closes the feed, may interrupt the thread while it holds the lock.
         self._lock = threading.RLock()
         self._clients: set[_Client] = set()
         self._waiters: dict[asyncio.Future[None], tuple[int, asyncio.AbstractEventLoop]] = {}
@@ -94,7 +94,7 @@ class Feed:
         with self._lock:
             self._waiters[future] = (seq, loop)
         try:
-            # All of this may have come before the waiter was known.
+            # All of this may have happened before the waiter was known.
             if self._runtime.seq < seq and not self._closed and self._runtime.failure is None:
                 await asyncio.wait_for(future, timeout)
         except TimeoutError as error:
@@ -192,7 +192,7 @@ def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
         if not future.done():
             future.set_result(None)
 
-    with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+    with suppress(RuntimeError):  # the loop is closed: nothing waits there any more
         loop.call_soon_threadsafe(resolve)
 
 

@@ -131,7 +131,7 @@ def find(runtime: Runtime, name: str, version: str | None) -> ModelState:
 
 
 def answer_infer(runtime: Runtime, state: ModelState, asked: InferRequest, limits: Limits) -> Response:
-    """The rows of all outputs that were asked for, from one state of the graph."""
+    """The rows of all requested outputs, from one state of the graph."""
     ids = ids_of(runtime, asked.ids)
     predictor = runtime.models.find(state.name)
     widths = {name: predictor.model.width(value) for name, value in predictor.model.outputs.items()}

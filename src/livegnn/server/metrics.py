@@ -1,4 +1,4 @@
-"""What is measured, for Prometheus. Each metric is described in docs/server.md."""
+"""The metrics for Prometheus. Each metric is described in docs/server.md."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -83,7 +83,7 @@ def _sources(sources: Mapping[str, Source]) -> list[Iterable[str]]:
         gauge("source_waits", waiting, waits, "source"),
         gauge("source_lag_messages", "Messages that stand unread", lags, "source", "partition"),
         counter("source_messages_total", "Messages that were brought into the log", stored, "source"),
-        counter("source_bad_messages_total", "Messages of these that are no events", bad, "source"),
+        counter("source_bad_messages_total", "Messages of these that are not events", bad, "source"),
         counter("source_tombstones_total", "Messages of these without a value", tombstones, "source"),
     ]
 
@@ -107,7 +107,7 @@ def _scrubs(scrub: Scrub) -> list[Iterable[str]]:
     largest = "Largest difference that a scrub has seen, as a part of the channel's magnitude"
     not_finite = "Rows that the last scrub saw and that are infinite or not a number"
     return [
-        counter("scrubs_total", "Rounds in which aggregates were computed anew", scrub.rounds),
+        counter("scrubs_total", "Rounds in which aggregates were computed again", scrub.rounds),
         gauge("scrub_largest_difference", largest, scrub.largest),
         gauge("scrub_not_finite", not_finite, scrub.not_finite),
     ]
@@ -120,9 +120,9 @@ def _pace(runtime: Runtime, waiting: int) -> list[Iterable[str]]:
     return [
         gauge("freshness_objective_seconds", objective, pace.objective or 0),
         gauge("pace_batch_events", "Events that a batch takes at most under steady load", pace.size),
-        gauge("pace_predicted_seconds", "What the last batch was to take", pace.predicted_seconds),
-        gauge("pace_measured_seconds", "What the last batch took", pace.measured_seconds),
-        gauge("waiting_seconds", "Time to apply the events that wait, by what batches cost", seconds),
+        gauge("pace_predicted_seconds", "Expected time of the last batch", pace.predicted_seconds),
+        gauge("pace_measured_seconds", "Time that the last batch took", pace.measured_seconds),
+        gauge("waiting_seconds", "Time to apply the events that wait, by the cost of batches", seconds),
         gauge("pushing_back", "1 while appends are refused", not admission.is_open(waiting)),
         counter("refused_appends_total", "Appends that were pushed back", admission.refused),
     ]

@@ -66,9 +66,7 @@ _COMPARISON = answer_model(
     "How predictions of `second` differ from those of `first`, between events `since` and `seq`.",
     degrees=list[_DEGREES],  # type: ignore[valid-type]
 )
-_SWITCH = answer_model(
-    "SwitchAnswer", Switch, "After event `seq`, `model` answers in the place of `previous`."
-)
+_SWITCH = answer_model("SwitchAnswer", Switch, "After event `seq`, `model` answers instead of `previous`.")
 
 
 class ServingRequest(BaseModel):

@@ -63,7 +63,7 @@ Seq: TypeAlias = Annotated[int, AsWritten, _event("the event after which the lis
 LastEvent: TypeAlias = Annotated[
     int | None,
     AsWritten,
-    Header(ge=0, le=LARGEST_SEQ, description="the id of the last change that you were told of"),
+    Header(ge=0, le=LARGEST_SEQ, description="the id of the last change that you received"),
 ]
 
 
@@ -85,7 +85,7 @@ class CheckedRoute(APIRoute):
         may_repeat = {field.alias: get_origin(field.field_info.annotation) is list for field in fields}
 
         async def check(request: Request) -> Response:
-            if request.scope["path"].endswith("\n"):  # which the end of Starlette's patterns lets pass
+            if request.scope["path"].endswith("\n"):  # the end of Starlette's patterns lets it pass
                 raise HTTPException(404)
             for part in ("raw_path", "query_string"):
                 _check_encoding(request.scope.get(part) or b"")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 NodeId = StrictInt | StrictStr
 TEXT_NUMBERS = 128
-"""A text id in an answer counts as so many numbers, since it may have 1,024 characters."""
+"""A text id in an answer counts as this number of numbers, since it may have 1,024 characters."""
 _WIDEST = 1000  # channels that an output may well have: few ids are not looked into
 
 

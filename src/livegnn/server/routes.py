@@ -55,13 +55,13 @@ _FEW = 256  # ids that are answered in the event loop, some milliseconds at most
 _FEWER = "ask for fewer ids at once, or raise largest_json_bytes of the server"
 _FEWER_CHANGED = "ask with changed set to false, or raise largest_answer_numbers of the server"
 _FEWER_NEIGHBORS = "raise largest_answer_numbers of the server, or read them in Python, with graph.neighbors"
-_EXPLAINED_AT_ONCE = 2  # so that threads are left for what is answered fast
+_EXPLAINED_AT_ONCE = 2  # so that threads are left for fast answers
 
 
 def _check_list(value: object) -> object:
     if not isinstance(value, list):
         raise ValueError("expected a list of events")  # noqa: TRY004 (pydantic's)
-    return value  # whose reader refuses what is no event
+    return value  # its reader refuses items that are not events
 
 
 class WhatIfRequest(BaseModel):
@@ -184,7 +184,7 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits, keys: KeyFile | 
         await feed.wait(min_seq, timeout)
         few = len(ids) <= _FEW
         prediction = runtime.predict_at_once(ids, output=chosen.output, model=chosen.model) if few else None
-        if prediction is None:  # the event loop waits for nobody
+        if prediction is None:  # the event loop may not wait
             return await run_in_threadpool(
                 lambda: answer_predictions(runtime, runtime.predict(ids, **chosen._asdict()), ids)
             )

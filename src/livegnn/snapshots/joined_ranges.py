@@ -51,7 +51,7 @@ def join(
     ends = np.maximum.accumulate(begins + sizes)
     fresh = np.ones(len(begins), np.bool_)
     fresh[1:] = begins[1:] > ends[:-1] + gap
-    # Ranges that begin in different parts of what is joined are different requests.
+    # Ranges that begin in different parts of the joined bytes are different requests.
     first = np.flatnonzero(fresh)
     since = begins - np.repeat(begins[first], np.diff(np.append(first, len(begins))))
     fresh[1:] |= since[1:] // part != since[:-1] // part

@@ -151,7 +151,7 @@ class LayeredTables:
                 at = int(np.argmin(check(read[wrong[0]])))
                 raise ObjectDamagedError(
                     f"{ranges.path} in {self._objects.url} is not as it was written at the byte "
-                    f"{ranges.starts[at]:,}: its checksum is another. Write the snapshot anew, and see "
+                    f"{ranges.starts[at]:,}: its checksum is another. Write the snapshot again, and see "
                     "`livegnn snapshot verify`"
                 )
             for i, data in zip(wrong, self._objects.read([asked[i].ranges for i in wrong]), strict=True):
@@ -212,5 +212,5 @@ def _refuse_beyond(section: Section, end: int, url: str) -> None:
     if end > section.length:
         raise ObjectDamagedError(
             f"expected {end:,} bytes in a section of {section.path} in {url}, it has {section.length:,}: "
-            "manifest and index do not fit. Write the snapshot anew"
+            "manifest and index do not fit. Write the snapshot again"
         )

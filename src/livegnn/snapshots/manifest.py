@@ -18,7 +18,7 @@ from livegnn.types import JSON
 
 FORMAT = 1
 FOLDER = "manifests"
-"""Where the manifests of a store are."""
+"""The folder of the manifests of a store."""
 
 Kind: TypeAlias = Literal["features", "ids", "in", "out", "both"]
 KINDS: tuple[Kind, ...] = ("features", "ids", "in", "out", "both")
@@ -188,7 +188,7 @@ def read_newest_manifest(objects: Objects, after: int = 0) -> Manifest | None:
             path, where = listed[-1].path, f"{listed[-1].path} in {objects.url}"
             manifest = Manifest.from_bytes(objects.get(path), where)
         except ObjectMissingError:
-            continue  # a newer one has come, and this one was collected between the two requests
+            continue  # a newer one was written, and this one was collected between the two requests
         if manifest.path != path:
             raise FileFormatError(
                 f"{where} must be the manifest of that name, got the one of {manifest.path}: remove it"

@@ -99,7 +99,7 @@ class NodeRows:
         return located
 
     def _candidates(self, keys: IntArray) -> tuple[IntArray, IntArray]:
-        """The entries of the order with these keys: which key was asked for, and the row."""
+        """The entries of the order with these keys: the position of the requested key, and the row."""
         fences = self._fences["key"]
         last = np.searchsorted(fences, keys, side="right") - 1
         # A key may stand in two blocks only if it stands in the order twice, as checksums of texts may.

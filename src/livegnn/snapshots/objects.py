@@ -54,11 +54,11 @@ BYTES_AT_ONCE = 32 << 20
 a connection of 500 MB/s with a latency of 20 ms has under way."""
 
 PARTS_AT_ONCE = 64
-"""Into so many parts the bytes under way are divided: a longer range is several requests."""
+"""The parts that the bytes under way are divided into: a longer range is several requests."""
 
 _THREADS = 8
 _CONNECTION = 512 << 10  # bytes that the store's client takes for each, at most
-_REREADS = 3  # of what is shorter than its range
+_REREADS = 3  # of an answer that is shorter than its range
 _NEAR = ("file://", "memory://")
 _LONGEST_TIMEOUT = 86_400.0  # seconds
 _LARGEST_GAP = 1 << 40
@@ -158,7 +158,7 @@ class Objects:
         self._health = StoreHealth()
         self._pool: ThreadPoolExecutor | None = None
         self.confined = False
-        """Whether memory is limited. What several threads allocate, none of them can reserve."""
+        """Whether memory is limited: a thread cannot reserve memory that others may allocate."""
         self._reserved = 0
         self._counting = threading.Lock()
 

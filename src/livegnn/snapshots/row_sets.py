@@ -58,7 +58,7 @@ def union(
     one: "Int64[IntArray, 'members']", other: "Int64[IntArray, 'others']"
 ) -> "Int64[IntArray, 'union']":
     """The union of two sets without common values."""
-    return np.sort(np.concatenate([one, other]), kind="stable")  # which merges what is in order
+    return np.sort(np.concatenate([one, other]), kind="stable")  # a stable sort merges ordered parts
 
 
 def places_in(

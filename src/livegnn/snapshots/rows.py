@@ -87,12 +87,12 @@ class GraphRows:
 
 
 class DataRows:
-    """As `GraphRows`, of PyG's `Data` or `HeteroData`, without a graph. Nodes have the ids 0, 1, 2, ... of
-    each type; the neighbours of a node stand in the order in which the edges are listed, parallel edges
-    included. An edge type that lists any keeps them apart.
+    """The methods of `GraphRows` for PyG's `Data` or `HeteroData`, without a graph. Nodes of each type have
+    the ids 0, 1, 2, ...; the neighbours of a node stand in the order in which the edges are listed, parallel
+    edges included. An edge type that lists any keeps them apart.
 
-    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for what is no such data, or names a
-    node that is not there.
+    Reads the fields that `Graph.from_pyg` takes. Raises `InputError` for other data, or for data that names
+    a node that is not there.
     """
 
     def __init__(self, data: "Data | HeteroData") -> None:

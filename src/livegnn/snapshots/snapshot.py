@@ -79,10 +79,10 @@ class Neighbors(NamedTuple):
 
 
 class Snapshot:
-    """A graph at one event, in a store. Opening reads the lists of what deltas have changed.
+    """A graph at one event, in a store. Opening reads the lists of rows that deltas have changed.
 
     seq: the event up to which it shows everything. All methods raise `UnknownTypeError` for a type that it
-    does not have, and `SnapshotError` if it cannot be read: `SnapshotReplacedError` if objects are gone
+    does not have, and `SnapshotError` if it cannot be read: `SnapshotReplacedError` if objects were removed
     because a newer snapshot replaced it.
     """
 
@@ -118,7 +118,7 @@ class Snapshot:
         if missing := sorted(map(str, needed - present)):
             raise FileFormatError(
                 f"the base of {self.manifest.path} in {self.objects.url} must have the tables "
-                f"{', '.join(missing)}, it has none such: write the snapshot anew"
+                f"{', '.join(missing)}, it has none such: write the snapshot again"
             )
 
     @property

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = "bytes | bytearray | memoryview"
 
 Fetched: TypeAlias = int | StoreUnavailableError
-"""Of one range: how many bytes were read, or why the store did not answer."""
+"""For one range: the number of bytes that were read, or why the store did not answer."""
 
 PART = 8 << 20
 """Bytes of one part of an upload, and of a range that is read in parts."""
@@ -117,7 +117,7 @@ def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "Store":
     try:
         client = {"timeout": timedelta(seconds=timeout), "connect_timeout": timedelta(seconds=timeout)}
         settings = dict(options)
-        # These options replace those of the environment. Who names an endpoint without TLS wants none.
+        # These options replace those of the environment. A user who names an endpoint without TLS wants none.
         allowed = settings.pop("allow_http", os.environ.get("AWS_ALLOW_HTTP", ""))
         named = ("AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
         endpoints = (settings.get("endpoint", ""), *(os.environ.get(name, "") for name in named))
@@ -151,10 +151,10 @@ def _open_by_url(url: str, timeout: float, options: dict[str, str]) -> "Store":
 
 class Store:
     """Objects by path, in a store of `obstore`. All methods raise `ObjectMissingError`, `ObjectExistsError`,
-    `StoreUnavailableError`, which may pass, or `SnapshotError` for what will not, such as a key that is
+    `StoreUnavailableError`, which may pass, or `SnapshotError` for lasting errors, such as a key that is
     refused.
 
-    url: where it is, for messages. reads, writes: the same store, without and with attempts of its own.
+    url: of the store, for messages. reads, writes: the same store, without and with attempts of its own.
     """
 
     def __init__(self, url: str, reads: "ObjectStore", writes: "ObjectStore") -> None:
@@ -233,7 +233,7 @@ class Store:
         """Writes an object, all of it or nothing; create: only where there is none."""
         import obstore
 
-        # An attempt whose answer is lost must be told apart from another writer, so `Objects` repeats it.
+        # An attempt whose answer is lost must be distinguished from another writer, so `Objects` repeats it.
         with _translating(self.url, path):
             mode: Literal["create", "overwrite"] = "create" if create else "overwrite"
             obstore.put(self._open(write=True), path, data, mode=mode, use_multipart=False)
@@ -350,7 +350,7 @@ class Upload:
         self._writer = None
 
     def abort(self) -> None:
-        self._writer = None  # parts that were never joined are nobody's; a bucket's life cycle removes them
+        self._writer = None  # parts that were never joined have no owner; a bucket's life cycle removes them
 
 
 @contextmanager
@@ -386,7 +386,7 @@ def _translating(url: str, path: str) -> Iterator[None]:
             raise SnapshotError(f"the store refuses {where}: {said}") from error
         if "No space left" in said:
             raise StoreUnavailableError(f"the store has no room for {where}: {said}") from error
-        if "169.254.169.254" in said:  # obstore asks there where it has no keys
+        if "169.254.169.254" in said:  # obstore sends a request there if it has no keys
             said += ": no keys were given, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         if isinstance(error, (exceptions.BaseError, OSError)):
             raise StoreUnavailableError(f"the store does not answer for {where}: {said}") from error

@@ -380,7 +380,7 @@ class SnapshotView(View):
     def _go_on(self, manifest: Manifest | None) -> None:
         self._manifest = manifest
         if manifest is None or manifest.generation != self._continues:
-            # What is dropped may have shown another graph at an event that comes again.
+            # The dropped part may have shown another graph at an event that is repeated.
             self._chain = secrets.token_hex(8)
         self._continues = None
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 Direction = Literal["in", "out"]
 
 DATA = "data"
-"""Where the objects of layers are."""
+"""The folder of the objects of layers."""
 
 PIECE = 4 << 20
 """Bytes that are read from the graph and written at once."""
@@ -208,7 +208,7 @@ def receiver(schema: Schema, key: TableKey) -> int:
 
 
 class _Uploads:
-    """Where sections go: each becomes an object of its own."""
+    """The uploads of sections: each becomes an object of its own."""
 
     def __init__(self, objects: Objects, folder: str) -> None:
         self._objects = objects

@@ -1,11 +1,11 @@
 """Tensors that the user puts beside the features of nodes, such as labels: a row for some of the nodes.
 
-A view of the graph: the rows of a node go when the node goes, so that a node which is added under that id
-later has none. Rows are found by the dense index of their node, so that to put one row takes no time that
-grows with the others.
+A view of the graph: the rows of a node are removed with the node, so that a node which is added later under
+the same id has none. Rows are found by the dense index of their node, so that the time to put one row does
+not grow with the number of the others.
 
-Thread safety: any thread may call. Who puts and drops rows holds `Graph.writer`. Readers take no lock: they
-read again if `version` has changed meanwhile, and hold `Graph.writer` if that happens again and again.
+Thread safety: any thread may call. A thread that puts or drops rows holds `Graph.writer`. Readers take no
+lock: they read again if `version` has changed meanwhile, and hold `Graph.writer` after several changes.
 """
 
 import weakref
@@ -73,7 +73,7 @@ class NodeColumns(View):
         self._leaving = {}
         self.version = max(self.version, self._after)
 
-    # -- whoever holds `Graph.writer`
+    # -- threads that hold `Graph.writer`
 
     def put(self, name: Name, numbers: IntArray, rows: Tensor, *, whole: bool) -> None:
         """Sets the rows of nodes; with `whole`, others have none from now on. Raises `InputError`."""
@@ -135,7 +135,7 @@ def at_one_moment(
     read: Callable[[], Result],
     stamp: Callable[[], object] | None = None,
 ) -> Result:
-    """What `read` returns while no row changes, and, if there is a `stamp`, while that stays the same."""
+    """Returns the result of `read` from a time when no row changes, nor the `stamp`, if there is one."""
 
     def state() -> tuple[object, ...]:
         return (*(one.version for one in columns), None if stamp is None else stamp())

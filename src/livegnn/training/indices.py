@@ -1,5 +1,5 @@
-"""What PyG calls an index of a node: its internal number (`Graph.to_numbers`), which is its id if ids are
-integers. Numbers may have gaps, and where a type has text ids, its numbers need not begin at 0.
+"""PyG's index of a node: its internal number (`Graph.to_numbers`), which is its id if ids are integers.
+Numbers may have gaps, and where a type has text ids, its numbers need not begin at 0.
 """
 
 from typing import TypeAlias, cast
@@ -24,7 +24,7 @@ def all_numbers(graph: Graph, node_type: NodeType | None) -> IntArray:
 
 
 def count_if_dense(numbers: IntArray) -> int | None:
-    """How many numbers there are, if they are 0, 1, 2, ... in any order; else None."""
+    """The number of `numbers`, if they are 0, 1, 2, ... in any order; else None."""
     return len(numbers) if not len(numbers) or int(numbers.max()) == len(numbers) - 1 else None
 
 

@@ -53,10 +53,10 @@ class NodeLoader(_LiveLoader, pyg.NodeLoader):
     `input_id` of the input), then their neighbours hop by hop, with `x`, and with `edge_weight`, `time` and
     `edge_attr` if the edges have them.
 
-    input_nodes: ids, or (node type, ids); a mask of all nodes in the order of `graph.ids` in place of ids;
-    None, also in place of the ids: all nodes of the current graph. input_time: a time for each of them.
-    features: a store that adds labels and other tensors to batches. by, replace, disjoint, gone, threads: as
-    in `LiveSampler`; with `gone="skip"` a batch of which nothing is left is left out. All other arguments are
+    input_nodes: ids, or (node type, ids); a mask of all nodes in the order of `graph.ids` instead of ids;
+    None, also instead of the ids: all nodes of the current graph. input_time: a time for each of them.
+    features: a store that adds labels and other tensors to batches. `by`, `replace`, `disjoint`, `gone`,
+    `threads`: as in `LiveSampler`; with `gone="skip"` an empty batch is omitted. All other arguments are
     those of PyG and torch: `batch_size`, `shuffle`, `transform`, ...
 
     With `num_workers` above 0, the workers are forked when an epoch begins and see the graph of that moment.
@@ -79,8 +79,8 @@ class NodeLoader(_LiveLoader, pyg.NodeLoader):
         threads: int | None = None,
         **kwargs: object,
     ) -> None:
-        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for a text that is no known id. PyG
-        and torch check the arguments that are passed on to them."""
+        """Raises `InputError`, `UnknownTypeError`, and `UnknownNodeError` for a text that is not a known id.
+        PyG and torch check the arguments that are passed on to them."""
         check_graph(graph)
         stores, transform = _batch_settings(graph, features, transform)
         pin = graph.pin()
@@ -113,8 +113,8 @@ class LinkLoader(_LiveLoader, pyg.LinkLoader):
     """PyG's `LinkLoader` on a live graph. A batch has the neighbourhoods of both ends of links, with optional
     negative links.
 
-    edge_label_index: ids [2, links], or (edge type, ids); None, also in place of the ids: all edges of the
-    current graph, of which those that are removed later are gone. edge_label_time: a time for each of them.
+    edge_label_index: ids [2, links], or (edge type, ids); None, also instead of the ids: all edges of the
+    current graph; edges that are removed later are treated as `gone` says. edge_label_time: a time for each.
     neg_sampling: as in PyG; negative ends are nodes that exist when the batch is drawn, and weights are as in
     `LiveSampler.sample_from_edges`. All other arguments are as in `NodeLoader`.
     """
@@ -137,7 +137,7 @@ class LinkLoader(_LiveLoader, pyg.LinkLoader):
         threads: int | None = None,
         **kwargs: object,
     ) -> None:
-        """Raises what `NodeLoader` raises, and `UnknownEdgeError` for an edge that is gone."""
+        """Raises the errors of `NodeLoader`, and `UnknownEdgeError` for an edge that was removed."""
         check_graph(graph)
         stores, transform = _batch_settings(graph, features, transform)
         pin = graph.pin()

@@ -30,7 +30,7 @@ _INSTEAD: Final = {
 
 
 class OneProcess:
-    """What belongs to a live graph, and cannot be sent to another process, which would have a copy of it."""
+    """An object of a live graph. It cannot be sent to another process, which would have a copy of it."""
 
     def __reduce__(self) -> NoReturn:
         raise InputError(

@@ -50,15 +50,15 @@ class LiveSampler(OneProcess, BaseSampler):
     """Draws neighbours as `livegnn.sampling.sample_subgraph` does, for PyG's `NodeLoader` and `LinkLoader`.
 
     num_neighbors: a number for each hop (-1: all), or such a list by edge type; omitted edge types are not
-    sampled. by, replace, disjoint: as in `sample_subgraph`. If the loader has times for its seeds, subgraphs
-    are disjoint and have only edges that are not later than their seed, as in PyG. gone: how to treat seeds
-    that are not in the graph. `"error"`: raise `UnknownNodeError`. `"skip"`: omit them, and links that lack
-    an end, from the batch (`input_id` lists the remaining ones, and may be empty). only_edges: links are
-    edges of the graph, and those that are none any more are treated as `gone` says, with `UnknownEdgeError`.
-    threads: as in `sample_subgraph`.
+    sampled. `by`, `replace`, `disjoint`: as in `sample_subgraph`. If the loader has times for its seeds,
+    subgraphs are disjoint and have only edges that are not later than their seed, as in PyG. `gone`: the
+    treatment of seeds that are not in the graph. `"error"`: raise `UnknownNodeError`. `"skip"`: omit them,
+    and links that lack an end, from the batch (`input_id` lists the remaining ones, and may be empty).
+    `only_edges`: links are edges of the graph; removed ones are treated as `gone` says, with
+    `UnknownEdgeError`. `threads`: as in `sample_subgraph`.
 
     Each sample, including its features, sees the graph either before or after a batch of events. Random
-    numbers come from torch: `torch.manual_seed` repeats the same batches if the graph has not changed.
+    numbers are drawn by torch: `torch.manual_seed` repeats the same batches if the graph has not changed.
     `edge_permutation` is None: `e_id` are rows of the edges' features, valid only until the next batch of
     events; `add_edge_attributes` adds the columns of edges to a batch.
     """
@@ -203,7 +203,7 @@ class LiveSampler(OneProcess, BaseSampler):
         return self.graph.edge_type_index(index.input_type)
 
     def _first_no_edge(self, index: EdgeSamplerInput) -> int | None:
-        """The position of the first link that is no edge."""
+        """The position of the first link that is not an edge, None if there is none."""
         row, col = (whole_numbers(end, "seeds") for end in (index.row, index.col))
         _, lacks, at = self.graph.native.edge_features_of(self._edge_type(index), row, col, None)
         return at if lacks else None
@@ -320,9 +320,9 @@ class _LiveNegatives(NegativeSampling):
 
 
 def _with_links(sample: HeteroSubgraph, links: int) -> HeteroSubgraph:
-    """The sample whose `batch` says the link. Sources come before targets, and PyG takes `batch` modulo the
-    number of positive links, which gives targets the wrong link unless the number of all links is a multiple
-    of it.
+    """Returns the sample with the number of the link in `batch`. Sources precede targets, and PyG takes
+    `batch` modulo the number of positive links, which gives targets the wrong link unless the number of all
+    links is a multiple of it.
     """
     assert sample.batch is not None
     return replace(

@@ -57,14 +57,14 @@ class LiveFeatureStore(OneProcess, FeatureStore):
     `put_tensor(y, group_name=node_type, attr_name="y", index=...)` stores a row for each node at `index` and
     replaces existing rows; without `index`, there must be a row for each node, in the order of
     `graph.ids(node_type)`, and they replace the whole tensor. Every batch includes these tensors. Nodes
-    without a row, such as nodes added later, get NaN, -1 or False, depending on the dtype. A row goes when
-    its node is removed. Names that batches use themselves are refused.
+    without a row, such as nodes added later, get NaN, -1 or False, depending on the dtype. A row is removed
+    with its node. Names that batches use themselves are refused.
 
     index: numbers of nodes (`graph.to_numbers`; integer ids are their own numbers), as a tensor or an array;
     text ids as an array; a mask or a slice of all nodes in the order of `graph.ids`; None: all of them.
 
-    Thread safety: any thread may call at any time. Who puts waits for a batch of events that is being
-    applied.
+    Thread safety: any thread may call at any time. A thread that puts a tensor waits while a batch of events
+    is applied.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -162,8 +162,8 @@ class LiveFeatureStore(OneProcess, FeatureStore):
 
 
 class _Size(Sequence[int]):
-    """How many sources and targets edges may have. Each is counted when it is asked for: PyG takes it for the
-    range of the indices, and asks for it where it draws seeds or copies edges."""
+    """The numbers of sources and targets that edges may have. Each is counted on request: PyG takes it for
+    the range of the indices, and reads it where it draws seeds or copies edges."""
 
     def __init__(self, graph: Graph, ends: tuple[NodeType, NodeType]) -> None:
         self._graph, self._ends = graph, ends
@@ -217,7 +217,7 @@ class LiveGraphStore(OneProcess, GraphStore):
         return torch.from_numpy(row), torch.from_numpy(col)
 
     def _put_edge_index(self, edge_index: tuple[Tensor, Tensor], edge_attr: EdgeAttr) -> bool:
-        raise InputError("edges come by events: graph.apply(Events().add_edges(src, dst))")
+        raise InputError("edges are added by events: graph.apply(Events().add_edges(src, dst))")
 
     def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
         raise InputError("edges go by events: graph.apply(Events().remove_edges(src, dst))")

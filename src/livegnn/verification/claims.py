@@ -246,7 +246,7 @@ class _Session:
             return value.term
         if isinstance(value, bool | int | float | np.number | np.bool_):
             return self.z3.RealVal(str(Fraction(float(value))), self.context)
-        raise TypeError(f"{type(value).__name__} is no number")
+        raise TypeError(f"{type(value).__name__} is not a number")
 
     def select(self, a: object, b: object, smallest: bool) -> "Symbol":
         left, right = self.term(a), self.term(b)

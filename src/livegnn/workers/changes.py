@@ -127,5 +127,5 @@ def _with_numbers(plan: WorkerPlan, numbers: Sequence[object]) -> WorkerPlan:
         sampling_workers=sampling,
         serving_workers=serving,
         replicas=replicas,
-        moved={seed: worker for seed, worker in moved},  # noqa: C416 (lists are no pairs)
+        moved={seed: worker for seed, worker in moved},  # noqa: C416 (lists are not pairs)
     )

@@ -38,7 +38,7 @@ _CONNECT_SECONDS: Final = 1.0
 _FOLLOW_SECONDS: Final = 1.0  # between two questions where the workers are
 _RETRY_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0
-_KEEP_SECONDS: Final = 4.0  # a connection that nobody uses; a worker ends it after five
+_KEEP_SECONDS: Final = 4.0  # a connection that is not used; a worker ends it after five
 _STATUSES: Final = {HTTPStatus.OK, *range(400, 600)}
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#@%\\]+")
 _logger = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def _check_address(address: object) -> None:
     if right:
         try:
             url = urlsplit(str(address))
-            (url.hostname or "").encode("idna")  # as whoever looks up the name does
+            (url.hostname or "").encode("idna")  # as a client does to look up the name
             right = bool(url.hostname) and url.port != 0
         except ValueError:
             right = False
@@ -159,8 +159,8 @@ class _Front:
             try:
                 found = await run_in_threadpool(self._find)
                 _check(self._plan, found)
-            except Exception as error:  # whatever the function raises, requests go on with what is known
-                _logger.warning("where serving workers are is not known: %s", error)
+            except Exception as error:  # after any error, requests use the known addresses
+                _logger.warning("the addresses of serving workers are not known: %s", error)
                 return
             self._workers, self._found = found, asked
 

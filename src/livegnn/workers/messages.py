@@ -30,7 +30,7 @@ ANEW: Final = (
     "Stop all workers, remove their checkpoints and the streams between them, and let them read the log from "
     "its beginning"
 )
-"""What helps when something that workers keep was lost."""
+"""The remedy after a loss of data that workers keep."""
 
 BLOCKS: Final = "blocks"
 ALL: Final = "all"
@@ -193,13 +193,13 @@ def last_of(records: Mapping[_Key, Sequence[StoredRecord]], before: Mapping[_Key
 
 
 class Levels:
-    """How far all sampling workers are, as far as one of them knows: of events by their numbers, or of
-    changes of the plan by theirs.
+    """The progress of all sampling workers, as far as one of them knows it: numbers of events, or numbers of
+    changes of the plan.
 
-    Level 0 is what a worker has taken. Level h + 1 is the least of its own level h and of those that the
-    others have told. So all effects, of what is up to level h, that pass from worker to worker at most h
-    times were taken. An effect passes at most once for each hop: a sample refers to its neighbours, whose
-    samples refer to theirs, and the last ones to features. The last level is a watermark.
+    Level 0 is the number that a worker has taken. Level h + 1 is the least of its own level h and the levels
+    h that the others have sent. So if an effect of a number up to level h passes from worker to worker at
+    most h times, it was taken. An effect passes at most once for each hop: a sample refers to its neighbours,
+    whose samples refer to theirs, and the last ones to features. The last level is a watermark.
 
     Thread safety: none.
     """

@@ -1,4 +1,4 @@
-"""What all workers of one query agree on: the query, the graph's types, how many workers there are.
+"""The settings that all workers of one query share: the query, the graph's types, the numbers of workers.
 
 A cluster and a deployment file have the same numbers: `WorkerNumbers` has their defaults and checks.
 """
@@ -33,18 +33,18 @@ _MASK: Final = 2**64 - 1
 
 @dataclass(frozen=True)
 class WorkerNumbers:
-    """How many workers there are, and which of them has what. Raises `InputError`.
+    """The numbers of workers, and the division of seeds and edges among them. Raises `InputError`.
 
-    seed: of the random numbers, 0 to 2^64 - 1; None: that of the workers of the log, which the first one
-    draws, so that nobody can choose ids for it. keep_edges: whether sampling workers keep whole lists of
-    neighbours, so that samples are exact whatever becomes of edges; without, memory grows with samples alone,
-    and samples are exact only while no edge is removed or added again: the place of a removed neighbour stays
-    empty until another comes, and so does that of one whose weight is no more positive; one with a lower
-    weight keeps its place; an edge that comes late counts as a new one. replicas: how many serving workers
-    may serve the same seeds. moved: seeds that another serving worker has than the one that their ids say,
-    and its number: a few that are asked for very often. placement: which sampling workers take an edge: those
-    of its "source", its "target", or of "both" ends where the query needs both. With one end, queries that
-    begin at the other, or go over undirected edges, are refused.
+    seed: of the random numbers, 0 to 2^64 - 1; None: the seed of the workers of the log. The first one draws
+    it, so that clients cannot choose ids for it. keep_edges: whether sampling workers keep whole lists of
+    neighbours, so that samples are exact after any change of edges. Without, memory grows with samples alone,
+    and samples are exact only while no edge is removed or added again: the place of a removed neighbour, or
+    of one whose weight is not positive any more, stays empty until another is added; a neighbour with a lower
+    weight keeps its place; an edge that arrives late counts as a new one. replicas: the number of serving
+    workers that may serve the same seeds. moved: seeds that belong to another serving worker than their ids
+    determine, with its number: a few very frequent ones. placement: the sampling workers that take an edge:
+    those of its "source", its "target", or of "both" ends where the query needs both. With one end, queries
+    that begin at the other, or follow undirected edges, are refused.
     """
 
     sampling_workers: int = field(default=1, metadata={"key": "sampling"})  # in a deployment file
@@ -87,8 +87,8 @@ class _Sampled:
 class WorkerPlan(WorkerNumbers, _Sampled):
     """The numbers of workers that sample by `query`. schema: of the graph whose events the log has.
 
-    Raises `InputError` for what workers cannot do: text ids, parallel edges, edges that add up, features of
-    edges, fan-outs above 1,024; and what `Query.check` raises.
+    Raises `InputError` for features that workers lack: text ids, parallel edges, edges that add up, features
+    of edges, fan-outs above 1,024; and the errors of `Query.check`.
     """
 
     edge_types: tuple[EdgeType, ...] = field(init=False, repr=False)

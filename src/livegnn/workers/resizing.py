@@ -86,7 +86,7 @@ def _refuse_registered(place: Place) -> None:
     try:
         with closing(place.read(REGISTERED, 0)) as stream:
             registered = stream.last_position() > 0
-    except LogError:  # nobody has made it
+    except LogError:  # it does not exist
         return
     if not registered:
         return
@@ -165,7 +165,7 @@ def _sampling_have_ended(place: Place, state: PlanState) -> bool:
 def _last_position(place: Place, generation: int, worker: int) -> int:
     try:
         stream = place.read(steps_of(generation), worker)
-    except LogError:  # nobody has made it yet
+    except LogError:  # it does not exist yet
         return 0
     with closing(stream):
         return stream.last_position()
@@ -175,8 +175,8 @@ def _has_ended(place: Place, generation: int, worker: int) -> bool:
     """Whether the last record of a worker's steps, which stays when it trims them, is its end."""
     with closing(place.read(steps_of(generation), worker)) as stream:
         last = stream.last_position()
-        with suppress(LogError):  # what is before was trimmed
-            for after in range(last - 1, max(-1, last - 1 - _MARKS), -1):  # Kafka's marks are no records
+        with suppress(LogError):  # earlier records were trimmed
+            for after in range(last - 1, max(-1, last - 1 - _MARKS), -1):  # Kafka's marks are not records
                 if found := stream.records(after):
                     return found[-1].type == END
         return False

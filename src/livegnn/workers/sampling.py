@@ -108,11 +108,11 @@ class SamplingWorker:
         self._requests: dict[tuple[int, int], int] = {}
         self._levels = Levels(self._others, plan.query.num_hops)
         self._changes = Levels(self._others, plan.query.num_hops, self._state.number)
-        self._stops = dict.fromkeys([worker, *self._others], _GOES_ON)  # at which event each wants to end
-        self._published: dict[int, list[int]] = {}  # how far each serving worker was told that all is there
-        self._told: list[int] = []  # how far the other sampling workers were told that this one is
+        self._stops = dict.fromkeys([worker, *self._others], _GOES_ON)  # the event at which each wants to end
+        self._published: dict[int, list[int]] = {}  # the progress that was sent to each serving worker
+        self._told: list[int] = []  # the progress of this worker that was sent to the other sampling workers
         self._before: Saved | None = None  # the last checkpoint
-        self._saved_received = dict(self._received)  # at the one before, which the others need not keep
+        self._saved_received = dict(self._received)  # at the previous one: the others need not keep these
         self._ends: dict[int, int] = {}  # of the streams of samples, at the last checkpoint
         self._digest: str | None = None  # of the log up to `seq`
         self._ended = False
@@ -199,8 +199,8 @@ class SamplingWorker:
             return
         self._checkpoints.hold(self._tail)
         if not self._ended:
-            # A step in which nothing comes. A worker that another has replaced may not write it, and so it
-            # does not write over the checkpoint of that one.
+            # A step that takes nothing. A worker that was replaced may not write it, and so it does not write
+            # over the checkpoint of its replacement.
             step = Step(self._seq, self._received, {}, self._changes_at, self._digest)
             self._step = self._streams.steps.append_all([Record(STEP, step.to_bytes())])
         meta: dict[str, JSON] = {
@@ -226,7 +226,7 @@ class SamplingWorker:
             self._kept.commit(max(before.seq, self._kept.position))
             self._streams.steps.trim(before.step)
             self._saved_received = dict(before.received)
-        # A serving worker that is further behind than a checkpoint asks for everything anew.
+        # A serving worker that is further behind than a checkpoint requests everything again.
         for j, stream in self._streams.samples.items():
             stream.trim(self._ends.get(j, 0))
             self._ends[j] = stream.last_position()
@@ -235,8 +235,8 @@ class SamplingWorker:
         """Opens its streams and the log, and loads what it begins with."""
         worker = self.worker
         with ExitStack() as opened:
-            # First, because whoever is refused here must not have taken the streams from the one that runs.
-            # This one holds the log back for the checkpoint before the last; the other reads ahead.
+            # First, because a worker that is refused here must not have taken the streams of the running one.
+            # This tail holds the log back for the checkpoint before the last; the other reads ahead.
             self._kept: Tail = opened.enter_context(closing(self._place.tail(f"sampling-{worker}")))
             self._checkpoints.hold(self._kept)
             digest = self._load()
@@ -253,14 +253,14 @@ class SamplingWorker:
     # -- one step
 
     def _look(self) -> Round | None:
-        """The next step and what it takes, None if nothing has come."""
+        """The next step and the records that it takes, None if nothing has arrived."""
         batches = self._next_batches()
         if batches and not self._fits:
             self._tail.check_bound(schema_properties(self.plan.schema))
             self._fits = True
         records = {k: read_new(self._streams.heard[k], at) for k, at in self._received.items()}
         asked = {key: read_new(stream, self._requests[key]) for key, stream in self._streams.asked.items()}
-        # Last: what others have sent because of a change comes after it.
+        # Last: records that others have sent because of a change follow it.
         changes = self._next_changes()
         if not batches and not any(records.values()) and not any(asked.values()) and not changes:
             return None
@@ -344,7 +344,7 @@ class SamplingWorker:
         serving, sampling = self._shard.take_outbox()
         made: dict[int, list[Record]] = {j: [change] if found.changes else [] for j in self._streams.samples}
         for j, records in made.items():
-            # One that has only just come asks for everything, so nothing of the change is told to it.
+            # A new one requests everything, so the blocks of the change are not sent to it.
             blocks = b"" if j in newcomers else serving[j]
             if blocks or self._published.get(j) != told:
                 records += pack_all(told, blocks, origin)
@@ -380,9 +380,9 @@ class SamplingWorker:
         return last is not None and seq >= last and changes == self._state.number
 
     def _hand_over(self) -> None:
-        """The last that a worker of this generation does; done again, it does nothing."""
+        """Does the last work of a worker of this generation; a second call changes nothing."""
         self.save()
-        if self.worker == 0:  # the log is kept for those that come, from here on
+        if self.worker == 0:  # the log is kept for new workers from here on
             for other in range(len(self._others) + 1, self.plan.sampling_workers):
                 with suppress(LogError):  # it follows already
                     self._place.tail(f"sampling-{other}", after=self._seq).close()

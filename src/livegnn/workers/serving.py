@@ -105,12 +105,12 @@ class ServingWorker:
         self._failure: LiveGNNError | None = None
         self._unread: LogError | None = None  # why the streams cannot be read at present
         self._where = place
-        self._whole: dict[int, int] = {}  # up to which event each sampling worker has told all, once it has
-        self._changes: dict[int, int] = {}  # and up to which change of the plan
-        self._begun: set[int] = set()  # which have begun to answer
-        self._over: set[int] = set()  # which have ended
+        self._whole: dict[int, int] = {}  # the event up to which each sampling worker has sent everything
+        self._changes: dict[int, int] = {}  # and the change of the plan
+        self._begun: set[int] = set()  # the workers that have begun to answer
+        self._over: set[int] = set()  # the workers that have ended
         self._nonce = 0
-        self._reported = -1  # the change of which it has said that it has all
+        self._reported = -1  # the last change that it has reported as complete
         self._owners: tuple[WorkerPlan, ...] = (self._state.plan,)  # by each of these it has seeds
         self._seq, self._complete = 0, False
         self._read = ExitStack()  # the streams of the present generation
@@ -211,7 +211,7 @@ class ServingWorker:
         seq = self.wait(min_seq, timeout)
         asked, places = _distinct(self._check(ids))
         cache = self._cache
-        # A cache that spills looks for what it misses between two looks, so each sample is taken by itself.
+        # A cache that spills searches missing rows between two looks, so each sample is taken by itself.
         if (
             isinstance(cache, _core.SampleCache)
             and self._places is not None
@@ -226,11 +226,11 @@ class ServingWorker:
     def predict_at_once(
         self, ids: "IdsLike", *, min_seq: int = 0, output: str | None = None, model: str | None = None
     ) -> Prediction | None:
-        """What `predict` returns; None where it would have to wait, or raise why the worker has ended."""
+        """Returns the result of `predict`; None where that would wait, or raise the reason of the end."""
         return self.predict(ids, output=output, model=model) if self.shows(min_seq) else None
 
     def shows(self, min_seq: int) -> bool:
-        """Whether answers show this event now, so that nobody has to wait."""
+        """Whether answers show this event now, so that a request need not wait."""
         return self._complete and min_seq <= self._seq and self._failure is None
 
     def predict_with_samples(
@@ -305,7 +305,7 @@ class ServingWorker:
             while not self._stopped.is_set():
                 try:
                     some, self._unread, failures = self.follow(), None, 0
-                except LogError as error:  # it may come back; until then answers are as they were
+                except LogError as error:  # it may pass; until then answers stay as they were
                     some, self._unread, failures = False, error, failures + 1
                 if not some:
                     self._stopped.wait(_PAUSES.after(failures) or _IDLE_SECONDS)
@@ -322,7 +322,7 @@ class ServingWorker:
         while True:
             for sender, stream in self._streams.items():
                 self._after[sender] = stream.last_position()
-            # Read after the positions: what it does not say yet comes after them.
+            # Read after the positions: changes that it does not have yet follow them.
             _, newest = begin_states(self._where, self.plan)[-1]
             self._state = newest
             if newest.generation == self._generation:
@@ -341,7 +341,7 @@ class ServingWorker:
                     continue
                 records = stream.records(self._after[sender], max_bytes=_BYTES_AT_ONCE)
             except LogError:
-                # Trimmed before it was read, or lost: everything comes again, if there is anybody to ask.
+                # Trimmed before it was read, or lost: everything is requested again, if a worker answers.
                 self._begin_anew()
                 return True
             for record in records:
@@ -361,7 +361,7 @@ class ServingWorker:
         elif record.type == END:
             self._over.add(sender)
         elif record.type == ALL:
-            # An answer to somebody else says again what is here already.
+            # An answer to another worker repeats records that are here already.
             if sender in self._begun or numbers[0] == self._nonce:
                 self._begun.add(sender)
                 self._cache.restart(sender)
@@ -424,7 +424,7 @@ class ServingWorker:
 
     def _begin_anew(self) -> None:
         for stream in self._streams.values():
-            stream.last_position()  # raises where nobody answers
+            stream.last_position()  # raises if no broker answers
         self._forget()
         self._update()
         self.begin()

@@ -90,18 +90,18 @@ class SpilledCache:
             return sample
         for _ in range(len(sample[0][0][2])):  # hops, and one
             with self._lock:
-                # What is in neither place is in no place, if nothing has moved between the two looks.
+                # Rows in neither place do not exist, if nothing has moved between the two looks.
                 if not self._take_back(missing) and self.native.version() == version:
                     return sample
             sample, missing, version = self.native.sample_noting(ids, attributes)
             if not missing:
                 break
         else:
-            # Others move things all the time: now nobody does.
+            # Other threads move things all the time: now none does.
             with self._lock:
                 while self._take_back(missing):
                     sample, missing, _ = self.native.sample_noting(ids, attributes)
-        with self._lock, suppress(LogError):  # the answer is whole; `apply` says what is wrong
+        with self._lock, suppress(LogError):  # the answer is whole; `apply` reports the error
             self._shrink()
         return sample
 

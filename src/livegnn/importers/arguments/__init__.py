@@ -1,1 +1,1 @@
-"""Which arguments a module or a program takes: their types, columns and widths."""
+"""The arguments of a module or a program: their types, columns and widths."""

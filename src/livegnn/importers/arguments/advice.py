@@ -1,7 +1,7 @@
-"""Finds what a caller may say of the arguments of a module whose call fails.
+"""Finds advice about the arguments of a module whose call fails.
 
-Whatever it names was tried: the module can be called so. Arguments have names that tell nothing, and may be
-several rows at once, PyG data, whole numbers, rows with several axes, or what was left out and is needed.
+All advice was tried: with it, the module can be called. An argument whose name has no known meaning may be
+several rows at once, PyG data, whole numbers or rows with several axes. One that was left out may be needed.
 """
 
 import inspect
@@ -28,7 +28,7 @@ _LONGEST = 64
 
 
 def find_way(module: nn.Module, settings: CallSettings) -> str:
-    """What to say of the arguments, as the end of an error: the first that helps; empty if nothing does."""
+    """Returns the first advice that helps, as the end of an error; empty if none does."""
     for more, why in _ways(module, settings):
         found = called_with(module, settings, more)
         if found is not None:
@@ -38,9 +38,9 @@ def find_way(module: nn.Module, settings: CallSettings) -> str:
 
 
 def find_own_edges(module: nn.Module, works: Callable[[int], bool]) -> str:
-    """The end of an error about a parameter that has a row for each edge of one graph; empty if none has.
+    """Returns the end of an error about a parameter with a row for each edge of one graph; empty if none has.
 
-    works: whether the module can be called on a graph of so many edges.
+    works: whether the module can be called on a graph of this number of edges.
     """
     held = (*module.named_parameters(), *module.named_buffers())
     for name, tensor in held:
@@ -54,7 +54,7 @@ def find_own_edges(module: nn.Module, works: Callable[[int], bool]) -> str:
 
 
 def optional_rows(module: nn.Module, method: str) -> dict[str, inspect.Parameter]:
-    """The arguments that may be left out and may hold rows."""
+    """Returns the arguments that may be left out and may hold rows."""
     parameters = signature_of(module, method).parameters
     return {
         name: one
@@ -70,7 +70,7 @@ def _is_nothing(default: object) -> bool:
 
 
 def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[str, object], str]]:
-    """What may be said, the likeliest first, and why."""
+    """Yields possible `inputs`, the likeliest first, each with its reason."""
     given = settings.inputs or {}
     parameters = signature_of(module, settings.method).parameters
     needed = [name for name, one in parameters.items() if one.default is one.empty and name not in given]
@@ -109,7 +109,7 @@ def _ways(module: nn.Module, settings: CallSettings) -> Iterator[tuple[Mapping[s
 
 
 def _kinds(name: str) -> tuple[str, ...]:
-    """Whose rows an argument may have."""
+    """Returns whether an argument may have rows of nodes, of edges, or of either."""
     of = meaning_of(name)
     if of == "x":
         return ("node",)
@@ -117,7 +117,7 @@ def _kinds(name: str) -> tuple[str, ...]:
 
 
 def _of_types(settings: CallSettings, names: Sequence[str]) -> Iterator[Mapping[str, object]]:
-    """Arguments as rows of one type each, or of both ends of edges, where there are several types."""
+    """Yields arguments as rows of one type each, or of both ends of edges, if there are several types."""
     if settings.metadata is None or any(name.endswith("_dict") for name in names):
         return
     nodes, edges = settings.metadata
@@ -135,14 +135,14 @@ def _of_types(settings: CallSettings, names: Sequence[str]) -> Iterator[Mapping[
 
 
 def _lengths(module: nn.Module) -> list[int]:
-    """Sizes that the module knows, the smallest first."""
+    """Returns sizes that the module has, the smallest first."""
     held = {size for part in module.modules() for size in vars(part).values() if type(size) is int}
     held |= {size for one in module.parameters() for size in one.shape}
     return sorted(size for size in held if 1 < size <= _LONGEST)
 
 
 def _shown(rows: object, found: ModuleArguments, name: str) -> str:
-    """What is said, as it is written, with the widths that were found."""
+    """Returns the advice as it is written in `inputs`, with the widths that were found."""
     if isinstance(rows, tuple) and any(part is None or part is int for part in rows):
         given = leaves(found.arguments.get(name))
         channels = given[0].channels if given and isinstance(given[0], Given) else ()

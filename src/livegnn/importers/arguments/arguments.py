@@ -65,10 +65,10 @@ def record_of(module: nn.Module, method: str, inputs: Mapping[str, object] | Non
 class ModuleArguments:
     """A method, its arguments, by name or position, and the module's parameters with a row for each node.
 
-    left_out: the names of optional arguments that it is called without, and nobody said so. unused: the
-    columns of the data that no argument takes. guessed: the arguments whose names tell nothing, which are
-    taken for rows of nodes, or for edges, by their places. places: the first of the arguments, which are
-    given by their places, as callers give them; hooks see the difference.
+    left_out: the names of optional arguments that it is called without though `inputs` does not leave them
+    out. unused: the columns of the data that no argument takes. guessed: the arguments whose names have no
+    known meaning; their places decide whether they are rows of nodes, or edges. places: the first of the
+    arguments, which are given by their places, as callers give them; hooks see the difference.
     """
 
     method: str
@@ -210,7 +210,7 @@ def _by_place(signature: Signature, arguments: Mapping[str, object]) -> tuple[st
 
 
 def _hint(name: str) -> str:
-    """What an argument of this name often is, as the end of an error."""
+    """Returns the usual meaning of an argument of this name, as the end of an error."""
     if name == "batch":
         return ", which is None where nodes are predicted"
     if name.endswith("label_index") or "pair" in name:
@@ -241,7 +241,7 @@ def _place_of(name: str, key: object, held: Collection[object]) -> str:
 
 
 def _keywords(given: Mapping[str, object], name: str) -> dict[str, object] | None:
-    """What the caller gives as ``**name``: by its names, or as a dict of them; None if nobody says."""
+    """Returns the inputs for ``**name``, given by their names or as a dict; None if none are given."""
     if not given:
         return None
     more = given.get(name, {})
@@ -324,7 +324,7 @@ class _GraphRows:
     def leaves_edge_features_out(self) -> bool:
         """Whether some of the module's layers support edge features, but none was made for them.
 
-        False if the caller asked for the features.
+        False if the caller requires the features.
         """
         if getattr(self.data, "asked_for", False):
             return False
@@ -358,7 +358,7 @@ class _GraphRows:
             return found
         if isinstance(given, list):
             return [self.rows(one, _place_of(name, i, given)) for i, one in enumerate(given)]
-        if isinstance(given, dict):  # of other kinds than rows, values are what they are
+        if isinstance(given, dict):  # values of other kinds than rows stay as they are
             rows = {key: one for key, one in given.items() if isinstance(one, (tuple, list, dict))}
             return given | {key: self.rows(one, _place_of(name, key, rows)) for key, one in rows.items()}
         if isinstance(given, tuple) and given in self.edges:

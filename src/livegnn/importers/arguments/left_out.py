@@ -1,4 +1,4 @@
-"""Refuses a call that leaves out an argument which the module was made for.
+"""Refuses a call that leaves out an argument that the module was made for.
 
 The signs are a parameter or buffer that only a call with the argument reads, and rows of edges or of nodes
 that make another prediction when they are given as the argument. Calls on a small graph show both.
@@ -43,7 +43,7 @@ _NAMED = 16
 def refuse_left_out(module: nn.Module, settings: CallSettings, found: ModuleArguments) -> None:
     """Raises `ModelError` if a parameter, or a prediction, depends on an argument that is left out.
 
-    An argument that the caller left out in so many words, or of which data have no column, may be read.
+    An argument may be read if the caller leaves it out in `inputs`, or if the data have no such column.
     """
     optional = optional_rows(module, settings.method)
     left_out = [optional[name] for name in found.left_out if name in optional]
@@ -55,7 +55,7 @@ def refuse_left_out(module: nn.Module, settings: CallSettings, found: ModuleArgu
         for one in left_out
         if meaning_of(one.name) not in calls.said and one.name.removesuffix("_dict") not in LEFT_OUT
     ]
-    # Nodes first: rows of edges may do in place of rows of nodes, but seldom these in place of those.
+    # Nodes first: rows of edges may work in place of rows of nodes; the opposite is rare.
     for one in free:
         if not (meaning_of(one.name) or one.name).startswith("edge_"):
             if one.default not in (None, one.empty):  # it holds several, of which there are none
@@ -83,14 +83,14 @@ def _refuse_if_any_is_read(calls: "Calls", left_out: Sequence[inspect.Parameter]
 def _refuse_if_read(calls: "Calls", parameter: inspect.Parameter, unread: frozenset[str]) -> None:
     understood, failed, read, results = False, "", "", list[object]()
     any_keyword, name = parameter.kind is parameter.VAR_KEYWORD, parameter.name
-    asked = any_keyword and bool(calls.found.positional)  # HeteroConv: weights if asked for
+    asked = any_keyword and bool(calls.found.positional)  # HeteroConv: weights if required
     for call in calls.trials(parameter, unread):
         if meaning_of(call.name) in calls.said:
             continue
         result, left = calls.call(call)
         key = call.name if any_keyword else name
         if unread - left:
-            read = read or min(unread - left)  # the first is what reads the rows themselves
+            read = read or min(unread - left)  # the first one reads the rows themselves
             what = f"and then never reads {read!r}, which it reads with rows there"
             if not isinstance(result, Exception):
                 raise ModelError(calls.refusal(what, key, parameter, call))
@@ -105,7 +105,7 @@ def _refuse_if_read(calls: "Calls", parameter: inspect.Parameter, unread: frozen
         raise ModelError(calls.refusal(wider[1], name, parameter, wider[0]))
     if failed:
         raise ModelError(failed)
-    # Of a call that nobody understands only weights tell: buffers, as PNA's degrees, are there for any call.
+    # If every call fails, only weights are a sign: buffers, such as PNA's degrees, exist for any call.
     # A module that asserts against rows of any width, as RGATConv without edge_dim, was not made for them.
     weights = unread & {name for name, _ in calls.module.named_parameters()}
     asserts = bool(results) and all(isinstance(one, AssertionError) for one in results)
@@ -197,7 +197,7 @@ def _refuse_if_all_tell(calls: "Calls", names: Sequence[str]) -> None:
 
 
 def said_of(settings: CallSettings, found: ModuleArguments) -> set[str]:
-    """The meanings of what the caller, or data without such a column, leave out."""
+    """Returns the meanings of the arguments that the caller, or data without such a column, leave out."""
     meanings = {"edge_weight"} if settings.edge_weight is not None else set()
     meanings |= {"edge_attr"} if settings.edge_channels is not None else set()
     if settings.data is not None:
@@ -283,8 +283,8 @@ class Calls:
         return [(), *channels]
 
     def wider(self, parameter: inspect.Parameter) -> tuple[Trial, str] | None:
-        """A call with the argument, beside which the nodes' features have another width, or a parameter is
-        read that otherwise is not; and what it shows. None if there is none, or data tell the widths."""
+        """Returns a call with the argument in which the nodes' features have another width, or an otherwise
+        unread parameter is read; and the difference in words. None if there is none, or if data are given."""
         if self.settings.data is not None or not _has_a_name(parameter):
             return None
         width, name = _width(self.found), parameter.name
@@ -332,7 +332,7 @@ class Calls:
         return replace(found, arguments={**found.arguments, name: held})
 
     def _keywords(self) -> list[str]:
-        """The names of what its layers may be given."""
+        """Returns the names of arguments that its layers may take."""
         names = dict.fromkeys(_KEYWORDS)
         for part in self.module.modules():
             names |= dict.fromkeys(optional_rows(part, "forward"))
@@ -341,21 +341,21 @@ class Calls:
         return list(dict.fromkeys([*known, *self.named_in_code()]))
 
     def named_in_code(self) -> list[str]:
-        """What the method's code names in quotes, as in ``kwargs.get("time")``, and is not given."""
+        """Returns names in quotes in the method's code, as in ``kwargs.get("time")``, that are not given."""
         code = getattr(inspect.unwrap(getattr(type(self.module), self.method)), "__code__", None)
         texts = [one for one in _constants_of(code) if isinstance(one, str) and one.isidentifier()]
         free = [one for one in texts if one not in self.found.arguments and one not in LEFT_OUT]
         return free[:_NAMED]
 
     def differs(self, result: object) -> bool:
-        """Whether a result has the shapes of the one that is imported, and other values."""
+        """Returns whether a result has the shapes of the imported call's result, and other values."""
         pairs = list(zip(pytree.tree_leaves(self.result), pytree.tree_leaves(result), strict=False))
         tensors = [(one, other) for one, other in pairs if isinstance(one, torch.Tensor)]
         alike = all(isinstance(b, torch.Tensor) and a.shape == b.shape for a, b in tensors)
         return alike and not all(torch.allclose(a, b, equal_nan=True) for a, b in tensors)
 
     def predicts_otherwise(self, result: object) -> bool:
-        """Whether a result has other rows than the one that is imported, or rows of other channels.
+        """Returns whether a result has other rows than the imported call's, or rows of other channels.
 
         A choice of its rows, as by a mask, is not another prediction, and neither is one number, as a loss.
         """
@@ -364,7 +364,7 @@ class Calls:
         )
 
     def refusal(self, what: str, key: str, parameter: inspect.Parameter, trial: Trial | None = None) -> str:
-        """The message, with what the caller can say. trial: a call that reads the argument."""
+        """Returns the message, with `inputs` that help. trial: a call that reads the argument."""
         shown = (
             repr(parameter.name) if _has_a_name(parameter) else f"{_STARS[parameter.kind]}{parameter.name}"
         )
@@ -377,7 +377,7 @@ class Calls:
         elif parameter.kind is parameter.VAR_KEYWORD:
             nothing = "{}"
             if key == parameter.name:
-                said = "{%s: {'...': %s}}"  # nobody knows the keyword
+                said = "{%s: {'...': %s}}"  # the keyword is unknown
         without = f"{{{parameter.name!r}: {nothing}}}"
         says = f"say what it is, as in inputs={said % (repr(key), rows)}"
         if trial is None:
@@ -402,7 +402,7 @@ class Calls:
         return any(not isinstance(self.call(one)[0], Exception) for one in trials)
 
     def _says(self, trial: Trial | None, *, weights: bool) -> str:
-        """How `inputs` names rows such as those of a trial. weights: whether edges may have weights."""
+        """Returns the name in `inputs` of rows as in a trial. weights: whether edges may have weights."""
         if trial is None:
             return _FEATURES  # as often as not
         whole, truth = not trial.dtype.is_floating_point, trial.dtype is torch.bool

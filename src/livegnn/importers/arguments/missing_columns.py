@@ -1,8 +1,8 @@
-"""Refuses PyG data without a column that a module asks for, and that would make another prediction.
+"""Refuses PyG data without a column that a module looks for, if the column would change the prediction.
 
-A module whose argument is PyG data may do without a column, as in ``data.get("w")`` or ``if "t" in data``.
-Without data from the caller nobody says whether there is one. A call on a small graph tells what is asked
-for, and further calls what rows there would do.
+A module whose argument is PyG data may work without a column, as in ``data.get("w")`` or ``if "t" in data``.
+Without data from the caller, the columns are unknown. A call on a small graph shows the columns that the
+module looks for, and further calls show the effect of rows there.
 """
 
 import copy
@@ -28,18 +28,17 @@ Column: TypeAlias = tuple[object, str]
 """The type of nodes or edges, None if there is one of each, and a name."""
 Fields: TypeAlias = Mapping[Column, object]
 Channels: TypeAlias = tuple[int, ...] | None
-"""Those of rows, None if they are those of other rows."""
+"""The channels of rows, None if they are the channels of other rows."""
 Shape: TypeAlias = tuple[Channels, torch.dtype]
 _OF_PYG = frozenset(("adj", "adj_t", "face", "num_edges"))
-"""What PyG itself asks its data for, such as for the number of nodes."""
+"""Names that PyG itself looks for in its data, such as for the number of nodes."""
 _ROUNDS = 3
-"""How often a module is asked again with what it has asked for: some ask for one name after the other."""
+"""The number of calls with the columns that a module has looked for: some look for one after the other."""
 
 
 def refuse_unasked_columns(module: nn.Module, settings: CallSettings, found: ModuleArguments) -> None:
-    """Raises `ModelError` if rows in a column that the data lack, and that is asked for, would tell.
-
-    Data from the caller have the columns that they have.
+    """Raises `ModelError` if a column that the data lack, and that the module looks for, would change the
+    prediction. Data from the caller are not checked: their columns are known.
     """
     held = next(((name, one) for name, one in found.arguments.items() if isinstance(one, Record)), None)
     if held is None or hasattr(schema_of(settings), "stores"):
@@ -93,7 +92,7 @@ def _refuse_if_edges_tell(calls: Calls, held: tuple[str, Record], column: Column
 def _refuse_if_more_tell(
     calls: Calls, held: tuple[str, Record], asked: Sequence[Column], ask: Callable[[Fields], list[Column]]
 ) -> None:
-    """Columns that a module reads only together: those of nodes, and those that it asks for beside them."""
+    """Refuses columns of nodes that a module reads only together, and columns that it then looks for."""
     columns, floats = list(asked), [one for one in calls.shapes() if one[1] is torch.float32]
     for _ in range(_ROUNDS):
         if len(columns) > 1:
@@ -108,7 +107,7 @@ def _refuse_if_more_tell(
 def _with_rows(
     fields: Fields, columns: Iterable[Column], channels: Channels, dtype: torch.dtype, *, of_edges: bool
 ) -> Fields | None:
-    """The fields, with rows in these columns too; None where a type has none of nodes, or of edges."""
+    """Returns the fields with rows in these columns too; None if a type has no rows of nodes, or of edges."""
     more: dict[Column, object] = {}
     for key, name in columns:
         like = _rows_beside(Record(fields), key, of_edges=of_edges)
@@ -137,19 +136,19 @@ def _refusal(calls: Calls, argument: str, columns: Sequence[Column], what: str) 
     place = argument if key is None else f"{argument}[{key!r}]"
     names = " and ".join(dict.fromkeys(repr(name) for _, name in columns))
     return (
-        f"{calls.name} asks {place} for {names}, which nobody says that it has, where {what} make "
+        f"{calls.name} asks {place} for {names}, but no data were given, where {what} make "
         f"another prediction: give data, as in Model.from_pyg(module, data), with {names} if the module is "
         "called so, and without to leave out what they lack"
     )
 
 
-# -- data that note what they are asked for
+# -- data that note the missing columns that are looked for
 
 
 class _Names(list[str]):
-    """The names of columns; notes those that are asked for and are not there.
+    """The names of columns; notes missing names that are looked for.
 
-    compared: those that the module's code names. Whoever looks through all names asks for each of these.
+    compared: the names in the module's code. An iteration over all names looks for each of these.
     """
 
     def __init__(self, held: Iterable[str], note: Callable[[str], None], compared: Sequence[str]) -> None:
@@ -170,7 +169,7 @@ class _Names(list[str]):
 
 
 class _Columns(dict[str, object]):
-    """The columns of one type; notes those that are asked for and are not there."""
+    """The columns of one type; notes missing columns that are looked for."""
 
     def __init__(
         self, held: Mapping[str, object], note: Callable[[str], None], compared: Sequence[str]
@@ -208,7 +207,7 @@ class _NotingData(Data):
 
 class _NotingHeteroData(HeteroData):
     def keys(self) -> list[str]:
-        """Names of columns of any type, so that one that is asked for may be of each."""
+        """Returns names of columns of any type; a missing name that is looked for is noted for each type."""
         noting = [store._mapping for store in (*self.node_stores, *self.edge_stores)]
 
         def note(name: str) -> None:
@@ -220,9 +219,9 @@ class _NotingHeteroData(HeteroData):
 
 @dataclass(frozen=True)
 class _NotingRecord(Record):
-    """PyG data that note which columns they are asked for, and have not.
+    """PyG data that note the missing columns that are looked for.
 
-    compared: names that the module's code has, of which it may look for one among all.
+    compared: names in the module's code; it may compare each with all names of columns.
     """
 
     asked: dict[Column, None]

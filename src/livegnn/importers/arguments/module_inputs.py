@@ -46,7 +46,7 @@ def check_takes_relations(module: nn.Module, method: str, relations: Sequence[Ed
 
 
 class _Described(Schema):
-    """What the caller says of a graph. asked_for: the module is called with all of its columns."""
+    """The caller's description of a graph. asked_for: the module is called with all of its columns."""
 
     asked_for = True
 
@@ -262,7 +262,7 @@ class ModuleInputs:
         return found
 
     def _advice(self, unsure: Collection[Hashable], found: ModuleArguments) -> str:
-        """What may mend a call that fails, where nothing tells the width of an input for certain."""
+        """Returns advice for a call that fails, if the width of an input is uncertain; else nothing."""
         given = {one.name.partition(":")[0] for one in found.call.given}
         return WIDTHS if any(isinstance(key, tuple) and key[0] in given for key in unsure) else ""
 
@@ -278,7 +278,7 @@ class ModuleInputs:
 def called_with(
     module: nn.Module, settings: CallSettings, more: Mapping[str, object], edges: int | None = None
 ) -> ModuleArguments | None:
-    """The arguments if this is said of them too, and the module can be called so, without data; else None.
+    """Returns the arguments with `more` inputs, if the module can be called so, without data; else None.
 
     A width that is None, as in ``("node", None)``, is found as others are.
     """

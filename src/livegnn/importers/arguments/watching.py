@@ -1,4 +1,4 @@
-"""Notes what a call of a module reads: parameters, buffers, and tables in which it looks up numbers."""
+"""Notes the tensors that a call of a module reads: parameters, buffers, and tables for numbers."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from livegnn.importers.program.export import MethodCall, calling
 
 @dataclass(frozen=True)
 class Watched:
-    """A call of a module. result: what it returned, or the exception that it raised. unread: the parameters
-    and buffers that nothing read, counters of training steps left out. tables: those in which numbers that
-    are no row numbers were looked up.
+    """A call of a module. result: its result, or the exception that it raised. unread: the parameters and
+    buffers that nothing read, without counters of training steps. tables: the parameters and buffers in which
+    numbers that are not row numbers were looked up.
     """
 
     result: object
@@ -25,7 +25,7 @@ class Watched:
 
 
 def call_watched(module: nn.Module, method_call: MethodCall, more: Collection[str] = ()) -> Watched:
-    """Calls a copy of a module on a small random graph, as `call_with` does, and notes what it reads.
+    """Calls a copy of a module on a small random graph, as `call_with` does, and notes the tensors it reads.
 
     more: the arguments, or columns, that it is not imported with; see `calling`.
     """

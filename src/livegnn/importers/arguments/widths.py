@@ -31,7 +31,7 @@ class _FoundWidth(Exception):
 
 
 class Undiscovered(Exception):
-    """A module fails whatever the widths. unsure: the keys of those that nothing tells, or only a layer that
+    """A module fails with any widths. unsure: the keys of widths that no layer shows, or only a layer that
     reads them beside others."""
 
     def __init__(self, unsure: Collection[Hashable]) -> None:
@@ -103,7 +103,7 @@ def discover(
     """
     primes = dict(zip(unknown, _PRIMES, strict=False))
     if len(primes) < len(unknown):
-        raise ModelError(f"of {len(unknown)} inputs nobody tells the widths: give data, or in_channels")
+        raise ModelError(f"the widths of {len(unknown)} inputs are unknown: give data, or in_channels")
     widths: dict[Hashable, int] = {}
     unsure: set[Hashable] = set()
     while True:

@@ -1,1 +1,1 @@
-"""Expressions: how a row is computed, what that means, and what is known of it without computing it."""
+"""Expressions: the computation of a row, its meaning, and its properties that hold without computing it."""

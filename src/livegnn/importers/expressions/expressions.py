@@ -90,7 +90,7 @@ class Expression:
 
     @property
     def repeated(self) -> torch.Tensor | None:
-        """The number that a constant has everywhere; None if it has several, or is no constant."""
+        """The number that a constant has everywhere; None if it has several, or is not a constant."""
         if self.value is None:
             return None
         first = self.value.reshape(-1)[0]

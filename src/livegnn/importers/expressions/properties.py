@@ -109,7 +109,7 @@ def is_finite(one: Expression, above: Collection[Expression] = ()) -> bool:
         known = under.value is not None and bool((under.value != 0).all())
         return is_finite(one.args[0], above) and (known or is_positive(under, above=above))
     root = one.op in ("rsqrt", "reciprocal") or (one.op == "pow" and one.args[1].value is not None)
-    if root and above:  # else the test of an inverse root is kept: what follows knows it by its test
+    if root and above:  # else the test of an inverse root is kept: later rules recognize it by the test
         return is_positive(one.args[0], above=above) and is_finite(one.args[0], above)
     return one.op == "input" or (
         one.op in ("add", "mul", "neg", "gather", "scatter", "where", "cast", "sum", "linear", *SHAPES)

@@ -2,7 +2,7 @@
 
 `decompose` uses ATen's own decompositions and those below, which express an operator in simpler functions of
 torch. A decomposition that returns NotImplemented leaves its operator to the reader. A number of rows is a
-symbol and a number of channels is an int, so a decomposition can tell them apart.
+symbol and a number of channels is an int, so a decomposition can distinguish them.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ def decompose(program: ExportedProgram, *, own: bool = False) -> fx.Graph:
 def _trace(
     program: ExportedProgram, module: fx.GraphModule, *, functionalize: bool = False, retracing: bool = False
 ) -> fx.GraphModule:
-    """What running `module`, the program's or one that does the same, does."""
+    """Returns the trace of `module`, which is the program's module or computes the same."""
     inputs = [node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"]
     fake_mode = next(one.fake_mode for one in inputs if isinstance(one, FakeTensor))
 
@@ -65,7 +65,7 @@ def _trace(
 
 
 def _cleaned(graph: fx.Graph) -> fx.Graph:
-    """The graph without what nobody reads, and without assertions."""
+    """Returns the graph without unread values and without assertions."""
     for node in reversed(graph.nodes):
         if str(node.target).startswith(("aten._assert_async", "aten._assert_tensor_metadata")):
             graph.erase_node(node)  # torch adds these for operators that it decomposes

@@ -63,7 +63,7 @@ class Record:
 
 
 def keyed(fields: Mapping[tuple[object, str], object]) -> list[tuple[pytree.KeyEntry, object]]:
-    """The fields with paths: PyTorch 2.6 asks for them where a module holds a record."""
+    """Returns the fields with paths: PyTorch 2.6 needs them where a module holds a record."""
     return [(pytree.MappingKey(key), value) for key, value in fields.items()]
 
 
@@ -145,7 +145,7 @@ class _Flat(nn.Module):
         args, kwargs = cast("_Filled", fill((called.args, called.kwargs), iter(rows)))
         replaced = {one.name: named[one.name] for one in called.parameters}
         with stateless._reparametrize_module(self.module, replaced):
-            # not its forward: the module's own hooks and __call__ are a part of what it computes
+            # not its forward: the module's own hooks and __call__ are a part of its computation
             call = self.module if method == "forward" else getattr(self.module, method)
             return call(*args, **kwargs)
 
@@ -215,8 +215,9 @@ def call_with(
     *,
     edges: int | None = None,
 ) -> object:
-    """Calls a copy of a module with copies of tensors in place of `Given`, by default on a small random
-    graph, of so many edges of each type. It copies the tensors since a module may change its arguments.
+    """Calls a copy of a module with copies of tensors in place of `Given`, since it may change its arguments.
+
+    tensors: by default of a small random graph. edges: the number of edges of each type in it.
     """
     with _LOCK, tracing():
         flat = _Flat(module, call)
@@ -227,10 +228,10 @@ def call_with(
 def calling(
     module: nn.Module, method_call: MethodCall, more: Collection[str] = ()
 ) -> Iterator[tuple[nn.Module, Callable[[], object]]]:
-    """A copy of a module, and a function that calls it on a small random graph, as `call_with` does.
+    """Yields a copy of a module, and a function that calls it on a small random graph, as `call_with` does.
 
     more: the rows of these names are drawn last, so that all others are the same as in a call without them;
-    if they are no floats, they are 0 and 1 in turn.
+    if they are not floats, they are 0 and 1 in turn.
     """
     with _LOCK, tracing():
         flat = _Flat(module, method_call)
@@ -248,7 +249,7 @@ def calling(
 
 
 def alternating(number: int) -> torch.Tensor:
-    """0 and 1 in turn, so many numbers in all."""
+    """Returns 0 and 1 in turn. number: the number of values."""
     return torch.arange(number) % 2
 
 
@@ -335,7 +336,7 @@ def _ends_of(given: Sequence[Given]) -> Iterator[Atom]:
 
 
 def _refuse_conditions(program: ExportedProgram, given: Sequence[Given]) -> None:
-    """Raises `ModelError` if sizes decide what the module does; tracing records such conditions as guards."""
+    """Raises `ModelError` if a computation depends on sizes; tracing records such conditions as guards."""
     held = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
     rows: dict[Atom, sympy.Expr] = {}
     same: dict[sympy.Expr, sympy.Expr] = {}

@@ -43,7 +43,7 @@ def refuse_assertions(program: ExportedProgram, name: str) -> None:
 
 
 def way_out(trace: str) -> str:
-    """What to do instead of a function that a stack goes through; empty if nothing is known."""
+    """Returns advice on a function that a stack contains; empty if there is none."""
     return next((way for name, way in _WAYS.items() if f"{name}(" in trace or f", in {name}" in trace), "")
 
 
@@ -108,7 +108,7 @@ _ORDERED: Mapping[str, str] = {
     "SetTransformerAggregation": "lets the messages of a node meet each other: use softmax or attention",
 }
 _FIXED: Mapping[str, tuple[str, str]] = {"ChebConv": ("lambda_max", "2.0")}
-"""Layers that take a number from the whole graph -> the keyword that gives it, and what it is by default."""
+"""Layers that take a number from the whole graph -> the keyword that gives it, and its default."""
 ADVICE: Mapping[str, str] = {
     "data-dependent": (
         "the way of its computation, a size, or an assertion depends on data: give what is fixed as an "
@@ -128,4 +128,4 @@ _WAYS: Mapping[str, str] = {
     ),
     ".numpy": "it leaves torch, which traces nothing else: compute it with torch",
 }
-"""Functions that cannot be read -> what to do instead."""
+"""Functions that cannot be read -> advice."""

@@ -1,4 +1,4 @@
-"""Replaces the in-place operators of a program by those that return a new tensor, where nobody can tell.
+"""Replaces in-place operators of a program by operators that return a new tensor, if no result changes.
 
 PyG sums into tensors that it has just made, as in ``x.new_zeros(...).scatter_add_(...)``. A program without
 changes can be traced without torch's functionalization, which takes half of the time of a trace.
@@ -12,7 +12,7 @@ from torch._ops import OpOverload
 
 
 def without_changes(graph: fx.Graph) -> bool:
-    """Replaces what can be replaced, in a graph of ATen operators; returns whether nothing else is changed.
+    """Replaces in-place operators where possible, in a graph of ATen operators. Returns whether none remain.
 
     A change of a tensor can be replaced if the tensor was made by an operator that returns a new one, if no
     other node shares its memory, and if nothing reads it as it was after the change.
@@ -59,12 +59,12 @@ def _makes_new(operator: OpOverload) -> bool:
     schema = operator._schema
     composed = torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "CompositeImplicitAutograd")
     aliased = any(one.alias_info is not None for one in (*schema.arguments, *schema.returns))
-    return not composed and not aliased  # what is composed, as a reshape, may return its argument
+    return not composed and not aliased  # a composed operator, such as a reshape, may return its argument
 
 
 @cache
 def _returning(operator: OpOverload) -> OpOverload | None:
-    """The operator that returns what `operator` puts into its first argument; None if there is none."""
+    """Returns the operator that returns the values that `operator` puts into its first argument, or None."""
     name = operator._schema.name.removeprefix("aten::")
     if operator.namespace != "aten" or not name.endswith("_") or name.endswith("__"):
         return None
@@ -78,7 +78,7 @@ def _returning(operator: OpOverload) -> OpOverload | None:
 
 
 def _keeps_type(node: fx.Node, changed: fx.Node) -> bool:
-    """Whether the new operator has results of the type of what is changed: all numbers are of one type."""
+    """Returns whether the results of the new operator have the changed tensor's type: all have one type."""
     kind = changed.meta["val"].dtype
     tensors = [arg.meta.get("val") for arg in node.all_input_nodes if arg is not changed]
     others = {one.dtype for one in tensors if isinstance(one, torch.Tensor)}

@@ -27,7 +27,7 @@ class Retracing(fx.Interpreter):
         super().__init__(module)
         self._staying = {node for node in module.graph.nodes if _stays(node, table)}
         if any(node.meta.get("unbacked_bindings") for node in set(module.graph.nodes) - self._staying):
-            self._staying.clear()  # to run it makes new symbols of sizes, and what follows has the old ones
+            self._staying.clear()  # a run makes new symbols of sizes, and later nodes have the old ones
         self._result: object = None
 
     def run_node(self, node: fx.Node) -> Any:
@@ -45,7 +45,7 @@ class Retracing(fx.Interpreter):
 
 
 def _stays(node: fx.Node, table: Mapping[object, Callable[..., object]]) -> bool:
-    """Whether the node's operator is that of the second trace too."""
+    """Returns whether the second trace has the same operator for the node."""
     operator = node.target
     if not isinstance(operator, OpOverload) or not isinstance(node.meta.get("val"), FakeTensor):
         return False

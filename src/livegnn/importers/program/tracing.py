@@ -1,7 +1,7 @@
-"""What is other in torch, PyG and Python while a module is traced, and is put back afterwards.
+"""Changes torch, PyG and Python while a module is traced, and restores them afterwards.
 
-Not thread-safe but for `ordinary`: who traces holds a lock, since functions of torch and PyG are replaced for
-all threads.
+Only `ordinary` is thread-safe: a caller that traces must hold a lock, since functions of torch and PyG are
+replaced for all threads.
 """
 
 import builtins
@@ -43,7 +43,7 @@ def tracing() -> Iterator[None]:
         torch.no_grad(),
         keeping_random(),
         _silent(),
-        # mkldnn's kernels compute whole layers. A cache by symbols, which each trace has anew, grows.
+        # mkldnn's kernels compute whole layers. A cache by symbols grows: each trace makes new symbols.
         torch.backends.mkldnn.flags(enabled=False),
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
     ):
@@ -53,7 +53,7 @@ def tracing() -> Iterator[None]:
 
 @contextmanager
 def _replacing(owner: Any, name: str, value: object) -> Iterator[None]:
-    """Another attribute of a module or a class."""
+    """Replaces an attribute of a module or a class."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     try:
@@ -63,7 +63,7 @@ def _replacing(owner: Any, name: str, value: object) -> Iterator[None]:
 
 
 class _Defaults:
-    """What torch has once for all threads: the first import sets it, the last one that runs puts it back."""
+    """Defaults that all threads share: the first import sets them, the last running one restores them."""
 
     def __init__(self) -> None:
         self._lock, self._imports = threading.Lock(), 0
@@ -89,12 +89,12 @@ _defaults = _Defaults()
 
 @contextmanager
 def ordinary() -> Iterator[None]:
-    """Runs with torch's defaults, whatever the caller has set: dtype, device, precision, inference mode. Any
-    thread may call.
+    """Runs with torch's defaults for dtype, device, precision and inference mode, in place of the caller's.
+    Any thread may call.
 
-    What is compiled runs as it was written: to compile it would take seconds for each of our small graphs.
+    Compiled code runs as it was written: to compile it would take seconds for each of our small graphs.
     """
-    # A device costs a tenth of a trace, since torch asks it at each call.
+    # A device costs a tenth of a trace, since torch calls it each time.
     on_cpu = nullcontext() if torch.get_default_device().type == "cpu" else torch.device("cpu")
     with _defaults, torch.inference_mode(False), torch.autocast("cpu", enabled=False), on_cpu:
         yield
@@ -105,10 +105,10 @@ _STRUCTURED = "torch.__trace"
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Suppresses what torch logs in this thread and prints; the error has the same information.
+    """Suppresses the logs of torch in this thread, and its prints; the error has the same information.
 
-    Not the logger of structured traces: its handler removes itself at the first record, unless the user asks
-    for such a trace, and to gather what is never written takes a tenth of an export.
+    The logger of structured traces stays as it is: its handler removes itself at the first record, unless the
+    user requests such a trace, and to gather records that are never written takes a tenth of an export.
     """
     own = threading.get_ident()
     loggers = dict(logging.Logger.manager.loggerDict)

@@ -1,9 +1,8 @@
-"""What is known of the numbers of a traced step: how large they are, and how near a model's row is to them.
+"""Bounds of the numbers of a traced step: how large they are, and how near a model's row is to them.
 
 A model's rows are float32. Where a module computes in whole numbers or in float64, a row may hold the same
-number (`Bound.same`), or that number rounded, to a few units of its last place. What is rounded may be read
-by smooth functions alone: what a floor, a comparison, a remainder or a lookup makes of it may be something
-else.
+number (`Bound.same`), or that number rounded, to a few units of its last place. Only smooth functions may
+read rounded numbers: the result of a floor, a comparison, a remainder or a lookup may be different.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +23,9 @@ CATEGORY = 64
 """Sums along edges of whole numbers up to this are exact where they are below `WHOLE`: an engine that adds
 differences has exact sums until a node has a quarter of a million edges."""
 QUOTIENT = 2.0**22 - 2
-"""Below this, the whole quotient of two numbers is exact: what rounding leaves of it is less than a half."""
+"""Below this, the whole quotient of two numbers is exact: the rounding error is less than a half."""
 _FEW = 4096
-"""Of larger constants, such as weights, less is known: to look for more takes their memory several times."""
+"""Larger constants, such as weights, have rougher bounds: better ones take several times their memory."""
 _SLACK = 1e-5
 """How far rounding may carry ends of an interval of numbers that are not whole, as a part of them."""
 
@@ -136,7 +135,7 @@ def union(bounds: Sequence[Bound]) -> Bound:
 
 
 def _ends(*numbers: float) -> Ends:
-    """The interval of some numbers; what is unknown, such as inf - inf, may be anything."""
+    """Returns the interval of some numbers; an unknown number, such as inf - inf, may be anything."""
     if any(isnan(one) for one in numbers):
         return -inf, inf
     return min(numbers), max(numbers)
@@ -286,7 +285,7 @@ def _least_of_power(x: Bound, exponent: Bound) -> Ends:
 
 
 def _logarithm(x: Bound) -> Ends:
-    # Beside 1, of which it is 0, it is at least what float32's next number has.
+    # The logarithm of 1 is 0; any other is at least as far from 0 as that of float32's next number.
     return 2.0**-25, 2000.0
 
 
@@ -313,7 +312,7 @@ GENTLE = frozenset(
     {"add", "sub", "neg", "abs", "relu", "maximum", "minimum", "exp", "expm1", "log1p", "tanh", "sigmoid"}
     | {"erf", "atan", "asinh"}
 )
-"""Operators that do not magnify what is lost of numbers next to 0."""
+"""Operators that do not magnify the loss of numbers next to 0."""
 
 ROUNDED_ONCE = frozenset({"mul", "div", "reciprocal", "sqrt"})
 """Operators that IEEE rounds. Twice, to float64 and to float32, is once."""

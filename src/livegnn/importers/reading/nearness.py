@@ -1,7 +1,7 @@
-"""What an operator makes of numbers that a model's rows hold exactly, or rounded: new bounds, or a refusal.
+"""Finds bounds of an operator's results, or refuses it: a model's rows hold its operands exactly or rounded.
 
-A whole number that counts to its last digit, and may be too large for float32, is guarded where that is
-enough: NaN stands in its row instead of a number that is silently another.
+A whole number of which every digit counts, and that may be too large for float32, is guarded where that is
+enough: its row holds NaN instead of a number that is silently different.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,11 +33,11 @@ SHAPING = frozenset(
     {"view", "_unsafe_view", "reshape", "expand", "select", "slice", "squeeze", "unsqueeze", "permute"}
     | {"clone", "alias", "detach"}
 )
-"""Operators that do to a test what they do to any rows."""
+"""Operators that treat a test as any other rows."""
 TELLING = _COMPARING | _LOGICAL | SHAPING | {"where", "_to_copy", "mul", "add", "sub"}
-"""Operators that are told of tests that cannot be told: see `Precision.lost`."""
+"""Operators that may read a test that loses NaN of a guarded number: see `Precision.lost`."""
 _BLENDING = frozenset({"mm", "bmm", "_softmax", "_log_softmax", "native_layer_norm"})
-"""What these make of a row follows from all of its channels, rounded in float32 in any case."""
+"""Operators whose results depend on all channels of a row, rounded in float32 in any case."""
 _NARROW = (torch.int8, torch.uint8, torch.int16)
 _DIVIDED_BY: Mapping[str, Sequence[int]] = {
     "div": (1,),
@@ -46,7 +46,7 @@ _DIVIDED_BY: Mapping[str, Sequence[int]] = {
     "pow": (0,),
     "atan2": (0, 1),
 }
-"""Operators that tell 0 from -0 -> the places of operands."""
+"""Operators whose results differ for 0 and -0 -> the places of operands."""
 _SIGNING = frozenset({"_to_copy", "mul", "remainder", "fmod", "floor_divide", "div", "sum", "prod", "pow"})
 """Operators that may make -0 of negative numbers, where whole numbers have 0 alone."""
 _OPERATIONS = {"mul": "a product", "pow": "a product", "add": "a sum", "sub": "a difference"}
@@ -141,7 +141,7 @@ class TracedOperator:
         )
 
     def check_reach(self, *, gentle: bool = False) -> None:
-        """Refuses what float32 may have made 0, unless that is as good; guards what it made infinite."""
+        """Refuses numbers that float32 may make 0, unless `gentle`; guards numbers that it makes infinite."""
         for place, one in enumerate(self.operands):
             source = self.sources[place]
             if (one.too_small and not gentle) or (one.too_large and source is None):
@@ -157,9 +157,8 @@ class TracedOperator:
 
 
 def weigh(op: TracedOperator, given: Sequence[Bound], scattered: Bound | None) -> Bound:
-    """The bound of an operator's results. given: of all that it reads; scattered: of what it scatters.
-
-    Raises `ModelError` if a model might silently say something else.
+    """Returns the bound of an operator's results. given: the bounds of all its operands; scattered: the bound
+    of the rows that it scatters. Raises `ModelError` if a model might silently compute something else.
     """
     name = op.name
     guarded = any(one.guarded for one in given)
@@ -216,7 +215,7 @@ def _in_range(op: TracedOperator, found: Bound) -> Bound:
 
 
 def _is_signed(op: TracedOperator, given: Sequence[Bound]) -> bool:
-    """Whether a row may be -0 where the module's whole number is 0, which has no sign: a division tells."""
+    """Returns whether a row may be -0 where the module's whole number is 0: a division shows the sign."""
     if op.arguments.get("rounding_mode") is None:
         for place in _DIVIDED_BY.get(op.name, ()):
             source = op.sources[place]
@@ -251,7 +250,7 @@ def _cast(op: TracedOperator) -> Bound:
         return one
     if dtype.is_floating_point:
         below = inf if one.once else one.same_below
-        # What float32 has not reached, the module's number has not either now.
+        # After the cast, the module's number is in the range of float32 too.
         least = one.least if one.same else max(one.least, bounds.NORMAL)
         return replace(one, same_below=below, once=False, least=least, most=min(one.most, bounds.LARGEST))
     if not op.argument("self").meta["val"].dtype.is_floating_point:
@@ -259,7 +258,7 @@ def _cast(op: TracedOperator) -> Bound:
     if not one.whole:
         one = op.exact(0)
     low, high = (float(trunc(end)) if abs(end) < inf else end for end in (one.low, one.high))
-    if dtype not in _NARROW:  # what does not fit is undefined in torch
+    if dtype not in _NARROW:  # a number that does not fit is undefined in torch
         info = torch.iinfo(dtype)
         room = info.max - (127 if dtype == torch.int32 else 0)  # the last of float32 below 2^31
         low, high = max(low, info.min), min(high, room)
@@ -305,7 +304,7 @@ def _reduced(op: TracedOperator) -> Bound:
         ends = (-inf, inf) if one.reach > 1 else (-1.0 if one.low < 0 else 0.0, 1.0)
         return _of_whole(op, *ends, why="a product")
     if whole and not op.single and not one.one_sign and count > 1:
-        # What is large may be opposite, and rounded on the way.
+        # Large numbers may be opposite, and their partial sums rounded.
         one = op.exact(0, inf if one.same and one.reach * count <= WHOLE else float(WHOLE // count))
     low, high = min(one.low, one.low * count), max(one.high, one.high * count)
     if whole and not op.single:
@@ -325,7 +324,7 @@ def _channels(node: fx.Node) -> tuple[int, int]:
 
 
 def _scattered(op: TracedOperator, given: Sequence[Bound], source: Bound) -> Bound:
-    """Sums along edges: an engine adds what comes and subtracts what goes, so only small ones stay exact."""
+    """Returns the bound of sums along edges: an engine adds and subtracts, so only small sums stay exact."""
     base, reduce = op.operands[0], op.arguments.get("reduce")
     if reduce in ("amax", "amin"):
         return union(given)
@@ -366,7 +365,7 @@ def _clamped(op: TracedOperator) -> Bound:
     )
     found = replace(found, most=min(found.most, max(one.most, limits.most)))
     if whole and len(known) == 2 and limits.reach < one.same_below:
-        return replace(found, same_below=inf)  # what is rounded is outside
+        return replace(found, same_below=inf)  # all rounded numbers are outside
     if op.single or limits.same:
         return replace(found, once=one.once)
     return replace(found, same_below=0.0, why="a number that float32 rounds")
@@ -422,7 +421,7 @@ def _whole_numbers(op: TracedOperator) -> Bound:
 
 
 def _of_whole(op: TracedOperator, low: float, high: float, *, why: str) -> Bound:
-    """Of whole results that are as large as the operands, or larger: they are exact below what these are."""
+    """Returns the bound of whole results at least as large as the operands: exact where the operands are."""
     operands = op.operands
     moves = op.name in ("neg", "abs", "relu", "maximum", "minimum")
     below = min(one.same_below for one in operands)
@@ -469,7 +468,7 @@ def _smooth(op: TracedOperator, low: float, high: float) -> Bound:
     if name in ("add", "sub"):
         if not same:
             op.check_signs(operands[0].one_sign, operands[1].one_sign * (1 if name == "add" else -1))
-        # Small sums are multiples of what float32 has next to 0: none is rounded, unless operands were.
+        # Small sums are multiples of float32's smallest number: none is rounded, unless operands were.
         least = min([bounds.NORMAL, *(one.least for one in operands if not one.same)])
         return Bound(low, high, False, 0.0, same, least, operands[0].most + operands[1].most, why=why)
     if name not in bounds.SIZES or not bounds.is_steady(name, operands):

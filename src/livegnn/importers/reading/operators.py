@@ -132,7 +132,7 @@ def _subtract(call: Call, a: Operand, b: Operand, alpha: Number = 1) -> Value:
 
 
 def _shift(call: Call, ids: Value, by: Number) -> Value:
-    """Turns places of nodes of one type into places in a union, in which other rows come first."""
+    """Turns places of nodes of one type into places in a union, in which other rows are first."""
     size = call.values.size(by)
     if size is None:
         raise ModelError("a place among the nodes is moved by a number that is no number of nodes")

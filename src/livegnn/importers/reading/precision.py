@@ -1,8 +1,8 @@
-"""Holds each traced operator against what a model, which computes in float32, makes of it.
+"""Compares the numbers of each traced operator with the rows of a model, which computes in float32.
 
-Whole numbers and float64 have digits that float32 has not. `bounds` says of which numbers a row may differ,
-`nearness` what an operator makes of them. Here both are carried from node to node, and rows are made that a
-operator is to read instead of others.
+Whole numbers and float64 have digits that float32 lacks. `bounds` describes the numbers from which a row may
+differ, `nearness` the results of an operator on them. Here both are carried from node to node, and rows are
+made that an operator must read instead of others.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from livegnn.importers.reading.nearness import SHAPING, TELLING, TracedOperator,
 from livegnn.importers.reading.values import Value, Values
 
 Read = Mapping[fx.Node, object]
-"""What was read of nodes."""
+"""Node -> the value that was read for it."""
 
 Instead = Mapping[fx.Node, Value]
 """Rows in place of those that were read."""
@@ -33,9 +33,9 @@ _NO_NUMBERS = ("index", "indices", "condition")
 class Precision:
     """The bounds of all nodes that were read.
 
-    wide: whether the module is in float64 as a whole, which says that its numbers need not be. lost: node of
-    tests -> numbers that are 0, or NaN where a test reads NaN of a guarded number; a test has no NaN of its
-    own, so these are added to what is made of it.
+    wide: whether the whole module is in float64, so that no single number needs to be. lost: node of tests ->
+    numbers that are 0, or NaN where a test reads NaN of a guarded number; a test has no NaN of its own, so
+    these numbers are added to results that are computed from it.
     """
 
     def __init__(self, values: Values, *, wide: bool) -> None:
@@ -44,7 +44,7 @@ class Precision:
         self.lost: dict[fx.Node, Value] = {}
 
     def plan(self, node: fx.Node, name: str, read: Read) -> TracedOperator:
-        """How a node is to be read. A `refusal` is raised by `note`: what is unknown has better reasons."""
+        """Plans the reading of a node. Only `note` raises a `refusal`: unknown nodes have clearer errors."""
         arguments = _arguments(node)
         inputs = [one for one in node.all_input_nodes if _dtype(one) is not None]
         with_rows = [one for one in inputs if _has_rows(read.get(one))]
@@ -74,7 +74,7 @@ class Precision:
     def note(
         self, op: TracedOperator, value: object, read: Read, again: Callable[[Instead], object]
     ) -> object:
-        """Records what was read; returns it, guarded if its operator says so. Raises `ModelError`.
+        """Records a value that was read; returns it, guarded if its operator needs it. Raises `ModelError`.
 
         again: reads the node once more, with other rows in place of those of some nodes.
         """
@@ -118,7 +118,7 @@ class Precision:
         return self.values.each(value, lambda row: self.make.cast(row, kind), value.axes)
 
     def instead(self, op: TracedOperator, read: Read) -> dict[fx.Node, Value]:
-        """What an operator is to read of some nodes instead of their own values."""
+        """Returns the values that an operator must read of some nodes instead of their own."""
         found: dict[fx.Node, Value] = {}
         for node in {**op.guards, **dict.fromkeys(op.zeros)}:
             value = read[node]
@@ -152,10 +152,10 @@ class Precision:
 
         return _with_rows(value, plain)
 
-    # What is known before
+    # Bounds of operands
 
     def bound_of(self, node: fx.Node, read: Read) -> Bound:
-        """What is known of the numbers of a node."""
+        """Returns the bound of the numbers of a node."""
         found = self.known.get(node)
         if found is None:
             found = self.known[node] = self._find(node, read)
@@ -187,7 +187,7 @@ class Precision:
         kept = _dtype(source) == torch.float32 and _has_rows(read.get(source))
         return found if kept else replace(found, same_below=inf)
 
-    # What an operator makes of it
+    # Bounds of results
 
     def _weigh(self, op: TracedOperator, read: Read) -> Bound:
         lost = [one for one in op.node.all_input_nodes if one in self.lost]
@@ -250,7 +250,7 @@ def _has_rows(value: object) -> TypeGuard[Value]:
 
 
 def _of_kind(kind: str, dtype: torch.dtype | None = None) -> Bound:
-    """What is known of a column of the graph: its rows are what the module is called with."""
+    """Returns the bound of a column of the graph: the module is called with its rows."""
     if kind == "float":
         return UNKNOWN
     if kind == "int":
@@ -260,7 +260,7 @@ def _of_kind(kind: str, dtype: torch.dtype | None = None) -> Bound:
 
 
 def _with_rows(value: Value, function: Callable[[Expression], Expression]) -> Value:
-    """The value with other rows; what is the same for all stays."""
+    """Returns the value with other rows; constants that are the same for all rows stay."""
     pieces = (
         one if one.row.value is not None else replace(one, row=function(one.row)) for one in value.pieces
     )

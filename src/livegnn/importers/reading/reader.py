@@ -251,7 +251,7 @@ class _Reading:
         return Value((Piece(given.atom, everything, row),), ((ROWS,), *((size,) for size in given.channels)))
 
     def _arguments(self, args: object, instead: Mapping[fx.Node, object] | None = None) -> object:
-        """What was read of nodes. instead: what to take of some of them."""
+        """Returns arguments with the values that were read of nodes. instead: other values of some nodes."""
         if isinstance(args, fx.Node):
             found = (instead or {}).get(args, self.read[args])
             if found is None:

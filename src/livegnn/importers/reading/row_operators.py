@@ -312,7 +312,7 @@ def _write_last(call: Call, base: Value, index: Value, values: Value) -> Value:
     return Value((Piece(own.atom, own.mask, row),), base.axes)
 
 
-# What is refused
+# Refused operators
 
 _REFUSED = {
     "sort argsort topk kthvalue median nanmedian mode unique _unique2 unique_dim unique_consecutive": (

@@ -34,7 +34,7 @@ def _is_shift(make: Expressions, logit: Expression, shift: Expression) -> bool:
 
 
 _Mark: TypeAlias = Callable[[Expressions, Expression, Expression], Expression | None]
-"""What is written for a difference, given both sides; None to leave it."""
+"""Returns the expression to write for a difference, given both sides; None to leave it."""
 
 
 def _mark_differences(make: Expressions, outputs: Sequence[Expression], mark: _Mark) -> list[Expression]:
@@ -56,8 +56,8 @@ def _mark_differences(make: Expressions, outputs: Sequence[Expression], mark: _M
 
 def mark_variances(make: Expressions, outputs: Sequence[Expression]) -> list[Expression]:
     """Rule 14: writes variances over a target's edges as ``variance(message, index, mask, weight, total)``,
-    of which the weights, divided by the total, add up to 1; and what is left of a sum of squares without its
-    share of the squared sum, which an unbiased variance divides, as a variance times the count.
+    whose weights, divided by the total, add up to 1. Writes a sum of squares minus its share of the squared
+    sum, which an unbiased variance divides, as a variance times the count.
     """
 
     def mark(make: Expressions, squares: Expression, square: Expression) -> Expression | None:
@@ -90,7 +90,7 @@ def _variance_of(make: Expressions, squares: Expression, square: Expression) -> 
 
 
 def _counted_variance_of(make: Expressions, squares: Expression, share: Expression) -> Expression | None:
-    """Of ``sum * sum / count``, ``sum * mean`` or ``count * mean * mean``."""
+    """Reads a share ``sum * sum / count``, ``sum * mean`` or ``count * mean * mean``; None for any other."""
     over, under = _fraction(share)
     sums = [one for one in over if _quotient_of(one) is not None and not one.pieces[0][0].is_number(1)]
     if len(sums) != 2 or sums[0] is not sums[1] or len(under) != len(over) - 1:
@@ -167,7 +167,7 @@ def _is_one(
 
 
 def _without_tiny(mass: Expression) -> Expression:
-    """The sum of exponentials of which the largest is 1, without what keeps it from 0."""
+    """Returns a sum of exponentials, of which the largest is 1, without a tiny term that keeps it from 0."""
     mass = inside(mass)
     for one, other in (mass.args, mass.args[::-1]) if mass.op == "add" else ():
         if is_tiny(other):
@@ -178,7 +178,7 @@ def _without_tiny(mass: Expression) -> Expression:
 
 
 def _quotient_of(one: Expression) -> tuple[Expression, Expression, Expression, Expression | None] | None:
-    """Message, index and mask of a sum along edges, and what it is divided by; or None."""
+    """Returns the message, index and mask of a sum along edges, and its divisor; or None."""
     total, under = one.args if one.op == "div" else (one, None)
     if total.op != "scatter" or total.attrs != ("sum",) or len(total.pieces) != 1:
         return None

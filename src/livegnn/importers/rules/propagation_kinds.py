@@ -1,4 +1,4 @@
-"""Classifies the propagations of a normal form: what each reads, and how it is kept up to date."""
+"""Classifies the propagations of a normal form: the rows that each reads, and how it is kept up to date."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ def _classify(one: Expression, origin: Origin, is_shift: bool, free: set[Express
 def _of_piece(
     reduce: str, message: Expression, index: Expression, mask: Expression, free: set[Expression]
 ) -> tuple[str, tuple[str, ...], bool]:
-    """The description of a message, what it reads, and whether it only counts or normalises."""
+    """Returns the description of a message, its reads, and whether it only counts or normalises."""
     of_mask = Reads()(mask) - {"edge"}  # the choice of edges and their types belongs to the graph
     outside = _ends(Reads()(message) | of_mask, index)
     inside = _ends(Reads(inside=True)(message) | of_mask, index)

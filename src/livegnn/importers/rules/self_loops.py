@@ -139,7 +139,7 @@ def _looped(make: Expressions, around: _Product, scatter: Expression, own: _Prod
     attrs, number = (fill, weight is not None, "sum"), _product(message).number
     if number in (0, 1):
         return make.make("looped", (message, index, mask), attrs, shape=scatter.shape, atom=scatter.atom)
-    plain = _without_numbers(make, message)  # a number is no factor that a propagation has
+    plain = _without_numbers(make, message)  # a propagation has no factor that is a number
     looped = make.make("looped", (plain, index, mask), attrs, shape=scatter.shape, atom=scatter.atom)
     return make.expand(make.elementwise("mul", make.constant(number), looped), scatter.shape)
 

@@ -95,7 +95,7 @@ class _Rules:
         """Whether it contains exponentials of softmaxes that are not divided yet."""
         return any(self._is_free(part) for part in _unfinished(one))
 
-    # A quotient, from what is divided
+    # A quotient, from its dividend
 
     def _quotient(self, over: Expression, mass: tuple[Exponential, ...]) -> Expression | None:
         """``over`` divided by a mass; None if that is not a mean of values."""

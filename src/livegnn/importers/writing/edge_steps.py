@@ -115,7 +115,7 @@ class StepWriter:
         place = " ".join(part for part in (origin.module, origin.line) if part) if origin else ""
         return ModelError(f"{place}: {why}" if place else why)
 
-    # What the graph holds
+    # Columns of the graph
 
     def _input(self, one: Expression) -> str:
         name, atom = str(one.attrs[0]), one.atom
@@ -143,7 +143,7 @@ class StepWriter:
         side = "target" if index.attrs[0] else "source"
         return self.steps.write(side, (self.value(row),), edge_type=edge_type_of(index.atom))
 
-    # What comes along edges
+    # Reductions along edges
 
     def _scatter(self, one: Expression) -> str:
         if one.atom is None:

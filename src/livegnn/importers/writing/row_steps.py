@@ -380,7 +380,7 @@ def _constants(args: Sequence[Expression]) -> tuple[list[Expression], list[Expre
 
 
 def _has_exact_inverse(divisors: torch.Tensor) -> bool:
-    """Whether a product is what a division is, bit for bit: ``41 * (1 / 41)`` is less than 1."""
+    """Returns whether a product equals the division, bit for bit: ``41 * (1 / 41)`` is less than 1."""
     numbers = divisors.double()
     powers_of_two = numbers.frexp().mantissa.abs() == 0.5
     return bool(((powers_of_two & (numbers.abs() < _LARGEST)) | numbers.isinf()).all())

@@ -1,9 +1,9 @@
 """The event log in two Kafka topics: one of events, one of their order (see docs/kafka.md).
 
-Messages of the events topic may come from any process and lie in several partitions. The owner of the log
-reads them all, and writes the order in which it took them to the control topic. Only that order counts: an
-append is acknowledged when the order that has it was written *and read back*, so that no process that is not
-the owner any more can acknowledge anything. A replay reads the same orders, and so the same entries.
+Any process may send messages to the events topic; they lie in several partitions. The owner of the log reads
+them all, and writes the order in which it took them to the control topic. Only that order counts: an append
+is acknowledged when the order that has it was written *and read back*, so that a process that has lost the
+log cannot acknowledge anything. A replay reads the same orders, and so the same entries.
 
 Threads: one follows the topics, proposes orders and wakes waiting threads; one serves callbacks of the
 producer; one looks for new partitions. Locks: `_closed` for closing; `_writing` for control records other
@@ -185,7 +185,7 @@ class KafkaLog(OwnedLog):
         if after >= min(last, end):
             return []
         if kept is not None and self._reader.reads:
-            _core.holding(self._reading, self._reader.close)  # a replay has come to its end
+            _core.holding(self._reading, self._reader.close)  # a replay has reached the kept events
         taken = kept if kept is not None else self._read(after, min(end, last), max_events)
         return select_writes(taken, after, end, max_events)
 
@@ -226,15 +226,15 @@ class KafkaLog(OwnedLog):
     # -- boundaries and metadata
 
     def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
-        """As of `Log.record_batch`.
+        """Implements `Log.record_batch`.
 
-        It does not wait for the broker, as `sync` does. What the broker lacks is cut into batches again.
+        It does not wait for the broker; `sync` does. Events whose batch the broker lacks are batched again.
         """
         check_rejections(self._connection.name, batch, rejections)
         self._refuse_failed()
         end, self._batch_end = self._batch_end, None
         if batch.after != end:
-            self.sync()  # the one before may have been interrupted before it was noted
+            self.sync()  # the last record may have been interrupted before it was noted
             end = self._history.batch_ends[-1]
         if batch.after != end:
             raise LogError(
@@ -247,7 +247,7 @@ class KafkaLog(OwnedLog):
         self._batch_end = batch.seq
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
-        """As of `Log.bind`. replace: take the new values, whatever the log was bound to."""
+        """Implements `Log.bind`. replace: take the new values, even if the log has other ones."""
         for name, value in new_properties(self._connection.name, self.bound(), properties, replace).items():
             record: dict[str, JSON] = {"type": "property", "name": name, "value": value}
             _core.holding(self._writing, self._control.write, record, self._timeout)
@@ -429,7 +429,7 @@ class KafkaLog(OwnedLog):
         """Makes taken entries readable, and answers the entries that this process sent. Needs `_state`."""
         self._recent.add(taken)
         self._last = taken.order.seq
-        self._proposed = None  # its delivery may be told of later than it is read
+        self._proposed = None  # its delivery may be reported later than it is read
         for number, became in outcomes(taken):
             self._sending.answer(number, became)
 

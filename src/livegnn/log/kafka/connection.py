@@ -42,7 +42,7 @@ _PASSING: Final = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.NOT_COORDINATOR,
 }
-"""What a broker that restarts, or a network that fails for a while, makes a client say."""
+"""The errors of a client while a broker restarts, or while a network fails for some time."""
 
 
 def passes(error: KafkaError) -> bool:
@@ -274,15 +274,15 @@ def read_topics(connection: Connection) -> Topics:
 
 
 def fetch(consumer: Consumer, timeout: float, most: int = 1000) -> list[KafkaMessage]:
-    """What has arrived, `most` of it or one more; waits at most `timeout` seconds for the first."""
+    """Returns arrived messages, at most `most` + 1; waits at most `timeout` seconds for the first."""
     first = consumer.poll(timeout)
     return [] if first is None else [first, *consumer.consume(most, 0)]
 
 
 def is_at_end(message: KafkaMessage, lost: Callable[[], LogError]) -> bool:
-    """Of a message that is an error: whether it says that a partition has no more for now.
+    """Returns whether a message is the error that says that its partition has no more messages for now.
 
-    Raises `lost` if a partition does not have what is asked for, KafkaException if it does not pass.
+    Raises `lost` if a partition does not have the requested offset, KafkaException if the error is lasting.
     """
     error = message.error()
     if error is None or error.code() == KafkaError._PARTITION_EOF:
@@ -320,7 +320,7 @@ def _check_settings(connection: Connection) -> tuple[int, int]:
             if int(str(found.get(name) or -1)) >= 0:
                 raise LogError(
                     f"the topic {resource.name!r} must have {name}=-1, got {found[name]}: the broker would "
-                    "delete events that checkpoints may need. LiveGNN trims the topic itself if it is told to"
+                    "delete events that checkpoints may need. LiveGNN trims the topic itself on request"
                 )
         largest.append(int(str(found["max.message.bytes"])) - OVERHEAD)
     return largest[0], largest[1]

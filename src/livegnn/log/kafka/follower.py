@@ -63,7 +63,7 @@ class Follower:
         """Looks for new partitions, until `ended`; `poll` reads them from their beginning."""
         admin = self._connection.admin()  # a client of its own: the consumer's waits for who polls it
         while not ended.wait(_LOOK_EVERY_SECONDS):
-            with suppress(KafkaException):  # it is asked again
+            with suppress(KafkaException):  # the next round tries again
                 topics = admin.list_topics(self._connection.topic, timeout=_LOOK_SECONDS).topics
                 found = topics[self._connection.topic].partitions
                 self._added = [partition for partition in found if partition not in self.lows]
@@ -183,8 +183,8 @@ def _received(message: KafkaMessage, partition: int, offset: int) -> Received:
 class Reader:
     """Reads events that are not in memory any more: a follower that begins at an earlier point.
 
-    It stays where it is between calls, so that a replay, which asks for one part after the other, reads each
-    message once. timeout: seconds for which a read may get nothing before it is given up.
+    It keeps its position between calls, so that a replay, which reads one part after the other, reads each
+    message once. timeout: seconds without a message after which a read fails.
     """
 
     def __init__(self, connection: Connection, timeout: float) -> None:

@@ -4,16 +4,16 @@ visible.
 The control topic has one partition. Its records are JSON objects, each with `v`, the version, `type`, and
 `epoch`, the owner that wrote it:
 
-owner       a process that owns the log from here on; its epoch is one more than that before
+owner       a process that owns the log from here on; its epoch is one more than the previous one
 order       messages that were taken after event `after`: `slices`, each a partition, its first offset, the
-            offset after its last, and how many events came of it; `seq`, the last event; `again`, entries
-            whose key or origin was known; `bad`, what could not be read; `keys`; `origins`, the last
+            offset after its last, and its number of events; `seq`, the last event; `again`, entries
+            whose key or origin was known; `bad`, entries that could not be read; `keys`; `origins`, the last
             offset of each partition of another stream; `chain`, a digest of all
 batch       `after` and `seq`: the events that became visible together; `rejection`: why they did not
 property    `name` and `value`, see `Log.bind`
 forget entries   `seq`: refused entries up to this event are not listed any more
 forget messages  `sources`, `partition`, `offset`: bad messages of these up to this offset are not kept
-base        all of the above at this point, after which what came before may be deleted
+base        all of the above at this point; the records before it may then be deleted
 
 A record counts only if it continues where the records before it ended, and has the epoch of the present
 owner. So two processes that both act as the owner cannot both write: every reader ignores the same records.
@@ -40,7 +40,7 @@ VERSION: Final = 1
 _POINT_EVERY: Final = 65_536  # events
 ANEW: Final = "begin another log, with the newest checkpoint as path of [graph]"
 KEPT_BAD: Final = 1000
-"""So many bad messages are kept, the newest: a base must fit into one record."""
+"""The number of bad messages that are kept, the newest: a base must fit into one record."""
 
 
 class Slice(NamedTuple):

@@ -5,10 +5,10 @@ All numbers are little-endian.
 header   "LGEM", version u16, number of entries u32, length of the notes u32, CRC-32 u32 of all before it and
          after it
 counts   u32 for each entry: how many events it has
-notes    JSON, an object; `keys`: the idempotency key of each entry, or null; `origins`: where each came from,
-         a list of source, partition and offset, or null; `bad`: of an entry that could not be read, a list of
-         the reason, its first bytes in Base64, and how many it had, or null. No bytes at all if no entry has
-         one of these
+notes    JSON, an object; `keys`: the idempotency key of each entry, or null; `origins`: the origin of each,
+         a list of source, partition and offset, or null; `bad`: for an unreadable entry, a list of
+         the reason, its first bytes in Base64, and its number of bytes, or null. No bytes at all if no entry
+         has one of these
 events   of all entries, in the binary form of events (`livegnn.events.binary`)
 """
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 MAGIC: Final = b"LGEM"
 VERSION: Final = 1
 MOST_EVENTS: Final = 4096
-"""A message with so many events takes no further entry."""
+"""A message with at least this number of events takes no further entry."""
 
 _HEADER, _CHECKSUM = struct.Struct("<4sHII"), struct.Struct("<I")
 _BEGIN: Final = _HEADER.size + _CHECKSUM.size

@@ -1,7 +1,7 @@
-"""In which order messages are taken, and what that means: writes, a digest of the history, each entry's fate.
+"""The order in which messages are taken, and its results: writes, a digest of the history, entries' outcomes.
 
-The owner proposes an order of the messages that came since the last one. Every reader takes the messages of
-the orders that count from those that wait, and the owner keeps the newest in memory. Thread safety: none.
+The owner proposes an order of the messages that arrived since the last one. Every reader takes the messages
+of valid orders from the waiting ones, and the owner keeps the newest in memory. Thread safety: none.
 """
 
 import hashlib
@@ -24,10 +24,10 @@ _MOST: Final = 1000
 """Messages in one order, so that its record stays small."""
 
 _NOTE_BYTES: Final = 160
-"""What a key, or an entry that was there before, takes in the record, besides the text."""
+"""The size of a key, or of an entry that was already there, in the record, besides the text."""
 
 _KEPT_EVENTS: Final = 1 << 19
-"""So many are there at least, once that many came, and twice as many at most."""
+"""At least this number of the newest events is kept in memory, and at most twice as many."""
 
 
 class Received(NamedTuple):

@@ -37,7 +37,7 @@ class TopicOwner:
                 "enable.auto.commit": False,
                 "session.timeout.ms": 1000 * SESSION_SECONDS,
                 "heartbeat.interval.ms": 1000,
-                # The present owner keeps the partition when another one comes.
+                # The present owner keeps the partition when another process joins.
                 "partition.assignment.strategy": "cooperative-sticky",
             }
         )

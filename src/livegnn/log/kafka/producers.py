@@ -24,7 +24,7 @@ from livegnn.types import JSON
 
 HEADER: Final = "livegnn"
 """The header of a message with a number that its producer gave it."""
-_MOST_ON_THEIR_WAY: Final = 4096  # records that nobody waits for
+_MOST_ON_THEIR_WAY: Final = 4096  # records that no thread waits for
 
 
 class ControlProducer:
@@ -32,8 +32,8 @@ class ControlProducer:
 
     epoch: of the owner that writes. end: the offset after the last record that the broker acknowledged.
 
-    unanswered: the numbers of the records that the broker was sent and has not answered. failed: what it
-    refused of those that nobody waits for. lock: of the log.
+    unanswered: the numbers of the records that were sent to the broker and are not answered yet. failed: the
+    error of a refused record that no thread waits for. lock: of the log.
     """
 
     def __init__(self, connection: Connection, producer: Producer, lock: threading.Condition) -> None:
@@ -96,7 +96,7 @@ class ControlProducer:
             self._producer.produce, self._connection.control, value, partition=0, on_delivery=delivered
         )
         with self._connection.errors("write to"):
-            # No interrupt comes between what was sent and the note that it was.
+            # No interrupt falls between the sending and the note of it.
             _core.holding(self._lock, at_once, produce, partial(self.unanswered.add, number))
 
 
@@ -141,7 +141,7 @@ class EventProducer:
                 on_delivery=note,
             )
 
-        _core.settled(produce, partial(self._sent.pop, number, None))  # nobody waits for it then
+        _core.settled(produce, partial(self._sent.pop, number, None))  # then no thread waits for it
         return one
 
     def answer(self, number: bytes, became: Sequence[Appended | InputError]) -> None:

@@ -140,9 +140,9 @@ class KafkaTail(ConsumerTail):
         return applied
 
     def wait(self, timeout: float | None = None, *, batches: bool = False) -> bool:
-        """As of `Tail.wait`.
+        """Implements `Tail.wait`.
 
-        It says what has arrived, and asks the brokers for nothing: while none is there, it waits.
+        It looks at arrived messages, and sends no request: while no broker answers, it waits.
         """
         ends = deadline(timeout)
         while not self._closed:
@@ -173,13 +173,13 @@ class KafkaTail(ConsumerTail):
 
     @_reads
     def digest(self, seq: int) -> str | None:
-        """As of `Tail.digest`: of what was read last."""
+        """Implements `Tail.digest`, for the events that were read last."""
         found = (one for one in self._taken if one.order.after < seq <= one.order.seq)
         return "" if seq == 0 else next((digest_within(one, seq) for one in found), None)
 
     @_reads
     def check_bound(self, properties: Mapping[str, str]) -> None:
-        self._catch_up(self.position + 1, batches=True)  # all that was bound before what comes next
+        self._catch_up(self.position + 1, batches=True)  # all that was bound before the next events
         new_properties(self._connection.name, self._history.properties, properties, replace=False)
 
     @_reads

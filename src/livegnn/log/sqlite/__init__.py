@@ -6,9 +6,9 @@ synchronous=NORMAL, which costs no flush: they survive the death of the process,
 before a checkpoint relies on them. Reads have a connection of their own (`reader.py`), so that they never
 wait for a flush.
 
-Invariants: the sequence numbers of entries are contiguous; a batch begins where the one before it ended; one
+Invariants: the sequence numbers of entries are contiguous; a batch begins at the end of the previous one; one
 process appends. Locks: `GroupCommit`'s, then `_write` for both writers (SQLite has one at a time); `_read`;
-`_state` for waiters. `wal_check.py` and `LastAcknowledged` find what SQLite would lose without a word.
+`_state` for waiters. `wal_check.py` and `LastAcknowledged` find losses that SQLite does not report.
 """
 
 import logging
@@ -178,7 +178,7 @@ class SqliteLog(SqliteReader, OwnedSequence, OwnedLog):
         self._appends.execute("REPLACE INTO properties VALUES (?, ?, ?)", row)
 
     def bind(self, properties: Mapping[str, str], *, replace: bool = False) -> None:
-        """As of `Log.bind`. replace: take the new values, whatever the log was bound to."""
+        """Implements `Log.bind`. replace: take the new values, even if the log has other ones."""
         if not new_properties(str(self.path), self.bound(), properties, replace):
             return  # a start on a full disk writes nothing
         with self._errors("bind"):

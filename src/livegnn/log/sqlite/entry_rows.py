@@ -3,11 +3,11 @@
 A row holds the events of its entries as one payload, the numbers of events of each entry, and a chain: a
 digest of the row and of the chain before it, so that the last one is a digest of the whole history.
 
-The beginning of a log is deleted in steps, each some whole rows in one transaction that also notes where the
-log begins now, with the chain of the last row that was deleted. So after a crash the log begins somewhere
-between the two ends, with all that belongs to what is left. The last row and the last batch always stay: they
-say where the log ends. Refused entries keep their payload, in the table `dead_letters`, until they have been
-appended again. Thread safety: none, the caller has the connection to itself.
+The beginning of a log is deleted in steps. Each step is one transaction: it deletes some whole rows, and
+notes the new beginning of the log, with the chain of the last deleted row. So after a crash the log begins
+somewhere between the two ends, with everything that belongs to the remaining rows. The last row and the last
+batch always stay: they are the end of the log. Refused entries keep their payload, in the table
+`dead_letters`, until they have been appended again. Thread safety: none, the caller owns the connection.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from livegnn.log.sqlite.tables import Keys, drop_forgotten, find_reached
 _TRIMMED_ROWS: Final = 256  # of a step at most
 _TRIMMED_BYTES: Final = 2**20  # of payload in a step, or one row
 _MOST_EVENTS: Final = 4096
-"""A row with so many events takes no further entry."""
+"""A row with at least this number of events takes no further entry."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def examine(path: Path | str) -> Examination:
     """Examines the log at `path`. Raises LogError if it cannot be read at all, or is another file."""
     with errors_as_log_errors("examine", path):
         path = locate(path)
-        # Before the log is read, so that no append comes in between.
+        # Before the log is read, so that no append falls between the two.
         acknowledged = LastAcknowledged(beside(path, "-mark")).read()
         damage = find_damage(beside(path, "-wal"))
         connection = connect_to_read(path, FORMAT)
@@ -106,7 +106,7 @@ class _Problems:
         for values in self._connection.execute(f"{Row.SELECT} ORDER BY seq"):
             row: Any = Row(*values)
             self._found.rows += 1
-            if type(row.seq) is not int:  # where the text of the schema is damaged
+            if type(row.seq) is not int:  # if the text of the schema is damaged
                 yield f"the row after event {last} must have a number, got {row.seq!r:.80}"
                 continue
             try:
@@ -131,7 +131,7 @@ class _Problems:
         begin = last = self._found.begin
         for after, seq in self._connection.execute("SELECT after, seq FROM batches ORDER BY seq"):
             self._found.batches += 1
-            # Of a log that was trimmed, the first batch may begin before it.
+            # The first batch may begin before a log that was trimmed.
             if after != last and not (self._found.batches == 1 and after < begin):
                 yield f"batches must go on after event {last}, got one after {after}"
             if seq > begin and not _holds(ends, seq):

@@ -38,7 +38,7 @@ class OpenFiles:
         self._database = str(files[0])
         self._size = files[0].stat().st_size
         self._sizing = threading.Lock()
-        self._lost: int | None = None  # how many bytes somebody has cut off
+        self._lost: int | None = None  # the number of bytes that were cut off
         self._held = {str(path): _identify(path.stat()) for path in files}
 
     def check(self) -> None:

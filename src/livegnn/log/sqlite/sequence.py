@@ -42,10 +42,10 @@ checkpoint at once, as those of a log do: "the WAL-reset bug" of https://sqlite.
 
 
 class Format(NamedTuple):
-    """What tells the files of one kind of sequence from all others.
+    """The properties of the files of one kind of sequence, by which they are recognized.
 
-    name, kind: as messages call one, such as "the event log" and "an event log". setup: of each connection
-    that writes. updates: what makes the tables of an older version those of the present one.
+    name, kind: for messages, such as "the event log" and "an event log". setup: SQL for each connection that
+    writes. updates: SQL that brings the tables of an older version up to date.
     """
 
     name: str
@@ -60,10 +60,10 @@ class Format(NamedTuple):
 class LastAcknowledged:
     """The last number that was acknowledged, in a small file at `path`: it shows that the end was lost.
 
-    It is written after each append, in place, and not flushed: it survives the death of the process, and
-    after a loss of power it may be older. So it is never ahead of what was acknowledged, and a sequence that
-    does not reach it has lost its end, whatever its own files say. A mark that is missing or cannot be read
-    says nothing. Processes that follow the sequence read it to see that there is more. Thread safety: none.
+    It is written after each append, in place, and not flushed: it survives a crash of the process, and after
+    a loss of power it may be older. So it is never ahead of the acknowledged number, and a sequence that does
+    not reach it has lost its end, even if its own files look whole. A mark that is missing or cannot be read
+    proves nothing. Processes that follow the sequence read it to find new entries. Thread safety: none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,7 +80,7 @@ class LastAcknowledged:
     def write(self, seq: int) -> None:
         """Notes that number `seq` is acknowledged. A failure leaves an older mark, which is true as well.
 
-        A mark that somebody has removed is made again.
+        A mark that was removed is made again.
         """
         with suppress(OSError):
             if self._file >= 0 and not is_at(self._file, self.path):
@@ -180,8 +180,8 @@ class OwnedSequence(SequenceReader):
         write does so. The caller holds `_write`."""
         if self._settled:
             return
-        # Then the write-ahead file begins anew at the next append: what a crash left at its end is never
-        # taken for what a later one did.
+        # Then the next append begins the write-ahead file again: remains of a crash at its end are never
+        # taken for later entries.
         self._appends.execute("PRAGMA wal_checkpoint(PASSIVE)")
         if self._mark.read() < self._last:
             _core.transact(self._appends, self._flush)
@@ -209,10 +209,10 @@ class OwnedSequence(SequenceReader):
         return _core.holding(self._write, transact)
 
     def trim(self, up_to: int) -> int:
-        """Deletes whole rows at or before `up_to` that nobody needs, and no consumer has yet to read.
+        """Deletes whole rows at or before `up_to` that are not needed and that all consumers have read.
 
-        Returns the last number that is deleted now, durably; 0 if none is. Appends wait for a small part of
-        it at most. Raises LogError.
+        Returns the last deleted number, durably; 0 if there is none. An append waits for one small step at
+        most. Raises LogError.
         """
         up_to = check_int(up_to, "up_to", 0, LARGEST_SEQ)
         with self._errors("trim"):
@@ -222,7 +222,7 @@ class OwnedSequence(SequenceReader):
             began = time.monotonic()
             with self._errors("trim"):
                 trimmed, end = end, self._transact(self._appends, self._trim_some, up_to)
-            time.sleep(time.monotonic() - began)  # so that appends come between
+            time.sleep(time.monotonic() - began)  # so that appends get a turn
         return trimmed
 
     def _begin_trim(self) -> int:
@@ -280,7 +280,7 @@ def connect(path: Path, format: Format, synchronous: str, vfs: str | None = None
     with preparing(connection):
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA synchronous = {synchronous}; {format.setup}")
-        if _version(connection, path, format) != format.version:  # else nobody's lock for writing is needed
+        if _version(connection, path, format) != format.version:  # else no lock for writing is needed
             _core.transact(connection, _create_tables, connection, path, format)
     return connection
 
@@ -304,7 +304,7 @@ def connect_to_read(path: Path, format: Format, vfs: str | None = None) -> apsw.
 
 
 def _open_to_read(path: Path, format: Format, vfs: str | None) -> apsw.Connection:
-    """SQLite writes beside a file in write-ahead mode, even to read it, unless told that nobody else does."""
+    """Opens a file to read. SQLite writes beside it in write-ahead mode, unless it is opened as immutable."""
     flags = apsw.SQLITE_OPEN_READONLY
     wal = beside(path, "-wal")
     if os.access(path.parent, os.W_OK, effective_ids=True) or beside(path, "-shm").exists():

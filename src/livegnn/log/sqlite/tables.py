@@ -1,13 +1,13 @@
-"""The small tables beside `entries`: keys, origins, bad messages, and what the log is bound to.
+"""The small tables beside `entries`: keys, origins, bad messages, and the properties that bind the log.
 
-A key, the offset of an origin and a bad message are stored in one transaction with the entries that came with
-them. So each is there once, however often a message is delivered, and whatever ends the process. Properties
+A key, the offset of an origin and a bad message are stored in one transaction with the entries of the same
+append. So each is stored once, however often a message is delivered, even if the process crashes. Properties
 that bind the log are rows of the table `properties` under names with a prefix.
 
-Refused entries and bad messages are forgotten when a user asks for it. An entry that a replay may read stays
-until it is trimmed, and is not listed any more. Numbers of bad messages are not given out again: the last one
-that was forgotten, and how many were, are properties of the log. Thread safety: none, the caller has the
-connection to itself.
+Refused entries and bad messages are forgotten on request. An entry that a replay may read stays until it is
+trimmed, and is not listed any more. Numbers of bad messages are not reused: the number of the last forgotten
+one, and the count of forgotten ones, are properties of the log. Thread safety: none, the caller owns the
+connection.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -106,7 +106,7 @@ _UPDATES: Final = {
     + SCHEMA[SCHEMA.index("CREATE TABLE bad_messages") :],
     4: _with_checksums(*CHECKED),
 }
-"""What makes the tables of an older version those of the present one."""
+"""SQL that brings the tables of an older version up to date."""
 
 FORMAT: Final = Format(
     "the event log",

@@ -34,7 +34,7 @@ _HEADER = struct.Struct(">8I")
 _HEAD = struct.Struct(">6I")  # of a frame
 _CHECKED = 24  # bytes of the header
 _CHECKED_OF_HEAD = 8
-_ORDERS: Final = {0x377F0682: "<u4", 0x377F0683: ">u4"}  # how checksums read their words, by the magic
+_ORDERS: Final = {0x377F0682: "<u4", 0x377F0683: ">u4"}  # the byte order of checksums, by the magic
 _FORMAT: Final = 3007000
 _PAGES: Final = tuple(2**bits for bits in range(9, 17))  # sizes that a page may have
 _TABLE_LEAF: Final = 0x0D  # the first byte of a page of rows (section 1.6 there)
@@ -103,7 +103,7 @@ def _walk(file: BinaryIO) -> Damage | None:
                 continue
             page_begin, end = begin + _HEAD.size, begin + frames.shape[1]
             is_leaf = content[page_begin] == _TABLE_LEAF
-            # A torn frame may have an older entry in the place of what was written.
+            # A torn frame may have an older entry instead of the written one.
             writes_entry |= verifies and is_leaf and _PAYLOAD.search(content, page_begin, end) is not None
             if size:  # a commit
                 appends += bool(first_bad and writes_entry)

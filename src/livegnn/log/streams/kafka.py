@@ -192,7 +192,7 @@ class KafkaStreamReader(ReadableStream):
     def _lost(self) -> LogError:
         return LogError(
             f"{self._connection.name} must hold record {self._seen + 1}, got none: it was trimmed, "
-            "or is another topic of the same name. Begin with a newer checkpoint of what reads it"
+            "or is another topic of the same name. Begin with a newer checkpoint of its reader"
         )
 
 
@@ -228,9 +228,9 @@ class KafkaStream(KafkaStreamReader, RecordStream):
             raise
 
     def append_all(self, records: Sequence[Record]) -> int:
-        """As of `RecordStream.append_all`.
+        """Implements `RecordStream.append_all`.
 
-        A LogError that says so leaves open whether they were stored; then this writer is to be made anew.
+        After a LogError that leaves open whether they were stored, the writer must be made again.
         """
         check_records(records)
         for record in records:
