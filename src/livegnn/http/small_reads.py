@@ -5,6 +5,7 @@ Only requests that are certainly valid are answered here. The application behind
 unchanged, so there is one place that reports errors.
 """
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -44,28 +45,36 @@ class SmallReads:
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         answer = self._answers.get(scope["path"]) if scope["type"] == "http" else None
-        if answer is None or scope["method"] != "POST" or scope["query_string"] or not self._is_small(scope):
+        length = None
+        if answer is not None and scope["method"] == "POST" and not scope["query_string"]:
+            length = self._length_of(scope)
+        if answer is None or length is None:
             await self._app(scope, receive, send)
             return
-        message = await receive()
-        text = None if message.get("more_body") else _text_of(answer, message.get("body", b""))
+        messages, body, more = [], b"", True
+        while more and len(body) < length:  # a server may say of the last bytes that more follow
+            messages.append(await receive())
+            body += messages[-1].get("body", b"")
+            more = messages[-1].get("more_body", False)
+        text = _text_of(answer, body) if len(body) == length else None
         if text is None:
-            await self._app(scope, _again(message, receive), send)
+            await self._app(scope, _again(messages, receive), send)
             return
         headers = [(b"content-length", b"%d" % len(text)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text})
 
-    def _is_small(self, scope: "Scope") -> bool:
-        lengths = 0
+    def _length_of(self, scope: "Scope") -> int | None:
+        """The bytes of the body of a small request; None for other requests."""
+        length = None
         for name, value in scope["headers"]:
             if name == b"content-length":
-                if not value.isdigit() or int(value) > self._largest:
-                    return False
-                lengths += 1
+                if length is not None or not value.isdigit() or not 0 < int(value) <= self._largest:
+                    return None
+                length = int(value)
             elif name == b"content-encoding" or (name == b"content-type" and value.lower() not in _JSON):
-                return False
-        return lengths == 1
+                return None
+        return length
 
 
 def _text_of(answer: Answer, body: bytes) -> bytes | None:
@@ -79,12 +88,12 @@ def _text_of(answer: Answer, body: bytes) -> bytes | None:
         return None
 
 
-def _again(message: "Message", receive: "Receive") -> "Receive":
-    """`receive`, after a message that was received already."""
-    waiting = [message]
+def _again(messages: list["Message"], receive: "Receive") -> "Receive":
+    """`receive`, after messages that were received already."""
+    waiting = deque(messages)
 
     async def receive_again() -> "Message":
-        return waiting.pop() if waiting else await receive()
+        return waiting.popleft() if waiting else await receive()
 
     return receive_again
 
