@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -356,3 +356,27 @@ def test_who_waits_for_a_worker_waits_no_longer_than_asked(setting: Setting) -> 
         assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
     with serving_front(lambda: [[setting.addresses[0]]]) as front:
         assert ask(front, ids=[1], timeout=0.3).status_code == 503
+
+
+def test_two_threads_that_stop_a_worker_return_when_it_has_ended(tmp_path: Path) -> None:
+    """A process that ends while the other thread still closes its store would be aborted."""
+    SqliteLog(tmp_path / "events.db").close()
+    worker = ServingWorker(SqlitePlace(tmp_path / "events.db"), PLAN, 0)
+    begun, may_end, order = threading.Event(), threading.Event(), list[str]()
+
+    def close_slowly() -> None:
+        begun.set()
+        may_end.wait(PATIENCE)
+        order.append("closed")
+
+    worker._opened.callback(close_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(worker.stop)
+        assert begun.wait(PATIENCE)
+        second = pool.submit(lambda: (worker.stop(), order.append("returned")))
+        with suppress(TimeoutError):
+            second.result(0.2)
+        may_end.set()
+        first.result(PATIENCE)
+        second.result(PATIENCE)
+    assert order == ["closed", "returned"]

@@ -66,7 +66,7 @@ class HttpServer:
         self._asked = asyncio.Event()
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Serves until `stop`, or until `until` returns True: it is asked ten times a second.
+        """Serves until `stop`, or until `until`, which is called ten times a second, returns True.
 
         In the main thread SIGINT and SIGTERM stop the server too, and a second one ends the wait for open
         requests; their handlers of before are called at the end. Raises LiveGNNError if the application does
@@ -141,7 +141,7 @@ class HttpServer:
             self._open.discard(task)
 
     async def _wait(self, serving: "asyncio.Task[None]", until: Callable[[], bool] | None) -> None:
-        """Returns when a stop was asked for. Raises what ends the server before."""
+        """Returns when a stop begins. Raises the error that ends the server before."""
         asked = asyncio.create_task(self._asked.wait())
         while not asked.done():
             await asyncio.wait([serving, asked], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)

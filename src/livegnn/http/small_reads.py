@@ -1,5 +1,5 @@
-"""Small requests for what is there to be read, answered without a framework, whose parsing, routing, models
-and responses cost several times as much as a prediction.
+"""Small requests for rows that can be read at once, answered without a framework: its parsing, routing,
+models and responses cost several times as much as a prediction.
 
 Only requests that are certainly valid are answered here. The application behind receives all others
 unchanged, so there is one place that reports errors.
