@@ -66,7 +66,8 @@ wrk.body = '{"events":[{"event":"add_edge","src":1,"dst":2}]}'
 """
 BARE = """
 import socket, sys
-import uvicorn
+from livegnn.http.listening import address_of, listen
+from livegnn.http.serving import HttpServer
 
 async def app(scope, receive, send):
     if scope["type"] == "lifespan":
@@ -81,11 +82,9 @@ async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b'{"seq":1,"status":"logged"}'})
 
-listener = socket.socket()
-listener.bind(("127.0.0.1", 0))
-listener.listen(2048)
-print(f"listening at http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-uvicorn.Server(uvicorn.Config(app, log_level="warning")).run([listener])
+listener = listen("127.0.0.1", 0)
+print(f"listening at {address_of(listener)}", flush=True)
+HttpServer(app, listener).run()
 """
 
 

@@ -14,7 +14,7 @@ for: nodes of later hops are read with every seed that reaches them.
 What it must cost
 -----------------
 A sample is 25 us of a core and a prediction 20 more. Reading a request and writing an answer is 50 to 100 us
-in uvicorn. The answer with a sample is 6 kB of JSON. wrk takes the other core.
+in granian. The answer with a sample is 6 kB of JSON. wrk takes the other core.
 """
 
 from __future__ import annotations
@@ -42,25 +42,25 @@ NODES, QUICK_NODES, DEGREE, BATCH = 100_000, 5000, 20, 20_000
 CONNECTIONS = 200
 SERVING = """
 import sys
-import uvicorn
 import livegnn as lg
-from livegnn.server.listening import accepting, listen
+from livegnn.http.listening import address_of, listen
+from livegnn.http.serving import HttpServer
 from livegnn.workers import ServingWorker, SqlitePlace
-from livegnn.workers.app import serving_config
-from livegnn.workers.front import create_front, front_config
+from livegnn.workers.app import create_serving_app
+from livegnn.workers.front import create_front
 from worker_serving import plan_of
 
 kind, path, other = sys.argv[1:]
 listener = listen("127.0.0.1", 0)
 if kind == "front":
-    config = front_config(create_front(plan_of(1), [[other]]))
+    app = create_front(plan_of(1), [[other]])
 else:
     model = lg.Model.load(other) if kind == "serving" else None
     worker = ServingWorker(SqlitePlace(path), plan_of(1), 0, model, replica=int(model is None))
     worker.start()
-    config = serving_config(worker)
-print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
-uvicorn.Server(config).run(accepting(listener))
+    app = create_serving_app(worker)
+print(address_of(listener), flush=True)
+HttpServer(app, listener).run()
 """
 WRK = """
 math.randomseed(1)

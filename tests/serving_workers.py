@@ -6,16 +6,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
-import uvicorn
+from starlette.types import ASGIApp
 
 import livegnn as lg
+from livegnn.http.listening import address_of, listen
+from livegnn.http.serving import HttpServer
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
-from livegnn.server import listen
-from livegnn.server.listening import accepting
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
-from livegnn.workers.app import serving_config
+from livegnn.workers.app import create_serving_app
 from streams import make_model
 
 EDGE = ("node", "to", "node")
@@ -26,17 +26,17 @@ NODES = 20
 
 
 @contextmanager
-def served(config: uvicorn.Config) -> Iterator[str]:
+def served(app: ASGIApp) -> Iterator[str]:
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=(accepting(listener),))
+    address = address_of(listener)
+    server = HttpServer(app, listener)
+    thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield address
     finally:
-        server.should_exit = True
+        server.stop()
         thread.join()
-        listener.close()
 
 
 class Setting:
@@ -63,4 +63,4 @@ class Setting:
             worker.start()
         while any(worker.seq < self.seq for worker in self.workers):
             sampling.step()
-        self.addresses = [opened.enter_context(served(serving_config(it))) for it in self.workers]
+        self.addresses = [opened.enter_context(served(create_serving_app(it))) for it in self.workers]

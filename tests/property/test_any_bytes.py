@@ -23,11 +23,11 @@ from livegnn.connectors.kafka import JsonLinesTopic
 from livegnn.connectors.partitions import Arrived
 from livegnn.errors import LONGEST_MESSAGE
 from livegnn.functions.bodies import read_asked
+from livegnn.http.small_reads import read_wanted
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
 from livegnn.wording import quoted
-from livegnn.workers.small_requests import read_wanted
 from streams import make_graph, make_model
 
 DEEP = b"[" * 1000 + b"]" * 1000

@@ -238,8 +238,8 @@ def test_a_wrong_name_on_a_path_is_found() -> None:
     assert len(PATHS) == 4
     table = "| step | module | function |\n|---|---|---|\n"
     rows = {
-        "| 1 | `server/app.py` | `serve`, `_Application.__call__` |": [],
-        "| 1 | `server/app.py` | `serve`, `_Application.call` |": ["server/app.py _Application.call"],
+        "| 1 | `server/app.py` | `serve`, `ServerApplication.__call__` |": [],
+        "| 1 | `server/app.py` | `ServerApplication.call` |": ["server/app.py ServerApplication.call"],
         "| 1 | `server/event_routes.py` | `add_event_routes.append_events` |": [],
         "| 1 | `server/apps.py` | `serve` |": ["server/apps.py"],
         "| 1 | `cpp/views/commit.cc` | `commit` |": [],

@@ -11,7 +11,7 @@ import livegnn
 from livegnn import Engine, checkpoint
 from streams import make_graph, make_model
 
-HEAVY = ("torch", "torch_geometric", "fastapi", "uvicorn", "pyarrow", "scipy", "ray")
+HEAVY = ("torch", "torch_geometric", "fastapi", "granian", "pyarrow", "scipy", "ray")
 
 
 def run(code: str, *arguments: str) -> str:

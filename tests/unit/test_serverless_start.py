@@ -20,7 +20,7 @@ SLOW = (
     "jaxtyping",
     "z3",
     "starlette",
-    "uvicorn",
+    "granian",
     "httpx",
     "livegnn.server",
     "livegnn.runtime",

@@ -410,6 +410,6 @@ def test_a_node_refuses_more_than_it_takes_and_what_comes_too_late(tmp_path) -> 
 def test_a_worker_loads_little() -> None:
     code = (
         "import sys, livegnn.functions.worker, livegnn.functions.stage\n"
-        "print(*{'torch', 'pandas', 'starlette', 'fastapi', 'pydantic', 'uvicorn'} & set(sys.modules))"
+        "print(*{'torch', 'pandas', 'starlette', 'fastapi', 'pydantic', 'granian'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""

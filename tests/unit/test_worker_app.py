@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -18,8 +18,8 @@ from livegnn.errors import InputError, TimeoutExpired
 from livegnn.log.sqlite import SqliteLog
 from livegnn.server import listen
 from livegnn.workers import ServingWorker, SqlitePlace
-from livegnn.workers.app import serving_config
-from livegnn.workers.front import Addresses, create_front, front_config
+from livegnn.workers.app import create_serving_app
+from livegnn.workers.front import Addresses, create_front
 from ports import closed_port
 from serving_workers import EDGE, NODES, PLAN, QUERY, Setting, served
 from streams import make_model
@@ -29,7 +29,7 @@ PATHS = ("/v1/predictions", "/v1/samples")
 
 
 def serving_front(workers: Addresses | Callable[[], Addresses]) -> AbstractContextManager[str]:
-    return served(front_config(create_front(PLAN, workers)))
+    return served(create_front(PLAN, workers))
 
 
 def closed_address() -> str:
@@ -230,7 +230,7 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
     worker.start()  # no sampling worker will ever tell it anything
     id = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
     try:
-        with served(serving_config(worker)) as address, ThreadPoolExecutor(4) as pool:
+        with served(create_serving_app(worker)) as address, ThreadPoolExecutor(4) as pool:
             both = [[address, setting.addresses[0]], [setting.addresses[1]]]
             with serving_front(both) as front:  # it asks the other replica, and that one first from then on
                 for _ in range(4):
@@ -356,3 +356,27 @@ def test_who_waits_for_a_worker_waits_no_longer_than_asked(setting: Setting) -> 
         assert (answer.status_code, "expected serving worker" in answer.text) == (503, True)
     with serving_front(lambda: [[setting.addresses[0]]]) as front:
         assert ask(front, ids=[1], timeout=0.3).status_code == 503
+
+
+def test_two_threads_that_stop_a_worker_return_when_it_has_ended(tmp_path: Path) -> None:
+    """A process that ends while the other thread still closes its store would be aborted."""
+    SqliteLog(tmp_path / "events.db").close()
+    worker = ServingWorker(SqlitePlace(tmp_path / "events.db"), PLAN, 0)
+    begun, may_end, order = threading.Event(), threading.Event(), list[str]()
+
+    def close_slowly() -> None:
+        begun.set()
+        may_end.wait(PATIENCE)
+        order.append("closed")
+
+    worker._opened.callback(close_slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(worker.stop)
+        assert begun.wait(PATIENCE)
+        second = pool.submit(lambda: (worker.stop(), order.append("returned")))
+        with suppress(TimeoutError):
+            second.result(0.2)
+        may_end.set()
+        first.result(PATIENCE)
+        second.result(PATIENCE)
+    assert order == ["closed", "returned"]

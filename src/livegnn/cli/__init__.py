@@ -48,7 +48,7 @@ def serve(deployment: DeploymentFile) -> None:
     from livegnn.server.bodies import Limits
 
     settings = read_deployment(deployment)
-    access = settings.server.access()
+    access, tls = settings.server.access(), settings.server.tls()
     # A second server must not touch the files of the first, so the address is bound before the log is opened.
     with listen(settings.server.host, settings.server.port) as listener:
         runtime = settings.open()
@@ -70,6 +70,7 @@ def serve(deployment: DeploymentFile) -> None:
                 listener,
                 until_failure=settings.server.when_failed == "exit",
                 ready=lambda address: typer.echo(f"event {runtime.seq}, listening at {address}"),
+                tls=tls,
             )
         if runtime.failure is not None:
             _fail(f"the runtime ended at event {runtime.seq}: {runtime.failure}")

@@ -30,7 +30,7 @@ def serve(host: Host = "127.0.0.1", port: Port = 8080, **given: Any) -> None:
     settings = MachineSettings(**given)
     _limit(settings)
     from livegnn.functions.app import serve as serve_machine
-    from livegnn.server.listening import address_of, listen
+    from livegnn.http.listening import address_of, listen
 
     machine = settings.open()
     with listen(host, port) as listener:

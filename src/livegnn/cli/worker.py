@@ -11,7 +11,7 @@ from livegnn.cli.files import DeploymentFile, read_deployment
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
-    import uvicorn
+    from starlette.types import ASGIApp
 
 app = typer.Typer(
     help="Run sampling workers, serving workers and their front end: docs/workers.md.", no_args_is_help=True
@@ -65,12 +65,12 @@ def serve(
 ) -> None:
     """Run a serving worker over HTTP."""
     from livegnn.deployment.workers import open_serving
-    from livegnn.workers.app import serving_config
+    from livegnn.workers.app import create_serving_app
 
     worker = open_serving(read_deployment(deployment), number, replica)
     worker.start()
     try:
-        _listen(serving_config(worker), host, port, f"serving worker {number}", worker.stop)
+        _listen(create_serving_app(worker), host, port, f"serving worker {number}", worker.stop)
     finally:
         worker.stop()
 
@@ -92,10 +92,10 @@ def front(
     from livegnn.deployment.workers import plan_workers
 
     with _needs_cluster("a front end"):
-        from livegnn.workers.front import create_front, front_config
+        from livegnn.workers.front import create_front
     plan = plan_workers(read_deployment(deployment))
     served = create_front(plan, [replicas.split(",") for replicas in addresses])
-    _listen(front_config(served), host, port, "the front end")
+    _listen(served, host, port, "the front end")
 
 
 @app.command()
@@ -110,7 +110,6 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
 
         from livegnn.cluster.app import create_cluster_app
         from livegnn.cluster.cluster import Cluster
-        from livegnn.workers.front import front_config
     # Data is sent through the log, so a Ray of its own needs little memory for objects.
     own = {"object_store_memory": 80 << 20, "include_dashboard": False}
     try:
@@ -124,7 +123,7 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
         running = Cluster.start(spec, namespace=section.namespace, patience=section, pace=section)
         try:
             running.register(plan.query)
-            _listen(front_config(create_cluster_app(running, plan)), host, port, "the front end")
+            _listen(create_cluster_app(running, plan), host, port, "the front end")
         finally:
             running.stop()
     finally:
@@ -165,19 +164,18 @@ def _needs_cluster(what: str) -> Iterator[None]:
 
 
 def _listen(
-    config: "uvicorn.Config", host: str, port: int, what: str, end_waits: "Callable[[], None] | None" = None
+    app: "ASGIApp", host: str, port: int, what: str, end_waits: "Callable[[], None] | None" = None
 ) -> None:
     """Serves until SIGINT or SIGTERM. end_waits: called in a thread then, so that requests that wait end."""
     import signal
     import threading
 
-    from livegnn.server.listening import Server, accepting, address_of, listen
+    from livegnn.http.listening import address_of, listen
+    from livegnn.http.serving import HttpServer
 
-    class Worker(Server):
-        def handle_exit(self, sig: int, frame: "FrameType | None") -> None:
-            if end_waits is not None:
-                threading.Thread(target=end_waits, daemon=True).start()
-            super().handle_exit(sig, frame)
+    def stop() -> None:
+        if end_waits is not None:
+            threading.Thread(target=end_waits, daemon=True).start()
 
     def leave(sig: int, frame: "FrameType | None") -> None:
         for number in (signal.SIGTERM, signal.SIGINT):  # later signals change nothing
@@ -188,4 +186,4 @@ def _listen(
         signal.signal(number, leave)
     with listen(host, port) as listener:
         typer.echo(f"{what} listens at {address_of(listener)}")
-        Worker(config).run(accepting(listener))
+        HttpServer(app, listener, on_stop=stop).run()

@@ -19,7 +19,7 @@ from livegnn.errors import LiveGNNError, LogError, TimeoutExpired
 from livegnn.workers import SamplingWorker, ServingWorker, WorkerPlan
 
 if TYPE_CHECKING:
-    import uvicorn
+    from livegnn.http.serving import HttpServer
 
 
 class Report(NamedTuple):
@@ -139,7 +139,7 @@ class ServingActor:
         self._open: Callable[[], ServingWorker] = lambda: spec.open_serving(plan, number, replica, node)
         self._host = node if spec.listen == "node" else "127.0.0.1"
         self._worker: ServingWorker | None = None
-        self._server: uvicorn.Server | None = None
+        self._server: HttpServer | None = None
         self._address: str | None = None
         self._stopped = threading.Event()
         self._failure: str | None = None
@@ -168,7 +168,7 @@ class ServingActor:
         """Ends the worker; requests that it has begun are answered."""
         self._stopped.set()
         if self._server is not None:
-            self._server.should_exit = True
+            self._server.stop()
         self._thread.join()
 
     def _run(self) -> None:
@@ -184,18 +184,15 @@ class ServingActor:
             self._failure = _said(error)
 
     def _serve(self, worker: ServingWorker) -> None:
-        import uvicorn  # sampling workers need no server
-
-        from livegnn.server.listening import accepting, listen
-        from livegnn.workers.app import serving_config
+        from livegnn.http.listening import address_of, listen  # sampling workers need no server
+        from livegnn.http.serving import HttpServer
+        from livegnn.workers.app import create_serving_app
 
         with listen(self._host, 0) as listener:
-            server = uvicorn.Server(serving_config(worker))
-            self._server = server
-            host, port = listener.getsockname()[:2]
-            self._address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            self._server = HttpServer(create_serving_app(worker), listener)
+            self._address = address_of(listener)
             if not self._stopped.is_set():
-                server.run(accepting(listener))
+                self._server.run()
             if not self._stopped.is_set():
                 raise LogError("its server has ended")
 

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
-import uvicorn
-
 from livegnn.demo.ratings import Ratings, load
 from livegnn.demo.routes import add_routes
 from livegnn.demo.session import Session, graph_at_cutoff, start_engine
@@ -16,6 +14,7 @@ from livegnn.http.guard import Access, is_local
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app, listen
+from livegnn.server.app import server_of
 
 
 @contextmanager
@@ -37,18 +36,15 @@ def open_session(
         # By its name if others may see the demo; it takes no orders from pages of strangers.
         app = create_app(runtime, access=Access(hosts=() if is_local(host) else ("*",)))
         add_routes(app, session)
-        server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
-        )
-        thread = Thread(target=server.run, args=([listener],), name="server", daemon=True)
+        server = server_of(app, listener, grace=2.0)
+        thread = Thread(target=server.run, name="server", daemon=True)
         runtime.start()
         thread.start()
         try:
             yield session
         finally:
             session.close()
-            app.state.feed.close()
-            server.should_exit = True
+            server.stop()
             thread.join()
             runtime.stop()
             log.close()

@@ -16,6 +16,7 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Parallel
 from livegnn.http.guard import Access, is_local
 from livegnn.http.keys import KeyFile
+from livegnn.http.tls import Tls
 from livegnn.inference import EngineOptions, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails
@@ -270,7 +271,7 @@ class ServerSection:
     of events. largest_body_bytes: of a body of events, which is read line by line. largest_answer_numbers:
     predictions in an answer, or neighbours with the columns of their edges. keys: the file of clients'
     keys. hosts, origins: names of this server, and pages, that `livegnn.http.guard` admits. insecure: listen
-    beyond this machine without keys.
+    beyond this machine without keys. tls_certificate, tls_key, tls_clients: files of `livegnn.http.tls`.
     """
 
     host: str = "127.0.0.1"
@@ -283,6 +284,9 @@ class ServerSection:
     hosts: str | list[str] = ""
     origins: str | list[str] = ""
     insecure: bool = False
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_clients: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -307,6 +311,14 @@ class ServerSection:
                 f"[server] keys must be a file of `livegnn key create`, got {self.keys}: {error.strerror}"
             ) from error
         return Access(keys, _listed(self.hosts), _listed(self.origins))
+
+    def tls(self) -> Tls | None:
+        """The certificate of the server; None for plain HTTP. Raises InputError."""
+        if self.tls_certificate is None and self.tls_key is None and self.tls_clients is None:
+            return None
+        if self.tls_certificate is None or self.tls_key is None:
+            raise InputError("[server] must have tls_certificate and tls_key, got only a part of them")
+        return Tls(self.tls_certificate, self.tls_key, self.tls_clients)
 
 
 def _listed(given: str | list[str]) -> list[str]:

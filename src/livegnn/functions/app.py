@@ -7,8 +7,6 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import uvicorn
-
 from livegnn.errors import InputError, OverloadedError
 from livegnn.functions.bodies import (
     LARGEST_BODY,
@@ -18,7 +16,8 @@ from livegnn.functions.bodies import (
     answer_problem,
     refuse_parameters,
 )
-from livegnn.server.listening import Server, accepting, exit_at_sigterm
+from livegnn.http.listening import exit_at_sigterm
+from livegnn.http.serving import HttpServer
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
@@ -148,24 +147,4 @@ def serve(machine: "Machine", listener: socket.socket) -> None:
     """
     exit_at_sigterm()
     application = Application(machine)
-    config = uvicorn.Config(
-        application,
-        log_level="warning",
-        lifespan="on",
-        access_log=False,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-    )
-    _Server(config, application).run(accepting(listener))
-
-
-class _Server(Server):
-    """Notifies the application when it begins to stop."""
-
-    def __init__(self, config: uvicorn.Config, application: Application) -> None:
-        super().__init__(config)
-        self._application = application
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Called by uvicorn."""
-        self._application.stop()
-        await super().shutdown(sockets)
+    HttpServer(application, listener, grace=GRACE_SECONDS, on_stop=application.stop).run()

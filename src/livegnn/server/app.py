@@ -7,9 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import FrameType
 
-import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
@@ -21,6 +19,11 @@ import livegnn
 from livegnn.errors import LiveGNNError
 from livegnn.http import keys
 from livegnn.http.guard import Access, Guard
+from livegnn.http.listening import address_of, exit_at_sigterm
+from livegnn.http.listening import listen as listen
+from livegnn.http.serving import GRACE_SECONDS, HttpServer
+from livegnn.http.small_reads import SmallReads
+from livegnn.http.tls import Tls
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
 from livegnn.server.bodies import Limits
@@ -28,12 +31,11 @@ from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
 from livegnn.server.feed import Feed
 from livegnn.server.inference_routes import create_inference_routes
-from livegnn.server.listening import Server, accepting, address_of, exit_at_sigterm
-from livegnn.server.listening import listen as listen
+from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
 
-_EVENTS = "/v1/events"
-_READING_POSTS = ("/v1/predictions", "/v1/what-if", "/v1/samples")
+_EVENTS, _PREDICTIONS = "/v1/events", "/v1/predictions"
+_READING_POSTS = (_PREDICTIONS, "/v1/what-if", "/v1/samples")
 _HEALTH = ("/healthz", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
 
 
@@ -66,7 +68,7 @@ def create_app(
         yield
         feed.close()
 
-    app = _Application(
+    app = ServerApplication(
         title="LiveGNN",
         version=livegnn.__version__,
         description="Predictions of a graph neural network that stay exact while the graph changes.",
@@ -78,6 +80,8 @@ def create_app(
     app.state.feed = feed
     routes = create_routes(runtime, feed, limits, None if access is None else access.keys)
     app.append_events, app.runtime = routes.append_events, runtime
+    answers = {_PREDICTIONS: lambda wanted: answer_small(runtime, wanted, limits)}
+    app.small_reads = SmallReads(app.answer_others, answers, limits.objects)
     if access is not None:
         app.guard = Guard(app.answer, access, scope_of)
         if access.origins:  # outside, because a preflight has no key
@@ -102,10 +106,12 @@ def create_app(
     return app
 
 
-class _Application(FastAPI):
-    """FastAPI; events without parameters go past it, because it would take three quarters of their time."""
+class ServerApplication(FastAPI):
+    """FastAPI; events without parameters and small reads go past it, because it would take three quarters of
+    their time."""
 
     append_events: AppendHandler
+    small_reads: SmallReads
     runtime: Runtime
     guard: ASGIApp | None = None
     stopping = False
@@ -135,9 +141,10 @@ class _Application(FastAPI):
                 raise
             await answer(scope, receive, send)
         else:
-            await self._answer(scope, receive, send)
+            await self.small_reads(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer_others(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer of the framework."""
         begun = False
 
         async def note(message: Message) -> None:
@@ -169,41 +176,19 @@ def _mark_stale(send: Send) -> Send:
     return mark
 
 
-class _Server(Server):
-    """Ends the change feeds when it begins to stop: it would wait for them for ever.
-
-    runtime: the server stops when its loop has failed; None: it never does so by itself.
-    """
-
-    def __init__(self, config: uvicorn.Config, feed: Feed, runtime: Runtime | None) -> None:
-        super().__init__(config)
-        self._feed, self._runtime = feed, runtime
-
-    async def on_tick(self, counter: int) -> bool:
-        if self._runtime is not None and self._runtime.failure is not None:
-            self._feed.close()
-            return True
-        return await super().on_tick(counter)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if isinstance(self.config.app, _Application):
-            self.config.app.stopping = True
-        self._feed.close()
-        super().handle_exit(sig, frame)
-
-
 def serve(
     app: FastAPI,
     listener: socket.socket,
     *,
     until_failure: bool = True,
     ready: Callable[[str], None] | None = None,
+    tls: Tls | None = None,
 ) -> None:
     """Serves `app`, which `create_app` made, until SIGINT or SIGTERM.
 
     listener: a socket of `listen`. until_failure: whether to end, too, when the runtime's loop has failed.
-    ready: called with the address before the first request. Ends with SystemExit after SIGTERM, so that the
-    caller's `finally` runs.
+    ready: called with the address before the first request. tls: None for plain HTTP. Ends with SystemExit
+    after SIGTERM, so that the caller's `finally` runs.
     """
     if threading.current_thread() is threading.main_thread():
         exit_at_sigterm()
@@ -212,7 +197,24 @@ def serve(
     gc.collect()
     gc.freeze()
     if ready is not None:
-        ready(address_of(listener))
-    config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
-    runtime = app.runtime if until_failure and isinstance(app, _Application) else None
-    _Server(config, app.state.feed, runtime).run(accepting(listener))
+        ready(address_of(listener, "http" if tls is None else "https"))
+    server = server_of(app, listener, tls=tls)
+    if until_failure and isinstance(app, ServerApplication):
+        runtime = app.runtime
+        server.run(until=lambda: runtime.failure is not None)
+    else:
+        server.run()
+
+
+def server_of(
+    app: FastAPI, listener: socket.socket, grace: float = GRACE_SECONDS, tls: Tls | None = None
+) -> HttpServer:
+    """The server of `app`, which `create_app` made. It ends the change feeds when it begins to stop: it would
+    wait for them for ever."""
+
+    def end_feeds() -> None:
+        if isinstance(app, ServerApplication):
+            app.stopping = True
+        app.state.feed.close()
+
+    return HttpServer(app, listener, grace=grace, on_stop=end_feeds, tls=tls)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, St
 
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events.chunk import to_ids, to_texts
+from livegnn.http.small_reads import Wanted
 from livegnn.runtime import Prediction, Runtime
 from livegnn.runtime.predictions import SampledPrediction
 from livegnn.server.bodies import Limits, parse, to_json
@@ -104,6 +105,17 @@ def answer_predictions(
     """The answer to a request, with `more` of its fields."""
     content = {"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values, **more}
     return to_json(content if runtime.failure is None else {**content, "stale": True})
+
+
+def answer_small(runtime: Runtime, wanted: Wanted, limits: Limits) -> dict[str, object] | None:
+    """The content of the answer to a small request, if its predictions are there to be read; else None."""
+    if runtime.failure is not None or len(wanted.ids) > limits.ids:
+        return None
+    ids = ids_of(runtime, wanted.ids)
+    found = runtime.predict_at_once(ids, min_seq=wanted.min_seq)
+    if found is None or found.values.size > limits.numbers:
+        return None
+    return {"seq": found.seq, "ids": wanted.ids, "predictions": found.values}
 
 
 def check_listed(runtime: Runtime, count: int, beside: int, limits: Limits, what: str, way: str) -> None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 import livegnn
 from livegnn.errors import InputError
+from livegnn.http.small_reads import SmallReads, Wanted
 from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.failures import add_failures
@@ -20,36 +20,34 @@ from livegnn.server.query import CheckedRoute, answer_head
 from livegnn.server.requests import PredictionRequest
 from livegnn.server.sample_routes import describe
 from livegnn.types import IntArray
-from livegnn.workers.hot_path import HotPath
 from livegnn.workers.plan import integer_ids
 from livegnn.workers.serving import ServingWorker, refuse_model
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
     from numpy.typing import ArrayLike
+    from starlette.types import ASGIApp
 
 MOST_IDS: Final = 100_000  # one to three seconds of a core
 Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-def serving_config(worker: ServingWorker) -> uvicorn.Config:
-    """The settings of uvicorn for `create_serving_app(worker)`; it answers small requests itself."""
-    answers = {
-        "/v1/predictions": lambda ids: _predictions(ids, worker.predict(ids)),
-        "/v1/samples": lambda ids: _samples(worker, ids, 0, 0.0, None),
-    }
-    config = server_config(create_serving_app(worker))
-    config.http = HotPath(worker, answers).protocol()
-    return config
-
-
-def server_config(app: FastAPI) -> uvicorn.Config:
-    """The settings with which uvicorn serves an application."""
-    return uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
-
-
-def create_serving_app(worker: ServingWorker) -> FastAPI:
+def create_serving_app(worker: ServingWorker) -> "ASGIApp":
     """The serving worker as an ASGI application; the caller starts and stops the worker."""
+
+    def predict(wanted: Wanted) -> dict[str, object] | None:
+        shown = worker.shows(wanted.min_seq)
+        return _predictions(wanted.ids, worker.predict(wanted.ids)) if shown else None
+
+    def sample(wanted: Wanted) -> dict[str, object] | None:
+        shown = worker.shows(wanted.min_seq)
+        return _samples(worker, integer_ids(wanted.ids), 0, 0.0, None) if shown else None
+
+    return SmallReads(create_routes(worker), {"/v1/predictions": predict, "/v1/samples": sample})
+
+
+def create_routes(worker: ServingWorker) -> FastAPI:
+    """The application without a shorter way for small requests."""
     router = APIRouter(route_class=CheckedRoute)
 
     @router.post("/v1/predictions")

@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 import aiohttp
 import numpy as np
 import orjson
-import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
@@ -27,9 +26,8 @@ from livegnn.readiness import Readiness
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
 from livegnn.types import IntArray
-from livegnn.workers.app import MOST_IDS, ids_of, make_application, read_request, server_config
+from livegnn.workers.app import MOST_IDS, ids_of, make_application, read_request
 from livegnn.workers.plan import WorkerPlan
-from livegnn.workers.relay import Relay
 
 Addresses: TypeAlias = Sequence[Sequence[str]]
 
@@ -59,20 +57,17 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
         if not all(workers):
             raise InputError(f"each serving worker must have an address, got {workers!r}")
     front = _Front(plan, workers)
-    relay = Relay(plan, front)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         connections = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
         async with aiohttp.ClientSession(connector=connections) as front.session:
-            following = [asyncio.create_task(one) for one in (front.follow(), relay.follow())]
+            following = asyncio.create_task(front.follow())
             try:
                 yield
             finally:
-                for task in following:
-                    task.cancel()
-                await asyncio.gather(*following, return_exceptions=True)
-                await relay.close()
+                following.cancel()
+                await asyncio.gather(following, return_exceptions=True)
 
     router = APIRouter(route_class=CheckedRoute)
 
@@ -94,17 +89,7 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
             content["reasons"] = readiness.reasons
         return to_json(content, 200 if readiness.ready else 503)
 
-    app = make_application("LiveGNN front end", router, run)
-    app.state.relay = relay
-    return app
-
-
-def front_config(front: FastAPI) -> uvicorn.Config:
-    """The settings of uvicorn for a front end; it passes on small requests for one worker itself."""
-    config = server_config(front)
-    relay: Relay = front.state.relay
-    config.http = relay.protocol()
-    return config
+    return make_application("LiveGNN front end", router, run)
 
 
 def _readiness_of(answering: Sequence[Sequence[str]]) -> Readiness:
@@ -256,11 +241,6 @@ class _Front:
                 raise aiohttp.ClientError(f"{url} answers {status} {kind}, which no serving worker does")
             return _Answer(status, await answer.read())
 
-    def next_of(self, worker: int) -> str | None:
-        """The address of the replica whose turn it is; None if there is none, or it has just failed."""
-        several = self._in_turn(worker)
-        return several[0] if several and self._resting.get(several[0], 0.0) <= time.monotonic() else None
-
     def answering(self) -> list[list[str]]:
         """For each worker the addresses that have not just failed to answer."""
         now = time.monotonic()
@@ -268,10 +248,6 @@ class _Front:
             [address for address in several if self._resting.get(address, 0.0) <= now]
             for several in self._workers
         ]
-
-    def addresses(self) -> frozenset[str]:
-        """All that there are now."""
-        return frozenset(address for several in self._workers for address in several)
 
     def _in_turn(self, worker: int) -> Sequence[str]:
         """The replicas, starting with the next in turn; those that have just failed to answer are last, so

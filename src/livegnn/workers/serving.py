@@ -100,7 +100,7 @@ class ServingWorker:
         self._place = plan.schema.node_type_index(plan.query.seed_type)
         self._knows_nodes = plan.schema.node_types[plan.query.seed_type] > 0
         self._changed = threading.Condition()
-        self._stopped = threading.Event()
+        self._stopped, self._stopping = threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._failure: LiveGNNError | None = None
         self._unread: LogError | None = None  # why the streams cannot be read at present
@@ -288,15 +288,17 @@ class ServingWorker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends it, and lets another process be this worker; again does nothing."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self._opened.close()
-        with self._changed:
-            self._failure = self._failure or TimeoutExpired("the serving worker was stopped")
-            self._changed.notify_all()
+        """Ends it, and lets another process be this worker; again does nothing. Returns when it has ended,
+        also if another thread ends it."""
+        with self._stopping:
+            self._stopped.set()
+            if self._thread is not None:
+                self._thread.join()
+                self._thread = None
+            self._opened.close()
+            with self._changed:
+                self._failure = self._failure or TimeoutExpired("the serving worker was stopped")
+                self._changed.notify_all()
 
     def _run(self) -> None:
         try:

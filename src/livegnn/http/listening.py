@@ -1,4 +1,4 @@
-"""Sockets that accept connections, and servers that end in order."""
+"""Sockets that accept connections."""
 
 import errno
 import signal
@@ -7,22 +7,11 @@ import sys
 from contextlib import ExitStack
 from typing import Final
 
-import uvicorn
-
 from livegnn.arguments import check_int
 from livegnn.errors import InputError
 
-_AT_ONCE: Final = 16
-
-
-class Server(uvicorn.Server):
-    """Ends its application in order at a second Ctrl-C too, which only ends the wait for open requests."""
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Called by uvicorn, which leaves the application as it is if `force_exit` is set."""
-        await super().shutdown(sockets)
-        if self.force_exit:
-            await self.lifespan.shutdown()
+BACKLOG: Final = 2048
+"""Connections that wait to be accepted."""
 
 
 def exit_at_sigterm() -> None:
@@ -44,7 +33,7 @@ def listen(host: str, port: int) -> socket.socket:
             unless_it_listens.callback(listener.close)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
-            listener.listen(2048)
+            listener.listen(BACKLOG)
         except TypeError as error:  # a name with letters that no name has
             raise InputError(f"host must be a name or an address, got {host!r}: {error}") from error
         except OSError as error:
@@ -71,17 +60,7 @@ def _refusal(error: OSError, host: str, port: int) -> OSError:
     return OSError(error.errno, f"cannot listen at {host} port {port}, {error.strerror}: {advice}")
 
 
-def address_of(listener: socket.socket) -> str:
+def address_of(listener: socket.socket, scheme: str = "http") -> str:
     """The URL at which a listener is."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def accepting(listener: socket.socket) -> list[socket.socket]:
-    """`listener` and copies of it, for a server to accept from all of them; it closes them, as uvicorn does.
-
-    uvloop accepts one connection of a socket in each round of its loop. A round answers each connection once,
-    and takes ten milliseconds under load: the last of two hundred clients that connect at once would wait for
-    a second.
-    """
-    return [listener, *(listener.dup() for _ in range(_AT_ONCE - 1))]
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

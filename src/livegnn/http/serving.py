@@ -1,0 +1,215 @@
+"""Serves an ASGI application over HTTP at a bound socket, until it is stopped.
+
+granian (Rust, hyper) reads and writes the connections in a thread of its own, and calls the application in
+the event loop of the thread that calls `HttpServer.run`. It bounds the size of a head and the time for one,
+refuses two lengths, and waits in `send` for a client that reads slowly.
+
+A stop has three steps: nothing more is accepted, and `on_stop` ends the answers without an end; open requests
+have `grace` seconds; then they are cancelled, and connections that are still open are left to the end of the
+process. Thread safety: `stop` may be called from any thread; `run` once.
+"""
+
+import asyncio
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from granian._granian import SocketHolder
+from granian.asgi import LifespanProtocol
+from granian.constants import HTTPModes, Interfaces, SSLProtocols
+from granian.http import HTTP1Settings, HTTP2Settings
+from granian.log import LogLevels
+from granian.server.embed import Server
+
+from livegnn.errors import LiveGNNError
+from livegnn.http.listening import BACKLOG
+from livegnn.http.tls import Tls
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+GRACE_SECONDS: Final = 5.0
+_HEAD_SECONDS: Final = 10
+_LARGEST_HEAD: Final = 1 << 16
+_LAST_SECONDS: Final = 1.0  # for answers to requests that were cancelled
+_LOOK_SECONDS: Final = 0.1
+_OTHER_FILES: Final = 128  # that are no connections
+_NO_LOGGING: Final = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {}}
+"""For `logging.config`: granian may set the level of its logger, and change nothing else."""
+
+
+class HttpServer:
+    """A server of `app`, which takes over `listener`.
+
+    grace: seconds for open requests after `stop`. on_stop: called in the event loop when a stop begins.
+    tls: None for plain HTTP; with it, HTTP/2 too.
+    """
+
+    def __init__(
+        self,
+        app: "ASGIApp",
+        listener: socket.socket,
+        *,
+        grace: float = GRACE_SECONDS,
+        on_stop: Callable[[], None] | None = None,
+        tls: Tls | None = None,
+    ) -> None:
+        self._app, self._listener, self._grace, self._on_stop = app, listener, grace, on_stop
+        self._tls = tls
+        self._open: set[asyncio.Task[object]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = self._hurried = False
+        self._asked = asyncio.Event()
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Serves until `stop`, or until `until`, which is called ten times a second, returns True.
+
+        In the main thread SIGINT and SIGTERM stop the server too, and a second one ends the wait for open
+        requests; their handlers of before are called at the end. Raises LiveGNNError if the application does
+        not start.
+        """
+        caught: list[int] = []
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner, self._signals(runner.get_loop(), caught):
+            runner.run(self._serve(until))
+        for number in reversed(caught):
+            signal.raise_signal(number)
+
+    def stop(self) -> None:
+        """Begins the stop; `run` returns when it has ended. Again does nothing."""
+        self._stopped = True
+        if (loop := self._loop) is not None:
+            try:
+                loop.call_soon_threadsafe(self._asked.set)
+            except RuntimeError:  # it has ended
+                return
+
+    @contextmanager
+    def _signals(self, loop: asyncio.AbstractEventLoop, caught: list[int]) -> Iterator[None]:
+        """Notes signals in `caught`, where they can be."""
+
+        def note(number: int) -> None:
+            self._hurried = bool(caught)
+            caught.append(number)
+            self._asked.set()
+
+        try:
+            before = {number: signal.signal(number, signal.SIG_DFL) for number in _SIGNALS}
+        except ValueError:  # not the main thread
+            yield
+            return
+        try:
+            for number in _SIGNALS:
+                loop.add_signal_handler(number, note, number)
+            yield
+        finally:
+            for number, handler in before.items():
+                if not loop.is_closed():
+                    loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+
+    async def _serve(self, until: Callable[[], bool] | None) -> None:
+        self._loop = asyncio.get_running_loop()
+        if self._stopped:
+            self._listener.close()
+            return
+        lifespan = LifespanProtocol(self._app)
+        await lifespan.startup()
+        if lifespan.interrupt:
+            raise LiveGNNError(f"the application must start, got {lifespan.exc!r}") from lifespan.exc
+        granian = _Granian(self._answer, self._listener, self._tls)
+        try:
+            serving = asyncio.create_task(granian.serve())
+            await self._wait(serving, until)
+            granian.stop()
+            if self._on_stop is not None:
+                self._on_stop()
+            await self._drain(serving)
+        finally:
+            await lifespan.shutdown()
+
+    async def _answer(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open.add(task)
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._open.discard(task)
+
+    async def _wait(self, serving: "asyncio.Task[None]", until: Callable[[], bool] | None) -> None:
+        """Returns when a stop begins. Raises the error that ends the server before."""
+        asked = asyncio.create_task(self._asked.wait())
+        while not asked.done():
+            await asyncio.wait([serving, asked], timeout=_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+                raise LiveGNNError("the server must run until it is stopped, got an end")
+            if self._stopped or (until is not None and until()):
+                self._asked.set()
+
+    async def _drain(self, serving: "asyncio.Task[None]") -> None:
+        """Waits for open requests, then cancels them."""
+        ends = asyncio.get_running_loop().time() + self._grace
+        while not serving.done() and not self._hurried and asyncio.get_running_loop().time() < ends:
+            await asyncio.wait([serving], timeout=_LOOK_SECONDS)
+        for task in list(self._open):
+            task.cancel()
+        if not serving.done():
+            await asyncio.wait([serving], timeout=_LAST_SECONDS if self._open else _LOOK_SECONDS)
+        serving.cancel()
+
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class _Granian(Server):
+    """granian with a socket of ours: its own would share a port with another server without a word."""
+
+    def __init__(self, app: "ASGIApp", listener: socket.socket, tls: Tls | None) -> None:
+        super().__init__(
+            app,
+            interface=Interfaces.ASGINL,
+            http=HTTPModes.http1 if tls is None else HTTPModes.auto,
+            websockets=False,
+            backlog=BACKLOG,
+            backpressure=_most_connections(),  # of connections; further ones wait
+            http1_settings=HTTP1Settings(
+                header_read_timeout=_HEAD_SECONDS * 1000, max_buffer_size=_LARGEST_HEAD
+            ),
+            http2_settings=HTTP2Settings(max_headers_size=_LARGEST_HEAD),
+            ssl_cert=None if tls is None else tls.certificate,
+            ssl_key=None if tls is None else tls.key,
+            ssl_protocol_min=SSLProtocols.tls12,
+            ssl_ca=None if tls is None else tls.clients,
+            ssl_client_verify=tls is not None and tls.clients is not None,
+            log_level=LogLevels.error,  # a warning says at each start that this way to run is experimental
+            log_dictconfig=_NO_LOGGING,
+        )
+        self._listener = listener
+
+    def stop(self) -> None:
+        """Accepts nothing more; `serve` returns when all connections have ended."""
+        self.interrupt_signal = True
+        self.main_loop_interrupt.set()
+
+    def _init_shared_socket(self) -> None:
+        """Called by granian, which closes the socket."""
+        holder = SocketHolder(self._listener.detach(), False, BACKLOG)  # type: ignore[call-arg]  # an old stub
+        self._shd, self._ssp = holder, None  # type: ignore[assignment]  # of an attribute without a type
+
+
+def _most_connections() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(_OTHER_FILES, min(soft, 1 << 20) - _OTHER_FILES)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    if sys.platform == "win32":
+        return asyncio.new_event_loop
+    import uvloop
+
+    return uvloop.new_event_loop

@@ -1,0 +1,238 @@
+"""The server of an ASGI application: requests in pieces, clients that go or do not read, and its stop."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from livegnn.errors import LiveGNNError
+from livegnn.http.listening import listen
+from livegnn.http.serving import HttpServer
+from waiting import PATIENCE, wait_until
+
+PART = b"z" * 65536
+HEAD = b"%b %b HTTP/1.1\r\nhost: a\r\n%b\r\n"
+
+
+class Application:
+    """Answers each path in its own way, and notes what it sees."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.sent = 0
+        self.stopping = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            for _ in range(2):
+                message = await receive()
+                self.seen.append(message["type"])
+                await send({"type": f"{message['type']}.complete"})
+            return
+        await getattr(self, scope["path"].strip("/") or "number")(scope, receive, send)
+
+    async def number(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 200, b"%d" % self.sent)
+
+    async def fail(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise ValueError("on purpose")
+
+    async def body(self, scope: Scope, receive: Receive, send: Send) -> None:
+        size, more = 0, True
+        self.seen.append("body")
+        try:
+            while more:
+                message: Message = await receive()
+                size += len(message.get("body", b""))
+                more = message.get("more_body", False)
+        except asyncio.CancelledError:
+            await answer(send, 503, b"stops")
+            return
+        await answer(send, 200, b"%d" % size)
+
+    async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends for as long as somebody takes it."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        try:
+            while not self.stopping:
+                await send({"type": "http.response.body", "body": PART, "more_body": True})
+                self.sent += 1
+        finally:
+            self.seen.append("feed ended")
+
+    async def watch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()  # the body, which is empty
+        self.seen.append("watch")
+        self.seen.append((await receive())["type"])
+
+
+async def answer(send: Send, status: int, body: bytes) -> None:
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+@contextmanager
+def served(app: Application, grace: float = 0.1) -> Iterator[tuple[str, int]]:
+    listener = listen("127.0.0.1", 0)
+    address = listener.getsockname()
+
+    def begin_stop() -> None:
+        app.seen.append("stop begins")
+        app.stopping = True
+
+    server = HttpServer(app, listener, grace=grace, on_stop=begin_stop)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield address
+    finally:
+        server.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+
+
+def connect(address: tuple[str, int], data: bytes) -> socket.socket:
+    found = socket.create_connection(address, PATIENCE)
+    found.sendall(data)
+    return found
+
+
+def ask(address: tuple[str, int], data: bytes) -> bytes:
+    """The answer to a request that asks the server to close the connection."""
+    with connect(address, data) as connection:
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def get(path: bytes, more: bytes = b"", method: bytes = b"GET") -> bytes:
+    return HEAD % (method, path, b"connection: close\r\n" + more)
+
+
+def status_of(text: bytes) -> int:
+    return int(text.split(b" ", 2)[1])
+
+
+def test_requests_are_answered_whole_in_pieces_and_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
+    with served(Application()) as address:
+        assert ask(address, get(b"/number")).endswith(b"\r\n\r\n0")
+        assert ask(address, get(b"/number", method=b"HEAD")).endswith(b"\r\n\r\n")
+        with connect(address, b"") as connection:
+            for byte in get(b"/body", b"content-length: 3\r\n", b"POST") + b"abc":
+                connection.sendall(bytes([byte]))
+            assert connection.recv(1 << 16).endswith(b"\r\n\r\n3")
+        chunked = get(b"/body", b"transfer-encoding: chunked\r\n", b"POST")
+        assert ask(address, chunked + b"2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n").endswith(b"\r\n\r\n5")
+        assert status_of(ask(address, get(b"/fail"))) == 500
+        wait_until(lambda: "on purpose" in caplog.text)  # another thread writes it
+        both = HEAD % (b"GET", b"/number", b"") + get(b"/number")
+        assert ask(address, both).count(b"200 OK") == 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (HEAD % (b"GET", b"/", b"a: " + b"b" * 200_000 + b"\r\n"), 431),
+        (HEAD % (b"GET", b"/", b"a: b\r\n" * 200), 431),
+        (HEAD % (b"POST", b"/body", b"content-length: 1\r\ncontent-length: 2\r\n") + b"ab", 400),
+        (HEAD % (b"POST", b"/body", b"content-length: -1\r\n"), 400),
+        (HEAD % (b"GET", b"/", b"a: b\r\n c\r\n"), 400),
+        (b"GET /\xff HTTP/1.1\r\nhost: a\r\n\r\n", 400),
+        (b"nonsense\r\n\r\n", 400),
+    ],
+    ids=["large", "many", "two lengths", "length below 0", "folded", "not ASCII", "nonsense"],
+)
+def test_heads_that_are_none_are_refused(request_: bytes, status: int) -> None:
+    app = Application()
+    with served(app) as address:
+        assert status_of(ask(address, request_)) == status
+        assert status_of(ask(address, get(b"/number"))) == 200
+    assert "body" not in app.seen
+
+
+def test_a_client_that_does_not_read_is_waited_for() -> None:
+    app = Application()
+    with served(app) as address, connect(address, HEAD % (b"GET", b"/feed", b"")):
+        counts: list[bytes] = [b"?"]
+
+        def stands() -> bool:
+            counts.extend(ask(address, get(b"/number")).rpartition(b"\r\n")[2] for _ in range(20))
+            return len(set(counts[-20:])) == 1 and int(counts[-1]) > 0
+
+        wait_until(stands)
+        assert int(counts[-1]) * len(PART) < 32 << 20  # buffers of two sockets
+    assert app.seen[-2:] == ["feed ended", "lifespan.shutdown"]
+
+
+def test_a_client_that_goes_is_seen() -> None:
+    app = Application()
+    with served(app) as address:
+        with connect(address, HEAD % (b"GET", b"/watch", b"")):
+            wait_until(lambda: "watch" in app.seen)
+        wait_until(lambda: app.seen[-1] == "http.disconnect")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"GET / HT",
+        HEAD % (b"GET", b"/number", b""),
+        HEAD % (b"POST", b"/body", b"content-length: 9\r\n") + b"abc",
+        HEAD % (b"GET", b"/feed", b""),
+        HEAD % (b"GET", b"/watch", b""),
+    ],
+    ids=["silent", "half a head", "idle", "half a body", "feed", "waiting"],
+)
+def test_a_stop_ends_whatever_is_open(data: bytes) -> None:
+    app = Application()
+    with served(app) as address:
+        open_ = connect(address, data)
+        wait_until(lambda: ("body" if b"/body" in data else "lifespan.startup") in app.seen)
+    assert app.seen[0] == "lifespan.startup"
+    assert app.seen[-1] == "lifespan.shutdown"
+    assert app.seen.count("stop begins") == 1
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    if b"/body" in data:
+        assert status_of(open_.recv(1 << 16)) == 503
+    open_.close()
+
+
+def test_an_open_request_has_its_grace() -> None:
+    app = Application()
+    with served(app, grace=PATIENCE) as address:
+        request = HEAD % (b"POST", b"/body", b"content-length: 6\r\n")
+        open_ = connect(address, request + b"abc")
+        wait_until(lambda: "body" in app.seen)
+
+        def finish() -> None:
+            wait_until(lambda: app.stopping)
+            open_.sendall(b"def")
+
+        finishing = threading.Thread(target=finish)
+        finishing.start()
+    finishing.join()
+    assert open_.recv(1 << 16).endswith(b"\r\n\r\n6")
+    open_.close()
+
+
+@pytest.mark.parametrize("asks", [lambda server: server.stop(), lambda server: None], ids=["stop", "until"])
+def test_a_server_that_is_stopped_before_it_runs(asks: Callable[[HttpServer], None]) -> None:
+    app = Application()
+    server = HttpServer(app, listen("127.0.0.1", 0))
+    asks(server)
+    server.run(until=lambda: True)
+    server.stop()
+
+
+def test_an_application_that_does_not_start() -> None:
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no room"})
+
+    with listen("127.0.0.1", 0) as listener, pytest.raises(LiveGNNError, match="the application must start"):
+        HttpServer(refuse, listener).run()
