@@ -303,7 +303,7 @@ def test_import_writes_over_nothing_that_it_reads(ranks: Path, tmp_path: Path) -
     (tmp_path / "cut.pt2").write_bytes(content[:-100])
     result = call_here("import", "cut.pt2", directory=tmp_path)
     assert result.returncode == 1
-    assert "cut.pt2 is damaged, or no program of torch.export" in result.stderr
+    assert "cut.pt2 is damaged, or is not a program of torch.export" in result.stderr
 
 
 def test_import_without_torch_says_what_to_install(tmp_path: Path) -> None:

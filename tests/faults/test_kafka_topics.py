@@ -244,7 +244,7 @@ def test_one_topic_is_read_by_one_source_of_a_log(
     for servers in (broker.servers, address):
         again = JsonLinesTopic(one.runtime, servers, produced.topic, name="again")
         with pytest.raises(
-            SourceError, match="what the source 'mine' of this log reads, got 'again'"
+            SourceError, match="read only by the source 'mine' of this log, got 'again'"
         ) as refused:
             again.start()
     produced.check(one.log, "mine")
@@ -367,7 +367,7 @@ def test_an_operator_lets_a_source_go_on_without_what_was_deleted(broker: Broker
     ]
     log.close()
     for given, message in (
-        (["orders", "0", "9"], "must be after 10, where the source 'orders' goes on in partition 0, got 9"),
+        (["orders", "0", "9"], "must be after 10, where the source 'orders' continues in partition 0, got 9"),
         (["others", "0", "99"], "which are orders, got 'others'"),
         (
             ["orders", "0", "11"],

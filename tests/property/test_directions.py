@@ -550,7 +550,7 @@ def test_settings() -> None:
     assert Degree(LIKES, reverse=True).node_type == "user"
     with pytest.raises(ModelError, match="must read 'item' rows, got 'user'"):
         Model({"u": Input("user", 1)}, (replace(step, inputs=("u",)),), {}, "y", ("u", "y"))
-    with pytest.raises(ModelError, match="edges must come from nodes of one type"):
+    with pytest.raises(ModelError, match="edges must begin at nodes of one type"):
         Propagate((*LIKES, "item", "near", "item"), reverse=True)
     with pytest.raises(ModelError, match="reverse must be true or false, got 1"):
         Propagate.from_step(replace(step, attrs={**step.attrs, "reverse": 1}))

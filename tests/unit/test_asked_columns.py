@@ -58,7 +58,7 @@ def test_a_column_that_is_asked_for_is_not_left_out_in_silence(asks):
     """Doing what the refusal says removes it: data have the column, or have not."""
     torch.manual_seed(0)
     net = OfData(asks).eval()
-    says = r"OfData.forward asks data for 'w', .*where rows of nodes make another prediction: give data"
+    says = r"OfData.forward looks for 'w' in data, .*where rows of nodes make another prediction: give data"
     with pytest.raises(ModelError, match=says):
         Model.from_pyg(net)
     for more, held in (({}, X), ({"w": W}, torch.cat([X, W[:, None]], dim=1))):
@@ -85,7 +85,7 @@ class AmongColumns(OfData):
 @pytest.mark.parametrize("kind", [AmongNames, AmongColumns])
 def test_a_column_that_is_looked_for_among_all_is_not_left_out_in_silence(kind):
     net = kind(None).eval()
-    with pytest.raises(ModelError, match=r"asks data for 'w', .*rows of nodes make another prediction"):
+    with pytest.raises(ModelError, match=r"looks for 'w' in data, .*rows of nodes make another prediction"):
         Model.from_pyg(net)
     assert Model.from_pyg(net, Data(x=X, edge_index=EDGE_INDEX)).inputs["x"].width == WIDTH
 
@@ -102,7 +102,9 @@ class TwoLists(nn.Module):
 
 def test_a_second_list_of_edges_is_not_left_out_in_silence():
     net = TwoLists().eval()
-    with pytest.raises(ModelError, match=r"asks data for 'follows', .*where edges make another prediction"):
+    with pytest.raises(
+        ModelError, match=r"looks for 'follows' in data, .*where edges make another prediction"
+    ):
         Model.from_pyg(net)
     assert Model.from_pyg(net, Data(x=X, edge_index=EDGE_INDEX)).inputs["x"].width == WIDTH
 
@@ -120,7 +122,9 @@ def both_at_once(data):
 def test_columns_that_are_read_only_together_are_not_left_out_in_silence(asks):
     torch.manual_seed(0)
     net = OfData(asks).eval()
-    with pytest.raises(ModelError, match=r"asks data for 'a' and 'b', .*make another prediction: give data"):
+    with pytest.raises(
+        ModelError, match=r"looks for 'a' and 'b' in data, .*make another prediction: give data"
+    ):
         Model.from_pyg(net)
     for more in ({}, {"a": W}, {"a": W, "b": W + 1}):
         data = Data(x=X, edge_index=EDGE_INDEX, **more)
@@ -144,7 +148,7 @@ def test_a_module_that_asks_without_end_is_imported():
 
 def test_a_schema_does_not_say_what_data_have():
     graph = Graph.from_edges(*EDGE_INDEX.numpy(), x=X.numpy())
-    with pytest.raises(ModelError, match="asks data for 'w'"):
+    with pytest.raises(ModelError, match="looks for 'w' in data"):
         Model.from_pyg(OfData(by_key), graph)
 
 
@@ -161,7 +165,9 @@ class Weighed(nn.Module):
 
 @pytest.mark.parametrize("name", ["edge_attr", "amount"])
 def test_rows_of_edges_that_are_asked_for_are_not_left_out_in_silence(name):
-    with pytest.raises(ModelError, match=rf"asks data for '{name}'.*rows of edges make another prediction"):
+    with pytest.raises(
+        ModelError, match=rf"looks for '{name}' in data.*rows of edges make another prediction"
+    ):
         Model.from_pyg(Weighed(name))
     assert not Model.from_pyg(Weighed(name), Data(x=X, edge_index=EDGE_INDEX)).edge_inputs
 
@@ -232,7 +238,7 @@ class OfTypes(nn.Module):
 )
 def test_a_column_of_one_type_is_not_left_out_in_silence(asks):
     settings = {"metadata": (["a", "b"], [("a", "to", "b"), ("b", "of", "a")]), "output_type": "a"}
-    with pytest.raises(ModelError, match=r"asks data\['b'\] for 'w'.*rows of nodes"):
+    with pytest.raises(ModelError, match=r"looks for 'w' in data\['b'\].*rows of nodes"):
         Model.from_pyg(OfTypes(asks), **settings)
     data = HeteroData()
     data["a"].x, data["b"].x = torch.rand(4, 3), torch.rand(NODES, 2)

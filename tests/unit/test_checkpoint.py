@@ -149,7 +149,7 @@ def test_a_lying_header_with_a_true_checksum_is_found(tmp_path: Path, damage: di
 def test_the_error_says_what_came(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"\x89PNG" + bytes(100))
-    with pytest.raises(FileFormatError, match="this is no checkpoint"):
+    with pytest.raises(FileFormatError, match="this is not a checkpoint"):
         checkpoint.read(path)
     checkpoint.write(path, small_states(), 5)
     content = bytearray(path.read_bytes())

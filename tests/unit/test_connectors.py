@@ -86,7 +86,7 @@ def test_what_is_skipped_is_listed_and_nothing_is_read_twice(runtime: Runtime) -
         BadMessage(2, "a", 0, 9, "messages 8 to 9 were skipped on request", b"", 0),
     ]
     for offset in (10, 3):
-        with pytest.raises(InputError, match=f"after 10, where the source 'a' goes on .* got {offset}"):
+        with pytest.raises(InputError, match=f"after 10, where the source 'a' continues .* got {offset}"):
             skip(log, "a", 0, offset)
     for wrong in ((0, 0), (-1, 5), (0, 2.0)):
         with pytest.raises(InputError, match="must be an integer"):

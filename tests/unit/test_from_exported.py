@@ -505,7 +505,7 @@ def test_files_of_another_kind_are_refused(saved: Path, tmp_path: Path) -> None:
         Model.from_exported(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("notes.txt", "hello")
-    with pytest.raises(FileFormatError, match=r"no program of torch.export"):
+    with pytest.raises(FileFormatError, match=r"must hold a program of torch.export, got another archive"):
         Model.from_exported(path)
 
 

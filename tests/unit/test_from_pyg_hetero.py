@@ -253,7 +253,7 @@ def test_the_widths_are_asked_for_where_nothing_tells():
         def forward(self, x_dict, edge_index_dict):
             return {name: x.relu() for name, x in x_dict.items()}
 
-    with pytest.raises(ModelError, match=r"how wide x of .*'item' is: say so with in_channels"):
+    with pytest.raises(ModelError, match=r"width of x of .*'item': give in_channels"):
         Model.from_pyg(Narrow(), metadata=METADATA, output_type="item")
     model = Model.from_pyg(Narrow(), metadata=METADATA, output_type="item", in_channels={"item": 7})
     assert model.inputs == {"x:item": Input("item", 7)}

@@ -125,7 +125,10 @@ def test_whatever_a_module_raises_becomes_a_model_error_with_the_line(error, in_
     ("module", "message"),
     [
         (pyg.RGCNConv(3, 4, 2), r"RGCNConv\.forward .*say with relations=|fails"),
-        (pyg.Sequential("x, edge_index, batch", [(nn.ReLU(), "x -> x")]), "takes 'batch', and nothing tells"),
+        (
+            pyg.Sequential("x, edge_index, batch", [(nn.ReLU(), "x -> x")]),
+            "takes 'batch', whose meaning is unknown",
+        ),
         (pyg.GCN(3, 4, 2, norm="LayerNorm"), rf"norms\.0 .*{ALL_ROWS}"),
         ("GCN", r"must be a torch\.nn\.Module, got str"),
     ],
@@ -147,7 +150,7 @@ def test_edge_weights_must_fit_the_forward():
 
 def test_the_width_of_x_is_asked_for_when_nothing_tells():
     module = pyg.GINConv(nn.ReLU())
-    with pytest.raises(ModelError, match=r"how wide x of 'node' is: say so with in_channels=\.\.\."):
+    with pytest.raises(ModelError, match=r"width of x of 'node': give in_channels=\.\.\."):
         Model.from_pyg(module)
     assert Model.from_pyg(module, in_channels=7).width("x") == 7
 

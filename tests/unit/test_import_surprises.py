@@ -133,7 +133,7 @@ def test_two_arguments_are_not_one():
         def forward(self, x, edge_index, h):
             return self.conv(x + h, edge_index)
 
-    with pytest.raises(ModelError, match="takes 'h', and nothing tells what that is"):
+    with pytest.raises(ModelError, match="takes 'h', whose meaning is unknown"):
         Model.from_pyg(Both())
 
 

@@ -294,7 +294,7 @@ def test_a_row_for_each_node_must_be_an_input() -> None:
     def looked_up(x, e):
         return add(embedding.weight[e[0]], e[1], x)
 
-    with double(), pytest.raises(ModelError, match=r"row for each node|no end"):
+    with double(), pytest.raises(ModelError, match=r"row for each node|not an end"):
         read(
             export_module(
                 Written(looked_up), MethodCall((Given("x", NODE, (8,)), Given("e", EDGE, ends=True)), {})

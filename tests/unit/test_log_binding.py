@@ -62,7 +62,7 @@ def test_properties_are_stored_once_and_compared(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log.db")
     log.bind({"a": "1", "b": "2"})
     log.bind({"b": "2", "c": "3"})
-    with pytest.raises(LogError, match=r"something else.*: b must be 2, got 5; c must be 3, got 4"):
+    with pytest.raises(LogError, match=r"other properties.*: b must be 2, got 5; c must be 3, got 4"):
         log.bind({"b": "5", "c": "4", "d": "6"})
     assert log.bound() == {"a": "1", "b": "2", "c": "3"}
     log.close()

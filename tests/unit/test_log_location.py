@@ -91,7 +91,7 @@ def test_damage_beside_the_file_is_seen_by_the_link(link: Path, tmp_path: Path) 
     (tmp_path / "data" / "real.db").write_bytes(kept)
     wal.write_bytes(content)
     assert examine(link).problems
-    with pytest.raises(LogError, match="must have the checksums of what was written"):
+    with pytest.raises(LogError, match="must have the checksums of the written bytes"):
         SqliteLog(link)
 
 

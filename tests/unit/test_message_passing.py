@@ -438,7 +438,7 @@ def test_the_layer_and_pyg_are_left_as_they_were():
 
 def test_widths_that_the_layer_does_not_tell_are_asked_for():
     assert read(pyg.LGConv(), in_channels=7).width("x") == 7
-    with pytest.raises(ModelError, match=r"LGConv\.forward: .*say so with in_channels=\.\.\."):
+    with pytest.raises(ModelError, match=r"LGConv\.forward: .*give in_channels=\.\.\."):
         read(pyg.LGConv())
 
 

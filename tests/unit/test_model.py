@@ -126,8 +126,8 @@ def test_a_step_that_does_not_fit_is_refused(step, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output": "z"}, "the output 'z' is no value of the model"),
-        ({"layers": ("x", "z", "y")}, "the layer 'z' is no value of the model"),
+        ({"output": "z"}, "the output must be a value of the model, .*, got 'z'"),
+        ({"layers": ("x", "z", "y")}, "the layer must be a value of the model, .*, got 'z'"),
         ({"layers": ("y",)}, "layers must begin with an input and end with the output 'y'"),
         ({"layers": ("x",)}, "layers must begin with an input and end with the output 'y'"),
         ({"tensors": {"w": W}}, "no step uses the tensor 'w'"),

@@ -169,7 +169,7 @@ def test_any_other_bytes_are_refused(data):
         (save_tensors({}, metadata={"livegnn.model": "[]"}), "must be a JSON object, got list"),
         (describe(version=2), "must be of version 1, got 2: update livegnn"),
         (describe(sha256=None), "the checksum must be there, got none"),
-        (describe(output="nowhere"), "holds no valid model: the output 'nowhere' is no value"),
+        (describe(output="nowhere"), "holds no valid model: the output must be a value of the model"),
         (describe(inputs=[]), "holds no valid model: inputs and edge_inputs must be objects"),
         (describe(inputs={"x": {"node_type": "node"}}), "holds no valid model"),
         (describe(steps=[{"op": "relu"}]), "holds no valid model"),

@@ -76,11 +76,11 @@ def test_the_weight_of_the_own_loop_or_else_a_number(mode: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"skip_loops": True}, "only_loops goes with neither skip_loops nor self_loops"),
-        ({"self_loops": 1.0}, "only_loops goes with neither skip_loops nor self_loops"),
+        ({"skip_loops": True}, "only_loops excludes skip_loops and self_loops"),
+        ({"self_loops": 1.0}, "only_loops excludes skip_loops and self_loops"),
         ({"edge_type": LIKES}, "only_loops needs edges between nodes of one type, got 'user' to 'item'"),
-        ({"neighbor_context": "count", "combine": "divide"}, "only_loops goes with no count of edges"),
-        ({"neighbor_context": "sum", "combine": "rsqrt"}, "only_loops goes with no count of edges"),
+        ({"neighbor_context": "count", "combine": "divide"}, "only_loops excludes a count of edges"),
+        ({"neighbor_context": "sum", "combine": "rsqrt"}, "only_loops excludes a count of edges"),
     ],
 )
 def test_settings_that_do_not_fit(settings: dict[str, object], message: str) -> None:

@@ -210,7 +210,7 @@ def test_an_output_that_the_model_has_not(name: object) -> None:
     ("outputs", "message"),
     [
         ({"items": "item scores"}, "the first of the outputs must be the output 'scores', got 'item scores'"),
-        ({"scores": "scores", "items": "rows"}, "the output 'rows' is no value of the model"),
+        ({"scores": "scores", "items": "rows"}, "the output must be a value of the model, .*, got 'rows'"),
         ({"": "scores"}, "outputs must map names to names of values, got '': 'scores'"),
         ({"scores": "scores", "items": 3}, "outputs must map names to names of values, got 'items': 3"),
     ],

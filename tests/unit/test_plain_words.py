@@ -1,12 +1,12 @@
 """Pages are in plain English: phrases that are hard to read in a second language are refused.
 
-Docstrings of the package are searched too. Code is not: fenced and indented blocks, and text between
-backticks.
+Docstrings of the package and the messages of its errors are searched too. Code is not: fenced and indented
+blocks, and text between backticks.
 """
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -257,13 +257,48 @@ def complaints_of_docstrings(path: str, text: str) -> list[str]:
     return found
 
 
-def test_docstrings_are_plain() -> None:
+def messages(text: str) -> Iterator[tuple[int, str]]:
+    """The texts in the `raise` statements of a module, each with its line."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Raise) and node.exc is not None:
+            yield from texts(node.exc)
+
+
+def texts(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """The string constants and f-strings of an expression; a value in an f-string is `_` in its text."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, str):
+            yield node.lineno, node.value
+        return
+    parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, ast.JoinedStr):
+        joined = [str(part.value) if isinstance(part, ast.Constant) else "_" for part in parts]
+        yield node.lineno, "".join(joined)
+        parts = [part for part in parts if not isinstance(part, ast.Constant)]
+    for part in parts:
+        yield from texts(part)
+
+
+def complaints_of_messages(path: str, text: str) -> list[str]:
+    return [one for line, message in messages(text) for one in complaints(path, message, line)]
+
+
+def check_package(complaints_of: Callable[[str, str], list[str]]) -> None:
+    """Fails if there is a complaint of a module, given its path and text."""
     found = [
         one
         for path in sorted(ROOT.glob("src/livegnn/**/*.py"))
-        for one in complaints_of_docstrings(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
+        for one in complaints_of(path.relative_to(ROOT).as_posix(), path.read_text("utf-8"))
     ]
     assert not found, "\n".join([f"{len(found)} findings:", *found])
+
+
+def test_docstrings_are_plain() -> None:
+    check_package(complaints_of_docstrings)
+
+
+def test_messages_are_plain() -> None:
+    check_package(complaints_of_messages)
 
 
 def test_a_docstring_is_searched_where_it_is() -> None:
@@ -271,6 +306,18 @@ def test_a_docstring_is_searched_where_it_is() -> None:
     assert [one.split(": ")[:2] for one in complaints_of_docstrings("graph.py", text)] == [
         ["graph.py:7", "'anew'"],
         ["graph.py:5", "'How'"],
+    ]
+
+
+def test_a_message_is_searched_where_it_is() -> None:
+    text = (
+        'def check(n):\n    note = "summed anew"\n    raise ValueError(\n'
+        '        f"{n} is " f"no number: {name(n) or \'all the same\'}, `anew`" + "; it goes"\n    )\n'
+    )
+    assert [one.split(": ")[:2] for one in complaints_of_messages("graph.py", text)] == [
+        ["graph.py:4", "'is no'"],
+        ["graph.py:4", "'all the same'"],
+        ["graph.py:4", "'goes'"],
     ]
 
 

@@ -198,7 +198,7 @@ def test_links_are_edges_that_are_still_there(parallel):
         assert len(batch.input_id) == ends.shape[1]
     assert sorted(seen) == [[i, i + 1] for i in (0, 1, 3, 4, 5, 7)]
     with pytest.raises(
-        UnknownEdgeError, match=r"got 2 -> 3, which is not in the graph any more: gone='skip'"
+        UnknownEdgeError, match=r"got 2 -> 3, which is not in the graph now: pass `gone='skip'`"
     ):
         list(strict)
     (batch,) = by_hand  # whoever names links, means these

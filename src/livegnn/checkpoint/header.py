@@ -111,7 +111,7 @@ def _check_prefix(path: Path, content: memoryview) -> tuple[int, bytes]:
     """Version and JSON of the header, after all that can be wrong with the file as a whole was ruled out."""
     magic, version, checksum, length, size = PREFIX.unpack_from(content)
     if magic != MAGIC:
-        raise FileFormatError(f"{path} must begin with {MAGIC!r}, got {magic!r}: this is no checkpoint")
+        raise FileFormatError(f"{path} must begin with {MAGIC!r}, got {magic!r}: this is not a checkpoint")
     if version not in (WHOLE, SHARED):
         raise FileFormatError(
             f"{path} must be of version {WHOLE} or {SHARED}, got {version}: update livegnn to read it"

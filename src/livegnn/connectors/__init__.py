@@ -25,8 +25,8 @@ def skip(log: Log, source: str, partition: int, offset: int) -> int:
     first = 0 if position is None else position + 1
     if offset <= first:
         raise InputError(
-            f"the offset to go on at must be after {first}, where the source {source!r} goes on in partition "
-            f"{partition}, got {offset}: nothing is read twice"
+            f"the offset to continue at must be after {first}, where the source {source!r} continues in "
+            f"partition {partition}, got {offset}: no message is read twice"
         )
     skipped = InputError(f"messages {first} to {offset - 1} were skipped on request")
     log.append_all([skipped], None, [Origin(source, partition, offset - 1, b"")])

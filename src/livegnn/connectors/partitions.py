@@ -195,9 +195,9 @@ class Partitions:
             if kind == "topic id" and found and known == found and other != self._name:
                 forgotten = {f"source/{other}": "", name: ""}
                 raise SourceError(
-                    f"{self._connection.name} is what the source {other!r} of this log reads, got "
+                    f"{self._connection.name} must be read only by the source {other!r} of this log, got "
                     f"{self._name!r} too: the log would have each message twice. Keep the name {other!r}; "
-                    "or, to read the topic once more under another one, let the log forget that one: in "
+                    "or, to read the topic again under another name, remove the old name from the log: in "
                     f"Python, log.bind({forgotten}, replace=True)"
                 )
 

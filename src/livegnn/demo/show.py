@@ -51,7 +51,7 @@ def welcome(console: Console, session: Session, wanted_port: int) -> None:
     graph = session.runtime.graph
     console.print(
         f"[dim]{graph.num_nodes():,} members, {graph.num_edges():,} ratings at the cut-off; "
-        f"{session.total:,} ratings to come. Ctrl-C ends it.[/]"
+        f"{session.total:,} ratings follow. Ctrl-C ends it.[/]"
     )
 
 

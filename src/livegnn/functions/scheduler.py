@@ -37,8 +37,8 @@ class Policy(Enum):
     """The conditions under which a worker is launched for a request, and the workers that may execute the
     request."""
 
-    LOAD_AWARE = "launch when requests exceed workers; whoever becomes idle takes what waits"
-    EAGER = "launch always; whoever becomes idle takes what waits"
+    LOAD_AWARE = "launch when requests exceed workers; any idle worker takes the next request"
+    EAGER = "launch always; any idle worker takes the next request"
     BOUND = "launch always; the request waits for this worker alone"
 
 

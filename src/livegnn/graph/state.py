@@ -182,8 +182,8 @@ def _restored_ids(graph: NativeGraph, prefix: str, arrays: _Arrays) -> IntArray:
     ends = np.cumsum(lengths)
     if ((lengths < 0) | (lengths > len(blob))).any() or (ends[-1] if len(ends) else 0) != len(blob):
         raise ValueError(
-            f"{prefix}/text_lengths: expected lengths of at least 0 that are {len(blob)} together, as text "
-            f"has so many bytes, got {lengths.sum()} together"
+            f"{prefix}/text_lengths: expected lengths of at least 0 with the sum {len(blob)}, the number of "
+            f"bytes of text, got the sum {lengths.sum()}"
         )
     if len(lengths) != np.count_nonzero(in_use):
         raise ValueError(

@@ -289,7 +289,7 @@ def _fixed(module: nn.Module, settings: CallSettings, text: str) -> str:
     takes = keyword in signature_of(unwrap(module, settings.method), settings.method).parameters
     how = f"say inputs={{{keyword!r}: {value}}}" if takes else f"call the layer with {keyword}={value}"
     return (
-        f"{kind} takes {keyword} from all edges where it is not given: {how}, which is what it takes from "
+        f"{kind} takes {keyword} from all edges where it is not given: {how}, which is its value for "
         "a normalized Laplacian, or the number that it was trained with"
     )
 
@@ -314,7 +314,7 @@ def _not_finite(module: nn.Module) -> str:
 
 def _instead_of(given: object) -> str:
     if isinstance(given, Mapping):
-        return "weights alone are no model, so load them into its module and pass that"
+        return "weights alone are not a model: load them into its module and pass the module"
     if hasattr(given, "edge_index") or hasattr(given, "edge_types") or hasattr(given, "schema"):
         return "pass the trained module; Graph.from_pyg(data) imports the graph"
     return "pass the trained module itself"

@@ -90,8 +90,8 @@ def check_inputs(value: object) -> None:
         return
     if not isinstance(value, Mapping):
         raise ModelError(
-            f"inputs must be a dict from arguments to what they are, got {show(value)}: write it as in "
-            "inputs={'x': ...}"
+            f"inputs must be a dict from arguments to their rows or values, got {show(value)}: write it as "
+            "in inputs={'x': ...}"
         )
     for name, spec in value.items():
         if not isinstance(name, str):

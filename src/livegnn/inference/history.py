@@ -175,7 +175,8 @@ class History(View):
             raise InputError(f"since must be at most {self._seq}, where the graph is, got {seq}")
         if seq < self.oldest:
             raise InputError(
-                f"since must be at least {self.oldest}, as far back as the history goes, got {seq}: "
+                f"since must be at least {self.oldest}, the oldest sequence number of the history, got "
+                f"{seq}: "
                 + (
                     f"the history begins at event {self._began}, when {self._why}"
                     if seq < self._began

@@ -106,8 +106,8 @@ def new_properties(
     if differing and not replace:
         said = "; ".join(f"{name} must be {_difference(known[name], new[name])}" for name in differing)
         raise LogError(
-            f"{log} belongs to something else, and its events would lead to another graph: {said}. Start "
-            "it with what it began with; or, if the change is meant, accept it: livegnn log bind "
+            f"{log} has other properties, and its events would make another graph: {said}. Start it with "
+            "the properties that it has; or, if the change is intended, accept it: livegnn log bind "
             "DEPLOYMENT.TOML (in Python, log.bind(..., replace=True))"
         )
     return new

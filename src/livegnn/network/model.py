@@ -373,7 +373,7 @@ class Model:
         for what, name in (*outputs, *(("layer", layer) for layer in self.layers)):
             if name not in values:
                 raise ModelError(
-                    f"the {what} {name!r} is no value of the model, must be one of {', '.join(values)}"
+                    f"the {what} must be a value of the model, one of {', '.join(values)}, got {name!r}"
                 )
             if not isinstance(values[name], Input):
                 raise ModelError(f"the {what} {name!r} must have rows of nodes, it has rows of edges")

@@ -85,7 +85,7 @@ class Propagate:
                 f"edge_type must be three names (source type, relation, target type), got {parts!r}"
             )
         if len({edge_type[0 if self.reverse else 2] for edge_type in self.edge_types}) > 1:
-            lead = "come from" if self.reverse else "lead to"
+            lead = "begin at" if self.reverse else "lead to"
             raise ModelError(f"edges must {lead} nodes of one type, got {self.edge_types}")
         for factor in self.message_local:
             _choice("message_local", factor, MessageFactor)
@@ -176,12 +176,12 @@ class Propagate:
 
     def _check_only_loops(self) -> None:
         if self.skip_loops or self.self_loops is not None:
-            raise ModelError("only_loops goes with neither skip_loops nor self_loops: leave them out")
+            raise ModelError("only_loops excludes skip_loops and self_loops: leave them out")
         _check_one_type("only_loops needs", self.edge_types)
         reads_context = self.neighbor_context != "none" and not self.coefficients
         if reads_context or "source_rsqrt" in self.message_local:
             raise ModelError(
-                "only_loops goes with no count of edges and no sum of weights: a node has one such message "
+                "only_loops excludes a count of edges and a sum of weights: a node has one such message "
                 "or none"
             )
 

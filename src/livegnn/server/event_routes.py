@@ -56,8 +56,8 @@ class AppendAnswer(BaseModel):
 _REJECTION = answer_model(
     "RejectionAnswer",
     Rejection,
-    "An entry that was refused when its turn came: the error, and the first of its `num_events` events, all\n"
-    "if there is room for them.",
+    "An entry that was refused when it was applied: the error, and the first of its `num_events` events,\n"
+    "all if there is room for them.",
     events=list[dict[str, object]],
     num_events=int,
 )

@@ -217,7 +217,7 @@ class LiveSampler(OneProcess, BaseSampler):
                 raise UnknownNodeError(self.graph.unknown_node(int(end[at]), name))
         raise UnknownEdgeError(
             f"expected the ends of an edge, got {int(index.row[at])} -> {int(index.col[at])}, which is not "
-            "in the graph any more: gone='skip' leaves it out"
+            "in the graph now: pass `gone='skip'` to omit it"
         )
 
     def _are_edges(self, index: EdgeSamplerInput) -> Tensor:

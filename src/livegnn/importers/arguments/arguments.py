@@ -171,7 +171,7 @@ def find_arguments(
             taken.add(meaning or name)
         elif parameter.default is parameter.empty:
             raise ModelError(
-                f"{type(module).__name__}.{method} takes {name!r}, and nothing tells what that is: give it "
+                f"{type(module).__name__}.{method} takes {name!r}, whose meaning is unknown: give it "
                 f"as inputs={{{name!r}: ...}}, the name of an attribute of data, ('node', channels), "
                 f"('edge', channels), or the value itself{_hint(name)}"
             )
@@ -247,8 +247,8 @@ def _keywords(given: Mapping[str, object], name: str) -> dict[str, object] | Non
     more = given.get(name, {})
     if not isinstance(more, Mapping):
         raise ModelError(
-            f"inputs has {name!r}, which takes any keyword: give a dict from keywords to what they are, or "
-            "{} if there are none"
+            f"inputs has {name!r}, which takes any keyword: give a dict from keywords to their rows or "
+            "values, or {} if there are none"
         )
     return {**{key: value for key, value in given.items() if key != name}, **more}
 

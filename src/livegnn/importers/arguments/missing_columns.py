@@ -136,9 +136,9 @@ def _refusal(calls: Calls, argument: str, columns: Sequence[Column], what: str) 
     place = argument if key is None else f"{argument}[{key!r}]"
     names = " and ".join(dict.fromkeys(repr(name) for _, name in columns))
     return (
-        f"{calls.name} asks {place} for {names}, but no data were given, where {what} make "
+        f"{calls.name} looks for {names} in {place}, but no data were given, where {what} make "
         f"another prediction: give data, as in Model.from_pyg(module, data), with {names} if the module is "
-        "called so, and without to leave out what they lack"
+        "called so, else without"
     )
 
 

@@ -270,9 +270,7 @@ class ModuleInputs:
         """Raises `ModelError` if the width of one of these inputs is unknown."""
         for full, column, one, name in self.unknown:
             if column in read or full in read:
-                raise ModelError(
-                    f"no layer tells how wide {column} of {one!r} is: say so with {name}=..., or give data"
-                )
+                raise ModelError(f"no layer fixes the width of {column} of {one!r}: give {name}=..., or data")
 
 
 def called_with(

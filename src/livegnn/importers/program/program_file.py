@@ -72,9 +72,9 @@ def _check(path: Path, content: bytes) -> io.BytesIO:
             listed = archive.infolist()
             if listed and min(one.header_offset for one in listed) > 0:  # the list is an inner file's
                 raise FileFormatError(
-                    f"{path} is damaged, or no program of torch.export: the list at its end is not of "
-                    "what it begins with, as where its end is cut off; save the program "
-                    "again with torch.export.save"
+                    f"{path} is damaged, or is not a program of torch.export: the list at its end does not "
+                    "match its beginning, as in a file whose end is cut off; save the program again with "
+                    "torch.export.save"
                 )
             if any(one.compress_type != zipfile.ZIP_STORED for one in listed):
                 raise FileFormatError(
@@ -98,13 +98,14 @@ def _check(path: Path, content: bytes) -> io.BytesIO:
 def _check_kind(path: Path, names: list[str]) -> None:
     if any(name.endswith(("models/model.json", "serialized_exported_program.json")) for name in names):
         return
-    what = "no program of torch.export"
+    what = "another archive"
     if any(name.endswith("data.pkl") for name in names):
-        what = "a file of torch.save or TorchScript, which holds no program of torch.export"
+        what = "a file of torch.save or TorchScript"
     elif any("aotinductor" in name for name in names):
-        what = "a package of compiled code, which holds no program"
+        what = "a package of compiled code"
     raise FileFormatError(
-        f"{path} is {what}: export the module with torch.export.export, and save that with torch.export.save"
+        f"{path} must hold a program of torch.export, got {what}: export the module with "
+        "torch.export.export, and save the program with torch.export.save"
     )
 
 

@@ -66,7 +66,7 @@ class Call:
         if size is not None and (size.is_Add or size.is_Mul):
             op = "add" if size.is_Add else "mul"
             return fold(lambda a, b: self.elementwise(op, a, b), map(self._count, size.args))
-        raise ModelError(f"the size {size} is computed with, which is no number of nodes or edges")
+        raise ModelError(f"a size in a computation must be a number of nodes or edges, got {size}")
 
 
 _PYTHON = {bool: torch.bool, int: torch.int64, float: torch.float64}
@@ -135,7 +135,7 @@ def _shift(call: Call, ids: Value, by: Number) -> Value:
     """Turns places of nodes of one type into places in a union, in which other rows are first."""
     size = call.values.size(by)
     if size is None:
-        raise ModelError("a place among the nodes is moved by a number that is no number of nodes")
+        raise ModelError("a place among the nodes is moved by a number that is not a number of nodes")
     return ids if size == 0 else call.values.each(ids, lambda row: _moved(call.make, row, size), ids.axes)
 
 

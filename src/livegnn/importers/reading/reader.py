@@ -205,7 +205,7 @@ class _Reading:
                     found[name] = value
                 elif value is not None:
                     raise ModelError(
-                        f"{self.exported.module_name} returns {value!r}, which is no tensor of rows"
+                        f"{self.exported.module_name} must return tensors of rows, got {value!r}"
                     )
             except ModelError as error:  # another result may be the prediction
                 refused = refused or error

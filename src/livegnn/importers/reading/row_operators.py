@@ -108,9 +108,7 @@ def _locate(call: Call, x: Value, index: Expression) -> tuple[Piece, Expression]
     if index.op == "shift":
         offset, index = index.attrs[0], index.args[0]
     if index.refers is None:
-        raise ModelError(
-            "rows of nodes are gathered by an index that is no end of an edge: the graph knows no such edges"
-        )
+        raise ModelError("rows of nodes are gathered by an index that is not an end of an edge of the graph")
     for i, piece in enumerate(x.pieces):
         if piece.atom is index.refers and sympy.expand(call.values.count(x.space[:i]) - offset) == 0:
             if not piece.mask.is_number(1):
@@ -132,7 +130,7 @@ def _look_up(call: Call, x: Value, axis: int, index: Value) -> Value:
             f"axis counts the nodes, and say so with inputs={{{repr(name) if name else 'its name'}: 'node'}}"
         )
     if index.kind != "int":
-        raise ModelError("a table is indexed by something that is no whole number")
+        raise ModelError(f"a table must be indexed by whole numbers, got numbers of kind {index.kind}")
     if axis != 0:
         raise ModelError("a table is indexed along an axis that is not its first")
     return call.values.each(index, lambda row: call.make.lookup(x.row, row), (*index.axes, *x.axes[1:]))
@@ -190,7 +188,7 @@ def scatter(call: Call, reduce: str, base: Value, axis: int, index: Value, sourc
     arriving: dict[Piece, list[tuple[Expression, Expression, Expression]]] = {}
     for message, to in call.values.aligned([source, index]):
         if to.row.kind != "id":
-            raise ModelError("rows are scattered to groups that are no ends of edges")
+            raise ModelError("rows are scattered to groups that are not ends of edges")
         own, number = _locate(call, base, to.row)
         arriving.setdefault(own, []).append((message.row, number, message.mask))
     nothing = call.make.constant(torch.zeros(source.channels, dtype=torch.float64))
@@ -331,7 +329,7 @@ _REFUSED = {
         "random numbers are drawn: a prediction must be the same each time it is computed"
     ),
     "bincount": (
-        "as many rows come out as the largest number says: count edges with torch_geometric.utils.degree"
+        "the largest number sets the number of rows: count edges with torch_geometric.utils.degree"
         "(edge_index[1], x.size(0))"
     ),
     "empty": "a tensor is used before anything is written to it",

@@ -128,7 +128,7 @@ def concatenate(call: Call, tensors: Sequence[Value], dim: int) -> Value:
     along_rows = [one.row_axis == axis for one in tensors]
     if any(along_rows):
         if not all(along_rows) or len({one.axes for one in tensors}) > 1:
-            raise ModelError("rows that are no nodes or edges of the graph are put behind those that are")
+            raise ModelError("rows of nodes or edges of the graph are concatenated with other rows")
         union = Value(tuple(piece for one in tensors for piece in one.pieces), tensors[0].axes)
         call.values.count(union.space)
         return union

@@ -136,7 +136,7 @@ class Values:
             return None
         space = self.spaces.get(known)
         if space is None:
-            raise ModelError(f"a tensor has as many rows as {size}, which is no number of nodes or edges")
+            raise ModelError(f"the number of rows of a tensor must be a number of nodes or edges, got {size}")
         return space
 
     # Making values

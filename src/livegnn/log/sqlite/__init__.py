@@ -223,9 +223,9 @@ class SqliteLog(SqliteReader, OwnedSequence, OwnedLog):
         if damage is not None:
             place = f"frame {damage.frame}" if damage.frame else "its header"
             raise LogError(
-                f"{wal} must have the checksums of what was written, but {place} has not, and appends "
-                "that were acknowledged follow. Restore the log and this file from a copy; or, to go on "
-                "without what follows, keep a copy, then: "
+                f"{wal} must have the checksums of the written bytes, but {place} has not, and appends "
+                "that were acknowledged follow. Restore the log and this file from a copy; or, to continue "
+                "without these appends, keep a copy, then: "
                 f"sqlite3 {path} 'PRAGMA wal_checkpoint(TRUNCATE)'"
             )
 
