@@ -1,10 +1,11 @@
 """The server of an ASGI application: requests in pieces, clients that go or do not read, and its stop."""
 
 import asyncio
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from starlette.types import Message, Receive, Scope, Send
@@ -165,6 +166,16 @@ def test_a_client_that_does_not_read_is_waited_for() -> None:
         wait_until(stands)
         assert int(counts[-1]) * len(PART) < 32 << 20  # buffers of two sockets
     assert app.seen[-2:] == ["feed ended", "lifespan.shutdown"]
+
+
+def test_many_idle_connections_keep_nobody_out() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 16), hard))  # this process has both ends
+    with served(Application()) as address, ExitStack() as opened:
+        for _ in range(1300):
+            idle = opened.enter_context(connect(address, HEAD % (b"GET", b"/number", b"")))
+            assert idle.recv(1 << 16).endswith(b"\r\n\r\n0")
+        assert status_of(ask(address, get(b"/number"))) == 200
 
 
 def test_a_client_that_goes_is_seen() -> None:

@@ -38,6 +38,7 @@ _LARGEST_HEAD: Final = 1 << 16
 _LAST_SECONDS: Final = 1.0  # for answers to requests that were cancelled
 _LOOK_SECONDS: Final = 0.1
 _OTHER_FILES: Final = 128  # that are no connections
+_MOST_FILES: Final = 1 << 16
 _NO_LOGGING: Final = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {}}
 """For `logging.config`: granian may set the level of its logger, and change nothing else."""
 
@@ -203,8 +204,11 @@ class _Granian(Server):
 
 
 def _most_connections() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(_OTHER_FILES, min(soft, 1 << 20) - _OTHER_FILES)
+    """Raises the limit of open files of this process as far as it may: idle connections are files too."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(_OTHER_FILES, most - _OTHER_FILES)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
