@@ -42,7 +42,7 @@ class StageFigures:
 
     def __init__(self) -> None:
         self.launched = self.died = self.stopped = self.answered = self.failed = 0
-        self.store_requests = self.store_bytes = 0
+        self.store_requests = self.store_retries = self.store_bytes = 0
         self.waiting_seconds = Histogram(SECONDS)
         self.executing_seconds = Histogram(SECONDS)
         self.starting_seconds = Histogram(SECONDS)
@@ -204,6 +204,7 @@ class Stage:
             self.figures.executing_seconds.record(self._now() - began)
             self.figures.answered += 1
             self.figures.store_requests += answer.store_requests
+            self.figures.store_retries += answer.store_retries
             self.figures.store_bytes += answer.store_bytes
             if not call.future.done():
                 call.future.set_result(answer)

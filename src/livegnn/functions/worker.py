@@ -21,9 +21,10 @@ from livegnn.functions.bodies import Answer, answer_error, answer_json
 from livegnn.functions.function import Function, answer, join_memory, limit
 from livegnn.remote.memory_limit import prepare
 
-FRAME: Final = struct.Struct("<HdQQQ")
+FRAME: Final = struct.Struct("<HdQQQQ")
 """Before each body: the status; the seconds after which to ask again, below 0 for none; the length of the
-body; how many requests to the store the answer took, and how many bytes. Of a request only the length counts.
+body; how many requests to the store the answer took, how many bytes, and how many of the requests were sent
+again. Of a request only the length counts.
 """
 
 _SOME = 64 << 10
@@ -32,20 +33,23 @@ _NEVER = -1.0
 
 def pack_request(length: int) -> bytes:
     """The frame before the body of a request."""
-    return FRAME.pack(0, _NEVER, length, 0, 0)
+    return FRAME.pack(0, _NEVER, length, 0, 0, 0)
 
 
 def pack_answer(found: Answer) -> bytes:
     """The frame before the body of an answer."""
     again = _NEVER if found.retry_after is None else found.retry_after
-    return FRAME.pack(found.status, again, len(found.body), found.store_requests, found.store_bytes)
+    read = found.store_requests, found.store_bytes, found.store_retries
+    return FRAME.pack(found.status, again, len(found.body), *read)
 
 
 def unpack_answer(frame: bytes) -> tuple[Answer, int]:
     """An answer without its body, and the length of the body."""
-    status, again, length, requests, read = FRAME.unpack(frame)
+    status, again, length, *read = FRAME.unpack(frame)
     retry_after = None if again < 0 else again
-    return Answer(status, b"", retry_after, store_requests=requests, store_bytes=read), length
+    requests, size, retries = read
+    found = Answer(status, b"", retry_after, store_requests=requests, store_bytes=size, store_retries=retries)
+    return found, length
 
 
 def main(given: list[str]) -> None:
@@ -106,7 +110,7 @@ def _read(source: BinaryIO, ending: _Ending) -> memoryview | None:
     head[:1] = first or b"\0"
     if not first or not _fill(source, head[1:]):
         return None
-    _, _, length, _, _ = FRAME.unpack(head)
+    length = FRAME.unpack(head)[2]
     try:
         body = memoryview(bytearray(length))
     except MemoryError:

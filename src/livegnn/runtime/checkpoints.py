@@ -15,6 +15,7 @@ directory belongs to the log, and what is not of its history is not removed.
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -176,6 +177,19 @@ class Checkpoints:
         if policy.every_seconds is None:
             return None
         return max(0.0, self._time + policy.every_seconds - self._clock())
+
+    @property
+    def directory(self) -> Path | None:
+        """Where they are; None if none are written."""
+        return None if self._policy is None else self._policy.directory
+
+    def newest_age(self) -> float | None:
+        """The seconds since the newest usable checkpoint was written, by the machine's clock, so that a start
+        knows it too; None if there is none."""
+        try:
+            return None if self._newest is None else max(0.0, time.time() - self._newest.stat().st_mtime)
+        except OSError:  # it was removed, or cannot be looked at
+            return None
 
     def find_loss(self) -> str | None:
         """What somebody has removed, None if nothing: another checkpoint is due then."""

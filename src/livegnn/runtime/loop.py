@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import NoneType
 from typing import TypeVar
 
@@ -235,6 +236,15 @@ class Loop(Intake):
         return {name: reason for name, reason in failures.items() if reason is not None}
 
     @property
+    def checkpoint_directory(self) -> Path | None:
+        """The directory of the checkpoints; None if none are written."""
+        return self._checkpoints.directory
+
+    def checkpoint_age(self) -> float | None:
+        """The seconds since the newest checkpoint was written; None if there is none."""
+        return self._checkpoints.newest_age()
+
+    @property
     def held_expiry(self) -> HeldExpiry | None:
         """An expiry of so many edges that it waits for `confirm_expiry`; None if there is none."""
         return self._expiry.held
@@ -271,7 +281,7 @@ class Loop(Intake):
     def _apply_waiting(self) -> bool:
         """Applies a batch of entries that wait; returns whether there were any."""
         started, after = self._clock(), self._seq
-        writes = self.log.writes(after, max_events=self.pace.choose(self.waiting, self._age))
+        writes = self.log.writes(after, max_events=self.pace.choose(self.waiting, self.oldest_age))
         if writes:
             self._apply(writes)
             if self.admission.limited:
@@ -279,7 +289,7 @@ class Loop(Intake):
                 self.admission.learn()
         return bool(writes)
 
-    def _age(self) -> float:
+    def oldest_age(self) -> float:
         """For how many seconds the oldest entry waits, 0 if that is not known, as after a restart."""
         oldest = _core.holding(self._visible, lambda: next(iter(self._arrivals.values()), None))
         return 0.0 if oldest is None else self._clock() - oldest

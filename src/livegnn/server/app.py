@@ -21,6 +21,7 @@ import livegnn
 from livegnn.errors import LiveGNNError
 from livegnn.http import keys
 from livegnn.http.guard import Access, Guard
+from livegnn.http.request_counts import CountedApplication, RequestCounts
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
 from livegnn.server.bodies import Limits
@@ -59,7 +60,7 @@ def create_app(
     dashboard: a directory of static files to serve at `/`, below everything else. limits: of requests and
     answers. access: the clients to admit; None admits every request.
     """
-    feed = Feed(runtime)
+    feed, counts = Feed(runtime), RequestCounts()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -76,7 +77,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.feed = feed
-    routes = create_routes(runtime, feed, limits, None if access is None else access.keys)
+    routes = create_routes(runtime, feed, limits, counts, None if access is None else access.keys)
     app.append_events, app.runtime = routes.append_events, runtime
     if access is not None:
         app.guard = Guard(app.answer, access, scope_of)
@@ -93,6 +94,9 @@ def create_app(
     for router in routers:
         app.include_router(router)
 
+    paths = [route.path for route in app.state.routes if "{" not in route.path]
+    app.counted = CountedApplication(app.admit, counts, paths)
+
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     def show_routes() -> Response:
         return HTMLResponse(api_page.render(app.openapi()))
@@ -107,10 +111,15 @@ class _Application(FastAPI):
 
     append_events: AppendHandler
     runtime: Runtime
+    counted: ASGIApp
     guard: ASGIApp | None = None
     stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.counted(scope, receive, send)
+
+    async def admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer to any request."""
         await (self.answer if self.guard is None else self.guard)(scope, receive, send)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,7 +2,7 @@
 too, for the worker's own seeds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -10,9 +10,12 @@ import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
+from prometheus_client.core import Metric
 
 import livegnn
 from livegnn.errors import InputError
+from livegnn.http.metrics import CONTENT_TYPE, Metrics, gauge
+from livegnn.http.request_counts import CountedApplication, RequestCounts
 from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.failures import add_failures
@@ -27,6 +30,7 @@ from livegnn.workers.serving import ServingWorker, refuse_model
 if TYPE_CHECKING:
     from jaxtyping import Int64
     from numpy.typing import ArrayLike
+    from starlette.types import ASGIApp
 
 MOST_IDS: Final = 100_000  # one to three seconds of a core
 Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -38,8 +42,9 @@ def serving_config(worker: ServingWorker) -> uvicorn.Config:
         "/v1/predictions": lambda ids: _predictions(ids, worker.predict(ids)),
         "/v1/samples": lambda ids: _samples(worker, ids, 0, 0.0, None),
     }
-    config = server_config(create_serving_app(worker))
-    config.http = HotPath(worker, answers).protocol()
+    app = create_serving_app(worker)
+    config = server_config(app)
+    config.http = HotPath(worker, answers, app.state.counts).protocol()
     return config
 
 
@@ -78,7 +83,12 @@ def create_serving_app(worker: ServingWorker) -> FastAPI:
             state["reasons"] = readiness.reasons
         return to_json(state, 200 if readiness.ready else 503)
 
-    return make_application("LiveGNN serving worker", router)
+    def collect() -> Iterator[Metric]:
+        yield gauge("up", "1 while the worker answers and follows the graph", worker.readiness().ready)
+        yield gauge("seq", "Last event that answers reflect", worker.seq)
+        yield gauge("memory_bytes", "Memory of a part", {"samples": worker.memory()}, "part")
+
+    return make_application("LiveGNN serving worker", router, collect)
 
 
 def _predictions(ids: "ArrayLike", found: Prediction) -> dict[str, object]:
@@ -97,9 +107,17 @@ def _samples(
     return {**_predictions(ids, found), "samples": [describe(sample) for sample in samples]}
 
 
-def make_application(title: str, router: APIRouter, lifespan: "Lifespan | None" = None) -> FastAPI:
-    """An application of the routes of `router`, which answers errors as a server does."""
-    app = FastAPI(
+def make_application(
+    title: str,
+    router: APIRouter,
+    collect: Callable[[], Iterator[Metric]],
+    lifespan: "Lifespan | None" = None,
+) -> FastAPI:
+    """An application of the routes of `router`, which answers errors as a server does.
+
+    collect: returns its metrics. Its requests are counted in `state.counts`.
+    """
+    app = _Application(
         title=title,
         version=livegnn.__version__,
         lifespan=lifespan,
@@ -113,10 +131,25 @@ def make_application(title: str, router: APIRouter, lifespan: "Lifespan | None" 
     async def report_live() -> Response:
         return to_json({"status": "ok"})
 
+    counts = app.state.counts = RequestCounts()
+    metrics = Metrics(collect, counts)
+
+    @router.get("/metrics")
+    def report_metrics() -> Response:
+        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
+
     answer_head(router)
     add_failures(app, router)
     app.include_router(router)
     return app
+
+
+class _Application(FastAPI):
+    """FastAPI, which counts its requests."""
+
+    def build_middleware_stack(self) -> "ASGIApp":
+        paths = [route.path for route in self.state.routes]
+        return CountedApplication(super().build_middleware_stack(), self.state.counts, paths)
 
 
 async def read_request(request: Request) -> PredictionRequest:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias, cast
@@ -21,8 +21,10 @@ import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
+from prometheus_client.core import Metric
 
 from livegnn.errors import InputError, WorkerUnavailableError
+from livegnn.http.metrics import gauge
 from livegnn.readiness import Readiness
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
@@ -94,7 +96,13 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
             content["reasons"] = readiness.reasons
         return to_json(content, 200 if readiness.ready else 503)
 
-    app = make_application("LiveGNN front end", router, run)
+    def collect() -> Iterator[Metric]:
+        answering = front.answering()
+        yield gauge("up", "1 while a replica of each worker answers", _readiness_of(answering).ready)
+        replicas = {str(worker): len(addresses) for worker, addresses in enumerate(answering)}
+        yield gauge("answering_replicas", "Replicas of a serving worker that answer", replicas, "worker")
+
+    app = make_application("LiveGNN front end", router, collect, run)
     app.state.relay = relay
     return app
 
@@ -103,7 +111,7 @@ def front_config(front: FastAPI) -> uvicorn.Config:
     """The settings of uvicorn for a front end; it passes on small requests for one worker itself."""
     config = server_config(front)
     relay: Relay = front.state.relay
-    config.http = relay.protocol()
+    config.http = relay.protocol(front.state.counts)
     return config
 
 

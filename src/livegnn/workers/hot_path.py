@@ -4,10 +4,12 @@ Thread safety: belongs to the event loop of the server.
 """
 
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import ClassVar, TypeAlias
 
 import orjson
 
+from livegnn.http.request_counts import RequestCounts
 from livegnn.workers.serving import ServingWorker
 from livegnn.workers.small_requests import Head, SmallRequestProtocol, SmallRequests, read_wanted
 
@@ -18,11 +20,13 @@ SmallAnswer: TypeAlias = Callable[[list[int]], dict[str, object]]
 class HotPath:
     """Answers small requests to the paths of `answers`.
 
-    worker: whose `seq` must have reached their `min_seq`.
+    worker: whose `seq` must have reached their `min_seq`. counts: of the requests to the same server.
     """
 
-    def __init__(self, worker: ServingWorker, answers: Mapping[str, SmallAnswer]) -> None:
-        self._worker, self._answers = worker, answers
+    def __init__(
+        self, worker: ServingWorker, answers: Mapping[str, SmallAnswer], counts: RequestCounts
+    ) -> None:
+        self._worker, self._answers, self.counts = worker, answers, counts
 
     def protocol(self) -> "type[HotPathProtocol]":
         """Returns the protocol of a connection: `http` of uvicorn's `Config`."""
@@ -47,8 +51,10 @@ class HotPathProtocol(SmallRequestProtocol):
 
     def take(self, head: Head, body: bytes, data: bytes) -> bool:
         """Answers a small request; False if it is for the application."""
+        began = perf_counter()
         text = self.hot.text_of(head, body)
         if text is None:
             return False
         self.write_answer(text)
+        self.hot.counts.count(head.path, "POST", 200, perf_counter() - began)
         return True

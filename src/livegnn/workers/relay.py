@@ -12,11 +12,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from time import perf_counter
 from typing import ClassVar, Final, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import httptools
 
+from livegnn.http.request_counts import RequestCounts
 from livegnn.workers.plan import WorkerPlan
 from livegnn.workers.small_requests import Head, SmallRequestProtocol, SmallRequests, read_wanted
 
@@ -54,9 +56,11 @@ class Relay:
         self._links: dict[str, list[_Link]] = {}
         self._opening: dict[str, asyncio.Task[None]] = {}
 
-    def protocol(self) -> "type[RelayProtocol]":
-        """Returns the protocol of a connection: `http` of uvicorn's `Config`."""
-        return type("RelayProtocol", (RelayProtocol,), {"relay": self, "requests": SmallRequests(PATHS)})
+    def protocol(self, counts: RequestCounts) -> "type[RelayProtocol]":
+        """Returns the protocol of a connection: `http` of uvicorn's `Config`. counts: of the requests to the
+        same server."""
+        members = {"relay": self, "requests": SmallRequests(PATHS), "counts": counts}
+        return type("RelayProtocol", (RelayProtocol,), members)
 
     def send(self, head: Head, body: bytes, answered: Answered) -> bool:
         """Passes a request on, and calls `answered` later; False if it is for the application."""
@@ -226,7 +230,9 @@ class RelayProtocol(SmallRequestProtocol):
     """
 
     relay: ClassVar[Relay]
+    counts: ClassVar[RequestCounts]
     _asked: bytes | None = None
+    _path, _began = "", 0.0  # of the request that is under way
     _later = b""
     _ends = False  # whether the connection ends after the answer
 
@@ -240,7 +246,7 @@ class RelayProtocol(SmallRequestProtocol):
         if not self.relay.send(head, body, self._answered):
             return False
         self._unset_keepalive_if_required()
-        self._asked = data
+        self._asked, self._path, self._began = data, head.path, perf_counter()
         return True
 
     def may_answer(self) -> bool:
@@ -280,6 +286,7 @@ class RelayProtocol(SmallRequestProtocol):
             super().give_on(asked)
         else:
             self.write_answer(content)
+            self.counts.count(self._path, "POST", 200, perf_counter() - self._began)
         if self._ends:
             super().shutdown()
         if later and not self.transport.is_closing():
