@@ -287,9 +287,10 @@ def mortal() -> Iterator[Broker]:
 
 
 def test_a_broker_that_is_away_is_waited_for(
-    mortal: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mortal: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At the start, and in the middle of a stream."""
+    caplog.set_level("INFO", "livegnn.connectors")
     monkeypatch.setattr(connector, "_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(partitions, "_SECONDS", 1.0)
     broker = mortal
@@ -317,8 +318,11 @@ def test_a_broker_that_is_away_is_waited_for(
     assert one.source.failure is None
     broker.start()
     produced.flush()
-    wait_for(lambda: one.log.last_seq() >= produced.events)
+    wait_for(lambda: one.log.last_seq() >= produced.events and one.source.waits is None)
     produced.check(one.log)
+    said = [record.getMessage() for record in caplog.records if record.name == connector.__name__]
+    stages = [line.removeprefix(f"the source {one.source.name} ").split(":")[0] for line in said]
+    assert stages[:5] == ["waits", "has started", "is back", "waits", "is back"]
     one.end()
 
 

@@ -22,6 +22,7 @@ SLOW = (
     "starlette",
     "uvicorn",
     "httpx",
+    "prometheus_client",
     "livegnn.server",
     "livegnn.runtime",
     "livegnn.oracle",

@@ -38,7 +38,7 @@ def open_session(
         app = create_app(runtime, access=Access(hosts=() if is_local(host) else ("*",)))
         add_routes(app, session)
         server = uvicorn.Server(
-            uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=2)
+            uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=2)
         )
         thread = Thread(target=server.run, args=([listener],), name="server", daemon=True)
         runtime.start()

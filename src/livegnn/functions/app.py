@@ -155,7 +155,7 @@ def serve(machine: "Machine", listener: socket.socket) -> None:
     application = Application(machine)
     config = uvicorn.Config(
         application,
-        log_level="warning",
+        log_config=None,
         lifespan="on",
         access_log=False,
         timeout_graceful_shutdown=GRACE_SECONDS,

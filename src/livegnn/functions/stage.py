@@ -174,7 +174,9 @@ class Stage:
             raise
         else:
             del self._launches[worker]
-            self.figures.starting_seconds.record(self._now() - began)
+            seconds = self._now() - began
+            self.figures.starting_seconds.record(seconds)
+            _log.info("worker %d started in %.2f s", worker, seconds, extra={"worker": worker})
             self._workers[worker] = started
             self.opened, self.trouble = True, None
             self._begin(self._watch(worker, started))

@@ -16,6 +16,7 @@ import struct
 import sys
 from typing import BinaryIO, Final
 
+import livegnn.log_lines as log_lines
 from livegnn.errors import LiveGNNError
 from livegnn.functions.bodies import Answer, answer_error, answer_json
 from livegnn.functions.function import Function, answer, join_memory, limit
@@ -61,6 +62,7 @@ def main(given: list[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: it goes to all its processes
     ending = _Ending()
+    log_lines.start_as_told(os.environ)
     prepare()
     try:
         function = Function.from_json(given[0])

@@ -347,6 +347,7 @@ class Checkpoints:
         assert self._owned is not None
         self._owned.hold()  # somebody may have given the directory to another log meanwhile
         self._log.sync()
+        size = writing.partial.stat().st_size
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
         self._unhashed, self._last = self._count_unhashed(writing), writing.path
@@ -357,7 +358,10 @@ class Checkpoints:
         self._own = {path for path in list_checkpoints(self._policy.directory) if path not in foreign}
         oldest = remove_old(self._policy.directory, self._policy.keep, self._passed_over, foreign)
         self.failure = None
-        self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
+        seconds = self._clock() - writing.began
+        self._statistics.checkpoint_seconds.record(seconds)
+        told = {"event": writing.seq, "seconds": seconds, "bytes": size}
+        _logger.info("a checkpoint at event %d: %d bytes in %.2f s", writing.seq, size, seconds, extra=told)
         if self._policy.trim_log and oldest is not None:
             _trim_behind(oldest, self._log, self._needed_after())
 

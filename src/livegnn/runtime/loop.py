@@ -56,6 +56,7 @@ class Loop(Intake):
 
     _paused: BaseException | None = None
     _round_began: float | None = None  # None while the loop waits for something to do
+    _stopped = False  # whether the end has been logged
     _turn: Turn | None = None  # the batch that the loop is at, or that it was interrupted at
 
     def __init__(
@@ -209,6 +210,8 @@ class Loop(Intake):
     def stop(self) -> None:
         """Ends the loop after the batch that it is at, writes a checkpoint, and closes the views; again does
         nothing."""
+        if self._thread is not None and not self._stopping:
+            _logger.info("stops after event %d", self._seq, extra={"event": self._seq})
         self._stopping = True
         self._retry.set()
         self.log.wake()
@@ -223,6 +226,9 @@ class Loop(Intake):
         for view in views.values():
             view.close()
         _core.holding(self.graph.writer, self._give_up_claim)
+        if self._thread is not None and not self._stopped:
+            self._stopped = True
+            _logger.info("stopped at event %d", self._seq, extra={"event": self._seq})
 
     def _give_up_claim(self) -> None:
         if self.graph.core.claim is self._claim:

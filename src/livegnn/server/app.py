@@ -222,6 +222,6 @@ def serve(
     gc.freeze()
     if ready is not None:
         ready(address_of(listener))
-    config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
+    config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=5)
     runtime = app.runtime if until_failure and isinstance(app, _Application) else None
     _Server(config, app.state.feed, runtime).run(accepting(listener))

@@ -156,7 +156,7 @@ def create_routes(
     graph, metrics = runtime.graph, Metrics(partial(collect, runtime, feed), counts)
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
     append_events = add_event_routes(router, runtime, feed, limits)
-    add_model_routes(router, runtime, limits)
+    add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})

@@ -50,7 +50,7 @@ def serving_config(worker: ServingWorker) -> uvicorn.Config:
 
 def server_config(app: FastAPI) -> uvicorn.Config:
     """The settings with which uvicorn serves an application."""
-    return uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=5)
+    return uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
 
 
 def create_serving_app(worker: ServingWorker) -> FastAPI:

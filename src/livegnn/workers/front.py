@@ -104,6 +104,7 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
 
     app = make_application("LiveGNN front end", router, collect, run)
     app.state.relay = relay
+    app.state.find_readiness = lambda: _readiness_of(front.answering())
     return app
 
 
