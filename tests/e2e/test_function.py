@@ -21,6 +21,7 @@ from livegnn.cli import main
 from livegnn.snapshots.writer import write_snapshot
 from ports import free_port
 from processes import runs
+from scraped import documented_everywhere, scrape, types
 from streams import make_graph, make_model
 from waiting import PATIENCE, wait_until
 
@@ -133,11 +134,13 @@ def test_predictions_from_a_snapshot_are_those_of_an_engine(tmp_path, words) -> 
             assert np.allclose(found, expected(*ids).reshape(found.shape), atol=1e-5)
         assert container.post(body(40)).status_code == 404
         assert container.post(body("n7")).status_code == 400
-        metrics = loopback.get(f"{container.address}/metrics").text
+        metrics = scrape(loopback.get(f"{container.address}/metrics").text)
         stage = "sample" if "--sampling-workers" in words else "predict"
         for name, least in (("requests", 5), ("bytes", 500)):
-            metric = rf'livegnn_function_store_{name}_total{{stage="{stage}"}} (\d+)'
-            assert int(re.findall(metric, metrics)[0]) > least
+            assert metrics[f'livegnn_function_store_{name}_total{{stage="{stage}"}}'] > least
+        assert metrics[f'livegnn_function_store_retries_total{{stage="{stage}"}}'] == 0
+        asked = 'method="POST",route="/v1/predictions",status="200"'
+        assert metrics[f"livegnn_http_requests_total{{{asked}}}"] == 3
 
 
 def test_a_worker_that_opens_for_ever_does_not_hold_up_the_end(tmp_path) -> None:
@@ -145,8 +148,8 @@ def test_a_worker_that_opens_for_ever_does_not_hold_up_the_end(tmp_path) -> None
     opened = ("--snapshot", "none", "--model", "none", "--opener", "functions:open_for_ever")
     with Container(tmp_path, "--place", "threads", "--workers", "1", opened=opened) as container:
         thread, found = in_background(lambda: container.post(body(3)))
-        starting = 'livegnn_function_starting_workers{stage="predict"} 1'
-        container.until(lambda: starting in loopback.get(f"{container.address}/metrics").text)
+        starting = 'livegnn_function_starting_workers{stage="predict"}'
+        container.until(lambda: scrape(loopback.get(f"{container.address}/metrics").text)[starting] == 1)
         container.process.send_signal(signal.SIGTERM)
         assert container.process.wait(PATIENCE) == 0
         thread.join()
@@ -247,10 +250,10 @@ def test_a_worker_that_dies_costs_one_request(tmp_path) -> None:
         assert failed.headers["retry-after"] == "1"
         assert container.post(body(3)).status_code == 200
         text = loopback.get(f"{container.address}/metrics").text
-        assert 'livegnn_function_dead_workers_total{stage="predict"} 2\n' in text
+        assert scrape(text)['livegnn_function_dead_workers_total{stage="predict"}'] == 2
         page = (ROOT / "docs" / "functions.md").read_text(encoding="utf-8")
         shown = set(re.findall(r"^\| `(livegnn_function_\w+)`", page, re.MULTILINE))
-        assert shown == set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+        assert shown == set(types(text)) - set(documented_everywhere())
 
 
 def test_wrong_settings_are_told(monkeypatch, capsys) -> None:

@@ -25,6 +25,7 @@ from livegnn.model import Input, Step
 from livegnn.snapshots.writer import write_snapshot
 from loopback import get
 from processes import children, peak_memory
+from scraped import scrape
 
 NODES, WIDTH = 40_000, 128
 LARGE = 400  # ids that reach most of the graph, 20 MB of features
@@ -109,7 +110,8 @@ def start(folder: Path, way: str, memory: int) -> Iterator[tuple[Callable[[bytes
         own = node.process.pid
         yield ask, lambda: max(map(peak_memory, {own} if way == "threads" else children(own)))
         metrics = get(f"{node.address}/metrics").text
-        assert set(re.findall(r"livegnn_function_dead_workers_total\{.*\} (.*)", metrics)) == {"0"}
+        dead = {v for name, v in scrape(metrics).items() if "function_dead_workers_total" in name}
+        assert dead == {0}
 
 
 def event_of(content: bytes) -> dict:

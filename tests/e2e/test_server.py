@@ -1,6 +1,7 @@
 """The API of `livegnn serve`, over real sockets to a real process."""
 
 import json
+import math
 import os
 import re
 import socket
@@ -19,6 +20,7 @@ import loopback
 from livegnn import Engine, Events
 from livegnn.http.keys import create_key
 from owned import names_in
+from scraped import documented_everywhere, scrape, types
 from serving import Server, write_deployment
 from streams import WIDTH, make_graph, make_model, make_overflow, make_stream
 from waiting import REQUEST_SECONDS
@@ -494,17 +496,35 @@ def test_metrics_are_what_the_docs_list(client: httpx.Client) -> None:
     seq = append(client, Events().set_features(1, [2.0] * WIDTH), wait=True)
     answer = client.get("/metrics")
     assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    described = re.findall(r"^# TYPE (\S+) (\S+)$", answer.text, re.MULTILINE)
-    documented = re.findall(
-        r"^\| `(livegnn_\w+)` \| (\w+) \|", DOCS.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert described == documented
-    values = dict(re.findall(r"^(\S+) (\S+)$", answer.text, re.MULTILINE))
-    assert int(values["livegnn_seq"]) == int(values["livegnn_log_seq"]) == seq
-    assert values["livegnn_up"] == "1"
-    assert int(values["livegnn_event_latency_seconds_count"]) > 0
+    described = list(types(answer.text).items())
+    page = DOCS.read_text(encoding="utf-8")
+    assert described == re.findall(r"^\| `((?:livegnn|process)_\w+)` \| (\w+) \|", page, re.MULTILINE)
+    assert {name for name, _ in described} > set(documented_everywhere())
+    values = scrape(answer.text)
+    assert values["livegnn_seq"] == values["livegnn_log_seq"] == seq
+    assert values["livegnn_up"] == 1
+    assert values["livegnn_event_latency_seconds_count"] > 0
     assert values['livegnn_batch_seconds_bucket{le="+Inf"}'] == values["livegnn_batches_total"]
-    assert int(values['livegnn_nodes{node_type="node"}']) >= 40
+    assert values['livegnn_nodes{node_type="node"}'] >= 40
+    assert (
+        math.isnan(values["livegnn_checkpoint_age_seconds"]) or values["livegnn_checkpoint_age_seconds"] >= 0
+    )
+    for part in ("log", "checkpoints"):
+        free, total = (values[f'livegnn_disk_{kind}_bytes{{part="{part}"}}'] for kind in ("free", "total"))
+        assert 0 <= free <= total
+    assert values["process_resident_memory_bytes"] > 0
+    appends = 'livegnn_http_requests_total{method="POST",route="/v1/events",status="200"}'
+    before = values[appends]
+    append(client, Events().set_features(1, [2.0] * WIDTH))
+    assert client.get("/v1/nodes/998/neighbors").status_code == 404
+    assert client.get("/v1/nodes/999/neighbors").status_code == 404
+    assert client.get("/v1/nowhere").status_code == 404
+    values = scrape(client.get("/metrics").text)
+    assert values[appends] == before + 1
+    refused = 'method="GET",route="/v1/nodes/{id}/neighbors",status="404"'
+    assert values[f"livegnn_http_requests_total{{{refused}}}"] >= 2
+    assert values[f"livegnn_http_request_seconds_count{{{refused}}}"] >= 2
+    assert values['livegnn_http_requests_total{method="GET",route="other",status="404"}'] >= 1
 
 
 def test_every_route_is_documented(client: httpx.Client) -> None:
@@ -544,7 +564,7 @@ def test_clients_that_go_in_the_middle_of_a_request_leave_no_traceback(tmp_path:
         assert loopback.get(server.address + "/healthz").status_code == 200
         server.process.terminate()
         _, log = server.process.communicate()
-    assert log == ""
+    assert {line.split()[1] for line in log.splitlines()} == {"INFO"}, log
 
 
 def test_a_clean_stop_ends_the_feeds_and_keeps_everything(tmp_path: Path) -> None:

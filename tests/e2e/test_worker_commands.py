@@ -18,6 +18,7 @@ from livegnn.deployment.workers import open_sampling, plan_workers
 from livegnn.errors import InputError, ModelError
 from livegnn.log.consumers import read_positions
 from livegnn.workers import SqlitePlace
+from logging_state import kept_logging
 from ray_cluster import ray_processes
 from serving import Server
 from streams import WIDTH, make_model
@@ -231,6 +232,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 
 def assert_refused(path: Path, kind: type[Exception], message: str) -> None:
-    result = CliRunner().invoke(app, ["worker", "sample", str(path), "0"])
+    with kept_logging():
+        result = CliRunner().invoke(app, ["worker", "sample", str(path), "0"])
     with pytest.raises(kind, match=message):
         raise result.exception or AssertionError(result.output)

@@ -35,6 +35,7 @@ from livegnn.server import create_app
 from livegnn.snapshots.writer import write_snapshot
 from livegnn.types import State
 from livegnn.workers import ServingWorker, SqlitePlace
+from scraped import scrape
 from serving_workers import PLAN
 from streams import WIDTH, make_graph, make_model
 from waiting import PATIENCE, wait_until
@@ -116,7 +117,7 @@ class World:
         assert answer.status_code == (200 if reason is None else 503)
         assert (answer.json()["status"] == "ok") is found.ready is (reason is None)
         assert list(found.reasons) == ([] if reason is None else [reason])
-        assert f"\nlivegnn_up {int(reason is None)}\n" in f"\n{metrics}"
+        assert scrape(metrics)["livegnn_up"] == (reason is None)
         return answer
 
 
@@ -307,8 +308,8 @@ def test_health_and_metrics_answer_while_the_log_cannot_be_read(world: World) ->
     known = health.json()["log_seq"]  # the last that was read, unless a read has found it out
     assert known in (None, 1)
     assert metrics.status_code == 200
-    assert "\nlivegnn_up 0\n" in metrics.text
-    assert re.search(r"^livegnn_log_seq (1|NaN)$", metrics.text, re.MULTILINE)
+    assert scrape(metrics.text)["livegnn_up"] == 0
+    assert re.search(r"^livegnn_log_seq (1\.0|NaN)$", metrics.text, re.MULTILINE)
 
 
 def test_a_log_that_was_cut_short_stays_not_ready(world: World) -> None:
@@ -398,7 +399,7 @@ def test_a_function_is_ready_when_a_predictor_has_opened(
                     content = json.loads(answer.body)
                     said = " ".join(content.get("reasons", {}).values())
                 metrics = (await node.report_metrics()).body.decode()
-                assert f"livegnn_function_up {int(fault is None)}\n" in metrics
+                assert scrape(metrics)["livegnn_function_up"] == (fault is None)
                 assert (answer.status, content["status"]) == (
                     (200, "ok") if fault is None else (503, "not ready")
                 )

@@ -38,6 +38,7 @@ from livegnn.deployment import Deployment
 from livegnn.errors import DiskFullError, InputError, LiveGNNError
 from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
+from scraped import scrape
 from serving import Server, write_deployment
 from streams import make_graph, make_model, make_stream
 from waiting import PATIENCE
@@ -286,9 +287,10 @@ def mortal() -> Iterator[Broker]:
 
 
 def test_a_broker_that_is_away_is_waited_for(
-    mortal: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mortal: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At the start, and in the middle of a stream."""
+    caplog.set_level("INFO", "livegnn.connectors")
     monkeypatch.setattr(connector, "_LOOK_SECONDS", 0.1)
     monkeypatch.setattr(partitions, "_SECONDS", 1.0)
     broker = mortal
@@ -316,8 +318,11 @@ def test_a_broker_that_is_away_is_waited_for(
     assert one.source.failure is None
     broker.start()
     produced.flush()
-    wait_for(lambda: one.log.last_seq() >= produced.events)
+    wait_for(lambda: one.log.last_seq() >= produced.events and one.source.waits is None)
     produced.check(one.log)
+    said = [record.getMessage() for record in caplog.records if record.name == connector.__name__]
+    stages = [line.removeprefix(f"the source {one.source.name} ").split(":")[0] for line in said]
+    assert stages[:5] == ["waits", "has started", "is back", "waits", "is back"]
     one.end()
 
 
@@ -374,12 +379,10 @@ def test_a_server_that_is_killed_while_it_reads(
         wait_for(lambda: loopback.get(f"{server.address}/healthz").json()["log_seq"] == events)
         health = loopback.get(f"{server.address}/healthz").json()
         assert health["sources"]["orders"]["status"] == "ok"
-        metrics = loopback.get(f"{server.address}/metrics").text.splitlines()
-        assert 'livegnn_source_up{source="orders"} 1' in metrics
-        assert 'livegnn_source_waits{source="orders"} 0' in metrics
-        assert any(
-            line.startswith('livegnn_source_lag_messages{source="orders",partition="0"}') for line in metrics
-        )
+        metrics = scrape(loopback.get(f"{server.address}/metrics").text)
+        assert metrics['livegnn_source_up{source="orders"}'] == 1
+        assert metrics['livegnn_source_waits{source="orders"}'] == 0
+        assert 'livegnn_source_lag_messages{partition="0",source="orders"}' in metrics
         wait_for(
             lambda: (
                 len(loopback.get(f"{server.address}/v1/rejections").json()["bad_messages"]) == 4

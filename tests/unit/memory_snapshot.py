@@ -93,7 +93,7 @@ class MemorySource:
     def __init__(self, snapshot: MemorySnapshot) -> None:
         self.current = self.latest = snapshot
 
-    read_so_far, refused = (0, 0), None
+    read_so_far, retries_so_far, refused = (0, 0), 0, None
 
     def require(self, check) -> None:
         check(self.current)

@@ -1,9 +1,13 @@
 """The application around the routes: a dashboard below the API, errors of every kind."""
 
 import asyncio
+import math
+import os
 import re
+import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -21,11 +25,13 @@ from livegnn.errors import TimeoutExpired
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import GraphDelta
 from livegnn.log import Batch
+from livegnn.log.consumers import Position
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Convolution, Model
-from livegnn.runtime import AheadPolicy, Runtime
+from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime
 from livegnn.server import create_app, listen
 from livegnn.types import State
+from scraped import scrape
 from streams import WIDTH, make_arrays, make_graph, make_model
 from waiting import PATIENCE
 
@@ -290,7 +296,7 @@ def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
     answer = ask(app, "GET", f"/v1/predictions?ids=n1&min_seq={seq}")
     assert answer.status_code == 500
     assert answer.json()["error"]["type"] == "LiveGNNError"
-    assert "livegnn_up 0" in ask(app, "GET", "/metrics").text.splitlines()
+    assert scrape(ask(app, "GET", "/metrics").text)["livegnn_up"] == 0
 
 
 def test_outputs_by_name(tmp_path: Path) -> None:
@@ -673,12 +679,12 @@ def test_an_expiry_that_waits_is_shown_and_confirmed(tmp_path: Path) -> None:
     runtime.step()
     held = {"now": 1e9, "edges": 20, "of": 21}
     assert ask(app, "GET", "/healthz").json()["held_expiry"] == held
-    assert "\nlivegnn_held_expiry_edges 20\n" in ask(app, "GET", "/metrics").text
+    assert scrape(ask(app, "GET", "/metrics").text)["livegnn_held_expiry_edges"] == 20
     assert ask(app, "POST", "/v1/expiry/confirm").json() == {"seq": 2, **held}
     while runtime.step() or runtime.seq < log.last_seq():
         pass
     assert "held_expiry" not in ask(app, "GET", "/healthz").json()
-    assert "\nlivegnn_held_expiry_edges 0\n" in ask(app, "GET", "/metrics").text
+    assert scrape(ask(app, "GET", "/metrics").text)["livegnn_held_expiry_edges"] == 0
     assert graph.num_edges() == 1
     log.close()
 
@@ -725,8 +731,39 @@ def test_a_view_that_is_built_again_is_shown_and_answers_503(tmp_path: Path) -> 
     assert predictions.status_code == 503
     assert predictions.json()["error"]["type"] == "ViewMissingError"
     assert health.json()["missing_views"] == {"engine": "at event 0: RuntimeError: its file is gone"}
-    assert "\nlivegnn_missing_views 1\n" in metrics.text
+    assert scrape(metrics.text)["livegnn_missing_views"] == 1
     assert neighbors.status_code == 200
     assert ask(app, "GET", "/v1/predictions?ids=4").json()["seq"] == 1
     assert "missing_views" not in ask(app, "GET", "/healthz").json()
     log.close()
+
+
+def test_metrics_show_what_waits_and_who_is_behind(tmp_path: Path) -> None:
+    log, graph = SqliteLog(tmp_path / "events.db"), make_graph()
+    kept = CheckpointPolicy(tmp_path / "kept", every_events=1, beside=False)
+    (tmp_path / "kept").mkdir()
+    runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1), checkpoints=kept)
+    app = create_app(runtime)
+    with closing(log), closing(Position(tmp_path / "events.db", "training")) as position:
+        for _ in range(3):
+            runtime.append(Events().set_features(1, [1.0] * WIDTH))
+        position.register(1)
+        found = scrape(ask(app, "GET", "/metrics").text)
+        assert found['livegnn_consumer_lag_events{consumer="training"}'] == 2
+        assert found["livegnn_waiting_events"] == 3
+        assert found["livegnn_oldest_waiting_seconds"] > 0
+        assert math.isnan(found["livegnn_checkpoint_age_seconds"])
+        while runtime.step():
+            pass
+        newest = next((tmp_path / "kept").glob("*.lgck"))
+        os.utime(newest, (0, time.time() - 3600))
+        found = scrape(ask(app, "GET", "/metrics").text)
+        assert found["livegnn_waiting_events"] == found["livegnn_oldest_waiting_seconds"] == 0
+        assert 3600 <= found["livegnn_checkpoint_age_seconds"] < 3700
+        for part in ("log", "checkpoints"):
+            assert found[f'livegnn_disk_free_bytes{{part="{part}"}}'] > 0
+            total = found[f'livegnn_disk_total_bytes{{part="{part}"}}']
+            assert total == shutil.disk_usage(tmp_path).total
+        (tmp_path / "events.db-consumers" / "training").write_bytes(b"damaged, and longer than a line is" * 2)
+        assert not [name for name in scrape(ask(app, "GET", "/metrics").text) if "consumer_lag" in name]
+        runtime.stop()

@@ -141,7 +141,7 @@ def test_what_is_expected_is_logged_in_one_line(tmp_path, caplog) -> None:
 
 @pytest.mark.parametrize("retry_after", [None, 0.0, 0.25, 1.0])
 def test_an_answer_of_a_worker_has_all_but_its_content_type_in_a_frame(retry_after: float | None) -> None:
-    found = Answer(503, b"body", retry_after, store_requests=3, store_bytes=2**40)
+    found = Answer(503, b"body", retry_after, store_requests=3, store_bytes=2**40, store_retries=2)
     frame = pack_answer(found)
     assert len(frame) == FRAME.size
     assert unpack_answer(frame) == (found._replace(body=b""), 4)
@@ -174,3 +174,17 @@ def test_whoever_asks_for_a_newer_event_gets_a_newer_snapshot_if_there_is_one(tm
     assert ask(0) == (200, 0)
     assert ask(1) == (200, 1)
     view.close()
+
+
+def test_an_answer_says_what_it_took_of_the_store(tmp_path) -> None:
+    class Reader(GraphPredictor):
+        read_so_far, retries_so_far = (5, 900), 1
+
+        def predict(self, ids: np.ndarray, *, memory_limit: int | None) -> np.ndarray:
+            self.read_so_far, self.retries_so_far = (9, 1000), 3
+            return super().predict(ids, memory_limit=memory_limit)
+
+    found = answer(Reader(str(tmp_path)), "predict", body(3))
+    assert (found.status, found.store_requests, found.store_bytes, found.store_retries) == (200, 4, 100, 2)
+    found = answer(GraphPredictor(str(tmp_path)), "predict", body(3))
+    assert (found.store_requests, found.store_bytes, found.store_retries) == (0, 0, 0)

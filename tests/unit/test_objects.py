@@ -154,7 +154,7 @@ def test_a_store_that_fails_for_a_while_is_asked_again(fault: str) -> None:
     objects = Objects(faulty, sleep=pauses.append)
     found = objects.get_ranges(f"one-{fault}", np.array([2]), np.array([3]))
     assert found.tobytes() == b"nte"
-    assert faulty.struck == 3
+    assert faulty.struck == objects.retries == 3
     assert len(pauses) == 3
     for pause, longest in zip(pauses, (0.05, 0.1, 0.2), strict=True):
         assert 0.5 * longest <= pause <= longest
@@ -179,7 +179,7 @@ def test_more_bytes_than_were_asked_for_are_none() -> None:
     objects = Objects(Talkative(inner), sleep=lambda _: None)  # type: ignore[arg-type]
     with pytest.raises(ObjectDamagedError, match=r"expected 3 bytes of one .* got 4: .* answers wrongly"):
         objects.get_ranges("one", np.array([2]), np.array([3]))
-    assert objects.requests == 4
+    assert (objects.requests, objects.retries) == (4, 3)
 
 
 def test_patience_ends() -> None:

@@ -2,9 +2,10 @@
 
 import gc
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from livegnn import (
     LiveGNNError,
     LogError,
     Model,
+    OverloadedError,
     Schema,
     TimeoutExpired,
     UnknownNodeError,
@@ -694,3 +696,54 @@ def test_a_runtime_is_made_of_a_graph_and_its_views(log: SqliteLog) -> None:
     ]:
         with pytest.raises(InputError, match=message):
             make_runtime(log, **settings)
+
+
+def test_a_start_says_how_far_it_is(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = make_runtime(log, max_batch_events=1)
+    for value in range(4):
+        runtime.append(Events().set_features(1, [float(value)] * WIDTH))
+    drain(runtime)
+    for seconds, shown in ((1e9, [0]), (0.0, [0, 1, 2, 3])):
+        monkeypatch.setattr(sys.modules["livegnn.runtime.replay"], "_LINE_SECONDS", seconds)
+        caplog.clear()
+        with caplog.at_level("INFO", "livegnn"):
+            make_runtime(log)
+        *progress, last = [one for one in caplog.records if one.name == "livegnn.runtime.replay"]
+        assert [(one.events, one.of) for one in progress] == [(done, 4) for done in shown]
+        assert progress[0].getMessage() == "replayed 0 of 4 events after event 0"
+        assert (last.event, last.events, last.seconds >= 0) == (4, 4, True)
+
+
+def test_appends_that_are_refused_or_fail_are_few_lines(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(given: object) -> None:
+        raise LogError("the disk does not answer")
+
+    def lines() -> list[tuple[str, int]]:
+        said = [one for one in caplog.records if one.name == "livegnn.runtime.intake"]
+        return [(one.getMessage().split()[1], one.count) for one in said]
+
+    some = Events().set_features(1, [1.0] * WIDTH)
+    for seconds, shown in ((1e9, [1]), (0.0, [1, 1, 1])):
+        monkeypatch.setattr("livegnn.runtime.intake._LINE_SECONDS", seconds)
+        runtime = make_runtime(log, max_waiting_events=1)
+        with monkeypatch.context() as patch, caplog.at_level("INFO", "livegnn"):
+            caplog.clear()
+            patch.setattr(log.group, "append", fail)
+            for _ in range(3):
+                with pytest.raises(LogError):
+                    runtime.append(some)
+            assert lines() == [("failed", count) for count in shown]
+        with caplog.at_level("INFO", "livegnn"):
+            caplog.clear()
+            while not runtime.admission.refused:
+                with suppress(OverloadedError):
+                    runtime.append(some)
+            for _ in range(2):
+                with pytest.raises(OverloadedError):
+                    runtime.append(some)
+            assert lines() == [("refused", count) for count in shown]
+        drain(runtime)

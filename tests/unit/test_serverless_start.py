@@ -22,6 +22,7 @@ SLOW = (
     "starlette",
     "granian",
     "httpx",
+    "prometheus_client",
     "livegnn.server",
     "livegnn.runtime",
     "livegnn.oracle",

@@ -37,6 +37,8 @@ from livegnn.functions.stage import Stage, WorkersFailed
 from livegnn.functions.threads import ThreadHost
 from livegnn.functions.worker_host import WorkerDied
 from processes import children, runs
+from scraped import scrape
+from streams import make_model
 from waiting import PATIENCE, until
 
 
@@ -399,9 +401,10 @@ def test_a_node_refuses_more_than_it_takes_and_what_comes_too_late(tmp_path) -> 
         (tmp_path / "go on").touch()
         assert (await hanging).status == 200
         text = (await node.report_metrics()).body.decode()
-        assert "livegnn_function_refused_total 1\n" in text
-        assert 'livegnn_function_answered_total{stage="predict"} 1\n' in text
-        assert 'livegnn_function_starting_seconds_count{stage="predict"} 1\n' in text
+        found = scrape(text)
+        assert found["livegnn_function_refused_total"] == 1
+        assert found['livegnn_function_answered_total{stage="predict"}'] == 1
+        assert found['livegnn_function_starting_seconds_count{stage="predict"}'] == 1
         await node.close()
 
     run(work)
@@ -413,3 +416,22 @@ def test_a_worker_loads_little() -> None:
         "print(*{'torch', 'pandas', 'starlette', 'fastapi', 'pydantic', 'granian'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""
+
+
+def test_a_node_loads_what_shows_metrics_when_they_are_asked_for(tmp_path) -> None:
+    code = """
+import asyncio, sys
+import livegnn.functions.app
+from livegnn.functions.settings import MachineSettings
+async def work():
+    node = MachineSettings(snapshot="none", model=sys.argv[1]).open()
+    print("prometheus_client" in sys.modules)
+    assert b"livegnn_function_up 0.0" in (await node.report_metrics()).body
+    print("prometheus_client" in sys.modules)
+    await node.close()
+asyncio.run(work())
+"""
+    make_model().save(tmp_path / "model.lgnn")
+    command = [sys.executable, "-c", code, str(tmp_path / "model.lgnn")]
+    told = subprocess.check_output(command, text=True).split()
+    assert told == ["False", "True"]

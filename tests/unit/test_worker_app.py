@@ -1,6 +1,7 @@
 """Serving workers over HTTP, and the front end before them: real servers on loopback."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from livegnn.workers import ServingWorker, SqlitePlace
 from livegnn.workers.app import create_serving_app
 from livegnn.workers.front import Addresses, create_front
 from ports import closed_port
+from scraped import documented_everywhere, scrape, types
 from serving_workers import EDGE, NODES, PLAN, QUERY, Setting, served
 from streams import make_model
 from waiting import PATIENCE, REQUEST_SECONDS, wait_until
@@ -110,6 +112,34 @@ def test_small_requests_are_answered_as_all_others(setting: Setting) -> None:
     for text in ("", "[1]", '{"ids": [1], "ids": [2]}', '{"ids": [1', '{"ids": ' + "[" * 5000):
         answer = loopback.post(setting.addresses[0] + "/v1/predictions", content=text)
         assert answer.status_code == httpx.codes.BAD_REQUEST, answer.text
+
+
+def test_metrics_of_a_worker_and_of_the_front_end(setting: Setting) -> None:
+    mine = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
+    counted = 'livegnn_http_requests_total{method="POST",route="/v1/predictions",status="200"}'
+    page = (Path(__file__).parents[2] / "docs" / "workers.md").read_text(encoding="utf-8")
+    with serving_front([[address] for address in setting.addresses]) as front:
+        for address, kind in ((setting.addresses[0], "worker"), (front, "front end")):
+            before = scrape(loopback.get(address + "/metrics").text).get(counted, 0)
+            assert ask(address, ids=[mine]).status_code == 200  # past the framework
+            assert ask(address, ids=[mine], timeout=5.0).status_code == 200
+            assert ask(address, "/v1/nowhere").status_code == httpx.codes.NOT_FOUND
+            answer = loopback.get(address + "/metrics")
+            assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+            documented = re.findall(rf"^\| `(livegnn_\w+)` \| (?:both|{kind}) \|", page, re.MULTILINE)
+            assert list(types(answer.text)) == [*documented, *documented_everywhere()]
+            found = scrape(answer.text)
+            assert (found["livegnn_up"], found[counted]) == (1, before + 2)
+            assert found['livegnn_http_requests_total{method="POST",route="other",status="404"}'] >= 1
+            if kind == "worker":
+                assert found["livegnn_seq"] == setting.seq
+                assert found['livegnn_memory_bytes{part="samples"}'] == setting.workers[0].memory()
+            else:
+                assert [found[f'livegnn_answering_replicas{{worker="{n}"}}'] for n in (0, 1)] == [1, 1]
+    with serving_front([[setting.addresses[0]], [closed_address()]]) as front:
+        assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
+        found = scrape(loopback.get(front + "/metrics").text)
+        assert (found["livegnn_up"], found['livegnn_answering_replicas{worker="1"}']) == (0, 0)
 
 
 def test_what_there_is_not(setting: Setting, front: str) -> None:

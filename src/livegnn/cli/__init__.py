@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+import livegnn.log_lines as log_lines
 from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.files import DeploymentFile, check_apart, read_deployment
 from livegnn.cli.function import app as function_app
 from livegnn.cli.key import app as key_app
 from livegnn.cli.log import app as log_app
+from livegnn.cli.logs import Level, LogJson, LogLevel, log_first_readiness, start_log
 from livegnn.cli.model import app as model_app
 from livegnn.cli.snapshot import app as snapshot_app
 from livegnn.cli.worker import app as worker_app
@@ -40,14 +42,26 @@ app.add_typer(worker_app, name="worker")
 
 
 @app.command()
-def serve(deployment: DeploymentFile) -> None:
+def serve(
+    deployment: DeploymentFile,
+    host: Annotated[
+        str | None, typer.Option(help="address to listen at (default: that of the deployment file)")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(help="port to listen at; 0 takes any free port (default: that of the deployment file)"),
+    ] = None,
+    log_level: LogLevel = Level.INFO,
+    log_json: LogJson = False,
+) -> None:
     """Serve a model on a live graph over HTTP, starting from the newest checkpoint and the log."""
+    logger = start_log(log_level, log_json)
     from livegnn.deployment.snapshots import start_snapshots
     from livegnn.server import create_app, listen
     from livegnn.server import serve as serve_app
     from livegnn.server.bodies import Limits
 
-    settings = read_deployment(deployment)
+    settings = read_deployment(deployment).listening_at(host, port)
     access, tls = settings.server.access(), settings.server.tls()
     # A second server must not touch the files of the first, so the address is bound before the log is opened.
     with listen(settings.server.host, settings.server.port) as listener:
@@ -65,11 +79,17 @@ def serve(deployment: DeploymentFile) -> None:
             for source in settings.connect(runtime):
                 opened.callback(source.stop)
                 source.start()
+
+            def note_start(address: str) -> None:
+                logger.info("listens at %s", address, extra={"address": address, "event": runtime.seq})
+                log_first_readiness(logger, runtime.readiness)
+                typer.echo(f"event {runtime.seq}, listening at {address}")
+
             serve_app(
                 create_app(runtime, limits=limits, access=access),
                 listener,
                 until_failure=settings.server.when_failed == "exit",
-                ready=lambda address: typer.echo(f"event {runtime.seq}, listening at {address}"),
+                ready=note_start,
                 tls=tls,
             )
         if runtime.failure is not None:
@@ -244,8 +264,11 @@ def demo(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="open the page in a browser")
     ] = True,
+    log_level: LogLevel = Level.INFO,
+    log_json: LogJson = False,
 ) -> None:
     """Replay a real trust network and watch the risk of every member stay exact."""
+    start_log(log_level, log_json)
     from livegnn.demo import run
 
     raise typer.Exit(run(headless=headless, speed=speed, host=host, port=port, browser=browser))
@@ -333,5 +356,6 @@ def _without_number(error: OSError) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
+    if not log_lines.write_failure(message):
+        typer.echo(f"error: {message}", err=True)
     raise SystemExit(1)

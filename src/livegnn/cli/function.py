@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from livegnn.cli.logs import Level, LogJson, LogLevel, log_first_readiness, start_log
 from livegnn.functions.options import MachineOptions
 
 if TYPE_CHECKING:
@@ -20,8 +21,15 @@ Host = Annotated[str, typer.Option(help="address to listen at")]
 Port = Annotated[int, typer.Option(envvar="PORT", help="port to listen at; 0 takes any free port")]
 
 
-def serve(host: Host = "127.0.0.1", port: Port = 8080, **given: Any) -> None:
+def serve(
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    log_level: LogLevel = Level.INFO,
+    log_json: LogJson = False,
+    **given: Any,
+) -> None:
     """Serve predictions over HTTP. No worker runs while there are no requests."""
+    logger = start_log(log_level, log_json)
     from livegnn.arguments import check_int
     from livegnn.functions.settings import MachineSettings
 
@@ -34,12 +42,18 @@ def serve(host: Host = "127.0.0.1", port: Port = 8080, **given: Any) -> None:
 
     machine = settings.open()
     with listen(host, port) as listener:
-        typer.echo(f"a node listens at {address_of(listener)}")
-        serve_machine(machine, listener)
+        address = address_of(listener)
+        logger.info("a node listens at %s", address, extra={"address": address})
+        typer.echo(f"a node listens at {address}")
+        log_first_readiness(logger, lambda: machine.readiness)
+        try:
+            serve_machine(machine, listener)
+        finally:
+            logger.info("the node stopped")
 
 
 def _add_serve() -> None:
-    own = list(inspect.signature(serve).parameters.values())[:2]
+    own = list(inspect.signature(serve).parameters.values())[:-1]
     hints = get_type_hints(MachineOptions)
     options = [
         inspect.Parameter(

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from livegnn.cli.files import DeploymentFile, read_deployment
+from livegnn.cli.logs import Level, LogJson, LogLevel, log_first_readiness, start_log
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
+    import logging
+
     from starlette.types import ASGIApp
+
+    from livegnn.readiness import Readiness
 
 app = typer.Typer(
     help="Run sampling workers, serving workers and their front end: docs/workers.md.", no_args_is_help=True
@@ -25,8 +30,14 @@ Port = Annotated[int, typer.Option(help="port to listen at; 0 takes any free por
 
 
 @app.command()
-def sample(deployment: DeploymentFile, number: Number) -> None:
+def sample(
+    deployment: DeploymentFile,
+    number: Number,
+    log_level: LogLevel = Level.INFO,
+    log_json: LogJson = False,
+) -> None:
     """Run a sampling worker from its last checkpoint. It continues when the number of workers changes."""
+    logger = start_log(log_level, log_json)
     import signal
     import threading
     from contextlib import closing
@@ -39,12 +50,15 @@ def sample(deployment: DeploymentFile, number: Number) -> None:
     while not stopped.is_set():
         with closing(open_sampling(settings, number, stopped)) as worker:
             if not worker.ended:
+                logger.info("sampling worker %d runs from event %d on", number, worker.seq)
                 typer.echo(
                     f"sampling worker {number} of {worker.plan.sampling_workers}, at event {worker.seq}"
                 )
             worker.run()
             if not worker.ended:
+                logger.info("sampling worker %d stopped at event %d", number, worker.seq)
                 return
+            logger.info("sampling worker %d has handed over at event %d", number, worker.seq)
             if number >= worker.plan.sampling_workers:
                 typer.echo(
                     f"sampling worker {number} has handed over to {worker.plan.sampling_workers} others"
@@ -62,15 +76,19 @@ def serve(
     ] = 0,
     host: Host = "127.0.0.1",
     port: Port = 0,
+    log_level: LogLevel = Level.INFO,
+    log_json: LogJson = False,
 ) -> None:
     """Run a serving worker over HTTP."""
+    logger = start_log(log_level, log_json)
     from livegnn.deployment.workers import open_serving
     from livegnn.workers.app import create_serving_app
 
     worker = open_serving(read_deployment(deployment), number, replica)
     worker.start()
     try:
-        _listen(create_serving_app(worker), host, port, f"serving worker {number}", worker.stop)
+        app, find_readiness = create_serving_app(worker), worker.readiness
+        _listen(app, host, port, f"serving worker {number}", logger, find_readiness, worker.stop)
     finally:
         worker.stop()
 
@@ -87,20 +105,30 @@ def front(
     ],
     host: Host = "127.0.0.1",
     port: Port = 8080,
+    log_level: LogLevel = Level.INFO,
+    log_json: LogJson = False,
 ) -> None:
     """Run the front end, which sends each seed to its serving worker."""
+    logger = start_log(log_level, log_json)
     from livegnn.deployment.workers import plan_workers
 
     with _needs_cluster("a front end"):
         from livegnn.workers.front import create_front
     plan = plan_workers(read_deployment(deployment))
     served = create_front(plan, [replicas.split(",") for replicas in addresses])
-    _listen(served, host, port, "the front end")
+    _listen(served, host, port, "the front end", logger, served.state.find_readiness)
 
 
 @app.command()
-def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8080) -> None:
+def cluster(
+    deployment: DeploymentFile,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    log_level: LogLevel = Level.INFO,
+    log_json: LogJson = False,
+) -> None:
     """Run all workers on the machines of a Ray cluster, and their front end."""
+    logger = start_log(log_level, log_json)
     from livegnn.deployment.workers import cluster_spec
 
     read = read_deployment(deployment)
@@ -123,7 +151,8 @@ def cluster(deployment: DeploymentFile, host: Host = "127.0.0.1", port: Port = 8
         running = Cluster.start(spec, namespace=section.namespace, patience=section, pace=section)
         try:
             running.register(plan.query)
-            _listen(create_cluster_app(running, plan), host, port, "the front end")
+            served = create_cluster_app(running, plan)
+            _listen(served, host, port, "the front end", logger, served.state.find_readiness)
         finally:
             running.stop()
     finally:
@@ -164,7 +193,13 @@ def _needs_cluster(what: str) -> Iterator[None]:
 
 
 def _listen(
-    app: "ASGIApp", host: str, port: int, what: str, end_waits: "Callable[[], None] | None" = None
+    app: "ASGIApp",
+    host: str,
+    port: int,
+    what: str,
+    logger: "logging.Logger",
+    find_readiness: "Callable[[], Readiness]",
+    end_waits: "Callable[[], None] | None" = None,
 ) -> None:
     """Serves until SIGINT or SIGTERM. end_waits: called in a thread then, so that requests that wait end."""
     import signal
@@ -185,5 +220,11 @@ def _listen(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
     with listen(host, port) as listener:
-        typer.echo(f"{what} listens at {address_of(listener)}")
-        HttpServer(app, listener, on_stop=stop).run()
+        address = address_of(listener)
+        logger.info("%s listens at %s", what, address, extra={"address": address})
+        typer.echo(f"{what} listens at {address}")
+        log_first_readiness(logger, find_readiness)
+        try:
+            HttpServer(app, listener, on_stop=stop).run()
+        finally:
+            logger.info("%s stopped", what)

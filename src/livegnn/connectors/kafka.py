@@ -105,6 +105,9 @@ class JsonLinesTopic:
         self._runtime.sources[self.name] = self
         self._thread = threading.Thread(target=self._run, name=f"livegnn-source-{self.name}", daemon=True)
         self._thread.start()
+        told = {"source": self.name}
+        text = "the source %s has started: it reads the topic %s at %s"
+        _logger.info(text, self.name, *reversed(self.reads), extra=told)
 
     def stop(self) -> None:
         """Ends it after what it is appending; again does nothing."""
@@ -127,7 +130,8 @@ class JsonLinesTopic:
                     self._wait(str(error), _RETRY_SECONDS)
         except BaseException as error:
             known = isinstance(error, LiveGNNError)
-            _logger.error("the source %s ended: %s", self.name, error, exc_info=not known)
+            told = {"source": self.name}
+            _logger.error("the source %s failed: %s", self.name, error, exc_info=not known, extra=told)
             self._failure = error
             self._watch_unread()
         finally:
@@ -144,7 +148,7 @@ class JsonLinesTopic:
         """Runs one round: appends all arrived messages to the log."""
         if not self._partitions.opened:
             self._partitions.open()
-            self.waits = None
+            self._go_on()
         self._look()
         for group in _grouped(self._partitions.poll(_POLL_SECONDS)):
             if not self._store(group):
@@ -157,7 +161,7 @@ class JsonLinesTopic:
         if now > self._looked + (_LOOK_SECONDS if self._partitions.found else _RETRY_SECONDS):
             self._partitions.look()
             self._looked = now
-            self.waits = None
+            self._go_on()
 
     def _store(self, group: Sequence[Arrived]) -> bool:
         """Appends messages, and waits until the log stores them; returns False if it is stopped before."""
@@ -185,7 +189,7 @@ class JsonLinesTopic:
         except LogError as error:
             self._wait(str(error), _RETRY_SECONDS)
             return False
-        self.waits = None
+        self._go_on()
         self.stored += sum(isinstance(one, InputError) or not one.again for one in outcomes)
         bad = [(at, one) for at, one in enumerate(outcomes) if isinstance(one, InputError)]
         self.bad += len(bad)
@@ -221,9 +225,14 @@ class JsonLinesTopic:
 
     def _wait(self, reason: str, seconds: float) -> None:
         if self.waits is None:
-            _logger.warning("the source %s waits: %s", self.name, reason)
+            _logger.warning("the source %s waits: %s", self.name, reason, extra={"source": self.name})
         self.waits = reason
         self._stopping.wait(seconds)
+
+    def _go_on(self) -> None:
+        if self.waits is not None:
+            _logger.info("the source %s is back", self.name, extra={"source": self.name})
+        self.waits = None
 
 
 def check_skip(servers: str, topic: str, partition: int, offset: int) -> None:

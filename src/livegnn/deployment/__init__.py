@@ -291,6 +291,13 @@ class Deployment:
             return self
         return replace(self, engine=replace(self.engine, sample_seed=int(bound[_SEED])))
 
+    def listening_at(self, host: str | None, port: int | None) -> "Deployment":
+        """The same with another address of the server, where one is given. Raises InputError as the section
+        does, for instance if other machines could send requests and there are no keys."""
+        given = {"host": host, "port": port}
+        changed = {name: value for name, value in given.items() if value is not None}
+        return replace(self, server=replace(self.server, **changed)) if changed else self  # type: ignore[arg-type]
+
     def connect(self, runtime: Runtime) -> "list[JsonLinesTopic]":
         """The sources that read into the log of `runtime`, not started yet. Raises InputError."""
         return [section.connect(name, runtime) for name, section in self.sources.items()]

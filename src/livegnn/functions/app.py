@@ -17,6 +17,7 @@ from livegnn.functions.bodies import (
     refuse_parameters,
 )
 from livegnn.http.listening import exit_at_sigterm
+from livegnn.http.request_counts import CountedApplication
 from livegnn.http.serving import HttpServer
 from livegnn.wording import quoted
 
@@ -53,8 +54,12 @@ class Application:
             "/v1/health": {"GET": lambda _: machine.report_health()},
             "/metrics": {"GET": lambda _: machine.report_metrics()},
         }
+        self._counted = CountedApplication(self._answer_any, machine.counts, self._routes)
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
+        await self._counted(scope, receive, send)
+
+    async def _answer_any(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":

@@ -55,7 +55,7 @@ class Asked(NamedTuple):
 
 class Answer(NamedTuple):
     """Status and body of an answer over HTTP. retry_after: seconds after which to ask again. store_requests,
-    store_bytes: what was read of the store for it."""
+    store_bytes: what was read of the store for it. store_retries: those requests that were sent again."""
 
     status: int
     body: bytes
@@ -63,6 +63,7 @@ class Answer(NamedTuple):
     content_type: str = "application/json"
     store_requests: int = 0
     store_bytes: int = 0
+    store_retries: int = 0
 
     def headers(self) -> dict[str, str]:
         """The headers of the answer, names in lower case."""

@@ -64,6 +64,15 @@ class Reading(Protocol):
 
 
 @runtime_checkable
+class Retrying(Protocol):
+    """A predictor that returns how many of its requests to a store were sent again."""
+
+    @property
+    def retries_so_far(self) -> int:
+        """The requests so far that were sent again."""
+
+
+@runtime_checkable
 class Refreshable(Protocol):
     """A predictor that can check for newer data at once."""
 
@@ -195,14 +204,16 @@ def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":
 
 def answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None = None) -> Answer:
     """The answer of a worker of a stage, errors included. room: bytes that it may use for it."""
-    requests, read = _read_so_far(predictor)
+    before = _read_so_far(predictor)
     reply = _answer(predictor, stage, body, room)
-    after, read_after = _read_so_far(predictor)
-    return reply._replace(store_requests=after - requests, store_bytes=read_after - read)
+    requests, read, retries = (then - now for now, then in zip(before, _read_so_far(predictor), strict=True))
+    return reply._replace(store_requests=requests, store_bytes=read, store_retries=retries)
 
 
-def _read_so_far(predictor: Predictor) -> tuple[int, int]:
-    return predictor.read_so_far if isinstance(predictor, Reading) else (0, 0)
+def _read_so_far(predictor: Predictor) -> tuple[int, int, int]:
+    """Requests to the store, bytes of it, and those requests that were sent again."""
+    read = predictor.read_so_far if isinstance(predictor, Reading) else (0, 0)
+    return *read, predictor.retries_so_far if isinstance(predictor, Retrying) else 0
 
 
 def _answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None) -> Answer:

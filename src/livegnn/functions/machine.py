@@ -9,18 +9,20 @@ request makes it try: a request for no ids passes through, until one has opened 
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import check_int
 from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired
 from livegnn.functions.bodies import Answer, answer_error, answer_json, read_asked
 from livegnn.functions.stage import Stage
+from livegnn.http.request_counts import RequestCounts
 from livegnn.readiness import Readiness
-from livegnn.server.prometheus import CONTENT_TYPE, counter, gauge, histogram
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+    from livegnn.http.metrics import Metrics
     from livegnn.remote.shared_memory import MemoryFile
 
 _NO_IDS: Final = b'{"ids": []}'
@@ -36,6 +38,8 @@ class Machine:
 
     stages: by name, such as "predict", or "sample" and "infer". concurrency: how many requests may be here;
     further ones are refused. memory: what workers have in common; the machine closes it. Raises InputError.
+
+    counts: of the requests over HTTP, for metrics.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class Machine:
         self._draining = False
         self._trial: asyncio.Task[None] | None = None
         self.memory = memory
+        self.counts = RequestCounts()
+        self._metrics: Metrics | None = None
 
     async def predict(self, body: bytes) -> Answer:
         """The answer to the body of a request, errors included."""
@@ -120,8 +126,12 @@ class Machine:
                 await self._go_through(_NO_IDS)
 
     async def report_metrics(self) -> Answer:
-        """Metrics in Prometheus' text format."""
-        return Answer(200, _render(self).encode(), content_type=CONTENT_TYPE)
+        """Metrics in Prometheus' text format. The first request for them loads their module."""
+        from livegnn.http.metrics import CONTENT_TYPE, Metrics
+
+        if self._metrics is None:
+            self._metrics = Metrics(lambda: _collect(self), self.counts)
+        return Answer(200, self._metrics.render(), content_type=CONTENT_TYPE)
 
     async def close(self, seconds: float = 0.0) -> None:
         """Takes no further request, gives present ones this number of seconds, and ends all workers."""
@@ -147,36 +157,43 @@ class Machine:
         return answer._replace(status=503, retry_after=1.0)
 
 
-def _render(machine: Machine) -> str:
-    stages = machine.stages.items()
-    schedulers = {name: stage.scheduler for name, stage in stages}
-    parts = [
-        gauge("function_up", "", machine.readiness.ready),
-        gauge("function_requests", "", machine.requests),
-        counter("function_refused_total", "", machine.refused),
-    ]
+def _collect(machine: Machine) -> "Iterator[Metric]":
+    from livegnn.http.metrics import counter, gauge, histogram
+
+    figures = {name: stage.figures for name, stage in machine.stages.items()}
+    schedulers = {name: stage.scheduler for name, stage in machine.stages.items()}
+    yield gauge(
+        "function_up", "1 while requests are taken and predictors have opened", machine.readiness.ready
+    )
+    yield gauge("function_requests", "Requests that wait or are executed", machine.requests)
+    yield counter("function_refused_total", "Requests that were too many", machine.refused)
     if machine.memory is not None:
-        parts.append(gauge("function_shared_cache_bytes", "", machine.memory.bytes))
-    for shown, name in (
-        ("waiting_requests", "waiting"),
-        ("workers", "workers"),
-        ("idle_workers", "idle"),
-        ("starting_workers", "starting"),
+        shared = "Memory of the cache that workers share"
+        yield gauge("function_shared_cache_bytes", shared, machine.memory.bytes)
+    for shown, name, text in (
+        ("waiting_requests", "waiting", "Requests that wait for a worker"),
+        ("workers", "workers", "Workers that are warm or start"),
+        ("idle_workers", "idle", "Idle workers"),
+        ("starting_workers", "starting", "Workers that start"),
     ):
         numbers = {at: getattr(scheduler, name) for at, scheduler in schedulers.items()}
-        parts.append(gauge(f"function_{shown}", "", numbers, "stage"))
-    for shown, name in (
-        ("answered_total", "answered"),
-        ("failed_total", "failed"),
-        ("store_requests_total", "store_requests"),
-        ("store_bytes_total", "store_bytes"),
-        ("launches_total", "launched"),
-        ("dead_workers_total", "died"),
-        ("stopped_workers_total", "stopped"),
+        yield gauge(f"function_{shown}", text, numbers, "stage")
+    for shown, name, text in (
+        ("answered_total", "answered", "Requests that a worker has answered"),
+        ("failed_total", "failed", "Requests for which workers crashed or did not start"),
+        ("store_requests_total", "store_requests", "Requests to the store, attempts included"),
+        ("store_retries_total", "store_retries", "Requests to the store that were sent again"),
+        ("store_bytes_total", "store_bytes", "Bytes read from the store"),
+        ("launches_total", "launched", "Workers that were started"),
+        ("dead_workers_total", "died", "Workers that ended by themselves, or could not be started"),
+        ("stopped_workers_total", "stopped", "Workers that were ended because they were idle"),
     ):
-        numbers = {at: getattr(stage.figures, name) for at, stage in stages}
-        parts.append(counter(f"function_{shown}", "", numbers, "stage"))
-    for name in ("waiting_seconds", "executing_seconds", "starting_seconds"):
-        times = {at: getattr(stage.figures, name) for at, stage in stages}
-        parts.append(histogram(f"function_{name}", "", times, "stage"))
-    return "\n".join([*chain.from_iterable(parts), ""])
+        numbers = {at: getattr(each, name) for at, each in figures.items()}
+        yield counter(f"function_{shown}", text, numbers, "stage")
+    for name, text in (
+        ("waiting_seconds", "From the arrival of a request until a worker begins with it"),
+        ("executing_seconds", "Time of a worker for a request"),
+        ("starting_seconds", "From the launch of a worker until it is ready"),
+    ):
+        times = {at: getattr(each, name) for at, each in figures.items()}
+        yield histogram(f"function_{name}", text, times, "stage")

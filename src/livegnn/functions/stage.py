@@ -42,7 +42,7 @@ class StageFigures:
 
     def __init__(self) -> None:
         self.launched = self.died = self.stopped = self.answered = self.failed = 0
-        self.store_requests = self.store_bytes = 0
+        self.store_requests = self.store_retries = self.store_bytes = 0
         self.waiting_seconds = Histogram(SECONDS)
         self.executing_seconds = Histogram(SECONDS)
         self.starting_seconds = Histogram(SECONDS)
@@ -174,7 +174,9 @@ class Stage:
             raise
         else:
             del self._launches[worker]
-            self.figures.starting_seconds.record(self._now() - began)
+            seconds = self._now() - began
+            self.figures.starting_seconds.record(seconds)
+            _log.info("worker %d started in %.2f s", worker, seconds, extra={"worker": worker})
             self._workers[worker] = started
             self.opened, self.trouble = True, None
             self._begin(self._watch(worker, started))
@@ -204,6 +206,7 @@ class Stage:
             self.figures.executing_seconds.record(self._now() - began)
             self.figures.answered += 1
             self.figures.store_requests += answer.store_requests
+            self.figures.store_retries += answer.store_retries
             self.figures.store_bytes += answer.store_bytes
             if not call.future.done():
                 call.future.set_result(answer)

@@ -16,14 +16,16 @@ import struct
 import sys
 from typing import BinaryIO, Final
 
+import livegnn.log_lines as log_lines
 from livegnn.errors import LiveGNNError
 from livegnn.functions.bodies import Answer, answer_error, answer_json
 from livegnn.functions.function import Function, answer, join_memory, limit
 from livegnn.remote.memory_limit import prepare
 
-FRAME: Final = struct.Struct("<HdQQQ")
+FRAME: Final = struct.Struct("<HdQQQQ")
 """Before each body: the status; the seconds after which to try again, below 0 for none; the length of the
-body; the numbers of requests to the store and of bytes for the answer. Only the length of a request counts.
+body; the numbers of requests to the store, of bytes for the answer, and of requests that were sent again.
+Only the length of a request counts.
 """
 
 _SOME = 64 << 10
@@ -32,20 +34,23 @@ _NEVER = -1.0
 
 def pack_request(length: int) -> bytes:
     """The frame before the body of a request."""
-    return FRAME.pack(0, _NEVER, length, 0, 0)
+    return FRAME.pack(0, _NEVER, length, 0, 0, 0)
 
 
 def pack_answer(found: Answer) -> bytes:
     """The frame before the body of an answer."""
     again = _NEVER if found.retry_after is None else found.retry_after
-    return FRAME.pack(found.status, again, len(found.body), found.store_requests, found.store_bytes)
+    read = found.store_requests, found.store_bytes, found.store_retries
+    return FRAME.pack(found.status, again, len(found.body), *read)
 
 
 def unpack_answer(frame: bytes) -> tuple[Answer, int]:
     """An answer without its body, and the length of the body."""
-    status, again, length, requests, read = FRAME.unpack(frame)
+    status, again, length, *read = FRAME.unpack(frame)
     retry_after = None if again < 0 else again
-    return Answer(status, b"", retry_after, store_requests=requests, store_bytes=read), length
+    requests, size, retries = read
+    found = Answer(status, b"", retry_after, store_requests=requests, store_bytes=size, store_retries=retries)
+    return found, length
 
 
 def main(given: list[str]) -> None:
@@ -57,6 +62,7 @@ def main(given: list[str]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: all its processes receive it
     ending = _Ending()
+    log_lines.start_as_told(os.environ)
     prepare()
     try:
         function = Function.from_json(given[0])
@@ -106,7 +112,7 @@ def _read(source: BinaryIO, ending: _Ending) -> memoryview | None:
     head[:1] = first or b"\0"
     if not first or not _fill(source, head[1:]):
         return None
-    _, _, length, _, _ = FRAME.unpack(head)
+    length = FRAME.unpack(head)[2]
     try:
         body = memoryview(bytearray(length))
     except MemoryError:

@@ -158,6 +158,10 @@ class SnapshotPredictor:
     def read_so_far(self) -> tuple[int, int]:
         return self._source.read_so_far
 
+    @property
+    def retries_so_far(self) -> int:
+        return self._source.retries_so_far
+
     def predict(
         self, ids: "ArrayLike", *, memory_limit: int | None = None
     ) -> "Float32[FloatArray, 'nodes channels']":
@@ -270,6 +274,7 @@ class SnapshotPredictor:
             "cache_entries": len(self._cache),
             "working_bytes": self._held_bytes(),
             "store_requests": self.read_so_far[0],
+            "store_retries": self.retries_so_far,
             "store_bytes": self.read_so_far[1],
             **asdict(self.account),
         }

@@ -15,6 +15,7 @@ directory belongs to the log, and files of another history are not removed.
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -178,6 +179,19 @@ class Checkpoints:
             return None
         return max(0.0, self._time + policy.every_seconds - self._clock())
 
+    @property
+    def directory(self) -> Path | None:
+        """Where they are; None if none are written."""
+        return None if self._policy is None else self._policy.directory
+
+    def newest_age(self) -> float | None:
+        """The seconds since the newest usable checkpoint was written, by the machine's clock, so that a start
+        knows it too; None if there is none."""
+        try:
+            return None if self._newest is None else max(0.0, time.time() - self._newest.stat().st_mtime)
+        except OSError:  # it was removed, or cannot be looked at
+            return None
+
     def find_loss(self) -> str | None:
         """Returns a message if the newest checkpoint was removed, so that another one is due; else None."""
         try:
@@ -334,6 +348,7 @@ class Checkpoints:
         assert self._owned is not None
         self._owned.hold()  # the directory may belong to another log by now
         self._log.sync()
+        size = writing.partial.stat().st_size
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
         self._unhashed, self._last = self._count_unhashed(writing), writing.path
@@ -344,7 +359,10 @@ class Checkpoints:
         self._own = {path for path in list_checkpoints(self._policy.directory) if path not in foreign}
         oldest = remove_old(self._policy.directory, self._policy.keep, self._passed_over, foreign)
         self.failure = None
-        self._statistics.checkpoint_seconds.record(self._clock() - writing.began)
+        seconds = self._clock() - writing.began
+        self._statistics.checkpoint_seconds.record(seconds)
+        told = {"event": writing.seq, "seconds": seconds, "bytes": size}
+        _logger.info("a checkpoint at event %d: %d bytes in %.2f s", writing.seq, size, seconds, extra=told)
         if self._policy.trim_log and oldest is not None:
             _trim_behind(oldest, self._log, self._needed_after())
 

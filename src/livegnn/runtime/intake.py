@@ -3,6 +3,7 @@
 Thread safety: every method may be called from any thread.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -17,6 +18,7 @@ from livegnn.graph import Graph, check_columns
 from livegnn.interrupts import Background
 from livegnn.log import Appended, Given, Log, Origin, Outcomes, Rejection, seq_of
 from livegnn.log.idempotency import retry_key
+from livegnn.log_lines import Seldom
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.future_events import Ahead, AheadPolicy
 from livegnn.runtime.log_watch import LogWatch
@@ -24,6 +26,8 @@ from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
 _LARGEST_SEQ = 2**63 - 1
+_LINE_SECONDS = 1.0  # between two lines of the log about appends
+_logger = logging.getLogger(__name__)
 
 
 class Source(Protocol):
@@ -76,6 +80,7 @@ class Intake:
         self._clock = clock
         self._log_watch = LogWatch(log)
         self._ahead = Ahead(ahead)
+        self._refused, self._failed = Seldom(_LINE_SECONDS), Seldom(_LINE_SECONDS)
         self._visible = threading.Condition()
         self._arrivals: dict[int, float] = {}
         self._thread: Background | None = None
@@ -148,7 +153,11 @@ class Intake:
         if room_timeout != 0.0 and threading.current_thread() is not self._thread:
             self._wait_until(self._takes_in, room_timeout, "room_timeout")
         if not self._takes_in():
-            raise self.admission.refuse(self.waiting)
+            refusal = self.admission.refuse(self.waiting)
+            if count := self._refused.count():
+                told = {"count": count}
+                _logger.info("appends refused since the last such line: %d: %s", count, refusal, extra=told)
+            raise refusal
 
     def _takes_in(self) -> bool:
         return self.admission.is_open(self.waiting) or self._ended
@@ -176,6 +185,9 @@ class Intake:
                 logged = self.log.group.append(wanted)
             except LogError as error:
                 self._log_watch.note(error)
+                if count := self._failed.count():
+                    told = {"count": count}
+                    _logger.info("appends failed since the last such line: %d: %s", count, error, extra=told)
                 raise
         if any(isinstance(one, Appended) and one.size and not one.again for one in logged):
             self._log_watch.note(None)

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from types import NoneType
 from typing import TypeVar
 
@@ -55,6 +56,7 @@ class Loop(Intake):
 
     _paused: BaseException | None = None
     _round_began: float | None = None  # None while the loop waits for something to do
+    _stopped = False  # whether the end has been logged
     _turn: Turn | None = None  # the batch that is being applied, or was interrupted
 
     def __init__(
@@ -207,6 +209,8 @@ class Loop(Intake):
 
     def stop(self) -> None:
         """Ends the loop after its batch, writes a checkpoint, closes views; a second call does nothing."""
+        if self._thread is not None and not self._stopping:
+            _logger.info("stops after event %d", self._seq, extra={"event": self._seq})
         self._stopping = True
         self._retry.set()
         self.log.wake()
@@ -221,6 +225,9 @@ class Loop(Intake):
         for view in views.values():
             view.close()
         _core.holding(self.graph.writer, self._give_up_claim)
+        if self._thread is not None and not self._stopped:
+            self._stopped = True
+            _logger.info("stopped at event %d", self._seq, extra={"event": self._seq})
 
     def _give_up_claim(self) -> None:
         if self.graph.core.claim is self._claim:
@@ -232,6 +239,15 @@ class Loop(Intake):
         views = {name: view.failure for name, view in dict(self.views).items()}
         failures = {"checkpoint": self._checkpoints.failure, **views}
         return {name: reason for name, reason in failures.items() if reason is not None}
+
+    @property
+    def checkpoint_directory(self) -> Path | None:
+        """The directory of the checkpoints; None if none are written."""
+        return self._checkpoints.directory
+
+    def checkpoint_age(self) -> float | None:
+        """The seconds since the newest checkpoint was written; None if there is none."""
+        return self._checkpoints.newest_age()
 
     @property
     def held_expiry(self) -> HeldExpiry | None:
@@ -270,7 +286,7 @@ class Loop(Intake):
     def _apply_waiting(self) -> bool:
         """Applies a batch of waiting entries; returns whether there were any."""
         started, after = self._clock(), self._seq
-        writes = self.log.writes(after, max_events=self.pace.choose(self.waiting, self._age))
+        writes = self.log.writes(after, max_events=self.pace.choose(self.waiting, self.oldest_age))
         if writes:
             self._apply(writes)
             if self.admission.limited:
@@ -278,7 +294,7 @@ class Loop(Intake):
                 self.admission.learn()
         return bool(writes)
 
-    def _age(self) -> float:
+    def oldest_age(self) -> float:
         """Returns the seconds that the oldest entry has waited, 0 if unknown, as after a restart."""
         oldest = _core.holding(self._visible, lambda: next(iter(self._arrivals.values()), None))
         return 0.0 if oldest is None else self._clock() - oldest

@@ -404,7 +404,9 @@ class Models:
         name = engine.name
         self._register.serve(name, before)
         switch = _core.holding(self._visible, self._answer_with, engine, before)
-        _logger.info("the model %r serves instead of %r from event %d on", name, before, switch.seq)
+        told = {"model": name, "previous": before, "event": switch.seq}
+        text = "the model %r serves instead of %r from event %d on"
+        _logger.info(text, name, before, switch.seq, extra=told)
         self._on_switch(switch)
         return switch
 

@@ -65,7 +65,10 @@ def restore(
             if log is not None:
                 known = saved.states.get("log")  # older checkpoints do not have it
                 check_history(log, path, {} if known is None else known.meta, saved.seq)
+            told = {"event": saved.seq, "path": str(path)}
+            _logger.info("starts from the checkpoint %s at event %d", path, saved.seq, extra=told)
             return graph, made
+    _logger.info("starts from the first graph: there is no usable checkpoint", extra={"event": 0})
     graph = initial()
     return graph, {name: _make_anew(name, make, graph) for name, make in views.items()}
 

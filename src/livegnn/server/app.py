@@ -21,6 +21,7 @@ from livegnn.http import keys
 from livegnn.http.guard import Access, Guard
 from livegnn.http.listening import address_of, exit_at_sigterm
 from livegnn.http.listening import listen as listen
+from livegnn.http.request_counts import CountedApplication, RequestCounts
 from livegnn.http.serving import GRACE_SECONDS, HttpServer
 from livegnn.http.small_reads import SmallReads
 from livegnn.http.tls import Tls
@@ -61,7 +62,7 @@ def create_app(
     dashboard: a directory of static files to serve at `/`, below everything else. limits: of requests and
     answers. access: the clients to admit; None admits every request.
     """
-    feed = Feed(runtime)
+    feed, counts = Feed(runtime), RequestCounts()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -78,7 +79,7 @@ def create_app(
         redoc_url=None,
     )
     app.state.feed = feed
-    routes = create_routes(runtime, feed, limits, None if access is None else access.keys)
+    routes = create_routes(runtime, feed, limits, counts, None if access is None else access.keys)
     app.append_events, app.runtime = routes.append_events, runtime
     answers = {_PREDICTIONS: lambda wanted: answer_small(runtime, wanted, limits)}
     app.small_reads = SmallReads(app.answer_others, answers, limits.objects)
@@ -97,6 +98,9 @@ def create_app(
     for router in routers:
         app.include_router(router)
 
+    paths = [route.path for route in app.state.routes if "{" not in route.path]
+    app.counted = CountedApplication(app.admit, counts, paths)
+
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     def show_routes() -> Response:
         return HTMLResponse(api_page.render(app.openapi()))
@@ -113,10 +117,15 @@ class ServerApplication(FastAPI):
     append_events: AppendHandler
     small_reads: SmallReads
     runtime: Runtime
+    counted: ASGIApp
     guard: ASGIApp | None = None
     stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.counted(scope, receive, send)
+
+    async def admit(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The answer to any request."""
         await (self.answer if self.guard is None else self.guard)(scope, receive, send)
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:

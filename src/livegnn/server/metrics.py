@@ -1,53 +1,58 @@
-"""The metrics for Prometheus. Each metric is described in docs/server.md."""
+"""The metrics of a server, for Prometheus. Each metric is described in docs/server.md."""
 
-from collections.abc import Iterable, Mapping
-from itertools import chain
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from math import nan
+from pathlib import Path
 
+from prometheus_client.core import Metric
+
+from livegnn.errors import LogError
+from livegnn.http.metrics import counter, gauge, histogram
 from livegnn.inference import Scrub
+from livegnn.log.consumers import read_positions
+from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime, Source, Statistics
 from livegnn.server.feed import Feed
-from livegnn.server.prometheus import counter, gauge, histogram
 from livegnn.wording import format_edge_type
 
 
-def render(runtime: Runtime, feed: Feed) -> str:
-    """All metrics of the process."""
+def collect(runtime: Runtime, feed: Feed) -> Iterator[Metric]:
+    """The metrics of a runtime, and of the clients that follow it."""
     statistics, graph, log_seq = runtime.statistics, runtime.graph, runtime.log_seq
     held = 0 if (expiry := runtime.held_expiry) is None else expiry.edges
     nodes = {name: graph.num_nodes(name) for name in graph.schema.node_types}
     edges = {format_edge_type(name): graph.num_edges(name) for name in graph.schema.edge_types}
     ready = runtime.readiness().ready
-    parts = [
-        gauge("up", "1 while events are taken and become visible, and predictions are there", ready),
-        gauge("seq", "Last event that answers reflect", runtime.seq),
-        gauge("log_seq", "Last event in the log", nan if log_seq is None else log_seq),
-        counter("events_total", "Events applied", statistics.batch_events.total),
-        counter("batches_total", "Batches applied", statistics.batch_events.count),
-        counter("rejected_entries_total", "Entries refused", statistics.rejected_entries.count),
-        counter("rejected_events_total", "Events of these", statistics.rejected_entries.total),
-        counter("expired_edges_total", "Edges that expired", statistics.expired_edges.total),
-        *_views(runtime),
-        gauge("held_expiry_edges", "Edges whose expiry waits to be confirmed", held),
-        *_batches(statistics),
-        *([] if runtime.scrub is None else _scrubs(runtime.scrub)),
-        *_pace(runtime, 0 if log_seq is None else log_seq - runtime.seq),
-        gauge("nodes", "Nodes in the graph", nodes, "node_type"),
-        gauge("edges", "Edges in the graph; an undirected edge counts once", edges, "edge_type"),
-        *_sources(dict(runtime.sources)),
-        gauge("memory_bytes", "Memory of a part", _memory(runtime), "part"),
-        gauge("feed_clients", "Clients that follow the changes", feed.clients),
-        counter(
-            "subscriber_failures_total",
-            "Times that a subscriber to changes raised",
-            runtime.subscriber_failures,
-        ),
-        counter("feed_dropped_total", "Changes dropped for slow clients", feed.dropped),
-    ]
-    return "\n".join([*chain.from_iterable(parts), ""])
+    waiting = None if log_seq is None else log_seq - runtime.seq
+    yield gauge("up", "1 while events are taken and become visible, and predictions are there", ready)
+    yield gauge("seq", "Last event that answers reflect", runtime.seq)
+    yield gauge("log_seq", "Last event in the log", nan if log_seq is None else log_seq)
+    yield counter("events_total", "Events applied", statistics.batch_events.total)
+    yield counter("batches_total", "Batches applied", statistics.batch_events.count)
+    yield counter("rejected_entries_total", "Entries refused", statistics.rejected_entries.count)
+    yield counter("rejected_events_total", "Events of these", statistics.rejected_entries.total)
+    yield counter("expired_edges_total", "Edges that expired", statistics.expired_edges.total)
+    yield from _views(runtime)
+    yield gauge("held_expiry_edges", "Edges whose expiry waits to be confirmed", held)
+    yield from _batches(statistics)
+    yield from _checkpoints(runtime)
+    if runtime.scrub is not None:
+        yield from _scrubs(runtime.scrub)
+    yield from _pace(runtime, waiting)
+    yield gauge("nodes", "Nodes in the graph", nodes, "node_type")
+    yield gauge("edges", "Edges in the graph; an undirected edge counts once", edges, "edge_type")
+    yield from _sources(dict(runtime.sources))
+    yield from _log(runtime, log_seq)
+    yield gauge("memory_bytes", "Memory of a part", _memory(runtime), "part")
+    yield gauge("feed_clients", "Clients that follow the changes", feed.clients)
+    failures = "Times that a subscriber to changes raised"
+    yield counter("subscriber_failures_total", failures, runtime.subscriber_failures)
+    yield counter("feed_dropped_total", "Changes dropped for slow clients", feed.dropped)
 
 
-def _views(runtime: Runtime) -> list[Iterable[str]]:
+def _views(runtime: Runtime) -> list[Metric]:
     failing = {name: view.failure is not None for name, view in runtime.views.items()}
     serving = {name: name == runtime.models.serving for name in runtime.models.names}
     fails = "1 while what a view does beside batches fails, such as writing snapshots"
@@ -70,7 +75,7 @@ def _memory(runtime: Runtime) -> dict[str, float]:
     return memory
 
 
-def _sources(sources: Mapping[str, Source]) -> list[Iterable[str]]:
+def _sources(sources: Mapping[str, Source]) -> list[Metric]:
     lags = {(name, str(at)): behind for name, source in sources.items() for at, behind in source.lag.items()}
     up = {name: source.failure is None for name, source in sources.items()}
     waits = {name: source.waits is not None for name, source in sources.items()}
@@ -88,22 +93,58 @@ def _sources(sources: Mapping[str, Source]) -> list[Iterable[str]]:
     ]
 
 
-def _batches(statistics: Statistics) -> list[Iterable[str]]:
+def _batches(statistics: Statistics) -> list[Metric]:
     latency = "From the arrival of an entry to its visibility"
-    pause, failed = "Time for which the loop stood for a checkpoint", "Checkpoints that could not be written"
     return [
         histogram("event_latency_seconds", latency, statistics.latency_seconds),
         histogram("batch_seconds", "Time to apply a batch", statistics.batch_seconds),
         histogram("batch_events", "Events in a batch", statistics.batch_events),
         histogram("affected_nodes", "Nodes that a batch reached", statistics.affected_nodes),
         histogram("changed_nodes", "Nodes with a new prediction", statistics.changed_nodes),
-        histogram("checkpoint_seconds", "Time to write a checkpoint", statistics.checkpoint_seconds),
-        histogram("checkpoint_pause_seconds", pause, statistics.checkpoint_pause_seconds),
-        counter("failed_checkpoints_total", failed, statistics.failed_checkpoint_seconds.count),
     ]
 
 
-def _scrubs(scrub: Scrub) -> list[Iterable[str]]:
+def _checkpoints(runtime: Runtime) -> Iterator[Metric]:
+    statistics = runtime.statistics
+    pause, failed = "Time for which the loop stood for a checkpoint", "Checkpoints that could not be written"
+    yield histogram("checkpoint_seconds", "Time to write a checkpoint", statistics.checkpoint_seconds)
+    yield histogram("checkpoint_pause_seconds", pause, statistics.checkpoint_pause_seconds)
+    yield counter("failed_checkpoints_total", failed, statistics.failed_checkpoint_seconds.count)
+    if runtime.checkpoint_directory is not None:
+        age = runtime.checkpoint_age()
+        yield gauge(
+            "checkpoint_age_seconds",
+            "Time since the newest checkpoint was written",
+            nan if age is None else age,
+        )
+
+
+def _log(runtime: Runtime, log_seq: int | None) -> Iterator[Metric]:
+    """The consumers of the log, and the disks of log and checkpoints."""
+    directories = {"checkpoints": runtime.checkpoint_directory}
+    if isinstance(runtime.log, SqliteLog):
+        directories["log"] = runtime.log.path.parent
+        lags = {}
+        with suppress(LogError, OSError):  # as health says
+            for name, position in read_positions(runtime.log.path).items():
+                lags[name] = nan if log_seq is None else max(0, log_seq - position)
+        yield gauge("consumer_lag_events", "Events that a consumer of the log has to read", lags, "consumer")
+    disks = {part: disk for part, directory in directories.items() if (disk := _disk(directory)) is not None}
+    free = {part: disk.f_bavail * disk.f_frsize for part, disk in disks.items()}
+    total = {part: disk.f_blocks * disk.f_frsize for part, disk in disks.items()}
+    yield gauge("disk_free_bytes", "Free bytes of the disk of a part", free, "part")
+    yield gauge("disk_total_bytes", "All bytes of this disk", total, "part")
+
+
+def _disk(directory: Path | None) -> os.statvfs_result | None:
+    """The disk of a directory; None if it cannot be looked at now."""
+    try:
+        return None if directory is None else os.statvfs(directory)
+    except OSError:
+        return None
+
+
+def _scrubs(scrub: Scrub) -> list[Metric]:
     largest = "Largest difference that a scrub has seen, as a part of the channel's magnitude"
     not_finite = "Rows that the last scrub saw and that are infinite or not a number"
     return [
@@ -113,16 +154,19 @@ def _scrubs(scrub: Scrub) -> list[Iterable[str]]:
     ]
 
 
-def _pace(runtime: Runtime, waiting: int) -> list[Iterable[str]]:
-    pace, admission = runtime.pace, runtime.admission
-    seconds = admission.waiting_seconds(waiting) if admission.limited else 0
+def _pace(runtime: Runtime, waiting: int | None) -> list[Metric]:
+    pace, admission, known = runtime.pace, runtime.admission, waiting or 0
+    seconds = admission.waiting_seconds(known) if admission.limited else 0
     objective = "Time from append to visible, as wanted"
+    unseen = "Events in the log that are not visible yet"
     return [
         gauge("freshness_objective_seconds", objective, pace.objective or 0),
         gauge("pace_batch_events", "Events that a batch takes at most under steady load", pace.size),
         gauge("pace_predicted_seconds", "Expected time of the last batch", pace.predicted_seconds),
         gauge("pace_measured_seconds", "Time that the last batch took", pace.measured_seconds),
+        gauge("waiting_events", unseen, nan if waiting is None else waiting),
+        gauge("oldest_waiting_seconds", "Time that the oldest entry has waited", runtime.oldest_age()),
         gauge("waiting_seconds", "Time to apply the events that wait, by the cost of batches", seconds),
-        gauge("pushing_back", "1 while appends are refused", not admission.is_open(waiting)),
+        gauge("pushing_back", "1 while appends are refused", not admission.is_open(known)),
         counter("refused_appends_total", "Appends that were pushed back", admission.refused),
     ]

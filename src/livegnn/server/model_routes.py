@@ -1,5 +1,6 @@
 """The routes by which models are deployed, compared, switched to and removed while the server runs."""
 
+import logging
 import tempfile
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -10,6 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from livegnn.errors import FileFormatError, InputError, ModelError
+from livegnn.http.keys import KeyFile
 from livegnn.inference import EngineOptions, Mode
 from livegnn.model import Model
 from livegnn.runtime import Comparison, ModelState, Runtime, Switch
@@ -36,7 +38,7 @@ _Tolerance: TypeAlias = Annotated[
 _Seed: TypeAlias = Annotated[int, AsWritten, Query(ge=0, description="of the draw")]
 
 _FROM_FILE = "name its file in the deployment"
-
+_logger = logging.getLogger(__name__)
 
 _MODEL = answer_model(
     "ModelAnswer",
@@ -76,25 +78,33 @@ class ServingRequest(BaseModel):
     model: StrictStr = Field(description="the name of a model that follows the graph")
 
 
-def add_model_routes(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
-    """Adds the routes."""
-    _add_deploying(router, runtime, limits)
-    _add_serving(router, runtime, limits)
+def add_model_routes(
+    router: APIRouter, runtime: Runtime, limits: Limits, keys: KeyFile | None = None
+) -> None:
+    """Adds the routes. keys: of clients, whose names are logged with the changes that they request."""
+    _add_deploying(router, runtime, limits, keys)
+    _add_serving(router, runtime, limits, keys)
 
 
-def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
+def _note(request: Request, keys: KeyFile | None, change: str, model: str | None) -> None:
+    """Logs a change of the models, with the name of the key that requested it, or else the client."""
+    given = request.headers.get("authorization", "").partition(" ")[2].strip()
+    key = None if keys is None else keys.find(given.encode("latin-1"))
+    client = "an unknown client" if request.client is None else f"the client {request.client.host}"
+    by = client if key is None else f"the key {key.name}"
+    text = "" if model is None else f" the model {model!r}"
+    _logger.info("%s requested to %s%s", by, change, text, extra={"by": by, "model": model})
+
+
+def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits, keys: KeyFile | None) -> None:
     models = runtime.models
 
     @router.get("/v1/models", responses={200: {"model": ModelsAnswer}})
     def list_models() -> Response:
         """All models, and which one answers."""
+        states = [state._asdict() for state in models.states()]
         return to_json(
-            {
-                "seq": runtime.seq,
-                "serving": models.serving,
-                "previous": models.previous,
-                "models": [state._asdict() for state in models.states()],
-            }
+            {"seq": runtime.seq, "serving": models.serving, "previous": models.previous, "models": states}
         )
 
     @router.put(
@@ -120,11 +130,13 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "model.lgnn"
             await read_file(request, path, limits.model, _FROM_FILE)
+            _note(request, keys, "deploy", name)
             return await run_in_threadpool(_deploy, runtime, name, path, limits, mode)
 
     @router.delete("/v1/models/{name}", responses={200: {"model": ModelsAnswer}})
-    def remove_model(name: str) -> Response:
+    def remove_model(name: str, request: Request) -> Response:
         """Take a model off the graph that was deployed and does not answer, or forget one that failed."""
+        _note(request, keys, "remove", name)
         models.remove(name)
         return list_models()
 
@@ -143,7 +155,7 @@ def _add_deploying(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         return to_json({**comparison._asdict(), "degrees": [each._asdict() for each in comparison.degrees]})
 
 
-def _add_serving(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
+def _add_serving(router: APIRouter, runtime: Runtime, limits: Limits, keys: KeyFile | None) -> None:
     models = runtime.models
 
     @router.put(
@@ -155,11 +167,13 @@ def _add_serving(router: APIRouter, runtime: Runtime, limits: Limits) -> None:
         """Let another model answer, from one event on."""
         body, media_type = await read_body(request, limits.objects, "send a name"), media_type_of(request)
         wanted = await off_loop(len(body), lambda: parse(ServingRequest, body, media_type))
+        _note(request, keys, "switch to", wanted.model)
         return to_json((await run_in_threadpool(models.switch, wanted.model))._asdict())
 
     @router.post("/v1/serving/rollback", responses={200: {"model": _SWITCH}})
-    def roll_back() -> Response:
+    def roll_back(request: Request) -> Response:
         """Let the model answer that did before."""
+        _note(request, keys, "roll back to", models.previous)
         return to_json(models.roll_back()._asdict())
 
 

@@ -14,14 +14,15 @@ from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.graph import Neighbors
 from livegnn.http.keys import KeyFile
+from livegnn.http.metrics import CONTENT_TYPE, Metrics
+from livegnn.http.request_counts import RequestCounts
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Runtime, Source
-from livegnn.server import metrics
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.event_routes import AppendHandler, add_event_routes
 from livegnn.server.feed import Feed
+from livegnn.server.metrics import collect
 from livegnn.server.model_routes import add_model_routes
-from livegnn.server.prometheus import CONTENT_TYPE
 from livegnn.server.query import (
     CheckedRoute,
     LastEvent,
@@ -146,13 +147,16 @@ class Routes(NamedTuple):
     append_events: AppendHandler
 
 
-def create_routes(runtime: Runtime, feed: Feed, limits: Limits, keys: KeyFile | None = None) -> Routes:
-    """All routes of the API. limits: of requests and answers. keys: of clients, for health."""
+def create_routes(
+    runtime: Runtime, feed: Feed, limits: Limits, counts: RequestCounts, keys: KeyFile | None = None
+) -> Routes:
+    """All routes of the API. limits: of requests and answers. counts: of requests, for metrics. keys: of
+    clients, for health."""
     router = APIRouter(route_class=CheckedRoute)
-    graph = runtime.graph
+    graph, metrics = runtime.graph, Metrics(partial(collect, runtime, feed), counts)
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
     append_events = add_event_routes(router, runtime, feed, limits)
-    add_model_routes(router, runtime, limits)
+    add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
@@ -315,7 +319,7 @@ def create_routes(runtime: Runtime, feed: Feed, limits: Limits, keys: KeyFile | 
     @router.get("/metrics")
     def report_metrics() -> Response:
         """Metrics in Prometheus' text format."""
-        return Response(metrics.render(runtime, feed), headers={"content-type": CONTENT_TYPE})
+        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
 
     answer_head(router)
     return Routes(router, append_events)

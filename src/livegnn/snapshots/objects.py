@@ -1,7 +1,8 @@
 """Objects read by ranges, joined and in parallel, with attempts until patience ends; and written once.
 
 Concurrent reads are bounded, in requests and in bytes. Thread safety: any thread may call. `requests` and
-`bytes_read` count requests to the store and bytes from it, attempts included.
+`bytes_read` count requests to the store and bytes from it, attempts included; `retries` those that were sent
+again.
 """
 
 import threading
@@ -148,7 +149,7 @@ class Objects:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.store = store
-        self.requests = 0
+        self.requests = self.retries = 0
         self.bytes_read = 0
         self._bytes_at_once = bytes_at_once
         self._patience = patience
@@ -275,6 +276,7 @@ class Objects:
             except StoreUnavailableError as error:
                 self._refuse_truncated(path, starts[-1] + len(into[-1]), error)
                 raise
+            self._count(0, 0, retries=len(failed))
 
     def _ask(self, path: str, starts: Sequence[int], into: Sequence[memoryview]) -> list[Fetched]:
         """The answer of the store for each range."""
@@ -368,13 +370,15 @@ class Objects:
                 result = call()
             except StoreUnavailableError as error:
                 attempts.wait(error)
+                self._count(0, 0, retries=1)
             else:
                 self._health.note_answer()
                 return result
 
-    def _count(self, requests: int, read: int) -> None:
+    def _count(self, requests: int, read: int, *, retries: int = 0) -> None:
         with self._counting:
             self.requests += requests
+            self.retries += retries
             self.bytes_read += read
 
 

@@ -48,6 +48,11 @@ class SnapshotSource:
         """Requests to the store, and bytes read from it."""
         return self.objects.requests, self.objects.bytes_read
 
+    @property
+    def retries_so_far(self) -> int:
+        """The requests to the store that were sent again."""
+        return self.objects.retries
+
     def require(self, check: Callable[[Snapshot], None]) -> None:
         """Takes no snapshot from now on that `check` refuses with `ModelError`; the previous one stays."""
         self._check = check

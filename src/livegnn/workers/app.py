@@ -2,16 +2,19 @@
 too, for the worker's own seeds.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
+from prometheus_client.core import Metric
 
 import livegnn
 from livegnn.errors import InputError
+from livegnn.http.metrics import CONTENT_TYPE, Metrics, gauge
+from livegnn.http.request_counts import CountedApplication, RequestCounts
 from livegnn.http.small_reads import SmallReads, Wanted
 from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
@@ -43,7 +46,8 @@ def create_serving_app(worker: ServingWorker) -> "ASGIApp":
         shown = worker.shows(wanted.min_seq)
         return _samples(worker, integer_ids(wanted.ids), 0, 0.0, None) if shown else None
 
-    return SmallReads(create_routes(worker), {"/v1/predictions": predict, "/v1/samples": sample})
+    app = create_routes(worker)
+    return SmallReads(app, {"/v1/predictions": predict, "/v1/samples": sample}, counts=app.state.counts)
 
 
 def create_routes(worker: ServingWorker) -> FastAPI:
@@ -76,7 +80,12 @@ def create_routes(worker: ServingWorker) -> FastAPI:
             state["reasons"] = readiness.reasons
         return to_json(state, 200 if readiness.ready else 503)
 
-    return make_application("LiveGNN serving worker", router)
+    def collect() -> Iterator[Metric]:
+        yield gauge("up", "1 while the worker answers and follows the graph", worker.readiness().ready)
+        yield gauge("seq", "Last event that answers reflect", worker.seq)
+        yield gauge("memory_bytes", "Memory of a part", {"samples": worker.memory()}, "part")
+
+    return make_application("LiveGNN serving worker", router, collect)
 
 
 def _predictions(ids: "ArrayLike", found: Prediction) -> dict[str, object]:
@@ -95,9 +104,17 @@ def _samples(
     return {**_predictions(ids, found), "samples": [describe(sample) for sample in samples]}
 
 
-def make_application(title: str, router: APIRouter, lifespan: "Lifespan | None" = None) -> FastAPI:
-    """An application of the routes of `router`, which answers errors as a server does."""
-    app = FastAPI(
+def make_application(
+    title: str,
+    router: APIRouter,
+    collect: Callable[[], Iterator[Metric]],
+    lifespan: "Lifespan | None" = None,
+) -> FastAPI:
+    """An application of the routes of `router`, which answers errors as a server does.
+
+    collect: returns its metrics. Its requests are counted in `state.counts`.
+    """
+    app = _Application(
         title=title,
         version=livegnn.__version__,
         lifespan=lifespan,
@@ -111,10 +128,25 @@ def make_application(title: str, router: APIRouter, lifespan: "Lifespan | None" 
     async def report_live() -> Response:
         return to_json({"status": "ok"})
 
+    counts = app.state.counts = RequestCounts()
+    metrics = Metrics(collect, counts)
+
+    @router.get("/metrics")
+    def report_metrics() -> Response:
+        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
+
     answer_head(router)
     add_failures(app, router)
     app.include_router(router)
     return app
+
+
+class _Application(FastAPI):
+    """FastAPI, which counts its requests."""
+
+    def build_middleware_stack(self) -> "ASGIApp":
+        paths = [route.path for route in self.state.routes]
+        return CountedApplication(super().build_middleware_stack(), self.state.counts, paths)
 
 
 async def read_request(request: Request) -> PredictionRequest:

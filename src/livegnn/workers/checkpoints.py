@@ -6,6 +6,7 @@ worker follows, as far as that has an identity. Thread safety: none.
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +52,11 @@ class Checkpoints:
             linked.unlink(missing_ok=True)
             os.link(self.path, linked)
             linked.replace(self.before)
+        began = time.monotonic()
         checkpoint.write(self.path, {_NAME: state}, seq)
+        seconds, size = time.monotonic() - began, self.path.stat().st_size
+        told = {"event": seq, "seconds": seconds, "bytes": size}
+        _logger.info("a checkpoint at event %d: %d bytes in %.2f s", seq, size, seconds, extra=told)
 
     def read(self) -> tuple[int, State] | None:
         """The event and the state of the newest checkpoint, or of the previous one if that is damaged; None

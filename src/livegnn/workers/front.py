@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias, cast
@@ -20,8 +20,10 @@ import orjson
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
+from prometheus_client.core import Metric
 
 from livegnn.errors import InputError, WorkerUnavailableError
+from livegnn.http.metrics import gauge
 from livegnn.readiness import Readiness
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
@@ -89,7 +91,15 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
             content["reasons"] = readiness.reasons
         return to_json(content, 200 if readiness.ready else 503)
 
-    return make_application("LiveGNN front end", router, run)
+    def collect() -> Iterator[Metric]:
+        answering = front.answering()
+        yield gauge("up", "1 while a replica of each worker answers", _readiness_of(answering).ready)
+        replicas = {str(worker): len(addresses) for worker, addresses in enumerate(answering)}
+        yield gauge("answering_replicas", "Replicas of a serving worker that answer", replicas, "worker")
+
+    app = make_application("LiveGNN front end", router, collect, run)
+    app.state.find_readiness = lambda: _readiness_of(front.answering())
+    return app
 
 
 def _readiness_of(answering: Sequence[Sequence[str]]) -> Readiness:
