@@ -38,7 +38,7 @@ Answer: TypeAlias = Callable[[Wanted], dict[str, object] | None]
 class SmallReads:
     """An ASGI application that answers small requests itself: `POST` of a small JSON body to one of the paths
     of `answers`. All others go to `app`. largest: bytes of a body that `app` takes. counts: of the requests
-    that are answered here; None if somebody else counts them.
+    that are answered here; None if another object counts them.
 
     Thread safety: belongs to the event loop of the server.
     """

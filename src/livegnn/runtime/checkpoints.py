@@ -181,7 +181,7 @@ class Checkpoints:
 
     @property
     def directory(self) -> Path | None:
-        """Where they are; None if none are written."""
+        """The directory of the checkpoints; None if none are written."""
         return None if self._policy is None else self._policy.directory
 
     def newest_age(self) -> float | None:
