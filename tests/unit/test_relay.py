@@ -154,7 +154,7 @@ def http_answer(status: str, kind: str, content: bytes, *more: str) -> bytes:
         None,
         b"",
         b"nonsense\r\n\r\n",
-        http_answer("503 Service Unavailable", "application/json", b'{"error": {"type": "A"}}'),
+        http_answer("503 Service Unavailable", "application/problem+json", b'{"type": "/problems/timeout"}'),
         http_answer("200 OK", "text/html", b"<html>"),
         http_answer("101 Switching Protocols", "application/json", b"", "upgrade: websocket"),
         http_answer("200 OK", "text/plain", b"twice") * 2,

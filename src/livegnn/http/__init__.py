@@ -1,1 +1,1 @@
-"""What every HTTP process of LiveGNN shares, below server, workers and functions."""
+"""The parts that HTTP processes of LiveGNN share, below server, workers and functions."""
