@@ -1,6 +1,10 @@
 """Errors of requests over HTTP, beside those that LiveGNN raises in Python."""
 
+from typing import Final
+
 from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, TooLargeError
+
+STOPS: Final = "the process stops: send it again, to another process if there is one"
 
 
 class UnknownPath(LiveGNNError):
@@ -52,8 +56,7 @@ class LoopEnded(LiveGNNError):
 
 
 class ProcessStops(TimeoutExpired):
-    """A request that a process does not finish, because it stops. reached: its state so far."""
+    """A request that a process does not finish, because it stops."""
 
-    def __init__(self, reached: str = "") -> None:
-        stops = "the process stops: send it again, to another process if there is one"
-        super().__init__(f"{reached}: {stops}" if reached else stops)
+    def __init__(self, message: str = STOPS) -> None:
+        super().__init__(message)

@@ -14,7 +14,7 @@ from contextlib import suppress
 import orjson
 
 from livegnn.errors import LiveGNNError, TimeoutExpired
-from livegnn.http.refusals import ProcessStops
+from livegnn.http.refusals import STOPS, ProcessStops
 from livegnn.runtime import Change, Runtime, Switch
 
 
@@ -110,7 +110,7 @@ class Feed:
             return
         if self._runtime.failure is not None:
             raise LiveGNNError(f"event {seq} will not be visible: the runtime ended at event {reached}")
-        raise ProcessStops(f"event {seq} must be visible, got to {reached}")
+        raise ProcessStops(f"event {seq} must be visible, got to {reached}: {STOPS}")
 
     async def follow(self, after: int | None = None) -> AsyncIterator[bytes]:
         """Server-sent events: `ready` with the sequence number now, then a `change` for each batch.
