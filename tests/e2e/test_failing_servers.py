@@ -82,7 +82,7 @@ def test_a_server_may_wait_after_its_loop_has_failed(tmp_path: Path) -> None:
         for path in ("/v1/predictions?ids=1", "/v1/nodes/1/neighbors", "/metrics", "/healthz"):
             assert client.get(path).headers["livegnn-stale"] == "true"
         refused = client.post("/v1/events", json=ADD)
-        assert (refused.status_code, refused.json()["error"]["type"]) == (503, "LoopEnded")
+        assert (refused.status_code, refused.json()["type"]) == (503, "/problems/loop-ended")
         health = client.get("/healthz")
         assert (health.status_code, health.json()["status"], health.json()["seq"]) == (503, "failed", 0)
         assert "does another process run on this log" in health.json()["reasons"]["loop"]
@@ -100,7 +100,7 @@ def test_a_stop_while_a_body_comes_is_clean(tmp_path: Path, path: str) -> None:
         assert server.stop() == 0
         answer = client.recv(10_000)
     assert answer.startswith(b"HTTP/1.1 503 ")
-    assert b"the server stops" in answer
+    assert b"the process stops" in answer
     assert server.process.stderr is not None
     assert "Traceback" not in server.process.stderr.read()
     server.process.stderr.close()

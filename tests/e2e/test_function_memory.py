@@ -121,7 +121,7 @@ def event_of(content: bytes) -> dict:
 def checked(answer: dict) -> int:
     """The status of an answer, which is 200, or 500 for a request that needs more memory."""
     if answer["statusCode"] != 200:
-        assert json.loads(answer["body"])["error"]["type"] == "MemoryError", answer
+        assert json.loads(answer["body"])["type"] == "/problems/out-of-memory", answer
         assert answer["statusCode"] == 500
     return answer["statusCode"]
 

@@ -193,24 +193,24 @@ def test_what_is_wrong_is_an_answer_over_http(tmp_path, make) -> None:
 
         def refused(event: object) -> tuple[int, str]:
             answer = instance.invoke(event)
-            assert answer["headers"]["content-type"] == "application/json"
-            return answer["statusCode"], json.loads(answer["body"])["error"]["type"]
+            assert answer["headers"]["content-type"] == "application/problem+json"
+            return answer["statusCode"], json.loads(answer["body"])["type"]
 
         path = "/v1/predictions"
-        assert refused(make("POST", path, body(40).decode())) == (404, "UnknownNodeError")
-        assert refused(make("POST", path, "{")) == (400, "InputError")
-        assert refused(make("POST", path, None)) == (400, "InputError")
-        assert refused(make("POST", path, "%%%", isBase64Encoded=True)) == (400, "InputError")
-        assert refused(make("POST", path, body(3, min_seq=9).decode())) == (503, "TimeoutExpired")
-        assert refused(make("POST", path, body(FAIL).decode())) == (500, "RuntimeError")
-        assert refused(make("GET", path, None)) == (405, "UnknownMethod")
+        assert refused(make("POST", path, body(40).decode())) == (404, "/problems/unknown-node")
+        assert refused(make("POST", path, "{")) == (400, "/problems/invalid-input")
+        assert refused(make("POST", path, None)) == (400, "/problems/invalid-input")
+        assert refused(make("POST", path, "%%%", isBase64Encoded=True)) == (400, "/problems/invalid-input")
+        assert refused(make("POST", path, body(3, min_seq=9).decode())) == (503, "/problems/timeout")
+        assert refused(make("POST", path, body(FAIL).decode())) == (500, "/problems/unforeseen")
+        assert refused(make("GET", path, None)) == (405, "/problems/unknown-method")
         parameters = {"rawQueryString": "foo=1", "queryStringParameters": {"foo": "1"}}
         for method, at in (("POST", path), ("GET", "/v1/health")):
             asked_for = make(method, at, body(3).decode(), **parameters)
-            assert refused(asked_for) == (400, "InputError")
-        assert refused(make("GET", "/v1/models", None)) == (404, "UnknownPath")
-        assert refused({"ids": [3]}) == (400, "InputError")
-        assert refused([3]) == (400, "InputError")
+            assert refused(asked_for) == (400, "/problems/invalid-input")
+        assert refused(make("GET", "/v1/models", None)) == (404, "/problems/unknown-path")
+        assert refused({"ids": [3]}) == (400, "/problems/invalid-input")
+        assert refused([3]) == (400, "/problems/invalid-input")
         good = instance.invoke(make("POST", path, body(3).decode()))
         assert good["statusCode"] == 200
 
@@ -223,14 +223,14 @@ def test_an_answer_that_the_platform_would_not_take_is_refused(tmp_path) -> None
 
         found = ask(100_000)
         assert found["statusCode"] == 413
-        assert "at most 6,000,000 bytes" in json.loads(found["body"])["error"]["message"]
+        assert "at most 6,000,000 bytes" in json.loads(found["body"])["detail"]
         assert ask(70_000)["statusCode"] == 200
 
 
 def test_a_request_may_take_what_the_instance_has_left(tmp_path) -> None:
     with Instance(tmp_path, AWS_LAMBDA_FUNCTION_MEMORY_SIZE="1024") as instance:
         answer = instance.invoke(http_event("POST", "/v1/predictions", body(ROOM).decode()))
-        told = json.loads(answer["body"])["error"]["message"]
+        told = json.loads(answer["body"])["detail"]
         assert 512 * 2**20 < int(told.removeprefix("room ")) < 1024 * 2**20
 
 

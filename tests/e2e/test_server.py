@@ -56,7 +56,7 @@ def test_keys_are_needed_from_the_first_request_on(tmp_path: Path) -> None:
         assert client.post("/v1/events", json=body).status_code == 401
         headers = {"authorization": f"Bearer {reader}"}
         refused = client.post("/v1/events", json=body, headers=headers)
-        assert (refused.status_code, refused.json()["error"]["type"]) == (403, "KeyForbids")
+        assert (refused.status_code, refused.json()["type"]) == (403, "/problems/key-forbids")
         accepted = client.post("/v1/events", json=body, headers={"authorization": f"Bearer {writer}"})
         asked = {"ids": "1", "min_seq": accepted.json()["seq"], "timeout": REQUEST_SECONDS}
         assert client.get("/v1/predictions", params=asked, headers=headers).status_code == 200
@@ -174,52 +174,73 @@ def test_a_reader_waits_until_its_event_is_visible(client: httpx.Client) -> None
 def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Client) -> None:
     answer = client.get("/v1/predictions?ids=1&min_seq=1000000&timeout=0.01")
     assert answer.status_code == 503
-    assert answer.json()["error"]["type"] == "TimeoutExpired"
-    assert "event 1000000 must be visible within 0.01 seconds" in answer.json()["error"]["message"]
+    assert answer.json()["type"] == "/problems/timeout"
+    assert "event 1000000 must be visible within 0.01 seconds" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "error", "message"),
     [
-        ("GET", "/v1/predictions?ids=998", None, 404, "UnknownNodeError", "998"),
+        ("GET", "/v1/predictions?ids=998", None, 404, "/problems/unknown-node", "998"),
         (
             "GET",
             "/v1/predictions?ids=abc",
             None,
             400,
-            "InputError",
+            "/problems/invalid-input",
             "ids must be integers in this graph, got 'abc'",
         ),
-        ("GET", "/v1/predictions?ids=-1", None, 400, "InputError", "got -1"),
-        ("GET", "/v1/predictions?ids=1_0", None, 400, "InputError", "got '1_0': write 17 as 17"),
-        ("GET", "/v1/predictions?ids=%2B1", None, 400, "InputError", "got '+1'"),
-        ("GET", "/v1/predictions?ids=1,%202", None, 400, "InputError", "got ' 2'"),
-        ("GET", "/v1/predictions?ids=0001", None, 400, "InputError", "got '0001'"),
-        ("GET", "/v1/predictions?ids=-0", None, 400, "InputError", "got '-0'"),
-        ("GET", "/v1/predictions?ids=1,,2", None, 400, "InputError", "got ''"),
-        ("GET", "/v1/predictions?ids=%D9%A1", None, 400, "InputError", "got '\u0661'"),
-        ("GET", "/v1/predictions?ids=" + "9" * 5000, None, 400, "InputError", "from 0 to 2^63 - 1, got 999"),
-        ("GET", "/v1/predictions?ids=9223372036854775808", None, 400, "InputError", "2^63"),
-        ("GET", "/v1/nodes/01/neighbors", None, 400, "InputError", "got '01'"),
-        ("GET", "/v1/nodes/01/explain?since=0", None, 400, "InputError", "got '01'"),
+        ("GET", "/v1/predictions?ids=-1", None, 400, "/problems/invalid-input", "got -1"),
+        ("GET", "/v1/predictions?ids=1_0", None, 400, "/problems/invalid-input", "got '1_0': write 17 as 17"),
+        ("GET", "/v1/predictions?ids=%2B1", None, 400, "/problems/invalid-input", "got '+1'"),
+        ("GET", "/v1/predictions?ids=1,%202", None, 400, "/problems/invalid-input", "got ' 2'"),
+        ("GET", "/v1/predictions?ids=0001", None, 400, "/problems/invalid-input", "got '0001'"),
+        ("GET", "/v1/predictions?ids=-0", None, 400, "/problems/invalid-input", "got '-0'"),
+        ("GET", "/v1/predictions?ids=1,,2", None, 400, "/problems/invalid-input", "got ''"),
+        ("GET", "/v1/predictions?ids=%D9%A1", None, 400, "/problems/invalid-input", "got '\u0661'"),
+        (
+            "GET",
+            "/v1/predictions?ids=" + "9" * 5000,
+            None,
+            400,
+            "/problems/invalid-input",
+            "from 0 to 2^63 - 1, got 999",
+        ),
+        ("GET", "/v1/predictions?ids=9223372036854775808", None, 400, "/problems/invalid-input", "2^63"),
+        ("GET", "/v1/nodes/01/neighbors", None, 400, "/problems/invalid-input", "got '01'"),
+        ("GET", "/v1/nodes/01/explain?since=0", None, 400, "/problems/invalid-input", "got '01'"),
         (
             "GET",
             "/v1/nodes/1/explain?since=1_0",
             None,
             400,
-            "InputError",
+            "/problems/invalid-input",
             "query.since: Value error, expected",
         ),
-        ("GET", "/v1/predictions?ids=1&min_seq=1_0", None, 400, "InputError", "got '1_0'"),
-        ("GET", "/v1/predictions?ids=1&min_seq=%200", None, 400, "InputError", "got ' 0'"),
-        ("GET", "/v1/predictions?ids=1&timeout=1_0", None, 400, "InputError", "expected a number as JSON"),
-        ("GET", "/v1/predictions?ids=1&timeout=nan", None, 400, "InputError", "expected a number as JSON"),
+        ("GET", "/v1/predictions?ids=1&min_seq=1_0", None, 400, "/problems/invalid-input", "got '1_0'"),
+        ("GET", "/v1/predictions?ids=1&min_seq=%200", None, 400, "/problems/invalid-input", "got ' 0'"),
+        (
+            "GET",
+            "/v1/predictions?ids=1&timeout=1_0",
+            None,
+            400,
+            "/problems/invalid-input",
+            "expected a number as JSON",
+        ),
+        (
+            "GET",
+            "/v1/predictions?ids=1&timeout=nan",
+            None,
+            400,
+            "/problems/invalid-input",
+            "expected a number as JSON",
+        ),
         (
             "GET",
             "/v1/predictions?ids=1&minseq=3",
             None,
             400,
-            "InputError",
+            "/problems/invalid-input",
             (
                 "the query may have the parameters ids, min_seq, timeout, output, model, got 'minseq': "
                 "did you mean 'min_seq'?"
@@ -230,19 +251,40 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/predictions?ids=1&min_seq=0&min_seq=1",
             None,
             400,
-            "InputError",
+            "/problems/invalid-input",
             "'min_seq' once, got it 2",
         ),
-        ("GET", "/healthz?x=1", None, 400, "InputError", "this address takes no parameters, got 'x'"),
-        ("GET", "/metrics?x", None, 400, "InputError", "got 'x'"),
-        ("GET", "/v1/changes?since=1", None, 400, "InputError", "takes no parameters, got 'since'"),
-        ("GET", "/v1/nodes/1/neighbors?directions=in", None, 400, "InputError", "did you mean 'direction'?"),
+        (
+            "GET",
+            "/healthz?x=1",
+            None,
+            400,
+            "/problems/invalid-input",
+            "this address takes no parameters, got 'x'",
+        ),
+        ("GET", "/metrics?x", None, 400, "/problems/invalid-input", "got 'x'"),
+        (
+            "GET",
+            "/v1/changes?since=1",
+            None,
+            400,
+            "/problems/invalid-input",
+            "takes no parameters, got 'since'",
+        ),
+        (
+            "GET",
+            "/v1/nodes/1/neighbors?directions=in",
+            None,
+            400,
+            "/problems/invalid-input",
+            "did you mean 'direction'?",
+        ),
         (
             "POST",
             "/v1/events?waits=true",
             {"events": []},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "parameters wait, partial, timeout, got",
         ),
         (
@@ -250,35 +292,126 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/what-if?wait=true",
             {"events": [], "ids": []},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "takes no parameters, got 'wait'",
         ),
-        ("GET", "/v1/prediction?ids=1", None, 404, "UnknownPath", "nothing at /v1/prediction: /docs lists"),
-        ("GET", "/v1/events", None, 405, "UnknownMethod", "/v1/events must be requested with POST, got GET"),
-        ("PUT", "/v1/predictions", {}, 405, "UnknownMethod", "requested with GET, HEAD, POST, got PUT"),
-        ("GET", "/v1/predictions", None, 400, "InputError", "query.ids must be given"),
-        ("GET", "/v1/predictions?ids=1&min_seq=-1", None, 400, "InputError", "query.min_seq"),
-        ("POST", "/v1/predictions", {"ids": ["a"]}, 400, "InputError", "ids must be integers in this graph"),
-        ("POST", "/v1/predictions", {"ids": [True]}, 400, "InputError", "got True at position 0"),
-        ("POST", "/v1/predictions", {"ids": [1], "idz": 2}, 400, "InputError", "body.idz"),
-        ("POST", "/v1/predictions", {}, 400, "InputError", "body.ids must be given"),
-        ("POST", "/v1/predictions", [], 400, "InputError", "body: Input should be"),
-        ("POST", "/v1/predictions", {"ids": [1], "min_seq": "1_0"}, 400, "InputError", "body.min_seq"),
-        ("POST", "/v1/predictions", {"ids": [1], "min_seq": True}, 400, "InputError", "body.min_seq"),
-        ("POST", "/v1/predictions", {"ids": [1], "timeout": "10"}, 400, "InputError", "body.timeout"),
-        ("GET", "/v1/nodes/998/neighbors", None, 404, "UnknownNodeError", "998"),
-        ("GET", "/v1/nodes/1/neighbors?direction=up", None, 400, "InputError", "query.direction"),
-        ("GET", "/v1/nodes/1/neighbors?edge_type=a,b", None, 400, "InputError", "edge_type must be"),
-        ("GET", "/v1/nodes/1/neighbors?edge_type=a,b,c", None, 400, "UnknownTypeError", "('a', 'b', 'c')"),
-        ("POST", "/v1/events", [], 400, "InputError", "an object with the one field 'events', got list"),
-        ("POST", "/v1/events", {"event": []}, 400, "InputError", "got ['event']"),
-        ("POST", "/v1/events", {"events": {}}, 400, "InputError", "events must be a list of objects"),
+        (
+            "GET",
+            "/v1/prediction?ids=1",
+            None,
+            404,
+            "/problems/unknown-path",
+            "nothing at /v1/prediction: /docs lists",
+        ),
+        (
+            "GET",
+            "/v1/events",
+            None,
+            405,
+            "/problems/unknown-method",
+            "/v1/events must be requested with POST, got GET",
+        ),
+        (
+            "PUT",
+            "/v1/predictions",
+            {},
+            405,
+            "/problems/unknown-method",
+            "requested with GET, HEAD, POST, got PUT",
+        ),
+        ("GET", "/v1/predictions", None, 400, "/problems/invalid-input", "query.ids must be given"),
+        ("GET", "/v1/predictions?ids=1&min_seq=-1", None, 400, "/problems/invalid-input", "query.min_seq"),
+        (
+            "POST",
+            "/v1/predictions",
+            {"ids": ["a"]},
+            400,
+            "/problems/invalid-input",
+            "ids must be integers in this graph",
+        ),
+        (
+            "POST",
+            "/v1/predictions",
+            {"ids": [True]},
+            400,
+            "/problems/invalid-input",
+            "got True at position 0",
+        ),
+        ("POST", "/v1/predictions", {"ids": [1], "idz": 2}, 400, "/problems/invalid-input", "body.idz"),
+        ("POST", "/v1/predictions", {}, 400, "/problems/invalid-input", "body.ids must be given"),
+        ("POST", "/v1/predictions", [], 400, "/problems/invalid-input", "body: Input should be"),
+        (
+            "POST",
+            "/v1/predictions",
+            {"ids": [1], "min_seq": "1_0"},
+            400,
+            "/problems/invalid-input",
+            "body.min_seq",
+        ),
+        (
+            "POST",
+            "/v1/predictions",
+            {"ids": [1], "min_seq": True},
+            400,
+            "/problems/invalid-input",
+            "body.min_seq",
+        ),
+        (
+            "POST",
+            "/v1/predictions",
+            {"ids": [1], "timeout": "10"},
+            400,
+            "/problems/invalid-input",
+            "body.timeout",
+        ),
+        ("GET", "/v1/nodes/998/neighbors", None, 404, "/problems/unknown-node", "998"),
+        (
+            "GET",
+            "/v1/nodes/1/neighbors?direction=up",
+            None,
+            400,
+            "/problems/invalid-input",
+            "query.direction",
+        ),
+        (
+            "GET",
+            "/v1/nodes/1/neighbors?edge_type=a,b",
+            None,
+            400,
+            "/problems/invalid-input",
+            "edge_type must be",
+        ),
+        (
+            "GET",
+            "/v1/nodes/1/neighbors?edge_type=a,b,c",
+            None,
+            400,
+            "/problems/unknown-type",
+            "('a', 'b', 'c')",
+        ),
+        (
+            "POST",
+            "/v1/events",
+            [],
+            400,
+            "/problems/invalid-input",
+            "an object with the one field 'events', got list",
+        ),
+        ("POST", "/v1/events", {"event": []}, 400, "/problems/invalid-input", "got ['event']"),
+        (
+            "POST",
+            "/v1/events",
+            {"events": {}},
+            400,
+            "/problems/invalid-input",
+            "events must be a list of objects",
+        ),
         (
             "POST",
             "/v1/events",
             {"events": [{"event": "x"}]},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "events[0]: expected 'event'",
         ),
         (
@@ -286,7 +419,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/events",
             {"events": [{"event": "set_features", "id": 1, "x": [1, 2]}]},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "x must have 4 features for node type 'node', got 2",
         ),
         (
@@ -294,7 +427,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/events",
             {"events": [{"event": "set_features", "id": 1, "x": [1e39, 0, 0, 0]}]},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "numbers that float32 can hold",
         ),
         (
@@ -302,7 +435,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/events",
             {"events": [{"event": "add_edge", "src": 1, "dst": 2, "time": 3.0}]},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "('node', 'to', 'node') carry no times, got a column 'time'",
         ),
         (
@@ -310,7 +443,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/events",
             {"events": [{"event": "add_edge", "src": 1, "dst": 2, "edge_attr": [3.0]}]},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "('node', 'to', 'node') carry no features, got a column 'edge_attr'",
         ),
         (
@@ -318,7 +451,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/events",
             {"events": [{"event": "remove_edge", "src": 1, "dst": 2, "key": 0}]},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "('node', 'to', 'node') carry no keys, got a column 'key'",
         ),
         (
@@ -326,7 +459,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/what-if",
             {"events": [{"event": "add_edge", "src": 1, "dst": 2, "time": 3.0}], "ids": [1]},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "got a column 'time'",
         ),
         (
@@ -334,7 +467,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/what-if",
             {"events": [{"event": "add_node", "id": 7200, "x": make_overflow()}], "ids": [1]},
             400,
-            "InputError",
+            "/problems/invalid-input",
             "node 7200 of type 'node' would be infinite or not a number",
         ),
         (
@@ -342,7 +475,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/events",
             {"events": [{"event": "add_node", "id": 1, "node_type": "item"}]},
             400,
-            "UnknownTypeError",
+            "/problems/unknown-type",
             "'item'",
         ),
         (
@@ -350,10 +483,10 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             "/v1/what-if",
             {"events": [{"event": "remove_node", "id": 998}], "ids": [1]},
             404,
-            "UnknownNodeError",
+            "/problems/unknown-node",
             "998",
         ),
-        ("POST", "/v1/what-if", {"events": [], "ids": [998]}, 404, "UnknownNodeError", "998"),
+        ("POST", "/v1/what-if", {"events": [], "ids": [998]}, 404, "/problems/unknown-node", "998"),
     ],
 )
 def test_bad_requests_are_answered_with_a_typed_error_and_change_nothing(
@@ -362,8 +495,8 @@ def test_bad_requests_are_answered_with_a_typed_error_and_change_nothing(
     before = client.get("/healthz").json()
     answer = client.request(method, path, json=body) if body is not None else client.request(method, path)
     assert answer.status_code == status
-    assert answer.json()["error"]["type"] == error
-    said = answer.json()["error"]["message"]
+    assert answer.json()["type"] == error
+    said = answer.json()["detail"]
     assert message in said
     # What only those can do who write Python is said to be so.
     assert not re.search(r"\w\(|\b(?!min_seq)[a-z_]+=", said.partition("in Python")[0]), said
@@ -375,16 +508,16 @@ def test_bad_bodies_are_refused(client: httpx.Client) -> None:
         "/v1/events", content='{"event": "remove_node", "id": 1}\nnonsense', headers=LINES
     )
     assert malformed.status_code == 400
-    assert malformed.json()["error"]["message"].startswith("line 2: expected a JSON object")
+    assert malformed.json()["detail"].startswith("line 2: expected a JSON object")
     broken = client.post("/v1/events", content="{", headers={"content-type": "application/json"})
     assert broken.status_code == 400
-    assert "the body must be JSON" in broken.json()["error"]["message"]
+    assert "the body must be JSON" in broken.json()["detail"]
     other = client.post("/v1/events", content="a,b", headers={"content-type": "text/csv"})
     assert other.status_code == 415
-    assert other.json()["error"]["type"] == "UnknownMediaType"
+    assert other.json()["type"] == "/problems/unknown-media-type"
     large = client.post("/v1/events", content=bytes(65 * 2**20), headers=LINES)
     assert large.status_code == 413
-    assert large.json()["error"]["type"] == "BodyTooLarge"
+    assert large.json()["type"] == "/problems/body-too-large"
 
 
 @pytest.mark.parametrize(
@@ -410,7 +543,12 @@ def test_a_body_that_names_a_field_twice_is_refused(
     answer = client.post(path, content=body, headers={"content-type": "application/json"})
     assert answer.status_code == 400
     expected = f"each object of the body must have a field once, got {key!r} twice"
-    assert answer.json() == {"error": {"type": "InputError", "message": expected}}
+    assert answer.json() == {
+        "type": "/problems/invalid-input",
+        "title": "Invalid input",
+        "status": 400,
+        "detail": expected,
+    }
     assert client.get("/healthz").json() == before
 
 
@@ -418,13 +556,13 @@ def test_every_body_is_read_alike(client: httpx.Client) -> None:
     for path in ("/v1/predictions", "/v1/what-if"):
         broken = client.post(path, content="{", headers={"content-type": "application/json"})
         assert broken.status_code == 400
-        assert broken.json()["error"]["message"].startswith("the body must be JSON, got b'{'")
+        assert broken.json()["detail"].startswith("the body must be JSON, got b'{'")
         other = client.post(path, content="{}", headers=LINES)
         assert other.status_code == 415
-        assert "must be application/json, got 'application/x-ndjson'" in other.json()["error"]["message"]
+        assert "must be application/json, got 'application/x-ndjson'" in other.json()["detail"]
         large = client.post(path, content=bytes(65 * 2**20))
         assert large.status_code == 413
-        assert large.json()["error"]["type"] == "BodyTooLarge"
+        assert large.json()["type"] == "/problems/body-too-large"
     schema = client.get("/openapi.json").json()["paths"]["/v1/predictions"]["post"]["requestBody"]
     properties = schema["content"]["application/json"]["schema"]["properties"]
     assert set(properties) == {"ids", "min_seq", "timeout", "output", "model"}
@@ -439,9 +577,9 @@ def test_an_entry_that_is_refused_in_its_turn_is_reported(client: httpx.Client) 
     events = Events().set_features(1, [3.0] * WIDTH).remove_nodes(998)
     before = client.get("/v1/predictions?ids=1").json()["predictions"]
     answer = client.post(APPEND, content=events.to_json_lines(), headers=LINES)
-    assert (answer.status_code, answer.json()["status"]) == (409, "refused")
-    assert answer.json()["error"]["type"] == "UnknownNodeError"
-    assert "998" in answer.json()["error"]["message"]
+    assert (answer.status_code, answer.json()["status"]) == (409, 409)
+    assert answer.json()["type"] == "/problems/unknown-node"
+    assert "998" in answer.json()["detail"]
     after = client.get(
         "/v1/predictions", params={"ids": 1, "min_seq": answer.json()["seq"], "timeout": REQUEST_SECONDS}
     ).json()
@@ -463,8 +601,8 @@ def test_a_batch_after_which_a_value_would_not_be_finite_is_refused_with_the_nod
         headers=LINES,
     )
     assert answer.status_code == 409
-    assert answer.json()["error"]["type"] == "InputError"
-    assert "node 7101 of type 'node' would be infinite" in answer.json()["error"]["message"]
+    assert answer.json()["type"] == "/problems/invalid-input"
+    assert "node 7101 of type 'node' would be infinite" in answer.json()["detail"]
     after = client.get(
         "/v1/predictions",
         params={"ids": "7100,7101", "min_seq": answer.json()["seq"], "timeout": REQUEST_SECONDS},

@@ -144,7 +144,7 @@ def moved_log(world: World) -> Iterator[None]:
     world.log.path.rename(aside)
     answer = world.ask("/v1/events", method="POST", json={"events": [{"event": "add_node", "id": 907}]})
     assert answer.status_code == 503, answer.text
-    assert answer.json()["error"]["type"] == "LogMovedError"
+    assert answer.json()["type"] == "/problems/log-moved"
     yield
     aside.rename(world.log.path)
 

@@ -73,7 +73,7 @@ def test_a_node_whose_workers_are_killed_answers_right(tmp_path: Path) -> None:
                     assert rows.tobytes() == expected[id_]
                     answered += 1
                 else:
-                    assert json.loads(answer.body)["error"]["type"] == "WorkersFailed"
+                    assert json.loads(answer.body)["type"] == "/problems/workers-failed"
             return answered
 
         asking = [asyncio.create_task(ask()) for _ in range(4)]

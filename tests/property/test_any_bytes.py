@@ -154,8 +154,10 @@ def test_a_request_is_answered_or_refused_shortly(
     answer = ask(app, method, path, body, kind)
     assert answer.status_code < 500, answer.text
     if answer.status_code >= 400:
-        problem = answer.json().get("error") or answer.json()["refused"][0]
-        assert 0 < len(problem["message"]) <= LONGEST_MESSAGE
+        problem = answer.json()
+        assert problem["status"] == answer.status_code
+        for each in (problem, *(one["problem"] for one in problem.get("refused", ()))):
+            assert 0 < len(each["detail"]) <= LONGEST_MESSAGE
 
 
 @settings(max_examples=draws(40, 2000))

@@ -134,7 +134,7 @@ def test_every_text_is_reached_by_every_route(runtime: Runtime, app: FastAPI, na
         np.testing.assert_allclose(explained[0].json()["after"], row, atol=1e-4)
         assert explained[1].status_code in (200, 404)
         if explained[1].status_code == 404:
-            assert explained[1].json()["error"]["type"] == "UnknownNodeError"
+            assert explained[1].json()["type"] == "/problems/unknown-node"
 
 
 @settings(deadline=None)
@@ -154,7 +154,7 @@ def test_what_is_no_utf_8_is_refused(runtime: Runtime, app: FastAPI, raw: bytes)
         f"/v1/explain?since=0&id={text}",
     ):
         (answer,) = ask(app, address)
-        assert (answer.status_code, answer.json()["error"]["type"]) == (400, "InputError"), address
+        assert (answer.status_code, answer.json()["type"]) == (400, "/problems/invalid-input"), address
 
 
 def _is_text(raw: bytes) -> bool:
@@ -188,7 +188,7 @@ def test_no_part_between_commas_is_left_out_where_ids_are_integers(tmp_path: Pat
     for query in ("ids=", "ids=&ids=1", "ids=1,", "ids=,", "ids=1&ids="):
         (answer,) = ask(app, f"/v1/predictions?{query}")
         assert answer.status_code == 400
-        assert "ids must be integers in this graph, got ''" in answer.json()["error"]["message"]
+        assert "ids must be integers in this graph, got ''" in answer.json()["detail"]
     for address in ("/v1/neighbors?id=", "/v1/explain?since=0&id=", "/v1/neighbors?id=01"):
         assert ask(app, address)[0].status_code == 400
     assert ask(app, "/v1/neighbors?id=1")[0].json() == ask(app, "/v1/nodes/1/neighbors")[0].json()
@@ -203,7 +203,7 @@ def test_a_path_that_goes_on_is_another(app: FastAPI) -> None:
         "/v1/nodes/n1%3F/x",
     ):
         (answer,) = ask(app, address)
-        assert (answer.status_code, answer.json()["error"]["type"]) == (404, "UnknownPath"), address
+        assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-path"), address
 
 
 def test_bytes_that_are_not_percent_encoded_are_refused(runtime: Runtime, app: FastAPI) -> None:

@@ -279,7 +279,7 @@ def test_the_server_answers_429_and_logs_nothing(log: SqliteLog, clock: Clock) -
     *answers, metrics = asyncio.run(ask())
     for answer in answers:
         assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
-        assert answer.json()["error"]["type"] == "OverloadedError"
+        assert answer.json()["type"] == "/problems/overloaded"
     assert log.last_seq() == 101
     shown = scrape(metrics.text)
     assert shown["livegnn_pushing_back"] == 1

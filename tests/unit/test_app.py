@@ -96,43 +96,63 @@ def test_every_error_has_one_shape(tmp_path: Path, runtime: Runtime) -> None:
                 "GET",
                 "/v1/nothing",
                 404,
-                "UnknownPath",
+                "/problems/unknown-path",
                 "there is nothing at /v1/nothing: /docs lists the paths",
             ),
-            ("GET", "/v1/events", 405, "UnknownMethod", "/v1/events must be requested with POST, got GET"),
+            (
+                "GET",
+                "/v1/events",
+                405,
+                "/problems/unknown-method",
+                "/v1/events must be requested with POST, got GET",
+            ),
             (
                 "PUT",
                 "/v1/predictions",
                 405,
-                "UnknownMethod",
+                "/problems/unknown-method",
                 "/v1/predictions must be requested with GET, HEAD, POST, got PUT",
             ),
-            ("GET", "/v1/predictions?ids=zoe", 404, "UnknownNodeError", None),
-            ("GET", "/v1/predictions", 400, "InputError", "query.ids must be given, got nothing"),
+            ("GET", "/v1/predictions?ids=zoe", 404, "/problems/unknown-node", None),
+            (
+                "GET",
+                "/v1/predictions",
+                400,
+                "/problems/invalid-input",
+                "query.ids must be given, got nothing",
+            ),
             (
                 "POST",
                 "/v1/events/",
                 404,
-                "UnknownPath",
+                "/problems/unknown-path",
                 "there is nothing at /v1/events/: did you mean /v1/events?",
             ),
             (
                 "GET",
                 "/v1/nodes/zoe/neighbors/",
                 404,
-                "UnknownPath",
+                "/problems/unknown-path",
                 "there is nothing at /v1/nodes/zoe/neighbors/: did you mean /v1/nodes/zoe/neighbors?",
             ),
-            ("GET", "/healthz?x=1", 400, "InputError", "this address takes no parameters, got 'x'"),
+            (
+                "GET",
+                "/healthz?x=1",
+                400,
+                "/problems/invalid-input",
+                "this address takes no parameters, got 'x'",
+            ),
         ]:
             answer = ask(app, method, path)
             assert answer.status_code == status
-            assert answer.json().keys() == {"error"}
-            error = answer.json()["error"]
-            assert error == {"type": kind, "message": message if message is not None else error["message"]}
+            assert answer.headers["content-type"] == "application/problem+json"
+            problem = answer.json()
+            assert problem.keys() == {"type", "title", "status", "detail"}
+            assert (problem["type"], problem["status"]) == (kind, status)
+            assert problem["detail"] == (problem["detail"] if message is None else message)
     answer = ask(app, "DELETE", "/index.html")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
-    assert answer.json()["error"]["type"] == "UnknownMethod"
+    assert answer.json()["type"] == "/problems/unknown-method"
 
 
 def test_head_is_answered_as_get_is_without_a_body(runtime: Runtime) -> None:
@@ -180,7 +200,7 @@ def test_what_is_asked_is_not_told_back_at_length(runtime: Runtime) -> None:
     ]:
         answer = ask(app, method, path)
         assert answer.status_code in (400, 404, 405)
-        message = answer.json()["error"]["message"]
+        message = answer.json()["detail"]
         an_id = path in (f"/v1/nodes/{long}/neighbors", f"/v1/predictions?ids={long}") and method == "GET"
         assert ("got one of 60,000" if an_id else "xxx") in message
         assert len(message) <= 2000
@@ -192,14 +212,14 @@ def test_what_is_asked_is_not_told_back_at_length(runtime: Runtime) -> None:
         ):
             answer = ask(app, "POST", path, body)
             assert answer.status_code in (400, 404)
-            assert len(answer.json()["error"]["message"]) <= 2000
+            assert len(answer.json()["detail"]) <= 2000
     event = {"event": "remove_node", "id": "x" * 1024}
     assert ask(app, "POST", "/v1/events", {"events": [event]}).json() == {"seq": 1, "status": "logged"}
     runtime.step()
     rejection = runtime.rejection(1)
     assert rejection is not None
     assert len(rejection.message) <= 2000
-    message = ask(app, "GET", f"/v1/{long}").json()["error"]["message"]
+    message = ask(app, "GET", f"/v1/{long}").json()["detail"]
     assert message.endswith("...: /docs lists the paths")
     assert len(message) < 200
 
@@ -210,8 +230,8 @@ def test_sequence_numbers_that_no_event_will_have(runtime: Runtime, name: str, s
     app = create_app(runtime)
     path = "/v1/predictions?ids=n3&min_seq=" if name == "min_seq" else "/v1/nodes/n3/explain?since="
     answer = ask(app, "GET", path + seq)
-    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "InputError")
-    assert f"query.{name}" in answer.json()["error"]["message"]
+    assert (answer.status_code, answer.json()["type"]) == (400, "/problems/invalid-input")
+    assert f"query.{name}" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("seq", ["1" + 30 * "0", str(2**63)])
@@ -219,7 +239,7 @@ def test_sequence_numbers_in_a_body_that_no_event_will_have(runtime: Runtime, se
     body = f'{{"ids": ["n3"], "min_seq": {seq}}}'.encode()
     answer = ask(create_app(runtime), "POST", "/v1/predictions", content=body)
     assert answer.status_code == 400
-    assert "body.min_seq" in answer.json()["error"]["message"]
+    assert "body.min_seq" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/v1/events", "/v1/predictions", "/v1/what-if"])
@@ -266,8 +286,15 @@ def test_what_nobody_foresaw_is_answered_too(runtime: Runtime) -> None:
         raise OSError("the disk is gone")
 
     answer = ask(app, "GET", "/fails")
-    expected = {"type": "OSError", "message": "the server failed, its log says where: the disk is gone"}
-    assert (answer.status_code, answer.json()) == (500, {"error": expected})
+    assert (answer.status_code, answer.json()) == (
+        500,
+        {
+            "type": "/problems/unforeseen",
+            "title": "Unforeseen error",
+            "status": 500,
+            "detail": "the process failed, its log says where: OSError: the disk is gone",
+        },
+    )
 
 
 def test_a_runtime_that_does_not_run_is_not_healthy(runtime: Runtime) -> None:
@@ -295,7 +322,7 @@ def test_a_loop_that_has_failed_is_reported(runtime: Runtime) -> None:
     assert "does another process run on this log" in reason
     answer = ask(app, "GET", f"/v1/predictions?ids=n1&min_seq={seq}")
     assert answer.status_code == 500
-    assert answer.json()["error"]["type"] == "LiveGNNError"
+    assert answer.json()["type"] == "/problems/failed"
     assert scrape(ask(app, "GET", "/metrics").text)["livegnn_up"] == 0
 
 
@@ -313,7 +340,7 @@ def test_outputs_by_name(tmp_path: Path) -> None:
     for path, body in (("/v1/predictions", {}), ("/v1/what-if", {"events": []})):
         wrong = ask(app, "POST", path, {"ids": ["n1"], "output": "rows", **body})
         assert wrong.status_code == 400
-        message = wrong.json()["error"]["message"]
+        message = wrong.json()["detail"]
         assert message == "output must be one of the model's, 'out', 'hidden', got 'rows'"
     log.close()
 
@@ -325,14 +352,14 @@ def test_events_that_are_logged_and_not_visible_in_time_are_not_to_be_sent_again
     app = create_app(runtime)  # whose loop does not run
     answer = ask(app, "POST", "/v1/events?wait=true&timeout=0.001", SET)
     assert answer.status_code == 202
-    assert answer.json().keys() == {"seq", "status", "error"}
+    assert answer.json().keys() == {"seq", "status", "problem"}
     assert (
         (answer.json()["seq"], answer.json()["status"]) == (runtime.log.last_seq(), "logged") == (1, "logged")
     )
-    error = answer.json()["error"]
-    assert error["type"] == "NotVisible"
-    assert "event 1 is in the log" in error["message"]
-    assert "do not send it again" in error["message"]
+    problem = answer.json()["problem"]
+    assert (problem["type"], problem["status"]) == ("/problems/not-visible", 202)
+    assert "event 1 is in the log" in problem["detail"]
+    assert "do not send it again" in problem["detail"]
     runtime.step()
     assert ask(app, "GET", "/v1/predictions?ids=n1&min_seq=1").json()["seq"] == 1
 
@@ -343,9 +370,10 @@ def test_who_waits_for_a_loop_that_dies_is_told_at_once(runtime: Runtime) -> Non
     runtime.start()
     answer = ask(app, "POST", "/v1/events?wait=true&timeout=300", SET)
     assert (answer.status_code, answer.json()["seq"]) == (202, 1)
-    assert answer.json()["error"]["type"] == "NotVisible"
-    assert "the runtime ended at event 0" in answer.json()["error"]["message"]
-    assert "after a restart" in answer.json()["error"]["message"]
+    problem = answer.json()["problem"]
+    assert problem["type"] == "/problems/not-visible"
+    assert "the runtime ended at event 0" in problem["detail"]
+    assert "after a restart" in problem["detail"]
     runtime.stop()
 
 
@@ -359,9 +387,9 @@ def test_a_loop_that_has_ended_takes_no_events(runtime: Runtime, query: str) -> 
         runtime.wait(seq, PATIENCE)
     answer = ask(app, "POST", f"/v1/events{query}", SET)
     assert answer.status_code == 503
-    assert answer.json().keys() == {"error"}
-    assert answer.json()["error"]["type"] == "LoopEnded"
-    assert "nothing was logged" in answer.json()["error"]["message"]
+    assert answer.json().keys() == {"type", "title", "status", "detail"}
+    assert answer.json()["type"] == "/problems/loop-ended"
+    assert "nothing was logged" in answer.json()["detail"]
     assert runtime.log.last_seq() == seq
     runtime.stop()
 
@@ -378,7 +406,7 @@ def test_on_a_full_disk_events_are_refused_until_there_is_space(tmp_path: Path) 
         assert disk.refused.acquire(timeout=PATIENCE)
     answer = ask(app, "POST", "/v1/events", SET)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert answer.json()["error"]["type"] == "DiskFullError"
+    assert answer.json()["type"] == "/problems/disk-full"
     answer = ask(app, "GET", "/healthz")
     assert (answer.status_code, answer.json()["status"]) == (503, "paused")
     reason = answer.json()["reasons"]["loop"]
@@ -407,11 +435,11 @@ def test_text_ids(runtime: Runtime) -> None:
     for text in ("0005", "+5", " 5", "5_0", ""):  # texts, and other ones than "5"
         answer = ask(app, "GET", f"/v1/predictions?ids=5,{quote(text)}")
         assert answer.status_code == 404
-        assert f"got {text!r}" in answer.json()["error"]["message"]
+        assert f"got {text!r}" in answer.json()["detail"]
     assert ask(app, "POST", "/v1/predictions", {"ids": []}).json() == {"seq": 4, "ids": [], "predictions": []}
     answer = ask(app, "POST", "/v1/predictions", {"ids": [5]})
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"] == "ids must be text in this graph, got 5"
+    assert answer.json()["detail"] == "ids must be text in this graph, got 5"
     event = {"event": "remove_node", "id": "5"}
     answer = ask(app, "POST", "/v1/what-if", {"events": [event], "ids": ["a/b"]}).json()
     assert answer["changed"] == ["a/b"]
@@ -466,7 +494,7 @@ def test_an_explanation(tmp_path: Path) -> None:
     assert ask(app, "GET", "/v1/nodes/999/explain?since=0").json()["before"] is None
     assert ask(app, "GET", "/v1/nodes/998/explain?since=0").status_code == 404
     refused = ask(app, "GET", "/v1/nodes/1/explain?since=4")
-    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "InputError")
+    assert (refused.status_code, refused.json()["type"]) == (400, "/problems/invalid-input")
     runtime.log.close()
 
 
@@ -482,7 +510,7 @@ def test_an_explanation_takes_no_longer_than_it_may(tmp_path: Path) -> None:
     assert len(engine.explain(1, since=0, timeout=300).events) == len(engine.explain(1, since=0).events)
     path = "/v1/explain?id=1&since=0&timeout="
     answer = ask(app, "GET", path + "0.000000001")
-    assert (answer.status_code, answer.json()["error"]["type"]) == (503, "TimeoutExpired")
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/timeout")
     for wrong in ("0", "301", "nan", "-1"):
         assert ask(app, "GET", path + wrong).status_code == 400
 
@@ -509,7 +537,7 @@ def test_an_explanation_takes_no_longer_than_it_may(tmp_path: Path) -> None:
     third, *others = asyncio.run(ask_three())
     holder.join()
     assert third.status_code == 503
-    assert "2 predictions are explained at a time" in third.json()["error"]["message"]
+    assert "2 predictions are explained at a time" in third.json()["detail"]
     assert [other.status_code for other in others] == [200] * 3
     runtime.log.close()
 
@@ -634,13 +662,9 @@ def test_a_retry_that_is_refused_as_well_says_so_when_it_is_asked_for_again(
             runtime.step()
             for _ in range(2):
                 answer = ask(app, "POST", path)
-                assert (answer.status_code, answer.json()["status"], answer.json()["seq"]) == (
-                    409,
-                    "refused",
-                    seq + 1,
-                )
-                assert answer.json()["error"]["type"] == "UnknownNodeError"
-                assert f"retry entry {seq + 1}, " in answer.json()["error"]["message"]
+                assert (answer.status_code, answer.json()["seq"]) == (409, seq + 1)
+                assert answer.json()["type"] == "/problems/unknown-node"
+                assert f"retry entry {seq + 1}, " in answer.json()["detail"]
         assert log.last_seq() == 1 + times
         ask(app, "POST", "/v1/events", {"events": [{"event": "add_node", "id": 999}]})
         assert ask(app, "POST", f"/v1/rejections/{1 + times}/retry").json()["seq"] == 3 + times
@@ -656,7 +680,7 @@ def test_a_retry_of_what_was_not_refused_names_what_was_asked_for(tmp_path: Path
         ask(app, "POST", "/v1/events", {"events": [{"event": "add_node", "id": 999}]})
         answer = ask(app, "POST", f"/v1/rejections/{seq}/retry")
         assert answer.status_code == 400
-        message = answer.json()["error"]["message"]
+        message = answer.json()["detail"]
         assert str(seq) in message
         assert "after" not in message
         assert ("an entry that was refused" in message) is (0 <= seq < 2**63), message
@@ -699,7 +723,7 @@ def test_a_model_that_is_building_answers_503_and_not_as_a_typo(tmp_path: Path) 
         for path in ("/v1/predictions?ids=4&model={}", "/v1/models/{}/comparison"):
             answer = ask(app, "GET", path.format("new"))
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            assert answer.json()["error"]["type"] == "ViewMissingError"
+            assert answer.json()["type"] == "/problems/view-missing"
             assert ask(app, "GET", path.format("mew")).status_code == 400
     runtime.stop()
     log.close()
@@ -729,7 +753,7 @@ def test_a_view_that_is_built_again_is_shown_and_answers_503(tmp_path: Path) -> 
     runtime.step()
     predictions, health, metrics, neighbors = seen
     assert predictions.status_code == 503
-    assert predictions.json()["error"]["type"] == "ViewMissingError"
+    assert predictions.json()["type"] == "/problems/view-missing"
     assert health.json()["missing_views"] == {"engine": "at event 0: RuntimeError: its file is gone"}
     assert scrape(metrics.text)["livegnn_missing_views"] == 1
     assert neighbors.status_code == 200

@@ -69,7 +69,7 @@ def test_a_request_with_a_key_takes_effect_once(runtime: Runtime) -> None:
         assert again.headers["idempotent-replayed"] == "true"
         other, long = await post(client, remove, key="a"), await post(client, add, key="x" * 256)
         assert (other.status_code, long.status_code) == (400, 400)
-        assert "same events each time" in other.json()["error"]["message"]
+        assert "same events each time" in other.json()["detail"]
 
     runtime.start()
     run(runtime, talk)
@@ -273,15 +273,22 @@ def test_with_partial_the_good_events_are_applied_and_each_bad_one_is_named(
         assert answer.status_code == 200
         told = answer.json()
         assert (told["seq"], told["status"]) == (3, "applied")
-        refused = {one["position"]: (one.get("seq"), one["type"]) for one in told["refused"]}
-        assert refused == {1: (None, "InputError"), 2: (2, "UnknownNodeError"), 3: (None, "InputError")}
-        assert "expected 'event' to be one of" in told["refused"][0]["message"]
+        refused = {one["position"]: (one.get("seq"), one["problem"]["type"]) for one in told["refused"]}
+        assert refused == {
+            1: (None, "/problems/invalid-input"),
+            2: (2, "/problems/unknown-node"),
+            3: (None, "/problems/invalid-input"),
+        }
+        assert [one["problem"]["status"] for one in told["refused"]] == [400, 409, 400]
+        assert "expected 'event' to be one of" in told["refused"][0]["problem"]["detail"]
         again = await client.post("/v1/events?wait=true&partial=true", content=body, headers=headers)
         assert again.json() == told
         none = await client.post("/v1/events?partial=true", json={"events": [{"event": "fly"}]})
         assert (none.status_code, len(none.json()["refused"])) == (400, 1)
+        assert none.json().keys() == {"type", "title", "status", "detail", "refused"}
+        assert none.headers["content-type"] == "application/problem+json"
         whole = await client.post("/v1/events", json={"events": MIXED})
-        assert (whole.status_code, whole.json().keys()) == (400, {"error"})
+        assert (whole.status_code, whole.json().keys()) == (400, {"type", "title", "status", "detail"})
 
     runtime.start()
     run(runtime, talk)
@@ -300,7 +307,7 @@ def test_what_is_around_the_value_of_a_header_is_not_of_the_key(runtime: Runtime
         ]
         assert [answer.json() for answer in answers] == [{"seq": 1, "status": "logged"}] * 2
         empty = await client.post("/v1/events", json={"events": []}, headers=[(b"idempotency-key", b" \t")])
-        assert (empty.status_code, "1 to 255" in empty.json()["error"]["message"]) == (400, True)
+        assert (empty.status_code, "1 to 255" in empty.json()["detail"]) == (400, True)
 
     run(runtime, talk)
     assert runtime.log.last_seq() == 1
@@ -352,7 +359,7 @@ def test_a_key_of_another_event_is_refused_and_a_bad_event_stops_all(runtime: Ru
         told = answer.json()
         assert (told["seq"], told["status"]) == (3, "applied")
         assert [(one["position"], one.get("seq")) for one in told["refused"]] == [(1, None)]
-        assert "same events each time, got 'a'" in told["refused"][0]["message"]
+        assert "same events each time, got 'a'" in told["refused"][0]["problem"]["detail"]
         wide = {"event": "set_features", "id": 1, "x": [1.0]}
         missing = {"event": "remove_edge", "src": 900, "dst": 10**9, "idempotency_key": "d"}
         for bad, message in (
@@ -370,11 +377,11 @@ def test_a_key_of_another_event_is_refused_and_a_bad_event_stops_all(runtime: Ru
                 assert [one["position"] for one in answer.json()["refused"]] == [1]
                 continue
             assert answer.status_code == 400, bad
-            assert message in answer.json()["error"]["message"]
+            assert message in answer.json()["detail"]
         answer = await send(missing, keyed(905, None), missing)
-        assert [(one["position"], one["type"]) for one in answer.json()["refused"]] == [
-            (0, "UnknownNodeError"),
-            (2, "UnknownNodeError"),
+        assert [(one["position"], one["problem"]["type"]) for one in answer.json()["refused"]] == [
+            (0, "/problems/unknown-node"),
+            (2, "/problems/unknown-node"),
         ]
 
     runtime.start()
@@ -440,7 +447,7 @@ def test_refused_entries_are_listed_and_can_be_appended_again(runtime: Runtime) 
 
     async def talk(client: httpx.AsyncClient) -> None:
         refused = await client.post("/v1/events?wait=true", json={"events": [bad, bad]})
-        assert (refused.status_code, refused.json()["status"]) == (409, "refused")
+        assert (refused.status_code, refused.json()["status"], refused.json()["seq"]) == (409, 409, 2)
         listed = (await client.get("/v1/rejections")).json()
         (one,) = listed["rejections"]
         assert (listed["seq"], one["seq"], one["error"], one["events"]) == (

@@ -72,7 +72,7 @@ def test_what_is_no_question_is_refused(text: bytes, said: str) -> None:
 
 def test_errors_have_the_status_of_the_server() -> None:
     assert answer_error(OverloadedError("full", retry_after=2.1)).headers()["retry-after"] == "3"
-    assert answer_error(OverloadedError("full")).status == 503
+    assert answer_error(OverloadedError("full")).status == 429
     assert answer_error(TimeoutExpired("late")).status == 503
     down = answer_error(StoreUnavailableError("down"))
     assert (down.status, down.headers()["retry-after"]) == (503, "1")
@@ -102,13 +102,13 @@ def test_errors_are_answers(tmp_path, stage) -> None:
 
     def ask(text: bytes) -> tuple[int, str]:
         found = answer(predictor, stage, text)
-        return found.status, json.loads(found.body)["error"]["type"]
+        return found.status, json.loads(found.body)["type"]
 
-    assert ask(b"{") == (400, "InputError")
-    assert ask(body(40)) == (404, "UnknownNodeError")
-    assert ask(body("n7")) == (400, "InputError")
-    assert ask(body(1, min_seq=8)) == (503, "TimeoutExpired")
-    assert ask(body(functions.FAIL)) == (500, "RuntimeError")
+    assert ask(b"{") == (400, "/problems/invalid-input")
+    assert ask(body(40)) == (404, "/problems/unknown-node")
+    assert ask(body("n7")) == (400, "/problems/invalid-input")
+    assert ask(body(1, min_seq=8)) == (503, "/problems/timeout")
+    assert ask(body(functions.FAIL)) == (500, "/problems/unforeseen")
     assert answer(predictor, stage, body(1, min_seq=7)).status == 200
 
 
@@ -140,11 +140,14 @@ def test_what_is_expected_is_logged_in_one_line(tmp_path, caplog) -> None:
 
 
 @pytest.mark.parametrize("retry_after", [None, 0.0, 0.25, 1.0])
-def test_an_answer_of_a_worker_has_all_but_its_content_type_in_a_frame(retry_after: float | None) -> None:
-    found = Answer(503, b"body", retry_after, store_requests=3, store_bytes=2**40, store_retries=2)
-    frame = pack_answer(found)
-    assert len(frame) == FRAME.size
-    assert unpack_answer(frame) == (found._replace(body=b""), 4)
+def test_an_answer_of_a_worker_is_packed_in_a_frame(retry_after: float | None) -> None:
+    for status, kind in ((503, "application/problem+json"), (200, "application/json")):
+        found = Answer(
+            status, b"body", retry_after, kind, store_requests=3, store_bytes=2**40, store_retries=2
+        )
+        frame = pack_answer(found)
+        assert len(frame) == FRAME.size
+        assert unpack_answer(frame) == (found._replace(body=b""), 4)
 
 
 def test_a_function_is_data() -> None:

@@ -250,7 +250,11 @@ def test_each_route_of_the_server_needs_the_scope_on_the_page(tmp_path: Path) ->
     scopes: dict[str | None, set[tuple[str, str]]] = {}
     for method, path in routes:
         scopes.setdefault(scope_of(method, path), set()).add((method, path))
-    assert scopes[None] == {(method, path) for method in ("GET", "HEAD") for path in HEALTH}
+    free = (*HEALTH, "/problems", "/problems/{name}")
+    assert scopes[None] == {(method, path) for method in ("GET", "HEAD") for path in free}
+    row = re.search(r"\| none needed \|(.*)\|", SECURITY.read_text(encoding="utf-8"))
+    assert row is not None
+    assert {path.removesuffix("/{name}") for path in free} == set(re.findall(r"(?<=[` ])/[\w/]+", row[1]))
     assert scopes["write"] == {("POST", "/v1/events")}
     assert {method for method, _ in scopes["admin"]} == {"POST", "PUT", "DELETE"}
     reading = {path for method, path in scopes["read"] if method == "POST" and not path.startswith("/v2")}

@@ -55,7 +55,7 @@ def ask(
 
 def refused(answer: httpx.Response, said: str) -> None:
     assert answer.status_code == 413, answer.text
-    assert said in answer.json()["error"]["message"]
+    assert said in answer.json()["detail"]
 
 
 def test_json_that_becomes_objects_as_a_whole(runtime: Runtime) -> None:

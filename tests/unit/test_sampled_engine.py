@@ -360,7 +360,7 @@ def test_over_http(log: SqliteLog) -> None:
     for body, status in (({"ids": [999]}, 404), ({"ids": [0], "output": "no"}, 400), ({}, 400)):
         assert ask("/v1/samples", body).status_code == status
     refused = ask("/v1/what-if", {"events": [], "ids": [0]})
-    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "InputError")
+    assert (refused.status_code, refused.json()["type"]) == (400, "/problems/invalid-input")
 
 
 def test_a_deployment_switches_by_its_mode(tmp_path: Path) -> None:

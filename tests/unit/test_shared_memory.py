@@ -131,7 +131,7 @@ def test_a_request_that_needs_more_than_a_worker_has_is_refused_beside_a_full_ca
         assert node.memory is not None
         assert node.memory.bytes > 4 * MIB
         answer = await node.predict(body(*range(NODES)))
-        assert (answer.status, json.loads(answer.body)["error"]["type"]) == (500, "MemoryError")
+        assert (answer.status, json.loads(answer.body)["type"]) == (500, "/problems/out-of-memory")
         await ask(node, requests[:10])
         workers = [worker.pid for worker in node.stages["predict"]._workers.values()]
         assert 1 <= len(workers) <= 2

@@ -26,7 +26,7 @@ from functions import (
     expected,
     function,
 )
-from livegnn.errors import InputError, OverloadedError, TimeoutExpired
+from livegnn.errors import InputError, TimeoutExpired
 from livegnn.functions.bodies import Answer
 from livegnn.functions.function import Function
 from livegnn.functions.function import answer as answer_of
@@ -36,6 +36,7 @@ from livegnn.functions.scheduler import Limits, Policy
 from livegnn.functions.stage import Stage, WorkersFailed
 from livegnn.functions.threads import ThreadHost
 from livegnn.functions.worker_host import WorkerDied
+from livegnn.http.refusals import ProcessStops
 from processes import children, runs
 from scraped import scrape
 from streams import make_model
@@ -176,7 +177,7 @@ def test_what_one_stage_sends_may_have_no_room_in_the_next(tmp_path) -> None:
         sampled = answer_of(GraphPredictor(str(tmp_path)), "sample", body(3))
         for large in (bytes(300 * 2**20), bytes(400 * 2**20)):
             failed = await stage.call(large)
-            assert (failed.status, json.loads(failed.body)["error"]["type"]) == (500, "MemoryError")
+            assert (failed.status, json.loads(failed.body)["type"]) == (500, "/problems/out-of-memory")
             assert np.allclose(rows(await stage.call(sampled.body)), expected(3), atol=1e-5)
         assert (stage.figures.launched, stage.figures.died) == (1, 0)
         await stage.close()
@@ -189,10 +190,10 @@ def test_memory_is_limited_and_the_worker_lives_on(tmp_path) -> None:
         stage = Stage(processes(tmp_path, memory=10**9), Limits(1))
         failed = await stage.call(body(GROW))
         assert failed.status == 500
-        assert json.loads(failed.body)["error"]["type"] == "MemoryError"
-        assert "needs more memory" in json.loads(failed.body)["error"]["message"]
+        assert json.loads(failed.body)["type"] == "/problems/out-of-memory"
+        assert "needs more memory" in json.loads(failed.body)["detail"]
         assert np.allclose(rows(await stage.call(body(1))), expected(1), atol=1e-5)
-        told = json.loads((await stage.call(body(ROOM))).body)["error"]["message"]
+        told = json.loads((await stage.call(body(ROOM))).body)["detail"]
         assert 0 < int(told.removeprefix("room ")) < 10**9
         assert stage.figures.launched == 1
         await stage.close()
@@ -212,7 +213,7 @@ def test_workers_that_do_not_start_are_tried_again_and_requests_fail(tmp_path) -
         stage = Stage(host, Limits(3))
         calls = [asyncio.create_task(stage.call(body(id))) for id in range(2)]
         for call in calls:
-            with pytest.raises(WorkersFailed, match=r"could not begin: InputError: .* there is none"):
+            with pytest.raises(WorkersFailed, match=r"could not begin: Invalid input: .* there is none"):
                 await call
         assert stage.scheduler.workers == stage.scheduler.requests == 0
         assert len(list(tmp_path.glob("try-*"))) >= 3
@@ -230,9 +231,9 @@ def test_workers_that_find_no_store_are_not_waited_for(place, tmp_path, caplog, 
         host = ThreadHost(opened) if place == "threads" else ProcessHost(opened, environment=ENVIRONMENT)
         node = Machine({"predict": Stage(host, Limits(1))}, concurrency=2)
         found = await node.predict(body(1))
-        error = json.loads(found.body)["error"]
-        assert (found.status, error["type"]) == (503, "StoreUnavailableError"), error
-        assert "the store does not answer" in error["message"]
+        problem = json.loads(found.body)
+        assert (found.status, problem["type"]) == (503, "/problems/store-unavailable"), problem
+        assert "the store does not answer" in problem["detail"]
         assert found.headers()["retry-after"] == "1"
         assert len(list(tmp_path.glob("try-*"))) == 1, "the start has asked long enough"
         (record,) = caplog.records
@@ -292,7 +293,7 @@ def test_closing_answers_what_is_here_and_refuses_the_rest(tmp_path) -> None:
         await asyncio.sleep(0)
         closing = asyncio.create_task(stage.close(PATIENCE))
         await asyncio.sleep(0)
-        with pytest.raises(OverloadedError):
+        with pytest.raises(ProcessStops):
             await stage.call(body(9))
         for call in calls:
             assert (await call).status == 200
@@ -302,7 +303,7 @@ def test_closing_answers_what_is_here_and_refuses_the_rest(tmp_path) -> None:
         call = asyncio.create_task(hurried.call(body(HANG)))
         await until(lambda: bool(asked(tmp_path, HANG)))
         await hurried.close(0.01)
-        with pytest.raises(OverloadedError, match="the node stops"):
+        with pytest.raises(ProcessStops, match="the process stops"):
             await call
         (process,) = asked(tmp_path, HANG)
         assert not runs(process)
@@ -317,7 +318,7 @@ def test_closing_while_a_worker_starts_leaves_no_process(tmp_path) -> None:
         call = asyncio.create_task(stage.call(body(1)))
         await until(lambda: children() - before)
         await stage.close()
-        with pytest.raises(OverloadedError, match="the node stops"):
+        with pytest.raises(ProcessStops, match="the process stops"):
             await call
         assert not children() - before
         assert asked(tmp_path, 1) == []
@@ -367,7 +368,7 @@ def test_two_stages_scale_apart(tmp_path) -> None:
             (tmp_path / f"replaced {number}").touch()
         replaced = await node.predict(body(21))
         assert (replaced.status, replaced.headers()["retry-after"]) == (503, "1")
-        assert json.loads(replaced.body)["error"]["type"] == "SnapshotReplacedError"
+        assert json.loads(replaced.body)["type"] == "/problems/snapshot-replaced"
         unknown = await node.predict(body(1_000))
         assert unknown.status == 404
         assert [stage.figures.answered for stage in stages.values()] == [14, 13]
@@ -381,7 +382,9 @@ def test_two_stages_scale_apart(tmp_path) -> None:
         }
         await node.close()
         assert (await node.report_health()).status == 503
-        assert (await node.predict(body(1))).headers()["retry-after"] == "1"
+        late = await node.predict(body(1))
+        assert (late.status, late.headers()["retry-after"]) == (503, "1")
+        assert json.loads(late.body)["type"] == "/problems/process-stops"
 
     run(work)
 
@@ -394,10 +397,10 @@ def test_a_node_refuses_more_than_it_takes_and_what_comes_too_late(tmp_path) -> 
         late = asyncio.create_task(node.predict(body(1, timeout=0.05)))
         await asyncio.sleep(0)
         refused = await node.predict(body(2))
-        assert (refused.status, refused.headers()["retry-after"]) == (503, "1")
+        assert (refused.status, refused.headers()["retry-after"]) == (429, "1")
         assert (await node.predict(b"{}")).status == 400
         answer = await late
-        assert (answer.status, json.loads(answer.body)["error"]["type"]) == (503, "TimeoutExpired")
+        assert (answer.status, json.loads(answer.body)["type"]) == (503, "/problems/timeout")
         (tmp_path / "go on").touch()
         assert (await hanging).status == 200
         text = (await node.report_metrics()).body.decode()

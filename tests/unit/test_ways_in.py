@@ -83,8 +83,8 @@ class World:
                     answer = asyncio.run(self.post(how, content, {"content-type": media_type, **key}))
                     assert answer.status_code == 400
                     told = answer.json()
-                    error = told["refused"][0] if how else told["error"]
-                    yield f"{how} {media_type} {key}", error["message"]
+                    error = told["refused"][0]["problem"] if how else told
+                    yield f"{how} {media_type} {key}", error["detail"]
 
     async def post(self, how: str, content: bytes, headers: dict[str, str]) -> httpx.Response:
         transport = httpx.ASGITransport(self.app)

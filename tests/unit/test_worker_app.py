@@ -151,7 +151,7 @@ def test_what_there_is_not(setting: Setting, front: str) -> None:
             ("/v1/predictions?min_seq=9", "POST", 400, "takes no parameters, got 'min_seq'"),
         ):
             answer = loopback.request(method, address + path, json={"ids": []})
-            assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), path
+            assert (answer.status_code, message in answer.json()["detail"]) == (status, True), path
     for path in ("/v1/health", "/readyz", "/livez"):
         assert loopback.head(setting.addresses[0] + path).status_code == httpx.codes.OK
     hosts = (
@@ -175,6 +175,8 @@ def test_what_there_is_not(setting: Setting, front: str) -> None:
 ODD = (
     b"200 OK\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\n{}",
     b"302 Found\r\ncontent-type: application/json\r\nlocation: /v1/health\r\ncontent-length: 0\r\n\r\n",
+    b"200 OK\r\ncontent-type: application/problem+json\r\ncontent-length: 2\r\n\r\n{}",
+    b"503 Away\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
     b"999 Odd\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
     b"200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n[]",
 )
@@ -201,7 +203,7 @@ def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None
         with serving_front([[address], setting.addresses[1:]]) as front:
             refused = ask(front, ids=list(range(NODES)))
             assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
-            assert refused.json()["error"]["type"] == "WorkerUnavailableError"
+            assert refused.json()["type"] == "/problems/worker-unavailable"
             assert refused.headers["retry-after"] == "1"
         if odd is not ODD[-1]:  # which is the answer to one worker's ids, for all that the front end knows
             with serving_front([[address, setting.addresses[0]], setting.addresses[1:]]) as front:
@@ -220,7 +222,8 @@ def test_replicas_have_the_time_of_a_request_together(setting: Setting) -> None:
         def do_POST(self) -> None:
             told.append(json.loads(self.rfile.read(int(self.headers["content-length"]))))
             self.send_response(503)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", "application/problem+json")
+            self.send_header("retry-after", "7")
             self.send_header("content-length", "2")
             self.end_headers()
             self.wfile.write(b"{}")
@@ -237,7 +240,10 @@ def test_replicas_have_the_time_of_a_request_together(setting: Setting) -> None:
             addresses.append(f"http://127.0.0.1:{server.server_port}")
         with serving_front([addresses, setting.addresses[1:]]) as front:
             id = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
-            assert ask(front, ids=[id], min_seq=5, timeout=200.0).status_code == 503
+            answer = ask(front, ids=[id], min_seq=5, timeout=200.0)
+            assert (answer.status_code, answer.content) == (503, b"{}"), "passed on as it is"
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.headers["retry-after"] == "7"
             first, second = (float(str(one["timeout"])) for one in told)
             assert 0 < first <= 100
             assert first < second <= 200
@@ -274,7 +280,8 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
             assert list(health.json()["reasons"]) == ["samples"]
             assert not any(one.done() for one in waiting)
             worker.stop()
-            assert [one.result().status_code for one in waiting] == [503] * 4
+            stopped = [(one.result().status_code, one.result().json()["type"]) for one in waiting]
+            assert stopped == [(503, "/problems/process-stops")] * 4
     finally:
         worker.stop()
     with pytest.raises(TimeoutExpired, match="was stopped"):
@@ -307,9 +314,7 @@ def test_errors_name_what_is_wrong(setting: Setting, front: str) -> None:
         ({"ids": [1], "min_seq": setting.seq + 1, "timeout": 0.01}, 503, f"expected event {setting.seq + 1}"),
     ):
         answer = ask(front, **content)
-        assert (answer.status_code, message in answer.json()["error"]["message"]) == (status, True), (
-            answer.text
-        )
+        assert (answer.status_code, message in answer.json()["detail"]) == (status, True), answer.text
     stranger = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 1)[0])
     answer = ask(setting.addresses[0], ids=[stranger])
     assert (answer.status_code, "seeds of serving worker 0" in answer.text) == (400, True)

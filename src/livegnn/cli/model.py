@@ -187,6 +187,6 @@ def _is_address(server: str) -> bool:
 def _reason(error: urllib.error.HTTPError) -> str:
     """The reason that a server gives for a request that it refuses."""
     try:
-        return str(json.load(error)["error"]["message"])
+        return str(json.load(error)["detail"])
     except (ValueError, KeyError, TypeError):
         return f"the server answered {error.code} {error.reason}"

@@ -3,20 +3,23 @@ it until SIGTERM.
 """
 
 import asyncio
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from livegnn.errors import InputError, OverloadedError
+from livegnn.errors import InputError
 from livegnn.functions.bodies import (
     LARGEST_BODY,
     Answer,
     answer_error,
     answer_json,
-    answer_problem,
+    answer_page,
     refuse_parameters,
 )
 from livegnn.http.listening import exit_at_sigterm
+from livegnn.http.problems import PAGES
+from livegnn.http.refusals import BodyTooLarge, ProcessStops, UnknownMediaType, UnknownMethod, UnknownPath
 from livegnn.http.request_counts import CountedApplication
 from livegnn.http.serving import HttpServer
 from livegnn.wording import quoted
@@ -29,25 +32,38 @@ GRACE_SECONDS: Final = 8
 
 _BODY_SECONDS: Final = 1.0  # for a body that has not arrived when the process has to end
 
-_STOPS: Final = "the process stops: send the request again, to another one if there is one"
+_log = logging.getLogger(__name__)
 
 _Message: TypeAlias = MutableMapping[str, Any]
 _Receive: TypeAlias = Callable[[], Awaitable[_Message]]
 _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
+_Routes: TypeAlias = Mapping[str, Callable[[bytes], Awaitable[Answer]]]  # by method
 
 
 async def _report_live(body: bytes) -> Answer:
     return answer_json({"status": "ok"})
 
 
+def _routes_of_page(path: str) -> _Routes:
+    """The methods of a page of problems; none if there is none."""
+    page = answer_page(path)
+
+    async def show(body: bytes) -> Answer:
+        assert page is not None
+        return page
+
+    return {} if page is None else {"GET": show}
+
+
 class Application:
-    """An ASGI application: `POST /v1/predictions`, `GET /livez`, `/readyz`, `/v1/health`, `/metrics`."""
+    """An ASGI application: `POST /v1/predictions`, `GET /livez`, `/readyz`, `/v1/health`, `/metrics`, and the
+    pages of problems."""
 
     def __init__(self, machine: "Machine") -> None:
         self._machine = machine
         self._stops = False
         self._reading: set[asyncio.Timeout] = set()  # those of bodies that are being received
-        self._routes: Mapping[str, Mapping[str, Callable[[bytes], Awaitable[Answer]]]] = {
+        self._routes: Mapping[str, _Routes] = {
             "/v1/predictions": {"POST": machine.predict},
             "/livez": {"GET": _report_live},
             "/readyz": {"GET": lambda _: machine.report_health()},
@@ -65,10 +81,13 @@ class Application:
         elif scope["type"] == "http":
             try:
                 answer, allowed = await self._answer(scope, receive)
+            except Exception as error:
+                _log.exception("a request failed")
+                answer, allowed = answer_error(error), {}
             except asyncio.CancelledError:  # by the server, when time is over after SIGTERM
                 if not self._stops:
                     raise
-                answer, allowed = answer_error(OverloadedError(_STOPS)), {"connection": "close"}
+                answer, allowed = answer_error(ProcessStops()), {"connection": "close"}
             headers = {**answer.headers(), **allowed, "content-length": str(len(answer.body))}
             encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
             await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
@@ -92,22 +111,21 @@ class Application:
     async def _answer(self, scope: _Message, receive: _Receive) -> tuple[Answer, dict[str, str]]:
         """The answer, and headers beside its own."""
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
-        methods = self._routes.get(path)
-        if methods is None:
-            paths = ", ".join(self._routes)
-            return answer_problem("UnknownPath", f"there is nothing at {path[:100]}, only {paths}", 404), {}
+        methods = self._routes.get(path, _routes_of_page(path))
+        if not methods:
+            paths = ", ".join([*self._routes, PAGES])
+            return answer_error(UnknownPath(f"there is nothing at {path[:100]}, only {paths}")), {}
         if method not in methods:
             allowed = ", ".join(methods)
-            message = f"{path} must be requested with {allowed}, got {method}"
-            return answer_problem("UnknownMethod", message, 405), {"allow": allowed}
+            return answer_error(UnknownMethod(path, allowed, method)), {"allow": allowed}
         try:
             refuse_parameters(scope["query_string"].decode("latin-1"))
         except InputError as error:
             return answer_error(error), {}
         media_type = _media_type(scope)
         if method == "POST" and media_type != "application/json":
-            message = f"the body must be application/json, got {quoted(media_type)}"
-            return answer_problem("UnknownMediaType", message, 415), {}
+            wrong = UnknownMediaType(f"the body must be application/json, got {quoted(media_type)}")
+            return answer_error(wrong), {}
         try:
             async with asyncio.timeout(_BODY_SECONDS if self._stops else None) as limit:
                 self._reading.add(limit)
@@ -116,10 +134,10 @@ class Application:
                 finally:
                     self._reading.discard(limit)
         except TimeoutError:
-            return answer_error(OverloadedError(_STOPS)), {"connection": "close"}
+            return answer_error(ProcessStops()), {"connection": "close"}
         if body is None:
-            message = f"the body may have at most {LARGEST_BODY:,} bytes: send fewer ids at once"
-            return answer_problem("BodyTooLarge", message, 413), {"connection": "close"}
+            large = BodyTooLarge(f"the body may have at most {LARGEST_BODY:,} bytes: send fewer ids at once")
+            return answer_error(large), {"connection": "close"}
         return await methods[method](body), {}
 
 

@@ -1,25 +1,14 @@
 """Requests and answers of a function, in the server's formats, without a library for HTTP."""
 
 import json
-import math
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from livegnn.arguments import check_lengths
-from livegnn.errors import (
-    InputError,
-    LiveGNNError,
-    OverloadedError,
-    SnapshotReplacedError,
-    StoreUnavailableError,
-    TimeoutExpired,
-    TooLargeError,
-    UnknownNodeError,
-    WorkersFailed,
-    shortened,
-)
+from livegnn.errors import InputError, TooLargeError
 from livegnn.events.json_parts import check_parts
+from livegnn.http.problems import PAGE_TYPE, PROBLEM_JSON, find_page, problem_of, seconds
 from livegnn.wording import quoted
 
 LARGEST_BODY: Final = 2**20
@@ -31,15 +20,6 @@ LONGEST_WAIT: Final = 300.0
 
 _FIELDS = ("ids", "min_seq", "timeout")
 _LARGEST_INTEGER = 2**63 - 1
-_RETRY = 1.0  # seconds after which to try again where a store was away, or workers crashed
-_STATUS: Final = (
-    (UnknownNodeError, 404),
-    (TooLargeError, 413),
-    (InputError, 400),
-    (SnapshotReplacedError, 409),
-    ((OverloadedError, TimeoutExpired, StoreUnavailableError, WorkersFailed), 503),
-)
-"""Statuses of errors, the first that fits; 500 for all others."""
 
 
 class Asked(NamedTuple):
@@ -69,7 +49,7 @@ class Answer(NamedTuple):
         """The headers of the answer, names in lower case."""
         found = {"content-type": self.content_type}
         if self.retry_after is not None:
-            found["retry-after"] = str(max(1, math.ceil(self.retry_after)))
+            found["retry-after"] = seconds(self.retry_after)
         return found
 
 
@@ -124,28 +104,20 @@ def refuse_parameters(query: str | Iterable[str]) -> None:
 
 
 def answer_error(error: Exception) -> Answer:
-    """The answer for an error: as the server's, `{"error": {"type": ..., "message": ...}}`."""
-    status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
-    retry_after = None
-    if status == 503 and not isinstance(error, TimeoutExpired):
-        retry_after = error.retry_after if isinstance(error, OverloadedError) else _RETRY
-    kind, message = type(error).__name__, str(error)
-    if isinstance(error, MemoryError):  # NumPy has one of its own
-        kind = "MemoryError"
-        message = f"the request needs more memory than the worker may take: ask for fewer ids. {message}"
-    elif not isinstance(error, LiveGNNError):
-        message = f"the function failed, its log says where: {message}"
-    return answer_problem(kind, message, status, retry_after)
+    """The answer for an error: a problem, as the server's."""
+    problem = problem_of(error)
+    return Answer(problem.status, problem.encode(), problem.retry_after, PROBLEM_JSON)
 
 
-def answer_problem(kind: str, message: str, status: int, retry_after: float | None = None) -> Answer:
-    """An answer that names what is wrong."""
-    return answer_json({"error": {"type": kind, "message": shortened(message)}}, status, retry_after)
+def answer_page(path: str) -> Answer | None:
+    """The page of problems at a path; None if there is none."""
+    page = find_page(path)
+    return None if page is None else Answer(200, page.encode(), content_type=PAGE_TYPE)
 
 
-def answer_json(content: object, status: int = 200, retry_after: float | None = None) -> Answer:
+def answer_json(content: object, status: int = 200) -> Answer:
     """`content` as the body of an answer."""
-    return Answer(status, json.dumps(content, separators=(",", ":")).encode(), retry_after)
+    return Answer(status, json.dumps(content, separators=(",", ":")).encode())
 
 
 def _ids(given: object) -> list[int] | list[str]:

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast, runtime_checkable
 
 from livegnn.arguments import check_int
-from livegnn.errors import InputError, StoreUnavailableError, TimeoutExpired
+from livegnn.errors import InputError, SnapshotReplacedError, StoreUnavailableError, TimeoutExpired
 from livegnn.functions.bodies import Answer, Asked, answer_error, check_numbers, read_asked
 from livegnn.remote.memory_limit import LEAST_ROOM, limit_memory, memory_of_machine
 
@@ -235,7 +235,7 @@ def _answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: i
         reply = answer_error(error)
         if isinstance(error, StoreUnavailableError):  # as stores are now and then: no place in this program
             _log.warning("a request failed: %s", error)
-        elif reply.status >= 500 and not isinstance(error, TimeoutExpired):
+        elif reply.status >= 500 and not isinstance(error, (TimeoutExpired, SnapshotReplacedError)):
             _log.exception("a request failed")
         return reply
 

@@ -23,11 +23,13 @@ from livegnn.functions.bodies import (  # noqa: E402
     Answer,
     answer_error,
     answer_json,
-    answer_problem,
+    answer_page,
     refuse_parameters,
 )
 from livegnn.functions.function import Function, Predictor, answer, limit  # noqa: E402
 from livegnn.functions.options import PREDICTOR  # noqa: E402
+from livegnn.http.problems import PAGES  # noqa: E402
+from livegnn.http.refusals import UnknownMethod, UnknownPath  # noqa: E402
 
 Event = Mapping[str, object]
 LARGEST_ANSWER: Final = 6_000_000
@@ -65,34 +67,35 @@ def answer_event(predictor: Predictor, event: Event, room: int | None = None) ->
 
     Errors are answers, too: an exception would be a 502 of the gateway.
     """
+    method, allowed = "", dict[str, str]()
     try:
         method, path = _read_target(event)
         reply = _route(predictor, method, path, event, room)
         _check_answer(reply.body)
     except Exception as error:
         reply = answer_error(error)
+        allowed = {"allow": error.allowed} if isinstance(error, UnknownMethod) else {}
     return {
         "statusCode": reply.status,
-        "headers": reply.headers(),
-        "body": reply.body.decode(),
+        "headers": {**reply.headers(), **allowed},
+        "body": "" if method == "HEAD" else reply.body.decode(),
         "isBase64Encoded": False,
     }
 
 
 def _route(predictor: Predictor, method: str, path: str, event: Event, room: int | None) -> Answer:
     # A stage of a gateway stands before the path: /prod/v1/predictions.
-    if path.endswith("/v1/health"):
-        if method in ("GET", "HEAD"):
-            refuse_parameters(_query_of(event))
-            return answer_json({"status": "ok", **predictor.describe()})
-        return answer_problem("UnknownMethod", f"{path} must be requested with GET, got {method}", 405)
-    if not path.endswith("/v1/predictions"):
-        return answer_problem(
-            "UnknownPath", f"there is nothing at {path[:100]}, only /v1/predictions and /v1/health", 404
-        )
-    if method != "POST":
-        return answer_problem("UnknownMethod", f"{path} must be requested with POST, got {method}", 405)
+    page = answer_page(path[max(path.rfind(PAGES), 0) :])
+    reads = page is not None or path.endswith("/v1/health")
+    if not (reads or path.endswith("/v1/predictions")):
+        raise UnknownPath(f"there is nothing at {path[:100]}, only /v1/predictions, /v1/health and {PAGES}")
+    if method not in (("GET", "HEAD") if reads else ("POST",)):
+        raise UnknownMethod(path, "GET" if reads else "POST", method)
     refuse_parameters(_query_of(event))
+    if page is not None:
+        return page
+    if reads:
+        return answer_json({"status": "ok", **predictor.describe()})
     return answer(predictor, "predict", _read_body(event), room)
 
 

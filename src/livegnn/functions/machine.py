@@ -13,9 +13,17 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import check_int
-from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired
+from livegnn.errors import (
+    InputError,
+    LiveGNNError,
+    OverloadedError,
+    SnapshotReplacedError,
+    TimeoutExpired,
+)
 from livegnn.functions.bodies import Answer, answer_error, answer_json, read_asked
 from livegnn.functions.stage import Stage
+from livegnn.http.problems import PROBLEM_JSON, read_problem
+from livegnn.http.refusals import ProcessStops
 from livegnn.http.request_counts import RequestCounts
 from livegnn.readiness import Readiness
 
@@ -29,7 +37,6 @@ _NO_IDS: Final = b'{"ids": []}'
 _TRIAL_SECONDS: Final = 60.0
 _HEALTH_SECONDS: Final = 2.0  # that a health request gives to a trial
 
-_REPLACED = 409  # what a worker answers to SnapshotReplacedError
 _TRIES = 3
 
 
@@ -61,11 +68,8 @@ class Machine:
             asked = read_asked(body)
             if self._draining or self.requests >= self.concurrency:
                 self.refused += 1
-                raise OverloadedError(
-                    "the node stops: send the request to another one"
-                    if self._draining
-                    else f"{self.requests} requests are here, as many as may be: send it again later"
-                )
+                full = f"{self.requests} requests are here, as many as may be: send it again later"
+                raise ProcessStops() if self._draining else OverloadedError(full)
         except Exception as error:
             return answer_error(error)
         self.requests += 1
@@ -152,9 +156,16 @@ class Machine:
                 answer = await stage.call(answer.body)
                 if answer.status != 200:
                     break
-            if answer.status != _REPLACED:  # by a newer snapshot, between two stages
-                return answer
-        return answer._replace(status=503, retry_after=1.0)
+            if not _was_replaced(answer):
+                break
+        return answer
+
+
+def _was_replaced(answer: Answer) -> bool:
+    """Whether a newer snapshot has replaced that of a request, between two stages."""
+    if answer.content_type != PROBLEM_JSON:
+        return False
+    return read_problem(answer.body).is_of(SnapshotReplacedError)
 
 
 def _collect(machine: Machine) -> "Iterator[Metric]":

@@ -4,7 +4,6 @@ input and output.
 
 import asyncio
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Coroutine, Mapping, Sequence
@@ -15,6 +14,7 @@ from livegnn.functions.bodies import Answer
 from livegnn.functions.function import Function
 from livegnn.functions.worker import FRAME, pack_request, unpack_answer
 from livegnn.functions.worker_host import WorkerDied
+from livegnn.http.problems import read_problem
 from livegnn.remote.memory_limit import VARIABLES
 
 if TYPE_CHECKING:
@@ -126,10 +126,8 @@ async def start(
         raise
     if first.status != 200:
         await worker.kill()
-        told = json.loads(first.body)["error"]
-        raise WorkerDied(
-            f"a worker could not begin: {told['type']}: {told['message']}", told["type"], told["message"]
-        )
+        problem = read_problem(first.body)
+        raise WorkerDied(f"a worker could not begin: {problem.title}: {problem.detail}", problem)
     return worker
 
 

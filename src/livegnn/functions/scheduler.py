@@ -115,7 +115,8 @@ class Scheduler:
         self._failed_starts = 0  # since one succeeded
         self._all_failed_starts = 0
         self._pause_ends = 0.0
-        self._draining = False
+        self.draining = False
+        """Whether `drain` was called."""
 
     @property
     def requests(self) -> int:
@@ -148,7 +149,7 @@ class Scheduler:
             raise InputError(f"a request must have a new number, got {request} again")
         limits = self._limits
         most = None if limits.max_waiting is None else limits.max_workers + limits.max_waiting
-        if self._draining or (most is not None and len(self._requests) >= most):
+        if self.draining or (most is not None and len(self._requests) >= most):
             return [Refuse(request)]
         self._requests[request] = _Request(self._arrivals, self._all_failed_starts)
         self._arrivals += 1
@@ -257,7 +258,7 @@ class Scheduler:
 
     def drain(self) -> list[Decision]:
         """No further request is taken; workers end when those that are here are answered."""
-        self._draining = True
+        self.draining = True
         unneeded = [worker for worker in self._starting if not self._requests]
         stopped = [*self._idle, *unneeded]
         self._idle.clear()
@@ -271,7 +272,7 @@ class Scheduler:
         if request is not None:
             return [self._execute(worker, request)]
         self._queues.remove(worker)
-        if not self._draining:
+        if not self.draining:
             self._idle[worker] = now
             return []
         if self._requests:

@@ -76,8 +76,8 @@ class MachineSettings(MachineOptions):
             try:
                 asyncio.run(_start_once(self._host(self._function(step), None, checks=True)))
             except WorkerDied as error:
-                if error.error_type == InputError.__name__:
-                    raise InputError(error.said or str(error)) from error
+                if error.problem is not None and error.problem.is_of(InputError):
+                    raise InputError(error.problem.detail) from error
 
     def _make_memory(self) -> "MemoryFile | None":
         """The memory that workers share; None without it, also where the system has no such memory."""

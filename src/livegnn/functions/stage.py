@@ -33,6 +33,7 @@ from livegnn.functions.scheduler import (
 )
 from livegnn.functions.worker_host import Worker, WorkerDied, WorkerHost
 from livegnn.histogram import SECONDS, Histogram
+from livegnn.http.refusals import ProcessStops
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +91,8 @@ class Stage:
         self._failure: type[LiveGNNError] = WorkersFailed
 
     async def call(self, body: bytes) -> Answer:
-        """The answer of a worker. Raises OverloadedError if there are too many requests, and WorkersFailed.
+        """The answer of a worker. Raises OverloadedError if there are too many requests, ProcessStops after
+        `close`, and WorkersFailed.
 
         If it is cancelled, the request is withdrawn; one that is executed is finished, and forgotten.
         """
@@ -112,7 +114,7 @@ class Stage:
             await asyncio.wait(waited, timeout=seconds)
         for call in self._calls.values():
             if not call.future.done():
-                call.future.set_exception(OverloadedError("the node stops: send the request to another one"))
+                call.future.set_exception(ProcessStops())
         if self._timer is not None:
             self._timer.cancel()
         for task in list(self._launches.values()):
@@ -136,7 +138,7 @@ class Stage:
                 case Stop(worker):
                     self._stop(worker)
                 case Refuse(request):
-                    self._fail(request, self._overloaded())
+                    self._fail(request, ProcessStops() if self.scheduler.draining else self._overloaded())
                 case Fail(request):
                     self.figures.failed += 1
                     self._fail(request, self._failure(f"workers fail or do not start: {self._reason}"))
@@ -165,7 +167,8 @@ class Stage:
             started = await self._host.launch(worker)
         except Exception as error:
             del self._launches[worker]
-            away = getattr(error, "error_type", None) == StoreUnavailableError.__name__
+            problem = error.problem if isinstance(error, WorkerDied) else None
+            away = problem is not None and problem.is_of(StoreUnavailableError)
             self._failure = StoreUnavailableError if away else WorkersFailed
             self.trouble = str(error)
             self._note_death(worker, str(error), hopeless=away)  # it has asked as long as it has patience

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from livegnn.functions.bodies import Answer
 from livegnn.functions.function import Function, Predictor, answer, confine, join_memory, least_room
 from livegnn.functions.worker_host import WorkerDied
+from livegnn.http.problems import problem_of
 from livegnn.remote.memory_limit import LEAST_ROOM, check_memory, memory_left
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class ThreadHost:
             thread.end()
             if isinstance(error, Exception):
                 reason = f"expected a worker to be ready, got {error}"
-                raise WorkerDied(reason, type(error).__name__, str(error)) from error
+                raise WorkerDied(reason, problem_of(error)) from error
             raise
         return ThreadWorker(thread, self._function, opened, leave, room)
 

@@ -3,7 +3,7 @@
 
 It reads frames from its standard input and writes one for each to its standard output; other output is
 written to standard error. A frame is `FRAME`, little endian, and the body. The first frame of a worker is
-written when it is ready: 200 and the description of its predictor, or 500 and an error. A worker ends at the
+written when it is ready: 200 and the description of its predictor, or a problem. A worker ends at the
 end of its input and at SIGTERM, in both cases after the request in hand.
 
 Its memory is limited (`memory_limit`) when the predictor is open: asking for more is a MemoryError. Memory
@@ -20,6 +20,7 @@ import livegnn.log_lines as log_lines
 from livegnn.errors import LiveGNNError
 from livegnn.functions.bodies import Answer, answer_error, answer_json
 from livegnn.functions.function import Function, answer, join_memory, limit
+from livegnn.http.problems import PROBLEM_JSON
 from livegnn.remote.memory_limit import prepare
 
 FRAME: Final = struct.Struct("<HdQQQQ")
@@ -49,8 +50,8 @@ def unpack_answer(frame: bytes) -> tuple[Answer, int]:
     status, again, length, *read = FRAME.unpack(frame)
     retry_after = None if again < 0 else again
     requests, size, retries = read
-    found = Answer(status, b"", retry_after, store_requests=requests, store_bytes=size, store_retries=retries)
-    return found, length
+    kind = "application/json" if status == 200 else PROBLEM_JSON
+    return Answer(status, b"", retry_after, kind, requests, size, retries), length
 
 
 def main(given: list[str]) -> None:
@@ -71,7 +72,7 @@ def main(given: list[str]) -> None:
             join_memory(predictor, int(given[1]))
         room = limit(predictor, function)
     except Exception as error:
-        _write(output, answer_error(error)._replace(status=500))
+        _write(output, answer_error(error))
         if isinstance(error, LiveGNNError):
             sys.exit(1)  # the machine says why
         raise

@@ -4,17 +4,18 @@ from typing import Protocol
 
 from livegnn.errors import LiveGNNError
 from livegnn.functions.bodies import Answer
+from livegnn.http.problems import Problem
 
 
 class WorkerDied(LiveGNNError):
     """A worker has ended without an answer, or did not start. Its request may be sent to another.
 
-    error_type, said: the name of the error for which it could not begin, and its message, if it said one.
+    problem: of the error for which it could not begin, if it said one.
     """
 
-    def __init__(self, message: str, error_type: str | None = None, said: str | None = None) -> None:
+    def __init__(self, message: str, problem: Problem | None = None) -> None:
         super().__init__(message)
-        self.error_type, self.said = error_type, said
+        self.problem = problem
 
 
 class Worker(Protocol):

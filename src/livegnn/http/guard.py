@@ -6,14 +6,15 @@ rebinding); an origin must be the host itself, or listed.
 """
 
 import ipaddress
-import json
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from livegnn.errors import shortened
+from livegnn.errors import InputError, LiveGNNError
 from livegnn.http.keys import KeyFile, Scope
+from livegnn.http.problems import problem_of, write
+from livegnn.http.refusals import KeyForbids, KeyMissing, KeyUnknown, UnknownHost, UnknownOrigin
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ ScopeOf: TypeAlias = "Callable[[str, str], Scope | None]"
 
 _OWN_HOSTS: Final = ("localhost",)
 _PORTS: Final = {"http": ":80", "https": ":443"}
+_CHALLENGE: Final = 'Bearer realm="livegnn"'
 
 
 @dataclass(frozen=True)
@@ -37,14 +39,6 @@ class Access:
     keys: KeyFile | None = None
     hosts: Collection[str] = ()
     origins: Collection[str] = ()
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    status: int
-    kind: str
-    message: str
-    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class Guard:
@@ -66,11 +60,13 @@ class Guard:
             given = headers.get(b"authorization", [])
             await self._app(scope, receive, self._while_valid(given[0], send) if given else send)
             return
-        error = {"error": {"type": refusal.kind, "message": shortened(refusal.message)}}
-        body = json.dumps(error).encode()
-        told = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        start = {"status": refusal.status, "headers": [*told, *refusal.headers]}
-        await send({"type": "http.response.start", **start})
+        problem = problem_of(refusal)
+        body, headers_told = write(problem, scope["path"])
+        headers_told["content-length"] = str(len(body))
+        if isinstance(refusal, (KeyMissing, KeyUnknown)):
+            headers_told["www-authenticate"] = _CHALLENGE
+        encoded = [(name.encode(), value.encode()) for name, value in headers_told.items()]
+        await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
         await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
 
     def _while_valid(self, given: bytes, send: "Send") -> "Send":
@@ -88,7 +84,7 @@ class Guard:
 
         return check
 
-    def _refusal(self, scope: "Request", headers: dict[bytes, list[bytes]]) -> _Refusal | None:
+    def _refusal(self, scope: "Request", headers: dict[bytes, list[bytes]]) -> LiveGNNError | None:
         if scope.get("http_version") == "1.0" and not headers.keys() & {b"host", b"origin"}:  # a probe
             return self._refuse_key(scope, headers.get(b"authorization", []))
         return (
@@ -97,20 +93,18 @@ class Guard:
             or self._refuse_key(scope, headers.get(b"authorization", []))
         )
 
-    def _refuse_host(self, hosts: list[bytes]) -> _Refusal | None:
+    def _refuse_host(self, hosts: list[bytes]) -> LiveGNNError | None:
         if len(hosts) != 1:
-            return _Refusal(400, "BadRequest", f"a request must name one host, got {len(hosts)}")
+            return InputError(f"a request must name one host, got {len(hosts)}")
         name = _host_name(hosts[0])
         if "*" in self._access.hosts or name in _OWN_HOSTS or name in self._access.hosts or _is_address(name):
             return None
-        return _Refusal(
-            421,
-            "UnknownHost",
+        return UnknownHost(
             f"this server does not answer for the host {quoted(name)}: ask its address, or add the name to "
-            "hosts in [server]",
+            "hosts in [server]"
         )
 
-    def _refuse_origin(self, origins: list[bytes], hosts: list[bytes]) -> _Refusal | None:
+    def _refuse_origin(self, origins: list[bytes], hosts: list[bytes]) -> LiveGNNError | None:
         """Refuses unknown origins. Clients other than browsers send none."""
         for origin in origins:
             text = origin.decode("latin-1")
@@ -118,32 +112,31 @@ class Guard:
             scheme = text.partition(":")[0]
             own = _normal_origin(f"{scheme}://{hosts[0].decode('latin-1')}")
             if origin_given is None or origin_given not in (own, *map(_normal_origin, self._access.origins)):
-                return _Refusal(
-                    403,
-                    "UnknownOrigin",
-                    f"pages of {quoted(text)} may not ask: add it to origins in [server]",
-                )
+                return unknown_origin(text)
         return None
 
-    def _refuse_key(self, scope: "Request", given: list[bytes]) -> _Refusal | None:
+    def _refuse_key(self, scope: "Request", given: list[bytes]) -> LiveGNNError | None:
         needed = self._scope_of(scope.get("method", "GET"), scope["path"])
         if self._access.keys is None or needed is None:
             return None
-        challenge = ((b"www-authenticate", b'Bearer realm="livegnn"'),)
         kind, _, text = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         if kind.lower() != b"bearer":
-            message = (
+            return KeyMissing(
                 "a request must have one header 'authorization: Bearer KEY': ask an administrator for a key"
             )
-            return _Refusal(401, "KeyMissing", message, challenge)
         key = self._access.keys.find(text.strip())
         if key is None:
-            message = "the key is unknown, or was revoked: ask an administrator for a new one"
-            return _Refusal(401, "KeyUnknown", message, challenge)
+            return KeyUnknown("the key is unknown, or was revoked: ask an administrator for a new one")
         if not key.admits(needed):
-            message = f"the key {key.name!r} admits {', '.join(key.scopes)}, and this request needs {needed}"
-            return _Refusal(403, "KeyForbids", message)
+            return KeyForbids(
+                f"the key {key.name!r} admits {', '.join(key.scopes)}, and this request needs {needed}"
+            )
         return None
+
+
+def unknown_origin(origin: str) -> UnknownOrigin:
+    """The refusal of a page whose origin is not listed."""
+    return UnknownOrigin(f"pages of {quoted(origin)} may not ask: add it to origins in [server]")
 
 
 def _normal_origin(origin: str) -> str | None:

@@ -6,21 +6,25 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import livegnn
-from livegnn.errors import LiveGNNError
+from livegnn.errors import InputError, LiveGNNError
 from livegnn.http import keys
-from livegnn.http.guard import Access, Guard
+from livegnn.http.guard import Access, Guard, unknown_origin
 from livegnn.http.listening import address_of, exit_at_sigterm
 from livegnn.http.listening import listen as listen
+from livegnn.http.problems import PROBLEM_JSON, is_page, problem_of
+from livegnn.http.refusals import ProcessStops
 from livegnn.http.request_counts import CountedApplication, RequestCounts
 from livegnn.http.serving import GRACE_SECONDS, HttpServer
 from livegnn.http.small_reads import SmallReads
@@ -29,11 +33,12 @@ from livegnn.runtime import Runtime
 from livegnn.server import api_page
 from livegnn.server.bodies import Limits
 from livegnn.server.event_routes import AppendHandler
-from livegnn.server.failures import add_failures, answer_error, answer_failure, answer_nobody, to_answer
+from livegnn.server.failures import add_failures, answer_error, answer_nobody
 from livegnn.server.feed import Feed
 from livegnn.server.inference_routes import create_inference_routes
 from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
+from livegnn.wording import quoted
 
 _EVENTS, _PREDICTIONS = "/v1/events", "/v1/predictions"
 _READING_POSTS = (_PREDICTIONS, "/v1/what-if", "/v1/samples")
@@ -42,10 +47,11 @@ _HEALTH = ("/healthz", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready
 
 def scope_of(method: str, path: str) -> keys.Scope | None:
     """The scope that a request needs, None if it needs none: see docs/security.md."""
-    if path in _HEALTH:
+    gets = method in ("GET", "HEAD")
+    if path in _HEALTH or (gets and is_page(path)):
         return None
     reads = path in _READING_POSTS or (path.startswith("/v2/models/") and path.endswith("/infer"))
-    if method in ("GET", "HEAD") or (method == "POST" and reads):
+    if gets or (method == "POST" and reads):
         return "read"
     return "write" if (method, path) == ("POST", _EVENTS) else "admin"
 
@@ -86,7 +92,7 @@ def create_app(
     if access is not None:
         app.guard = Guard(app.answer, access, scope_of)
         if access.origins:  # outside, because a preflight has no key
-            app.guard = CORSMiddleware(
+            app.guard = _Preflights(
                 app.guard,
                 list(access.origins),
                 allow_methods=["*"],
@@ -144,9 +150,9 @@ class ServerApplication(FastAPI):
             except asyncio.CancelledError:
                 if not self.stopping:
                     raise
-                answer = _stopping()
+                answer = await answer_error(request, ProcessStops())
             except Exception as error:
-                await (await answer_failure(request, error))(scope, receive, send)
+                await (await answer_error(request, error))(scope, receive, send)
                 raise
             await answer(scope, receive, send)
         else:
@@ -166,12 +172,21 @@ class ServerApplication(FastAPI):
         except asyncio.CancelledError:
             if not self.stopping or begun:
                 raise
-            await _stopping()(scope, receive, send)
+            await (await answer_error(Request(scope), ProcessStops()))(scope, receive, send)
 
 
-def _stopping() -> Response:
-    """For a request that was not finished when the server stopped waiting for it."""
-    return to_answer("ServerStops", "the server stops: send the request again to the next one", 503)
+class _Preflights(CORSMiddleware):
+    """Answers the preflight requests of listed pages; others with a problem."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Called by Starlette."""
+        answer = super().preflight_response(request_headers)
+        if answer.status_code == HTTPStatus.OK:
+            return answer
+        origin, told = request_headers["origin"], bytes(answer.body).decode()
+        refusal = InputError(f"pages of {quoted(origin)} may not send this request: {told}")
+        problem = problem_of(refusal if self.is_allowed_origin(origin) else unknown_origin(origin))
+        return Response(problem.encode(), problem.status, {"vary": "Origin"}, PROBLEM_JSON)
 
 
 def _mark_stale(send: Send) -> Send:

@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
-from livegnn.errors import InputError, LiveGNNError, LogError
+from livegnn.errors import InputError, LogError
 from livegnn.events import Events
+from livegnn.http.refusals import LoopEnded
 from livegnn.log import Appended
 from livegnn.log.idempotency import part_key
 from livegnn.runtime import Runtime
@@ -18,10 +19,6 @@ _MOST = 1024  # requests in one write
 
 Reader: TypeAlias = Callable[[], Sequence[GivenEntry]]
 """Reads the entries of a request, with an error instead of one that cannot be read."""
-
-
-class LoopEnded(LiveGNNError):
-    """Events that arrive when the loop has ended: none is logged."""
 
 
 class Outcome(NamedTuple):

@@ -12,9 +12,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError, create_model
 
-from livegnn.errors import InputError, TooLargeError
+from livegnn.errors import InputError
 from livegnn.events.json_parts import check_parts
 from livegnn.events.repeated_keys import find_repeated, repeated_key
+from livegnn.http.refusals import BodyTooLarge, UnknownMediaType
 from livegnn.texts import Texts
 from livegnn.types import JSON, Ids
 from livegnn.wording import quoted
@@ -46,14 +47,6 @@ class Limits(NamedTuple):
     ids: int = 100_000
     samples: int = 1000
     numbers: int = 500_000
-
-
-class BodyTooLarge(TooLargeError):
-    """A request body above the limit."""
-
-
-class UnknownMediaType(InputError):
-    """A body that is neither JSON nor, if it is one of events, JSON lines."""
 
 
 async def read_body(request: Request, largest: int, way: str) -> bytes:
@@ -169,7 +162,9 @@ def listed(ids: "Shaped[Ids, 'ids'] | Texts") -> object:
     return ids if isinstance(ids, np.ndarray) and ids.dtype.kind == "i" else ids.tolist()
 
 
-def to_json(content: dict[str, object], status: int = 200) -> Response:
+def to_json(
+    content: dict[str, object], status: int = 200, *, media_type: str = "application/json"
+) -> Response:
     """`content` as JSON, arrays included."""
     text = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
-    return Response(text, status_code=status, media_type="application/json")
+    return Response(text, status_code=status, media_type=media_type)

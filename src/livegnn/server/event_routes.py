@@ -8,9 +8,11 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, shortened
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
 from livegnn.events import Events
 from livegnn.expiry import HeldExpiry
+from livegnn.http.problems import PROBLEM_JSON, Problem, problem_of, problem_of_refusal
+from livegnn.http.refusals import NotVisible
 from livegnn.log import BadMessage, Rejection
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
@@ -32,25 +34,34 @@ _MOST_REJECTIONS = 1000
 AppendHandler = Callable[[Request], Awaitable[Response]]
 
 
+class ProblemAnswer(BaseModel):
+    """A failure, as of RFC 9457: the page of its kind, the title of its kind, the status, and its details."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+
+
 class RefusedEvent(BaseModel):
     """Why an event was refused. position: of the event in the body, from 0; seq: of its entry, if any."""
 
     position: int
     seq: int | None = None
-    type: str
-    message: str
+    problem: ProblemAnswer
 
 
 class AppendAnswer(BaseModel):
     """The sequence number of the last event appended, and what became of the events.
 
     status: "logged", or with `wait` "applied". refused: with `partial`, the events that were not appended, or
-    not applied.
+    not applied. problem: with `wait`, why "logged" events are not visible yet.
     """
 
     seq: int
     status: str
     refused: list[RefusedEvent] | None = None
+    problem: ProblemAnswer | None = None
 
 
 _REJECTION = answer_model(
@@ -159,9 +170,9 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
                 rejection = await run_in_threadpool(runtime.rejection, seq)
             except LiveGNNError as error:
                 # With any error, the events are in the log: an answer as if they were not would double them.
-                return _to_error(seq, "logged", "NotVisible", _say_logged(seq, error), 202)
+                return to_json({"seq": seq, "status": "logged", "problem": _not_visible(seq, error)}, 202)
             if rejection is not None:
-                return _to_error(seq, "refused", rejection.error, rejection.message, 409)
+                return _to_refusal(problem_of_refusal(rejection.error, rejection.message), seq=seq)
             status = "applied"
         answer = Response(b'{"seq":%d,"status":"%b"}' % (seq, status.encode()), media_type="application/json")
         if again:
@@ -178,9 +189,11 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
     async def answer_each(outcomes: Sequence[Outcome], wait: bool, timeout: float) -> Response:
         """The answer for several entries; what takes as long as there are many is done in another thread."""
         became = await run_in_threadpool(_sort, outcomes)
+        if became.refused and not became.logged:
+            return await run_in_threadpool(_refuse_all, became)
         seq = max(became.logged) if became.logged else runtime.log.last_seq()
         answer: dict[str, object] = {"seq": seq, "status": "logged"}
-        status = 400 if became.refused and not became.logged else 200
+        status = 200
         rejections: Sequence[Rejection] = ()
         if wait and became.logged:
             try:
@@ -188,7 +201,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
                 first = min(became.logged) - 1
                 rejections = await run_in_threadpool(runtime.log.rejections, first, up_to=seq)
             except LiveGNNError as error:
-                status, answer["error"] = 202, _error("NotVisible", _say_logged(seq, error))
+                status, answer["problem"] = 202, _not_visible(seq, error)
             else:
                 answer["status"] = "applied"
         return await run_in_threadpool(_to_answer, answer, status, became, rejections)
@@ -231,7 +244,7 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         refused = runtime.rejection(again)
         if refused is not None:
             message = f"{refused.message} (retry entry {again}, as which entry {seq} was appended again)"
-            return _to_error(again, "refused", refused.error, message, 409)
+            return _to_refusal(problem_of_refusal(refused.error, message), seq=again)
         return to_json({"seq": again, "status": "logged"})
 
     @router.post("/v1/expiry/confirm", responses={200: {"model": _HELD_EXPIRY}})
@@ -258,7 +271,7 @@ def _sort(outcomes: Sequence[Outcome]) -> _Became:
     again = True
     for position, result in outcomes:
         if isinstance(result, InputError):
-            refused[position] = {"position": position, "type": type(result).__name__, "message": str(result)}
+            refused[position] = {"position": position, "problem": problem_of(result).members()}
         else:
             logged.setdefault(result.seq, []).append(position)
             again = again and result.again
@@ -270,30 +283,37 @@ def _to_answer(
 ) -> Response:
     refused = dict(became.refused)
     for seq, kind, message in rejections:
+        problem = problem_of_refusal(kind, message).members()
         for position in became.logged.get(seq, ()):
-            refused[position] = {"position": position, "seq": seq, **_error(kind, message)}
-    answer["refused"] = [refused[position] for position in sorted(refused)]
+            refused[position] = {"position": position, "seq": seq, "problem": problem}
+    answer["refused"] = _in_order(refused)
     response = to_json(answer, status)
     if became.logged and became.again:
         response.headers["idempotent-replayed"] = "true"
     return response
 
 
-def _error(kind: str, message: str) -> dict[str, str]:
-    return {"type": kind, "message": shortened(message)}
+def _refuse_all(became: _Became) -> Response:
+    """The answer if none of the events was logged."""
+    none = InputError(f"none of the events was logged: refused says why, for {len(became.refused):,}")
+    return _to_refusal(problem_of(none), refused=_in_order(became.refused))
 
 
-def _to_error(seq: int, status: str, kind: str, message: str, code: int) -> Response:
-    """An error of events that are in the log."""
-    return to_json({"seq": seq, "status": status, "error": _error(kind, message)}, code)
+def _in_order(refused: dict[int, dict[str, object]]) -> list[dict[str, object]]:
+    return [refused[position] for position in sorted(refused)]
 
 
-def _say_logged(seq: int, error: LiveGNNError) -> str:
+def _to_refusal(problem: Problem, **more: object) -> Response:
+    return to_json({**problem.members(), **more}, problem.status, media_type=PROBLEM_JSON)
+
+
+def _not_visible(seq: int, error: LiveGNNError) -> dict[str, object]:
     turn = "in its turn" if isinstance(error, TimeoutExpired) else "after a restart"
-    return (
+    why = NotVisible(
         f"event {seq} is in the log and takes effect {turn}: do not send it again, ask with min_seq={seq} "
         f"({error})"
     )
+    return problem_of(why).members()
 
 
 def _key_of(request: Request) -> str | None:

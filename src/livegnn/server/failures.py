@@ -1,6 +1,5 @@
-"""The answer of a server when a request fails: a status, and the error as JSON."""
+"""The answer of a server when a request fails: a problem, as `livegnn.http.problems` has it."""
 
-import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
@@ -12,69 +11,43 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from livegnn.errors import (
-    DiskFullError,
-    InputError,
-    LiveGNNError,
-    LogBusyError,
-    LogMovedError,
-    OverloadedError,
-    TimeoutExpired,
-    TooLargeError,
-    UnknownNodeError,
-    ViewMissingError,
-    WorkerUnavailableError,
-    shortened,
-)
-from livegnn.server.appends import LoopEnded
-from livegnn.server.bodies import UnknownMediaType, to_json
+from livegnn.errors import InputError, LiveGNNError, shortened
+from livegnn.http.problems import PAGE_TYPE, PAGES, Problem, find_page, problem_of, write
+from livegnn.http.refusals import UnknownMethod, UnknownPath
 from livegnn.wording import quoted
 
 _LONGEST_PATH: Final = 100
 _METHODS_OF_FILES: Final = ("GET", "HEAD")  # those of a dashboard
-_STATUS: dict[type[LiveGNNError], int] = {
-    TooLargeError: 413,
-    UnknownMediaType: 415,
-    UnknownNodeError: 404,
-    InputError: 400,
-    TimeoutExpired: 503,
-    LoopEnded: 503,
-    ViewMissingError: 503,
-    WorkerUnavailableError: 503,
-    DiskFullError: 503,
-    LogBusyError: 503,
-    LogMovedError: 503,
-    OverloadedError: 429,
-    LiveGNNError: 500,
-}
 
 
 def add_failures(app: FastAPI, *routers: APIRouter) -> None:
-    """Makes `app`, whose routes are those of `routers`, answer every failure with an error as JSON."""
+    """Makes `app`, whose routes are those of `routers`, answer every failure with a problem, and adds the
+    pages of problems to the first router."""
+
+    @routers[0].api_route(PAGES, methods=["GET", "HEAD"], include_in_schema=False)
+    @routers[0].api_route(f"{PAGES}/{{name}}", methods=["GET", "HEAD"], include_in_schema=False)
+    async def show_problems(request: Request) -> Response:
+        page = find_page(request.scope["path"].removeprefix(request.scope.get("root_path", "")))
+        if page is None:
+            raise UnknownPath(f"there is no such problem: {PAGES} lists them")
+        return Response(page, media_type=PAGE_TYPE)
+
     app.state.routes = [one for router in routers for one in router.routes if isinstance(one, APIRoute)]
     app.add_exception_handler(LiveGNNError, answer_error)
-    app.add_exception_handler(RequestValidationError, answer_invalid)
+    app.add_exception_handler(RequestValidationError, _answer_invalid)
     app.add_exception_handler(HTTPException, _answer_unknown)
     app.add_exception_handler(ClientDisconnect, answer_nobody)
-    app.add_exception_handler(Exception, answer_failure)
+    app.add_exception_handler(Exception, answer_error)
 
 
 async def answer_error(request: Request, error: Exception) -> Response:
-    """The answer for an error of LiveGNN's."""
-    status = next(_STATUS[kind] for kind in type(error).__mro__ if kind in _STATUS)
-    headers = None
-    if isinstance(error, (DiskFullError, LogBusyError, ViewMissingError, WorkerUnavailableError)):
-        headers = {"retry-after": "1"}
-    elif isinstance(error, OverloadedError):
-        headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))}
-    return to_answer(type(error).__name__, str(error), status, headers)
+    """The answer for an error. The server's log has the traceback of an unforeseen one."""
+    return _to_answer(request, problem_of(error))
 
 
-def to_answer(kind: str, message: str, status: int, headers: Mapping[str, str] | None = None) -> Response:
-    """An answer that names what is wrong."""
-    answer = to_json({"error": {"type": kind, "message": shortened(message)}}, status)
-    answer.headers.update(headers or {})
-    return answer
+def _to_answer(request: Request, problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    body, own = write(problem, request.scope["path"])
+    return Response(body, problem.status, {**own, **(headers or {})})
 
 
 def _cut(path: str) -> str:
@@ -90,16 +63,20 @@ async def _answer_unknown(request: Request, error: Exception) -> Response:
         shown, methods = _cut(path), _methods_of(request, path)
         if not methods and _methods_of(request, path.rstrip("/")):
             meant = _cut(path.rstrip("/"))
-            return to_answer("UnknownPath", f"there is nothing at {shown}: did you mean {meant}?", 404)
+            return await answer_error(
+                request, UnknownPath(f"there is nothing at {shown}: did you mean {meant}?")
+            )
         if not methods and error.status_code == 404:
             where = "/docs lists the paths" if _methods_of(request, "/docs") else _paths_of(request)
-            return to_answer("UnknownPath", f"there is nothing at {shown}: {where}", 404)
+            return await answer_error(request, UnknownPath(f"there is nothing at {shown}: {where}"))
         if method not in methods:
             allowed = ", ".join(sorted(methods or _METHODS_OF_FILES))
-            message = f"{shown} must be requested with {allowed}, got {method}"
-            return to_answer("UnknownMethod", message, 405, {"allow": allowed})
-    kind = HTTPStatus(error.status_code).phrase.title().replace(" ", "")
-    return to_answer(kind, str(error.detail), error.status_code, error.headers)
+            refusal = UnknownMethod(shown, allowed, method)
+            return _to_answer(request, problem_of(refusal), {"allow": allowed})
+        return await answer_error(request, UnknownPath(str(error.detail)))
+    title = HTTPStatus(error.status_code).phrase
+    problem = Problem(error.status_code, None, title, shortened(str(error.detail)))
+    return _to_answer(request, problem, error.headers)
 
 
 def _paths_of(request: Request) -> str:
@@ -119,12 +96,7 @@ async def answer_nobody(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
 
 
-async def answer_failure(request: Request, error: Exception) -> Response:
-    """The answer for an unforeseen error; the server's log has the traceback."""
-    return to_answer(type(error).__name__, f"the server failed, its log says where: {error}", 500)
-
-
-async def answer_invalid(request: Request, error: Exception) -> Response:
+async def _answer_invalid(request: Request, error: Exception) -> Response:
     """The answer for a request whose parts are wrong, with all of them."""
     assert isinstance(error, RequestValidationError)
     problems = []
@@ -134,4 +106,4 @@ async def answer_invalid(request: Request, error: Exception) -> Response:
             problems.append(f"{where} must be given, got nothing")
         else:
             problems.append(f"{where}: {problem['msg']}, got {quoted(problem.get('input'))}")
-    return to_answer("InputError", "; ".join(problems), 400)
+    return await answer_error(request, InputError("; ".join(problems)))

@@ -14,6 +14,7 @@ from contextlib import suppress
 import orjson
 
 from livegnn.errors import LiveGNNError, TimeoutExpired
+from livegnn.http.refusals import STOPS, ProcessStops
 from livegnn.runtime import Change, Runtime, Switch
 
 
@@ -84,8 +85,8 @@ class Feed:
     async def wait(self, seq: int, timeout: float) -> None:
         """Returns when event `seq` is visible.
 
-        Raises TimeoutExpired after `timeout` seconds, or when the feed is closed, LiveGNNError when the loop
-        has failed.
+        Raises TimeoutExpired after `timeout` seconds, ProcessStops when the feed is closed, LiveGNNError when
+        the loop has failed.
         """
         if self._runtime.seq >= seq:
             return
@@ -109,7 +110,7 @@ class Feed:
             return
         if self._runtime.failure is not None:
             raise LiveGNNError(f"event {seq} will not be visible: the runtime ended at event {reached}")
-        raise TimeoutExpired(f"event {seq} must be visible, got to {reached}: the server stops")
+        raise ProcessStops(f"event {seq} must be visible, got to {reached}: {STOPS}")
 
     async def follow(self, after: int | None = None) -> AsyncIterator[bytes]:
         """Server-sent events: `ready` with the sequence number now, then a `change` for each batch.

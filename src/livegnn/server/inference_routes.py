@@ -1,20 +1,13 @@
 """The routes of the Open Inference Protocol, version 2: predictions for clients of KServe and Triton."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import orjson
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from starlette.exceptions import HTTPException
 
 import livegnn
-from livegnn.errors import LiveGNNError
+from livegnn.http.refusals import UnknownPath
 from livegnn.runtime import ModelState, Runtime
 from livegnn.server.bodies import Limits, off_loop, read_body, to_json
-from livegnn.server.failures import answer_error, answer_invalid
 from livegnn.server.feed import Feed
 from livegnn.server.inference_protocol import LENGTH, InferRequest, read_infer, write_infer
 from livegnn.server.query import CheckedRoute, answer_head
@@ -22,43 +15,14 @@ from livegnn.server.requests import check_listed, check_number, ids_of
 from livegnn.types import FloatArray
 from livegnn.wording import quoted
 
-if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
 _MODEL = "/v2/models/{name}"
 _VERSION = _MODEL + "/versions/{version}"
 _FEWER = "ask for fewer ids at once"
 
 
-class _Route(CheckedRoute):
-    """Errors are a text here, as the protocol has it."""
-
-    def get_route_handler(self) -> "Callable[[Request], Coroutine[Any, Any, Response]]":
-        handle = super().get_route_handler()
-
-        async def answer(request: Request) -> Response:
-            try:
-                return await handle(request)
-            except LiveGNNError as error:
-                return _as_text(await answer_error(request, error))
-            except RequestValidationError as error:
-                return _as_text(await answer_invalid(request, error))
-            except HTTPException as error:
-                return to_json({"error": error.detail}, error.status_code)
-
-        return answer
-
-
-def _as_text(refused: Response) -> Response:
-    answer = to_json({"error": orjson.loads(refused.body)["error"]["message"]}, refused.status_code)
-    if "retry-after" in refused.headers:
-        answer.headers["retry-after"] = refused.headers["retry-after"]
-    return answer
-
-
 def create_inference_routes(runtime: Runtime, feed: Feed, limits: Limits) -> APIRouter:
     """All routes below /v2."""
-    router = APIRouter(route_class=_Route)
+    router = APIRouter(route_class=CheckedRoute)
 
     @router.get("/v2")
     def describe_server() -> Response:
@@ -119,14 +83,12 @@ def _describe(runtime: Runtime, state: ModelState) -> dict[str, object]:
 
 
 def find(runtime: Runtime, name: str, version: str | None) -> ModelState:
-    """Raises HTTPException with 404 if there is no such model, or the version is not its digest."""
+    """Raises UnknownPath if there is no such model, or the version is not its digest."""
     state = next((one for one in runtime.models.states() if one.name == name), None)
     if state is None:
-        raise HTTPException(
-            404, f"there is no model {quoted(name)}: there are {', '.join(runtime.models.names)}"
-        )
+        raise UnknownPath(f"there is no model {quoted(name)}: there are {', '.join(runtime.models.names)}")
     if version not in (None, state.digest):
-        raise HTTPException(404, f"the version of {name} is {state.digest}, got {quoted(version)}")
+        raise UnknownPath(f"the version of {name} is {state.digest}, got {quoted(version)}")
     return state
 
 

@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.http.keys import KeyFile
+from livegnn.http.refusals import BodyTooLarge
 from livegnn.inference import EngineOptions, Mode
 from livegnn.model import Model
 from livegnn.runtime import Comparison, ModelState, Runtime, Switch
 from livegnn.runtime.comparison import DegreeClass
 from livegnn.server.bodies import (
-    BodyTooLarge,
     Limits,
     answer_model,
     media_type_of,

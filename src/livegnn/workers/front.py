@@ -24,6 +24,7 @@ from prometheus_client.core import Metric
 
 from livegnn.errors import InputError, WorkerUnavailableError
 from livegnn.http.metrics import gauge
+from livegnn.http.problems import PROBLEM_JSON
 from livegnn.readiness import Readiness
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
@@ -42,6 +43,7 @@ _RETRY_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0
 _KEEP_SECONDS: Final = 4.0  # a connection that is not used; a worker ends it after five
 _STATUSES: Final = {HTTPStatus.OK, *range(400, 600)}
+_PASSED_ON: Final = ("retry-after",)
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#@%\\]+")
 _logger = logging.getLogger(__name__)
 
@@ -124,6 +126,8 @@ def _check_address(address: object) -> None:
 class _Answer(NamedTuple):
     status: int
     content: bytes
+    media_type: str
+    headers: dict[str, str]
 
 
 def _joined(ids: IntArray, places: Sequence[Sequence[int]], answers: Sequence[_Answer]) -> dict[str, object]:
@@ -190,7 +194,7 @@ class _Front:
         )
         for answer in answers:
             if answer.status != HTTPStatus.OK or len(answers) == 1:
-                return Response(answer.content, answer.status, media_type="application/json")
+                return Response(answer.content, answer.status, answer.headers, answer.media_type)
         try:
             return to_json(_joined(ids, [places[worker].tolist() for worker in asked], answers))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -247,9 +251,11 @@ class _Front:
             allow_redirects=False,
         ) as answer:
             status, kind = answer.status, answer.content_type
-            if kind != "application/json" or status not in _STATUSES:
+            expected = "application/json" if status == HTTPStatus.OK else PROBLEM_JSON
+            if kind != expected or status not in _STATUSES:
                 raise aiohttp.ClientError(f"{url} answers {status} {kind}, which no serving worker does")
-            return _Answer(status, await answer.read())
+            headers = {name: answer.headers[name] for name in _PASSED_ON if name in answer.headers}
+            return _Answer(status, await answer.read(), kind, headers)
 
     def answering(self) -> list[list[str]]:
         """For each worker the addresses that have not just failed to answer."""

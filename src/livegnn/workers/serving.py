@@ -24,6 +24,7 @@ from livegnn.arguments import check_int, check_not_negative, check_positive
 from livegnn.backoff import Backoff
 from livegnn.errors import InputError, LiveGNNError, LogError, ModelError, TimeoutExpired, UnknownNodeError
 from livegnn.graph.node_ids import NodeIds
+from livegnn.http.refusals import ProcessStops
 from livegnn.inference import SampledForward
 from livegnn.inference.predictions import Prediction
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
@@ -163,7 +164,8 @@ class ServingWorker:
     def wait(self, min_seq: int, timeout: float = 10.0) -> int:
         """Blocks until `seq` is at least `min_seq`, and returns it.
 
-        Raises TimeoutExpired after `timeout` seconds and after `stop`, and what has ended the worker.
+        Raises TimeoutExpired after `timeout` seconds, ProcessStops, which is one, after `stop`, and the error
+        that has ended the worker.
         """
         min_seq = check_int(min_seq, "min_seq", 0)
         timeout = check_not_negative(timeout, "timeout, in seconds,")
@@ -297,7 +299,7 @@ class ServingWorker:
                 self._thread = None
             self._opened.close()
             with self._changed:
-                self._failure = self._failure or TimeoutExpired("the serving worker was stopped")
+                self._failure = self._failure or ProcessStops("the serving worker was stopped")
                 self._changed.notify_all()
 
     def _run(self) -> None:

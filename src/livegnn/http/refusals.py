@@ -1,0 +1,62 @@
+"""Errors of requests over HTTP, beside those that LiveGNN raises in Python."""
+
+from typing import Final
+
+from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, TooLargeError
+
+STOPS: Final = "the process stops: send it again, to another process if there is one"
+
+
+class UnknownPath(LiveGNNError):
+    """A path that does not exist."""
+
+
+class UnknownMethod(LiveGNNError):
+    """A path that exists for other methods. allowed: those, with commas between them."""
+
+    def __init__(self, path: str, allowed: str, method: str) -> None:
+        super().__init__(f"{path} must be requested with {allowed}, got {method}")
+        self.allowed = allowed
+
+
+class UnknownMediaType(InputError):
+    """A body that is neither JSON nor, if it is one of events, JSON lines."""
+
+
+class BodyTooLarge(TooLargeError):
+    """A request body above the limit."""
+
+
+class KeyMissing(LiveGNNError):
+    """A request without a key, where one is needed."""
+
+
+class KeyUnknown(LiveGNNError):
+    """A key that is unknown, or was revoked."""
+
+
+class KeyForbids(LiveGNNError):
+    """A key without the scope that a request needs."""
+
+
+class UnknownHost(LiveGNNError):
+    """A request for a host that is not this server."""
+
+
+class UnknownOrigin(LiveGNNError):
+    """A request of a page of another site."""
+
+
+class NotVisible(LiveGNNError):
+    """Events that are in the log and were not visible in time."""
+
+
+class LoopEnded(LiveGNNError):
+    """Events that arrive when the loop has ended: none is logged."""
+
+
+class ProcessStops(TimeoutExpired):
+    """A request that a process does not finish, because it stops."""
+
+    def __init__(self, message: str = STOPS) -> None:
+        super().__init__(message)
