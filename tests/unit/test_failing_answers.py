@@ -32,7 +32,7 @@ from livegnn.http.problems import PAGES, PROBLEMS, find_page
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
-from livegnn.workers.front import create_front, front_config
+from livegnn.workers.front import create_front
 from serving_workers import PLAN, Setting, served
 from streams import make_graph, make_model
 
@@ -127,7 +127,7 @@ def asks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ask]]:
     with ExitStack() as opened:
         setting = Setting(folder, opened)
         front = opened.enter_context(
-            served(front_config(create_front(PLAN, [[it] for it in setting.addresses])))
+            served(create_front(PLAN, [[it] for it in setting.addresses]))
         )
         log = SqliteLog(folder / "server.db")
         opened.callback(log.close)
@@ -205,7 +205,7 @@ def test_every_process_has_the_pages(asks: dict[str, Ask], process: str) -> None
         reply = ask("GET", path)
         assert (reply.status, reply.headers["content-type"]) == (200, "text/plain; charset=utf-8")
         assert reply.content.decode() == find_page(path)
-    if process != "server":  # uvicorn leaves out the body
+    if process != "server":  # its server leaves out the body
         for path in (PAGES, "/nowhere"):
             assert ask("HEAD", path).content == b""
 
