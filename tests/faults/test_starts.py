@@ -179,7 +179,7 @@ def test_a_server_starts_answers_reads_and_goes_on(
         answer = ask(runtime, "GET", "/v1/predictions?ids=1,2")
         assert (answer.status_code, answer.json()["seq"]) == (200, done)
         answer = ask(runtime, "POST", "/v1/events", SET)
-        kind = "DiskFullError" if fault == "full" else "LogBusyError"
+        kind = "/problems/disk-full" if fault == "full" else "/problems/log-busy"
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert answer.json()["type"] == kind
         answer = ask(runtime, "GET", "/healthz")

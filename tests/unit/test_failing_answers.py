@@ -126,9 +126,7 @@ def asks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Ask]]:
     folder = tmp_path_factory.mktemp("processes")
     with ExitStack() as opened:
         setting = Setting(folder, opened)
-        front = opened.enter_context(
-            served(create_front(PLAN, [[it] for it in setting.addresses]))
-        )
+        front = opened.enter_context(served(create_front(PLAN, [[it] for it in setting.addresses])))
         log = SqliteLog(folder / "server.db")
         opened.callback(log.close)
         graph = make_graph()

@@ -51,8 +51,8 @@ class Application:
                 size += len(message.get("body", b""))
                 more = message.get("more_body", False)
         except asyncio.CancelledError:
-            await answer(send, 503, b"stops")
-            return
+            self.seen.append("cancelled")
+            raise
         await answer(send, 200, b"%d" % size)
 
     async def feed(self, scope: Scope, receive: Receive, send: Send) -> None:

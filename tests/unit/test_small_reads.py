@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import cache
 
 import httpx
 import numpy as np
@@ -147,6 +148,8 @@ def runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     log.close()
 
 
+application = cache(lambda runtime, limits: create_app(runtime, limits=limits))
+
 NUMBERS, NAMES = st.sampled_from([0, 1, 4, 9]), st.sampled_from(["node 1", "node 9", "a\0"])
 IDS = st.lists(NUMBERS | NAMES, max_size=18)
 
@@ -160,7 +163,7 @@ IDS = st.lists(NUMBERS | NAMES, max_size=18)
     st.sampled_from([Limits(), Limits(numbers=20), Limits(objects=1024), Limits(ids=2)]),
 )
 def test_a_server_gives_one_answer_both_ways(runtime: Runtime, body: bytes, limits: Limits) -> None:
-    app = create_app(runtime, limits=limits)
+    app = application(runtime, limits)
     assert isinstance(app, ServerApplication)
     request_ = small(body.replace(b"4611686018427387904", b"1"))  # which would be waited for
     assert answer(app, request_) == answer(app.answer_others, request_)

@@ -10,12 +10,14 @@ process. Thread safety: `stop` may be called from any thread; `run` once.
 """
 
 import asyncio
+import os
 import resource
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from granian._granian import SocketHolder
@@ -27,16 +29,19 @@ from granian.server.embed import Server
 
 from livegnn.errors import LiveGNNError
 from livegnn.http.listening import BACKLOG
+from livegnn.http.problems import PROBLEM_JSON, problem_of, seconds
+from livegnn.http.refusals import ProcessStops
 from livegnn.http.tls import Tls
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 GRACE_SECONDS: Final = 5.0
 _HEAD_SECONDS: Final = 10
 _LARGEST_HEAD: Final = 1 << 16
 _LAST_SECONDS: Final = 1.0  # for answers to requests that were cancelled
 _LOOK_SECONDS: Final = 0.1
+_CLOSED_SECONDS: Final = 0.002
 _OTHER_FILES: Final = 128  # that are no connections
 _MOST_FILES: Final = 1 << 16
 _NO_LOGGING: Final = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {}}
@@ -63,7 +68,7 @@ class HttpServer:
         self._tls = tls
         self._open: set[asyncio.Task[object]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = self._hurried = False
+        self._stopped = self._hurried = self._ends = False
         self._asked = asyncio.Event()
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
@@ -121,6 +126,8 @@ class HttpServer:
         await lifespan.startup()
         if lifespan.interrupt:
             raise LiveGNNError(f"the application must start, got {lifespan.exc!r}") from lifespan.exc
+        listening = self._listener.fileno()
+        which = os.fstat(listening)
         granian = _Granian(self._answer, self._listener, self._tls)
         try:
             serving = asyncio.create_task(granian.serve())
@@ -130,14 +137,26 @@ class HttpServer:
                 self._on_stop()
             await self._drain(serving)
         finally:
+            await _closed(listening, which)
             await lifespan.shutdown()
 
     async def _answer(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         task = asyncio.current_task()
         assert task is not None
         self._open.add(task)
+        begun = False
+
+        async def note(message: "Message") -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, note)
+        except asyncio.CancelledError:
+            if begun or not self._ends:
+                raise
+            await _refuse(scope, send)
         finally:
             self._open.discard(task)
 
@@ -157,11 +176,31 @@ class HttpServer:
         ends = asyncio.get_running_loop().time() + self._grace
         while not serving.done() and not self._hurried and asyncio.get_running_loop().time() < ends:
             await asyncio.wait([serving], timeout=_LOOK_SECONDS)
+        self._ends = True
         for task in list(self._open):
             task.cancel()
         if not serving.done():
             await asyncio.wait([serving], timeout=_LAST_SECONDS if self._open else _LOOK_SECONDS)
         serving.cancel()
+
+
+async def _closed(file: int, which: os.stat_result) -> None:
+    """Waits until the socket that had this number is closed: granian does so a moment after its end."""
+    ends = time.monotonic() + _LAST_SECONDS
+    with suppress(OSError):  # it is closed
+        while os.path.samestat(os.fstat(file), which) and time.monotonic() < ends:  # noqa: ASYNC110 (no event)
+            await asyncio.sleep(_CLOSED_SECONDS)
+
+
+async def _refuse(scope: "Scope", send: "Send") -> None:
+    """Answers a request that was not finished when the server stopped waiting for it."""
+    problem = problem_of(ProcessStops())
+    body = problem.encode()
+    headers = [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", b"%d" % len(body))]
+    if problem.retry_after is not None:
+        headers.append((b"retry-after", seconds(problem.retry_after).encode()))
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)

@@ -156,10 +156,13 @@ class ServerApplication(FastAPI):
                 raise
             await answer(scope, receive, send)
         else:
-            await self.small_reads(scope, receive, send)
+            await self._answer_until_stop(scope, receive, send)
 
     async def answer_others(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The answer of the framework."""
+        await super().__call__(scope, receive, send)
+
+    async def _answer_until_stop(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
         async def note(message: Message) -> None:
@@ -168,7 +171,7 @@ class ServerApplication(FastAPI):
             await send(message)
 
         try:
-            await super().__call__(scope, receive, note)
+            await self.small_reads(scope, receive, note)
         except asyncio.CancelledError:
             if not self.stopping or begun:
                 raise

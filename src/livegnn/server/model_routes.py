@@ -92,7 +92,7 @@ def _note(request: Request, keys: KeyFile | None, change: str, model: str | None
     key = None if keys is None else keys.find(given.encode("latin-1"))
     client = "an unknown client" if request.client is None else f"the client {request.client.host}"
     by = client if key is None else f"the key {key.name}"
-    text = "" if model is None else f" the model {model!r}"
+    text = "" if model is None else f" the model {quoted(model)}"
     _logger.info("%s requested to %s%s", by, change, text, extra={"by": by, "model": model})
 
 
