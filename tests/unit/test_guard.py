@@ -217,7 +217,8 @@ def test_health_tells_of_a_file_of_keys_that_cannot_be_read(tmp_path: Path) -> N
 
 
 def test_a_probe_of_http_1_0_needs_no_host() -> None:
-    assert status_of(Access(), [], "1.0") == 204
+    for nothing in ([], [(b"host", b"")]):  # granian adds an empty one
+        assert status_of(Access(), nothing, "1.0") == 204
     assert status_of(Access(), [], "1.1") == 400
     assert status_of(Access(), [(b"host", b"evil.example")], "1.0") == 421
     assert status_of(Access(), [(b"origin", b"https://evil.example")], "1.0") == 400
