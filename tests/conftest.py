@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import livegnn._core as _core  # noqa: E402
 import shapes  # noqa: E402
 from gate import EXPLORING, SEED_VARIABLE, ignore_local_constants, seed_of_run  # noqa: E402
+from logging_state import kept_logging  # noqa: E402
 
 shapes.install()
 
@@ -111,6 +112,19 @@ def _environment() -> Iterator[None]:
         for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):  # each has the command line print colours
             patch.delenv(name, raising=False)
         patch.setenv("COLUMNS", "120")
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _logging_of_a_module() -> Iterator[None]:
+    """A command that runs in this process sets up its log."""
+    with kept_logging():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _logging() -> Iterator[None]:
+    with kept_logging():
         yield
 
 
