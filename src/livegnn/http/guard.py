@@ -18,6 +18,8 @@ from livegnn.http.refusals import KeyForbids, KeyMissing, KeyUnknown, UnknownHos
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from starlette.types import ASGIApp, Message, Receive, Send
     from starlette.types import Scope as Request
 
@@ -26,6 +28,7 @@ ScopeOf: TypeAlias = "Callable[[str, str], Scope | None]"
 
 _OWN_HOSTS: Final = ("localhost",)
 _PORTS: Final = {"http": ":80", "https": ":443"}
+_MOST_ADMITTED: Final = 64
 _CHALLENGE: Final = 'Bearer realm="livegnn"'
 
 
@@ -49,6 +52,7 @@ class Guard:
 
     def __init__(self, app: "ASGIApp", access: Access, scope_of: ScopeOf) -> None:
         self._app, self._access, self._scope_of = app, access, scope_of
+        self._admitted: set[bytes] = set()  # hosts; to parse one takes as long as a prediction
 
     async def __call__(self, scope: "Request", receive: "Receive", send: "Send") -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -76,11 +80,12 @@ class Guard:
             return send
         text = given.partition(b" ")[2].strip()
 
-        async def check(message: "Message") -> None:
-            if message.get("more_body") and keys.find(text) is None:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-                raise OSError("the key of this client was revoked")  # as if the client had disconnected
-            await send(message)
+        async def end() -> None:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            raise OSError("the key of this client was revoked")  # as if the client had disconnected
+
+        def check(message: "Message") -> "Awaitable[None]":
+            return end() if message.get("more_body") and keys.find(text) is None else send(message)
 
         return check
 
@@ -98,8 +103,12 @@ class Guard:
     def _refuse_host(self, hosts: list[bytes]) -> LiveGNNError | None:
         if len(hosts) != 1:
             return InputError(f"a request must name one host, got {len(hosts)}")
+        if hosts[0] in self._admitted:
+            return None
         name = _host_name(hosts[0])
         if "*" in self._access.hosts or name in _OWN_HOSTS or name in self._access.hosts or _is_address(name):
+            if len(self._admitted) < _MOST_ADMITTED:
+                self._admitted.add(hosts[0])
             return None
         return UnknownHost(
             f"this server does not answer for the host {quoted(name)}: ask its address, or add the name to "

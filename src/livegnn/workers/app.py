@@ -15,7 +15,7 @@ import livegnn
 from livegnn.errors import InputError
 from livegnn.http.metrics import CONTENT_TYPE, Metrics, gauge
 from livegnn.http.request_counts import CountedApplication, RequestCounts
-from livegnn.http.small_reads import SmallReads, Wanted
+from livegnn.http.small_reads import SmallReads, Wanted, answer_parsed
 from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.failures import add_failures
@@ -47,7 +47,8 @@ def create_serving_app(worker: ServingWorker) -> "ASGIApp":
         return _samples(worker, integer_ids(wanted.ids), 0, 0.0, None) if shown else None
 
     app = create_routes(worker)
-    return SmallReads(app, {"/v1/predictions": predict, "/v1/samples": sample}, counts=app.state.counts)
+    answers = {"/v1/predictions": answer_parsed(predict), "/v1/samples": answer_parsed(sample)}
+    return SmallReads(app, answers, counts=app.state.counts)
 
 
 def create_routes(worker: ServingWorker) -> FastAPI:
