@@ -37,6 +37,7 @@ from livegnn.errors import (
 )
 from livegnn.http.refusals import (
     BodyTooLarge,
+    BodyTooSlow,
     KeyForbids,
     KeyMissing,
     KeyUnknown,
@@ -166,6 +167,13 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         "Body too large",
         "The body of the request has more bytes than the route takes.",
         "Send it in parts, as detail says.",
+    ),
+    BodyTooSlow: Kind(
+        "body-too-slow",
+        408,
+        "Body too slow",
+        "The body of the request did not arrive in time.",
+        "Send it again, in parts if the connection is slow.",
     ),
     UnknownMediaType: Kind(
         "unknown-media-type",

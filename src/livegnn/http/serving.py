@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import CodeType, CoroutineType
 from typing import TYPE_CHECKING, Final
 
 from granian._granian import SocketHolder
@@ -31,7 +30,8 @@ from granian.server.embed import Server
 from livegnn.errors import LiveGNNError
 from livegnn.http.listening import BACKLOG
 from livegnn.http.problems import PROBLEM_JSON, problem_of, seconds
-from livegnn.http.refusals import ProcessStops
+from livegnn.http.refusals import BodyTooSlow, ProcessStops
+from livegnn.http.slow_bodies import Bodies, Body
 from livegnn.http.tls import Tls
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class HttpServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = self._hurried = self._ends = False
         self._asked = asyncio.Event()
+        self._open: set[asyncio.Task[object]] = set()
+        self._bodies = Bodies()
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Serves until `stop`, or until `until`, which is called ten times a second, returns True.
@@ -143,6 +145,11 @@ class HttpServer:
             await lifespan.shutdown()
 
     async def _answer(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        # With the loop, because asyncio would ask the system for this process to find it.
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._open.add(task)
+        body = Body(receive, task)
         begun = False
 
         def note(message: "Message") -> "Awaitable[None]":
@@ -150,18 +157,18 @@ class HttpServer:
             begun = True
             return send(message)
 
-        try:
-            await self._app(scope, receive, note)
-        except asyncio.CancelledError:
-            if begun or not self._ends:
-                raise
-            await _refuse(scope, send)
+        def take() -> "Awaitable[Message]":
+            return receive() if body.ended else self._bodies.receive(body)
 
-    def _open(self) -> "list[asyncio.Task[object]]":
-        """The tasks of open requests. They are found when they are needed: to note each one would take an
-        eighth of the time of a small request."""
-        answer = HttpServer._answer.__code__
-        return [task for task in asyncio.all_tasks() if _awaits(task.get_coro(), answer)]
+        try:
+            await self._app(scope, take, note)
+        except asyncio.CancelledError:
+            if begun or not (self._ends or body.late):
+                raise
+            await _refuse(BodyTooSlow() if body.late else ProcessStops(), scope, send)
+        finally:
+            self._open.discard(task)
+            self._bodies.forget(body)
 
     async def _wait(self, serving: "asyncio.Task[None]", until: Callable[[], bool] | None) -> None:
         """Returns when a stop begins. Raises the error that ends the server before."""
@@ -171,6 +178,7 @@ class HttpServer:
             if serving.done():
                 serving.result()
                 raise LiveGNNError("the server must run until it is stopped, got an end")
+            self._bodies.end_late(asyncio.get_running_loop().time())
             if self._stopped or (until is not None and until()):
                 self._asked.set()
 
@@ -180,21 +188,11 @@ class HttpServer:
         while not serving.done() and not self._hurried and asyncio.get_running_loop().time() < ends:
             await asyncio.wait([serving], timeout=_LOOK_SECONDS)
         self._ends = True
-        cancelled = self._open()
-        for task in cancelled:
+        for task in list(self._open):
             task.cancel()
         if not serving.done():
-            await asyncio.wait([serving], timeout=_LAST_SECONDS if cancelled else _LOOK_SECONDS)
+            await asyncio.wait([serving], timeout=_LAST_SECONDS if self._open else _LOOK_SECONDS)
         serving.cancel()
-
-
-def _awaits(coroutine: object, code: CodeType) -> bool:
-    """Whether a coroutine runs `code`, itself or in one that it awaits."""
-    while isinstance(coroutine, CoroutineType):
-        if coroutine.cr_code is code:
-            return True
-        coroutine = coroutine.cr_await
-    return False
 
 
 async def _closed(file: int, which: os.stat_result) -> None:
@@ -205,9 +203,9 @@ async def _closed(file: int, which: os.stat_result) -> None:
             await asyncio.sleep(_CLOSED_SECONDS)
 
 
-async def _refuse(scope: "Scope", send: "Send") -> None:
+async def _refuse(why: Exception, scope: "Scope", send: "Send") -> None:
     """Answers a request that was not finished when the server stopped waiting for it."""
-    problem = problem_of(ProcessStops())
+    problem = problem_of(why)
     body = problem.encode()
     headers = [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", b"%d" % len(body))]
     if problem.retry_after is not None:
