@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -36,6 +37,7 @@ from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_nobody
 from livegnn.server.feed import Feed
 from livegnn.server.inference_routes import create_inference_routes
+from livegnn.server.openapi import describe_failures
 from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
 from livegnn.wording import quoted
@@ -131,8 +133,12 @@ class ServerApplication(FastAPI):
     counted: ASGIApp
     stopping = False
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:  # type: ignore[override]
-        return self.counted(scope, receive, send)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.counted(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        """Called by FastAPI for `/openapi.json`; the same document each time."""
+        return self.openapi_schema or describe_failures(super().openapi())
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The answer to a request that was admitted, and is not answered as a small read."""
