@@ -108,7 +108,6 @@ class Machine:
         result."""
         try:
             asked = read()
-            message = pack(asked)
             if self._draining or self.requests >= self.concurrency:
                 self.refused += 1
                 full = f"{self.requests} requests are here, as many as may be: send it again later"
@@ -118,7 +117,7 @@ class Machine:
         self.requests += 1
         try:
             async with asyncio.timeout(asked.timeout):
-                return await self._go_through(message, stages)
+                return await self._go_through(pack(asked), stages)
         except TimeoutError:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.readiness.reasons.items())
             said = f"no worker has answered within {asked.timeout:g} seconds"
