@@ -24,6 +24,7 @@ from livegnn.functions.settings import MachineSettings
 from livegnn.http.keys import create_key
 from livegnn.snapshots.writer import write_snapshot
 from livegnn.workers.front import create_front
+from scraped import scrape
 from serving import Server, write_deployment
 from serving_workers import PLAN, Setting, served
 from streams import make_graph, make_model
@@ -235,6 +236,18 @@ def test_tritons_client_reads_predictions(
         assert (told["id"], told["model_name"], told["model_version"]) == ("7", "engine", version)
         assert told["parameters"]["seq"] == process.seq
         np.testing.assert_allclose(answer.as_numpy("output"), process.predictions, rtol=1e-5, atol=1e-6)
+
+
+def test_requests_are_counted_by_the_template_of_their_route(
+    process: Process, client: triton.InferenceServerClient
+) -> None:
+    metrics = loopback.get(f"{process.address}/metrics")
+    if metrics.status_code == 404:
+        pytest.skip("a Lambda has no metrics: its platform has")
+    counted = 'livegnn_http_requests_total{method="POST",route="/v2/models/{name}/infer",status="200"}'
+    before = scrape(metrics.text).get(counted, 0)
+    client.infer("engine", [input_of(process.ids, binary=True)])
+    assert scrape(loopback.get(f"{process.address}/metrics").text)[counted] == before + 1
 
 
 def test_tritons_client_is_told_what_is_wrong(process: Process, client: triton.InferenceServerClient) -> None:
