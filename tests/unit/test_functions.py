@@ -16,7 +16,14 @@ from faulty_store import FaultyStore
 from functions import GraphPredictor, answer_to, body, expected, message
 from livegnn import Events, Graph
 from livegnn.errors import FileFormatError, InputError, OverloadedError, StoreUnavailableError, TimeoutExpired
-from livegnn.functions.bodies import LARGEST_BODY, Answer, Asked, answer_error, read_asked
+from livegnn.functions.bodies import (
+    LARGEST_BODY,
+    Answer,
+    Asked,
+    answer_error,
+    read_asked,
+    read_infer_asked,
+)
 from livegnn.functions.function import Function, answer
 from livegnn.functions.messages import pack, unpack
 from livegnn.functions.scheduler import Limits
@@ -78,6 +85,32 @@ def test_what_is_asked_is_read(text: bytes, asked: Asked) -> None:
 def test_what_is_no_question_is_refused(text: bytes, said: str) -> None:
     with pytest.raises(InputError, match=said):
         read_asked(text)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "said"),
+    [
+        ('["a\\u0000b"]', "BYTES", "no NUL"),
+        ('["\\ud800"]', "BYTES", "surrogate"),
+        ('["%s"]' % ("x" * 1025), "BYTES", "at most 1,024 characters"),
+        ("[-1]", "INT64", "from 0"),
+        ("[9223372036854775808]", "INT64", "got 9223372036854775808"),
+        ("[%s1]" % (100_000 * "1,"), "INT64", "100,000 ids at most"),
+    ],
+)
+def test_ids_of_a_tensor_are_checked_as_those_of_a_list(data: str, kind: str, said: str) -> None:
+    shape = data.count(",") + 1
+    body = '{"inputs":[{"name":"ids","shape":[%d],"datatype":"%s","data":%s}]}' % (shape, kind, data)
+    with pytest.raises(InputError, match=said):
+        read_infer_asked(body.encode(), None, "engine", None)
+
+
+def test_a_predictor_need_not_know_its_model(tmp_path) -> None:
+    question = pack(Asked([], describes=True))
+    for stage in ("predict", "sample", "infer"):
+        found = json.loads(answer(GraphPredictor(str(tmp_path)), stage, question).body)
+        assert (found["name"], found["versions"]) == ("engine", ["1"])
+        assert found["outputs"] == [{"name": "output", "datatype": "FP32", "shape": [-1, -1]}]
 
 
 def test_errors_have_the_status_of_the_server() -> None:

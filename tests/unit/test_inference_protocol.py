@@ -144,6 +144,13 @@ def test_errors_are_texts(runtime: Runtime) -> None:
     assert ask(app, "GET", "/v2/models/other/ready").status_code == 404
 
 
+@pytest.mark.parametrize("text", ["a\\u0000b", "\\ud800", "x" * 1025])
+def test_texts_that_are_no_ids_are_refused(runtime: Runtime, text: str) -> None:
+    head = b'{"inputs":[{"name":"ids","shape":[1],"datatype":"BYTES","data":["%b"]}]}' % text.encode()
+    answer = ask(create_app(runtime), "POST", f"{MODEL}/infer", content=head)
+    assert (answer.status_code, list(answer.json())) == (400, ["error"]), answer.text
+
+
 def test_a_request_waits_for_min_seq_and_says_so(runtime: Runtime) -> None:
     body = {"inputs": [tensor_of(ids_in(runtime))], "parameters": {"min_seq": 10**6, "timeout": 10_000}}
     answer = ask(create_app(runtime), "POST", f"{MODEL}/infer", json=body)

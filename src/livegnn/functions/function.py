@@ -254,15 +254,15 @@ def _caught(work: Callable[[], Answer]) -> Answer:
 
 def _work(predictor: Predictor, stage: Step, message: memoryview, room: int | None) -> Answer:
     asked, rest = unpack(message)
-    if stage == "infer" and not asked.describes:
-        rows = cast("StagedPredictor", predictor).infer(rest, memory_limit=room)
-        return _write(predictor, asked, rows)
-    if stage == "sample":
-        _check(predictor, asked)
-        subgraph = cast("StagedPredictor", predictor).sample(_to_ids(asked))
-        _check_seq(predictor, asked)
-        return Answer(200, b"".join([message, subgraph]))
-    return _predict(predictor, asked, room)
+    if stage == "predict" or asked.describes:
+        return _predict(predictor, asked, room)
+    staged = cast("StagedPredictor", predictor)
+    if stage == "infer":
+        return _write(predictor, asked, staged.infer(rest, memory_limit=room))
+    _check(predictor, asked)
+    subgraph = staged.sample(_to_ids(asked))
+    _check_seq(predictor, asked)
+    return Answer(200, b"".join([message, subgraph]))
 
 
 def _predict(predictor: Predictor, asked: Asked, room: int | None) -> Answer:
