@@ -245,6 +245,13 @@ def test_every_process_has_the_pages(asks: dict[str, Ask], process: str) -> None
             assert ask("HEAD", path).content == b""
 
 
+def test_a_stage_of_a_gateway_may_have_the_name_of_a_protocol(asks: dict[str, Ask]) -> None:
+    ask = asks["lambda"]
+    check(ask("POST", "/v2/v1/predictions", b"{"), "invalid-input")
+    assert json.loads(ask("GET", "/v2/v2/models/other").content).keys() == {"error"}
+    assert ask("GET", "/v2/v2/models/engine").status == ask("GET", "/prod/v2").status == 200
+
+
 def test_a_stage_of_a_gateway_may_stand_before_a_page(asks: dict[str, Ask]) -> None:
     assert asks["lambda"]("GET", "/prod/problems/overloaded").content.decode() == KINDS["overloaded"].page
 

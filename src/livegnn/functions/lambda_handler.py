@@ -47,7 +47,7 @@ from livegnn.http.problems import PAGES  # noqa: E402
 from livegnn.http.refusals import UnknownMethod, UnknownPath  # noqa: E402
 
 Event = Mapping[str, object]
-_PROTOCOL: Final = re.compile(r"/v2(?=/|\Z)")
+_PROTOCOL: Final = re.compile(r"/v2(?=/(?!v1/|problems)|\Z)")  # a stage of a gateway may have that name
 LARGEST_ANSWER: Final = 6_000_000
 """Bytes of a body: the platform takes 6,291,556 with everything around it."""
 
@@ -92,7 +92,7 @@ def answer_event(predictor: Predictor, event: Event, room: int | None = None) ->
         reply = answer_error(error)
         allowed = {"allow": error.allowed} if isinstance(error, UnknownMethod) else {}
     if reply.status != 200:
-        reply = in_form_of(reply, _below_stage(path))
+        reply = _in_form(reply, path)
         body = reply.body.decode()
     return {
         "statusCode": reply.status,
@@ -102,10 +102,10 @@ def answer_event(predictor: Predictor, event: Event, room: int | None = None) ->
     }
 
 
-def _below_stage(path: str) -> str:
-    """A path below /v2 without a stage of a gateway before it; other paths as they are."""
+def _in_form(failing: Answer, path: str) -> Answer:
+    """A failing answer in the form of the protocol of a path, after any stage of a gateway."""
     found = _PROTOCOL.search(path)
-    return path if found is None else path[found.start() :]
+    return failing if found is None else in_form_of(failing, path[found.start() :])
 
 
 def _route(predictor: Predictor, method: str, path: str, event: Event, room: int | None) -> Answer:
