@@ -75,6 +75,7 @@ CASES = {
     "negative length": (POST + b"content-length: -1\r\n\r\n", [400]),
     "signed length": (POST + b"content-length: +11\r\n\r\n" + BODY, [400]),
     "no length": (POST + b"\r\n", [400]),
+    "compressed": (POST + SIZED + b"content-encoding: gzip\r\n\r\n" + BODY, [415]),
     "unknown coding": (POST + b"transfer-encoding: xchunked\r\n\r\n", [400]),
     "folded header": (LIVE + b"a: b\r\n c\r\n" + CLOSE + b"\r\n", [400]),
     "blank before a colon": (LIVE + b"a : b\r\n" + CLOSE + b"\r\n", [400]),

@@ -36,6 +36,7 @@ from livegnn.server.bodies import Limits
 from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_nobody
 from livegnn.server.feed import Feed
+from livegnn.server.inference import RuntimeModels
 from livegnn.server.inference_routes import create_inference_routes
 from livegnn.server.openapi import describe_failures
 from livegnn.server.requests import answer_small
@@ -105,7 +106,7 @@ def create_app(
                 allow_headers=["*"],
                 expose_headers=["*"],
             )
-    routers = (routes.router, create_inference_routes(runtime, feed, limits))
+    routers = (routes.router, create_inference_routes(RuntimeModels(runtime, feed, limits), limits))
     add_failures(app, *routers)
     for router in routers:
         app.include_router(router)
