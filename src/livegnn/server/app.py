@@ -41,6 +41,7 @@ from livegnn.server.inference_routes import create_inference_routes
 from livegnn.server.openapi import describe_failures
 from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
+from livegnn.server.small_infers import SmallInfers
 from livegnn.wording import quoted
 
 _EVENTS, _PREDICTIONS = "/v1/events", "/v1/predictions"
@@ -95,7 +96,9 @@ def create_app(
         return answer_small(runtime, request, parameters, limits)
 
     answers = {_PREDICTIONS: answer} if limits.ids >= MOST_SMALL else {}
-    admitted: ASGIApp = SmallReads(app.answer, answers, limits.objects, get_paths=answers)
+    models = RuntimeModels(runtime, feed, limits)
+    small_infers = SmallInfers(app.answer, runtime, models.find_digest, limits)
+    admitted: ASGIApp = SmallReads(small_infers, answers, limits.objects, get_paths=answers)
     if access is not None:
         admitted = Guard(admitted, access, scope_of)
         if access.origins:  # outside, because a preflight has no key
@@ -106,7 +109,7 @@ def create_app(
                 allow_headers=["*"],
                 expose_headers=["*"],
             )
-    routers = (routes.router, create_inference_routes(RuntimeModels(runtime, feed, limits), limits))
+    routers = (routes.router, create_inference_routes(models, limits))
     add_failures(app, *routers)
     for router in routers:
         app.include_router(router)
