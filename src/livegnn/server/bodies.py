@@ -114,7 +114,7 @@ def parse_records(body: bytes, media_type: str, largest: int) -> Sequence[JSON]:
     """The list `events` of a JSON body of at most `largest` bytes. Raises InputError for anything else."""
     if media_type != "application/json":
         raise UnknownMediaType(
-            f"events must be application/json or {LINE_TYPES[0]}, got {quoted(media_type)}"
+            f"events must be application/json, {LINE_TYPES[0]} or a stream of Arrow, got {quoted(media_type)}"
         )
     _check_size(
         len(body),

@@ -12,6 +12,7 @@ from livegnn.errors import InputError, TooLargeError
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.json_lines import STRANGERS, collect, decode, parse_lines, split_lines
+from livegnn.server.arrow_bodies import ARROW_TYPE, events_of, read_arrow, read_arrow_events
 from livegnn.server.bodies import LINE_TYPES, parse_records
 from livegnn.types import JSON
 from livegnn.wording import quoted
@@ -40,6 +41,8 @@ def read_entries(body: bytes, media_type: str, largest: int) -> list[GivenEntry]
 
     largest: bytes of JSON that becomes Python objects as a whole: a body that is not in lines, or a line.
     """
+    if media_type == ARROW_TYPE:
+        return [GivenEntry(read_arrow_events(body))]
     if _may_have_keys(body):
         return _cut(_read_records(body, media_type, largest))
     if media_type in LINE_TYPES:
@@ -54,6 +57,12 @@ def read_each_event(body: bytes, media_type: str, largest: int) -> list[GivenEnt
     largest: as of `read_entries`.
     """
     entries: list[GivenEntry] = []
+    if media_type == ARROW_TYPE:
+        table = read_arrow(body)
+        for at in range(table.num_rows):
+            entries.append(_one(lambda row: (events_of(row), None), table.slice(at, 1), at))
+            _check_count(entries)
+        return entries
     if media_type in LINE_TYPES:
         for _, line in split_lines(body):
             entries.append(_one(lambda line: _read_line(line, largest), line, len(entries)))

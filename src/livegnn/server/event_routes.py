@@ -16,6 +16,7 @@ from livegnn.http.refusals import NotVisible
 from livegnn.log import BadMessage, Rejection
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
+from livegnn.server.arrow_bodies import ARROW_TYPE
 from livegnn.server.bodies import (
     LINE_TYPES,
     Limits,
@@ -114,6 +115,7 @@ _EVENTS_BODY = {
                 "example": {"events": [{"event": "add_edge", "src": 1, "dst": 2}]},
             },
             LINE_TYPES[0]: {"schema": {"type": "string"}, "example": '{"event": "remove_node", "id": 3}\n'},
+            ARROW_TYPE: {"schema": {"type": "string", "format": "binary"}},
         },
     }
 }
@@ -143,10 +145,11 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
     ) -> Response:
         """Append events, as one entry of the log: they become visible together or not at all.
 
-        JSON with a list `events`, or JSON lines. If `wait` is set, an entry that is refused when it is
-        applied (an unknown node) is answered with 409, one that is not applied in time with 202. If `partial`
-        is set, each event is an entry of its own, and the answer lists those that were refused. A request
-        with the header `Idempotency-Key` takes effect once, however often it is sent, and has one answer. An
+        JSON with a list `events`, JSON lines, or a stream of Arrow. If `wait` is set, an entry that is
+        refused when it is applied (an unknown node) is answered with 409, one that is not applied in time
+        with 202. If `partial` is set, each event is an entry of its own, and the answer lists those that were
+        refused. A request with the header `Idempotency-Key` takes effect once, however often it is sent, and
+        has one answer. An
         event with a field `idempotency_key` is an entry of its own with that key.
         """
         runtime.admit()  # before the body is read: what is pushed back costs as little as can be
