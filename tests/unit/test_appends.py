@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from time import perf_counter
 
 import httpx
 import orjson
@@ -16,7 +17,7 @@ from faulty_disk import FaultyDisk
 from livegnn import Engine, Events, Graph, LogError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
-from livegnn.server import create_app
+from livegnn.server import create_app, event_routes
 from livegnn.server.appends import Appender
 from livegnn.server.entries import GivenEntry
 from streams import make_graph, make_model
@@ -51,6 +52,22 @@ def post(
 ) -> Awaitable[httpx.Response]:
     headers = {} if key is None else {"Idempotency-Key": key}
     return client.post("/v1/events", json={"events": events}, headers=headers)
+
+
+def test_latency_begins_when_the_head_of_a_request_is_here(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 1000.0
+    early = event_routes.perf_counter() - seconds  # a body took as long to arrive
+    monkeypatch.setattr(event_routes, "perf_counter", lambda: early)
+
+    async def talk(client: httpx.AsyncClient) -> None:
+        assert (await post(client, {"event": "add_node", "id": 1})).status_code == 200
+
+    run(runtime, talk)
+    assert runtime.oldest_age() >= seconds
+    runtime.step()
+    assert runtime.statistics.latency_seconds.total >= seconds
 
 
 def test_a_request_with_a_key_takes_effect_once(runtime: Runtime) -> None:
@@ -188,8 +205,8 @@ def test_a_request_that_is_admitted_is_logged_whole(tmp_path: Path) -> None:
 
     async def append() -> None:
         plain, keyed = await asyncio.gather(
-            appender.append(reading(nodes(900, 901, 902, 903)), None),
-            appender.append(reading(nodes(904), nodes(905)), "key"),
+            appender.append(reading(nodes(900, 901, 902, 903)), None, perf_counter()),
+            appender.append(reading(nodes(904), nodes(905)), "key", perf_counter()),
         )
         assert [one.became.seq for one in (*plain, *keyed)] == [4, 5, 6]
 
@@ -214,7 +231,7 @@ def test_a_request_whose_error_says_that_nothing_was_logged_left_nothing(tmp_pat
         ]
         disk.room = room
         answers = await asyncio.gather(
-            *(appender.append(read, key) for read, key in requests), return_exceptions=True
+            *(appender.append(read, key, perf_counter()) for read, key in requests), return_exceptions=True
         )
         disk.empty()
         for (read, key), answer in zip(requests, answers, strict=True):
@@ -222,7 +239,7 @@ def test_a_request_whose_error_says_that_nothing_was_logged_left_nothing(tmp_pat
                 assert isinstance(answer, LogError)
                 if key is None:
                     assert 900 not in logged()
-                await appender.append(read, key)
+                await appender.append(read, key, perf_counter())
 
     def logged() -> list[int]:
         lines = "".join(entry.events.to_json_lines() for entry in runtime.log.entries(0))

@@ -119,27 +119,29 @@ class Intake:
         origins: Sequence[Origin | None] | None = None,
         *,
         admitted: bool = False,
+        ages: Sequence[float] | None = None,
     ) -> Outcomes:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
         entries: an InputError stands for events that could not be read. origins: the origin of each, as in
         `Log.append_all`: an entry that is delivered again is not logged again, and a refused entry is kept as
         a bad message if its origin has the payload. admitted: whether `admit` was called for them before.
-        Returns the outcome of each: an error concerns one entry. Raises LogError or OverloadedError if none
-        was logged.
+        ages: the seconds since each arrived, which are a part of its latency; by default 0. Returns the
+        outcome of each: an error concerns one entry. Raises LogError or OverloadedError if none was logged.
         """
         if not isinstance(entries, (list, tuple)):
             raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
         keys = [None] * len(entries) if keys is None else keys
         origins = [None] * len(entries) if origins is None else origins
-        for given, name in ((keys, "keys"), (origins, "origins")):
+        ages = [0.0] * len(entries) if ages is None else ages
+        for given, name in ((keys, "keys"), (origins, "origins"), (ages, "ages")):
             if not isinstance(given, (list, tuple)) or len(given) != len(entries):
                 raise InputError(
                     f"{name} must be None or a list of {len(entries)}, one for each entry, got {given!r}"
                 )
         if not check_bool(admitted, "admitted"):
             self.admit()
-        return self._append_all(list(zip(entries, keys, origins, strict=True)))
+        return self._append_all(list(zip(entries, keys, origins, strict=True)), ages)
 
     def admit(self, room_timeout: float | None = 0.0) -> None:
         """Returns if events are accepted: see `Admission`. Raises OverloadedError if they are not.
@@ -175,10 +177,11 @@ class Intake:
         """The number of events that wait to be applied."""
         return self.log.last_seq() - self._seq
 
-    def _append_all(self, given: Sequence[Given]) -> Outcomes:
+    def _append_all(self, given: Sequence[Given], ages: Sequence[float] = (0.0,)) -> Outcomes:
         started = self._clock()
         rows = [(try_check(self, events), key, origin) for events, key, origin in given]
-        wanted = [one for one in rows if isinstance(one[0], Events) or _has_payload(one[2])]
+        places = [at for at, one in enumerate(rows) if isinstance(one[0], Events) or _has_payload(one[2])]
+        wanted = [rows[at] for at in places]
         logged: Outcomes = []
         if wanted:
             try:
@@ -191,21 +194,22 @@ class Intake:
                 raise
         if any(isinstance(one, Appended) and one.size and not one.again for one in logged):
             self._log_watch.note(None)
-        _core.holding(self._visible, self._note_arrivals, logged, started)
+        arrivals = [started - ages[at] for at in places]
+        _core.holding(self._visible, self._note_arrivals, logged, arrivals)
         rest = iter(logged)
         return [
             events if isinstance(events, InputError) and not _has_payload(origin) else next(rest)
             for events, _, origin in rows
         ]
 
-    def _note_arrivals(self, logged: Outcomes, started: float) -> None:
-        for outcome in logged:
+    def _note_arrivals(self, logged: Outcomes, arrivals: Sequence[float]) -> None:
+        for outcome, arrival in zip(logged, arrivals, strict=True):
             if isinstance(outcome, InputError) or outcome.again:
                 continue
             if outcome.seq > self._seq:
-                self._arrivals[outcome.seq] = started
+                self._arrivals[outcome.seq] = arrival
             elif outcome.size:
-                self.statistics.latency_seconds.record(self._clock() - started)
+                self.statistics.latency_seconds.record(self._clock() - arrival)
 
     def wait(self, seq: int, timeout: float | None = None) -> int:
         """Waits until event `seq` is visible; returns the last visible sequence number.

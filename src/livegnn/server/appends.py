@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -31,6 +32,7 @@ class Outcome(NamedTuple):
 class _Request(NamedTuple):
     read: Reader
     key: str | None
+    arrived: float
     answered: "asyncio.Future[list[Outcome]]"
 
 
@@ -45,16 +47,17 @@ class Appender:
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Request]] = WeakKeyDictionary()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="livegnn-append")
 
-    async def append(self, read: Reader, key: str | None) -> list[Outcome]:
+    async def append(self, read: Reader, key: str | None, arrived: float) -> list[Outcome]:
         """Appends the entries that `read` returns, and returns the result of each.
 
-        read: called in another thread. key: as of `Log.append`, for entries that have none of their own: for
-        the first of them, and those after it have keys made of it. If the first is refused, because the key
-        was sent with other events before, all are. Raises the errors of `read`, LogError if none was logged,
-        or only those up to the first with a key, and LoopEnded if nothing would apply them.
+        read: called in another thread. arrived: when the request did, by `perf_counter`. key: as of
+        `Log.append`, for entries that have none of their own: for the first of them, and those after it have
+        keys made of it. If the first is refused, because the key was sent with other events before, all are.
+        Raises the errors of `read`, LogError if none was logged, or only those up to the first with a key,
+        and LoopEnded if nothing would apply them.
         """
         loop = asyncio.get_running_loop()
-        request = _Request(read, key, loop.create_future())
+        request = _Request(read, key, arrived, loop.create_future())
         waiting = self._waiting.get(loop)
         if waiting is None:
             self._waiting[loop] = [request]
@@ -94,7 +97,7 @@ class Appender:
 
     def _read(self, request: _Request) -> "_Keyed | Exception":
         try:
-            return _Keyed(request.key, request.read(), self._runtime)
+            return _Keyed(request, self._runtime)
         except Exception as error:
             return error
 
@@ -116,7 +119,9 @@ class Appender:
         if places:
             entries = [one.entries[at] for one, at in places]
             keys = [one.keys[at] for one, at in places]
-            logged = self._runtime.append_all(entries, keys, admitted=admitted)
+            now = perf_counter()
+            ages = [now - one.arrived for one, _ in places]
+            logged = self._runtime.append_all(entries, keys, admitted=admitted, ages=ages)
             for (one, at), became in zip(places, logged, strict=True):
                 one.became[at] = became
 
@@ -137,8 +142,9 @@ class _Keyed:
     it, which count only if that one does.
     """
 
-    def __init__(self, key: str | None, given: Sequence[GivenEntry], runtime: Runtime) -> None:
-        self._given = given
+    def __init__(self, request: _Request, runtime: Runtime) -> None:
+        self.arrived, key = request.arrived, request.key
+        self._given = given = request.read()
         self.entries: dict[int, Events] = {}
         self.keys: dict[int, str | None] = {}
         self.became: dict[int, Appended | InputError] = {}

@@ -1,6 +1,7 @@
 """The routes that append events, and those that show entries that were refused, and append them again."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
 from typing import Annotated, NamedTuple, cast
 
 from fastapi import APIRouter, Query, Request
@@ -152,14 +153,17 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         has one answer. An
         event with a field `idempotency_key` is an entry of its own with that key.
         """
+        arrived = perf_counter()
         runtime.admit()  # before the body is read: what is pushed back costs as little as can be
         body = await read_body(request, limits.body, "send the events in parts")
         media_type = media_type_of(request)
         key = _key_of(request)
         if partial:
-            outcomes = await appender.append(lambda: read_each_event(body, media_type, limits.objects), key)
+            outcomes = await appender.append(
+                lambda: read_each_event(body, media_type, limits.objects), key, arrived
+            )
         else:
-            outcomes = await appender.append(lambda: read_whole(body, media_type), key)
+            outcomes = await appender.append(lambda: read_whole(body, media_type), key, arrived)
         if partial or len(outcomes) > 1:
             return await answer_each(outcomes, wait, timeout)
         ((_, outcome),) = outcomes
