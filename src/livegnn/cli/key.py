@@ -56,6 +56,6 @@ def revoke(path: KeysFile, name: Name) -> None:
     from livegnn.http.keys import revoke_key
 
     if not path.exists():
-        raise InputError(f"{path} must be a file of keys, and there is none: name the one in [server]")
+        raise InputError(f"{path} must be a file of keys, and there is none: name that of the process")
     revoke_key(path, name)
     typer.echo(f"{name} is revoked")

@@ -6,26 +6,33 @@ rebinding); an origin must be the host itself, or listed.
 """
 
 import ipaddress
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from livegnn.errors import InputError, LiveGNNError
-from livegnn.http.keys import KeyFile, Scope
+from livegnn.http.cross_origin import asked_method, preflight_headers, readable, refuse_method
+from livegnn.http.keys import KeyFile
 from livegnn.http.problems import problem_of, write
 from livegnn.http.refusals import KeyForbids, KeyMissing, KeyUnknown, UnknownHost, UnknownOrigin
+from livegnn.http.scopes import scope_of
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Send
-    from starlette.types import Scope as Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-ScopeOf: TypeAlias = "Callable[[str, str], Scope | None]"
-"""The scope that a method and a path need; None if anybody may ask."""
+_Headers: TypeAlias = dict[bytes, list[bytes]]
 
 _OWN_HOSTS: Final = ("localhost",)
 _PORTS: Final = {"http": ":80", "https": ":443"}
+_READ: Final = {
+    b"host",
+    b"origin",
+    b"authorization",
+    b"access-control-request-method",
+    b"access-control-request-headers",
+}
 _CHALLENGE: Final = 'Bearer realm="livegnn"'
 
 
@@ -47,27 +54,28 @@ class Guard:
     Thread safety: that of the application behind it.
     """
 
-    def __init__(self, app: "ASGIApp", access: Access, scope_of: ScopeOf) -> None:
-        self._app, self._access, self._scope_of = app, access, scope_of
+    def __init__(self, app: "ASGIApp", access: Access) -> None:
+        self._app, self._access = app, access
+        self._admitted: set[bytes] = set()  # hosts; to parse one takes as long as a prediction
 
-    async def __call__(self, scope: "Request", receive: "Receive", send: "Send") -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = _headers_of(scope)
-        refusal = self._refusal(scope, headers)
-        if refusal is None:
-            given = headers.get(b"authorization", [])
-            await self._app(scope, receive, self._while_valid(given[0], send) if given else send)
+        refusal = self._refuse_place(scope, headers)
+        if refusal is None and b"origin" in headers:
+            (page,) = headers[b"origin"]
+            send = readable(send, page)
+            if (method := asked_method(scope["method"], headers)) is not None:
+                await _answer_preflight(scope, send, headers, refuse_method(page, method))
+                return
+        refusal = refusal or self._refuse_key(scope, headers.get(b"authorization", []))
+        if refusal is not None:
+            await _refuse(scope, send, refusal)
             return
-        problem = problem_of(refusal)
-        body, headers_told = write(problem, scope["path"])
-        headers_told["content-length"] = str(len(body))
-        if isinstance(refusal, (KeyMissing, KeyUnknown)):
-            headers_told["www-authenticate"] = _CHALLENGE
-        encoded = [(name.encode(), value.encode()) for name, value in headers_told.items()]
-        await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
-        await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
+        given = headers.get(b"authorization", [])
+        await self._app(scope, receive, self._while_valid(given[0], send) if given else send)
 
     def _while_valid(self, given: bytes, send: "Send") -> "Send":
         """Ends an answer in parts, such as a feed, once its key was revoked."""
@@ -84,16 +92,14 @@ class Guard:
 
         return check
 
-    def _refusal(self, scope: "Request", headers: dict[bytes, list[bytes]]) -> LiveGNNError | None:
+    def _refuse_place(self, scope: "Scope", headers: _Headers) -> LiveGNNError | None:
+        """Refuses hosts and origins."""
         # A probe; granian adds an empty host to a request that names none.
         named = any(headers.get(b"host", ())) or b"origin" in headers
         if scope.get("http_version") == "1.0" and not named:
-            return self._refuse_key(scope, headers.get(b"authorization", []))
-        return (
-            self._refuse_host(headers.get(b"host", []))
-            or self._refuse_origin(headers.get(b"origin", []), headers.get(b"host", []))
-            or self._refuse_key(scope, headers.get(b"authorization", []))
-        )
+            return None
+        hosts = headers.get(b"host", [])
+        return self._refuse_host(hosts) or self._refuse_origin(headers.get(b"origin", []), hosts)
 
     def _refuse_host(self, hosts: list[bytes]) -> LiveGNNError | None:
         if len(hosts) != 1:
@@ -103,22 +109,26 @@ class Guard:
             return None
         return UnknownHost(
             f"this server does not answer for the host {quoted(name)}: ask its address, or add the name to "
-            "hosts in [server]"
+            "its hosts"
         )
 
     def _refuse_origin(self, origins: list[bytes], hosts: list[bytes]) -> LiveGNNError | None:
         """Refuses unknown origins. Clients other than browsers send none."""
+        if len(origins) > 1:
+            return InputError(f"a request must name one origin, got {len(origins)}")
         for origin in origins:
             text = origin.decode("latin-1")
             origin_given = _normal_origin(text)
             scheme = text.partition(":")[0]
             own = _normal_origin(f"{scheme}://{hosts[0].decode('latin-1')}")
             if origin_given is None or origin_given not in (own, *map(_normal_origin, self._access.origins)):
-                return unknown_origin(text)
+                return UnknownOrigin(
+                    f"pages of {quoted(text)} may not ask: add it to the origins of the server"
+                )
         return None
 
-    def _refuse_key(self, scope: "Request", given: list[bytes]) -> LiveGNNError | None:
-        needed = self._scope_of(scope.get("method", "GET"), scope["path"])
+    def _refuse_key(self, scope: "Scope", given: list[bytes]) -> LiveGNNError | None:
+        needed = scope_of(scope.get("method", "GET"), scope["path"])
         if self._access.keys is None or needed is None:
             return None
         kind, _, text = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
@@ -136,9 +146,26 @@ class Guard:
         return None
 
 
-def unknown_origin(origin: str) -> UnknownOrigin:
-    """The refusal of a page whose origin is not listed."""
-    return UnknownOrigin(f"pages of {quoted(origin)} may not ask: add it to origins in [server]")
+async def _refuse(scope: "Scope", send: "Send", refusal: LiveGNNError) -> None:
+    problem = problem_of(refusal)
+    body, headers = write(problem, scope["path"])
+    headers["content-length"] = str(len(body))
+    if isinstance(refusal, (KeyMissing, KeyUnknown)):
+        headers["www-authenticate"] = _CHALLENGE
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
+
+
+async def _answer_preflight(
+    scope: "Scope", send: "Send", headers: _Headers, refusal: LiveGNNError | None
+) -> None:
+    if refusal is not None:
+        await _refuse(scope, send, refusal)
+        return
+    told = [*preflight_headers(headers), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 200, "headers": told})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _normal_origin(origin: str) -> str | None:
@@ -160,10 +187,10 @@ def is_local(host: str) -> bool:
         return False
 
 
-def _headers_of(scope: "Request") -> dict[bytes, list[bytes]]:
-    found: dict[bytes, list[bytes]] = {}
+def _headers_of(scope: "Scope") -> _Headers:
+    found: _Headers = {}
     for name, value in scope["headers"]:
-        if name in (b"host", b"origin", b"authorization"):
+        if name in _READ:
             found.setdefault(name, []).append(value)
     return found
 

@@ -130,7 +130,7 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         403,
         "Unknown origin",
         "A page of another site has sent the request, and its origin is not listed.",
-        "Add the origin of the page to origins in [server].",
+        "Add the origin of the page to the origins of the server.",
     ),
     UnknownNodeError: Kind(
         "unknown-node",
@@ -179,7 +179,7 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         421,
         "Unknown host",
         "The request names a host for which the server does not answer.",
-        "Use an address of the server, or add the name to hosts in [server].",
+        "Use an address of the server, or add the name to its hosts.",
     ),
     OverloadedError: Kind(
         "overloaded",

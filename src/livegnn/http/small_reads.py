@@ -7,13 +7,11 @@ unchanged, so there is one place that reports errors.
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import orjson
 
 from livegnn.events.repeated_keys import repeated_key
-from livegnn.http.request_counts import RequestCounts
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -37,22 +35,13 @@ Answer: TypeAlias = Callable[[Wanted], dict[str, object] | None]
 
 class SmallReads:
     """An ASGI application that answers small requests itself: `POST` of a small JSON body to one of the paths
-    of `answers`. All others go to `app`. largest: bytes of a body that `app` takes. counts: of the requests
-    that are answered here; None if another object counts them.
+    of `answers`. All others go to `app`. largest: bytes of a body that `app` takes.
 
     Thread safety: belongs to the event loop of the server.
     """
 
-    def __init__(
-        self,
-        app: "ASGIApp",
-        answers: Mapping[str, Answer],
-        largest: int = _LARGEST,
-        *,
-        counts: RequestCounts | None = None,
-    ) -> None:
+    def __init__(self, app: "ASGIApp", answers: Mapping[str, Answer], largest: int = _LARGEST) -> None:
         self._app, self._answers, self._largest = app, answers, min(largest, _LARGEST)
-        self._counts = counts
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         answer = self._answers.get(scope["path"]) if scope["type"] == "http" else None
@@ -62,7 +51,7 @@ class SmallReads:
         if answer is None or length is None:
             await self._app(scope, receive, send)
             return
-        began, messages, body, more = perf_counter(), [], b"", True
+        messages, body, more = [], b"", True
         while more and len(body) < length:  # a server may say of the last bytes that more follow
             messages.append(await receive())
             body += messages[-1].get("body", b"")
@@ -74,8 +63,6 @@ class SmallReads:
         headers = [(b"content-length", b"%d" % len(text)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text})
-        if self._counts is not None:
-            self._counts.count(scope["path"], "POST", 200, perf_counter() - began)
 
     def _length_of(self, scope: "Scope") -> int | None:
         """The bytes of the body of a small request; None for other requests."""

@@ -2,7 +2,7 @@
 too, for the worker's own seeds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -13,9 +13,10 @@ from prometheus_client.core import Metric
 
 import livegnn
 from livegnn.errors import InputError
+from livegnn.http.guard import Access, Guard
 from livegnn.http.metrics import CONTENT_TYPE, Metrics, gauge
 from livegnn.http.request_counts import CountedApplication, RequestCounts
-from livegnn.http.small_reads import SmallReads, Wanted
+from livegnn.http.small_reads import Answer, SmallReads, Wanted
 from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.failures import add_failures
@@ -29,14 +30,15 @@ from livegnn.workers.serving import ServingWorker, refuse_model
 if TYPE_CHECKING:
     from jaxtyping import Int64
     from numpy.typing import ArrayLike
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 MOST_IDS: Final = 100_000  # one to three seconds of a core
 Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-def create_serving_app(worker: ServingWorker) -> "ASGIApp":
-    """The serving worker as an ASGI application; the caller starts and stops the worker."""
+def create_serving_app(worker: ServingWorker, access: Access | None = None) -> "WorkerApplication":
+    """The serving worker as an ASGI application; the caller starts and stops the worker. access: the clients
+    to admit; None admits every request."""
 
     def predict(wanted: Wanted) -> dict[str, object] | None:
         shown = worker.shows(wanted.min_seq)
@@ -46,12 +48,13 @@ def create_serving_app(worker: ServingWorker) -> "ASGIApp":
         shown = worker.shows(wanted.min_seq)
         return _samples(worker, integer_ids(wanted.ids), 0, 0.0, None) if shown else None
 
-    app = create_routes(worker)
-    return SmallReads(app, {"/v1/predictions": predict, "/v1/samples": sample}, counts=app.state.counts)
+    return create_routes(worker, {"/v1/predictions": predict, "/v1/samples": sample}, access)
 
 
-def create_routes(worker: ServingWorker) -> FastAPI:
-    """The application without a shorter way for small requests."""
+def create_routes(
+    worker: ServingWorker, answers: Mapping[str, Answer] | None = None, access: Access | None = None
+) -> "WorkerApplication":
+    """The same; answers: of small requests, as `SmallReads` has them."""
     router = APIRouter(route_class=CheckedRoute)
 
     @router.post("/v1/predictions")
@@ -85,7 +88,7 @@ def create_routes(worker: ServingWorker) -> FastAPI:
         yield gauge("seq", "Last event that answers reflect", worker.seq)
         yield gauge("memory_bytes", "Memory of a part", {"samples": worker.memory()}, "part")
 
-    return make_application("LiveGNN serving worker", router, collect)
+    return make_application("LiveGNN serving worker", router, collect, answers=answers, access=access)
 
 
 def _predictions(ids: "ArrayLike", found: Prediction) -> dict[str, object]:
@@ -108,13 +111,17 @@ def make_application(
     title: str,
     router: APIRouter,
     collect: Callable[[], Iterator[Metric]],
+    *,
     lifespan: "Lifespan | None" = None,
-) -> FastAPI:
+    answers: Mapping[str, Answer] | None = None,
+    access: Access | None = None,
+) -> "WorkerApplication":
     """An application of the routes of `router`, which answers errors as a server does.
 
-    collect: returns its metrics. Its requests are counted in `state.counts`.
+    collect: returns its metrics. answers: of small requests. access: the clients to admit; None admits every
+    request.
     """
-    app = _Application(
+    app = WorkerApplication(
         title=title,
         version=livegnn.__version__,
         lifespan=lifespan,
@@ -128,7 +135,7 @@ def make_application(
     async def report_live() -> Response:
         return to_json({"status": "ok"})
 
-    counts = app.state.counts = RequestCounts()
+    counts = RequestCounts()
     metrics = Metrics(collect, counts)
 
     @router.get("/metrics")
@@ -138,15 +145,24 @@ def make_application(
     answer_head(router)
     add_failures(app, router)
     app.include_router(router)
+    app.small_reads = SmallReads(app.answer_others, answers or {})
+    admitted: ASGIApp = app.small_reads if access is None else Guard(app.small_reads, access)
+    app.counted = CountedApplication(admitted, counts, [route.path for route in app.state.routes])
     return app
 
 
-class _Application(FastAPI):
-    """FastAPI, which counts its requests."""
+class WorkerApplication(FastAPI):
+    """FastAPI behind the count of requests, the guard, and small reads, which it never receives."""
 
-    def build_middleware_stack(self) -> "ASGIApp":
-        paths = [route.path for route in self.state.routes]
-        return CountedApplication(super().build_middleware_stack(), self.state.counts, paths)
+    counted: "ASGIApp"
+    small_reads: SmallReads
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        await self.counted(scope, receive, send)
+
+    async def answer_others(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """The answer of the framework."""
+        await super().__call__(scope, receive, send)
 
 
 async def read_request(request: Request) -> PredictionRequest:

@@ -7,8 +7,9 @@ theirs. If workers can move, it reads their addresses repeatedly.
 import asyncio
 import logging
 import re
+import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias, cast
@@ -23,8 +24,10 @@ from fastapi.responses import Response
 from prometheus_client.core import Metric
 
 from livegnn.errors import InputError, WorkerUnavailableError
+from livegnn.http.guard import Access
 from livegnn.http.metrics import gauge
 from livegnn.http.problems import PROBLEM_JSON
+from livegnn.http.tls import Tls
 from livegnn.readiness import Readiness
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
@@ -43,18 +46,27 @@ _RETRY_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0
 _KEEP_SECONDS: Final = 4.0  # a connection that is not used; a worker ends it after five
 _STATUSES: Final = {HTTPStatus.OK, *range(400, 600)}
-_PASSED_ON: Final = ("retry-after",)
+_PASSED_ON: Final = ("retry-after", "www-authenticate")
+_PASSED_IN: Final = ("authorization",)
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#@%\\]+")
 _logger = logging.getLogger(__name__)
 
 
-def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses]) -> FastAPI:
+def create_front(
+    plan: WorkerPlan,
+    workers: Addresses | Callable[[], Addresses],
+    access: Access | None = None,
+    tls: Tls | None = None,
+) -> FastAPI:
     """The front end as an ASGI application.
 
     workers: for each serving worker of the plan the addresses of its replicas, such as
     ``"http://10.0.0.7:8000"``; requests are sent to them in turn, and to the next if one does not answer. Or
     a function that returns their present addresses, which is called in a thread each second: then a request
-    to a worker without an answering replica waits for one, for its `timeout`. Raises InputError.
+    to a worker without an answering replica waits for one, for its `timeout`. access: the clients to admit;
+    None admits every request. Workers receive a client's key, and decide for themselves. tls: the certificate
+    that is shown to workers which ask for one; their own is checked with the authorities of the system, or
+    those of SSL_CERT_FILE. Raises InputError.
     """
     if not callable(workers):
         _check(plan, workers)
@@ -64,7 +76,10 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
-        connections = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
+        trusted = ssl.create_default_context()
+        if tls is not None:
+            trusted.load_cert_chain(tls.certificate, tls.key)
+        connections = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS, ssl=trusted)
         async with aiohttp.ClientSession(connector=connections) as front.session:
             following = asyncio.create_task(front.follow())
             try:
@@ -99,7 +114,7 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
         replicas = {str(worker): len(addresses) for worker, addresses in enumerate(answering)}
         yield gauge("answering_replicas", "Replicas of a serving worker that answer", replicas, "worker")
 
-    app = make_application("LiveGNN front end", router, collect, run)
+    app = make_application("LiveGNN front end", router, collect, lifespan=run, access=access)
     app.state.find_readiness = lambda: _readiness_of(front.answering())
     return app
 
@@ -121,6 +136,14 @@ def _check_address(address: object) -> None:
             right = False
     if not right:
         raise InputError(f"an address must be such as 'http://10.0.0.7:8000', got {address!r}")
+
+
+class _Part(NamedTuple):
+    """The part of a request for one worker. wanted: the body. headers: of the client, which are passed on."""
+
+    path: str
+    wanted: dict[str, object]
+    headers: dict[str, str]
 
 
 class _Answer(NamedTuple):
@@ -186,9 +209,11 @@ class _Front:
         places = [np.flatnonzero(owners == worker) for worker in range(self._plan.serving_workers)]
         asked = [worker for worker, place in enumerate(places) if len(place)] or [0]
         given = wanted.model_dump(exclude_defaults=True)
+        ends = time.monotonic() + wanted.timeout
+        headers = {name: request.headers[name] for name in _PASSED_IN if name in request.headers}
         answers = await asyncio.gather(
             *(
-                self._ask(worker, path, {**given, "ids": ids[places[worker]].tolist()}, wanted.timeout)
+                self._ask(worker, _Part(path, {**given, "ids": ids[places[worker]].tolist()}, headers), ends)
                 for worker in asked
             )
         )
@@ -202,12 +227,11 @@ class _Front:
                 f"expected serving workers at {self._workers}, got an answer of something else: {error!r}"
             ) from error
 
-    async def _ask(self, worker: int, path: str, wanted: dict[str, object], timeout: float) -> _Answer:
+    async def _ask(self, worker: int, part: _Part, ends: float) -> _Answer:
         """The answer of a replica. Raises WorkerUnavailableError if none answers."""
-        ends = time.monotonic() + timeout
         while True:
             asked, several = time.monotonic(), self._workers[worker]
-            answer, failure = await self._ask_in_turn(worker, path, wanted, ends)
+            answer, failure = await self._ask_in_turn(worker, part, ends)
             if answer is not None:
                 return answer
             if self._find is None or time.monotonic() >= ends:
@@ -217,19 +241,18 @@ class _Front:
             if self._workers[worker] == several:
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _ask_in_turn(
-        self, worker: int, path: str, wanted: dict[str, object], ends: float
-    ) -> tuple[_Answer | None, str]:
+    async def _ask_in_turn(self, worker: int, part: _Part, ends: float) -> tuple[_Answer | None, str]:
         """The answer of the first replica that gives one, or why none did. One that cannot answer yet (503)
         is the answer of all where no other can. Each may wait for an equal part of the time that is left."""
         behind, failure = None, "none"
         several = self._in_turn(worker)
-        beyond = _LEAST_SECONDS + _SECONDS * len(cast("list[int]", wanted["ids"])) / MOST_IDS
+        beyond = _LEAST_SECONDS + _SECONDS * len(cast("list[int]", part.wanted["ids"])) / MOST_IDS
         for place, address in enumerate(several):
             waits = max(_SOON, ends - time.monotonic()) / (len(several) - place)
             # Without either of the two a worker has nothing to wait for, and answers small requests at once.
-            told = {"timeout": waits} if wanted.keys() & {"min_seq", "timeout"} else {}
-            asking = self._post(address + path, orjson.dumps({**wanted, **told}), waits + beyond)
+            told = {"timeout": waits} if part.wanted.keys() & {"min_seq", "timeout"} else {}
+            body = orjson.dumps({**part.wanted, **told})
+            asking = self._post(address + part.path, body, part.headers, waits + beyond)
             try:
                 answer = await (asking if self._find is None else self._unless_gone(asking, worker, address))
             except (aiohttp.ClientError, TimeoutError) as error:
@@ -242,11 +265,11 @@ class _Front:
             self._resting[address] = time.monotonic() + _REST_SECONDS
         return behind, failure
 
-    async def _post(self, url: str, body: bytes, timeout: float) -> _Answer:
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str], timeout: float) -> _Answer:
         async with self.session.post(
             url,
             data=body,
-            headers={"content-type": "application/json"},
+            headers={"content-type": "application/json", **headers},
             timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS),
             allow_redirects=False,
         ) as answer:
@@ -254,8 +277,8 @@ class _Front:
             expected = "application/json" if status == HTTPStatus.OK else PROBLEM_JSON
             if kind != expected or status not in _STATUSES:
                 raise aiohttp.ClientError(f"{url} answers {status} {kind}, which no serving worker does")
-            headers = {name: answer.headers[name] for name in _PASSED_ON if name in answer.headers}
-            return _Answer(status, await answer.read(), kind, headers)
+            passed = {name: answer.headers[name] for name in _PASSED_ON if name in answer.headers}
+            return _Answer(status, await answer.read(), kind, passed)
 
     def answering(self) -> list[list[str]]:
         """For each worker the addresses that have not just failed to answer."""
