@@ -7,7 +7,6 @@ nothing here imports torch.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -20,7 +19,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from livegnn.functions.bodies import Asked
 from livegnn.functions.function import Function
+from livegnn.functions.messages import pack
 from livegnn.functions.worker import FRAME, pack_request, unpack_answer
 from livegnn.network.model import Model
 from livegnn.remote.memory_model import MemoryModel
@@ -162,7 +163,7 @@ def start_worker(opener: str, snapshot: Path, model: Path, node: int) -> Start:
         _read(process)
         ready = time.perf_counter() - began
         resident = _status(process.pid, "VmRSS")
-        body = json.dumps({"ids": [node]}).encode()
+        body = pack(Asked([node]))
         process.stdin.write(pack_request(len(body)) + body)
         process.stdin.flush()
         began = time.perf_counter()

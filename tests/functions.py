@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from livegnn.errors import InputError, SnapshotReplacedError, StoreUnavailableError, UnknownNodeError
-from livegnn.functions.function import Function
+from livegnn.functions.bodies import Answer, answer_error, read_asked
+from livegnn.functions.function import Function, Predictor, Step, answer
+from livegnn.functions.messages import pack
 from livegnn.inference import Degrees, Engine, SampledForward
 from livegnn.sampling import Subgraph, sample_subgraph
 from streams import make_arrays, make_graph, make_model
@@ -139,6 +141,19 @@ def function(directory: Path, stage: str = "predict", **settings: object) -> Fun
 def body(*ids: int | str, **fields: object) -> bytes:
     """A request that has time to start a worker on a busy machine."""
     return json.dumps({"ids": list(ids), "timeout": REQUEST_SECONDS, **fields}).encode()
+
+
+def message(*ids: int | str, **fields: object) -> bytes:
+    """The same as a machine sends it to a worker."""
+    return pack(read_asked(body(*ids, **fields)))
+
+
+def answer_to(predictor: Predictor, text: bytes, stage: Step = "predict") -> Answer:
+    """What a machine answers with one worker."""
+    try:
+        return answer(predictor, stage, pack(read_asked(text)))
+    except InputError as error:
+        return answer_error(error)
 
 
 def expected(*ids: int) -> np.ndarray:

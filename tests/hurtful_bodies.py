@@ -12,6 +12,7 @@ JSON, LINES, FILE = "application/json", "application/x-ndjson", "application/oct
 
 EVENTS, PARTIAL = ("POST", "/v1/events"), ("POST", "/v1/events?partial=true")
 PREDICTIONS, SAMPLES = ("POST", "/v1/predictions"), ("POST", "/v1/samples")
+INFER = ("POST", "/v2/models/engine/infer")
 REJECTIONS = ("GET", "/v1/rejections?limit=1000")
 WHAT_IF, SERVING, MODEL = ("POST", "/v1/what-if"), ("PUT", "/v1/serving"), ("PUT", "/v1/models/other")
 TOPIC = ("TOPIC", "topic")
@@ -79,6 +80,17 @@ def as_many(part: bytes) -> Callable[[int], bytes]:
     return make
 
 
+def as_tensor(make: Callable[[int], bytes]) -> Callable[[int], bytes]:
+    """The ids of a body of `make` as a tensor, with its other fields beside it."""
+    tensor = b'{"inputs":[{"name":"ids","shape":[1],"datatype":"INT64","data":'
+
+    def made(size: int) -> bytes:
+        ids, end = make(size).removeprefix(b'{"ids":').rsplit(b"]", 1)
+        return tensor + ids + b"]}]" + end
+
+    return made
+
+
 def with_one_long(short: Callable[[int], bytes], begin: bytes, long: bytes) -> Callable[[int], bytes]:
     """`short`, with `long` put in after `begin`."""
     return lambda size: short(size).replace(begin, begin + long, 1)
@@ -130,6 +142,9 @@ _OF_REQUESTS: Final[dict[str, Callable[[int], bytes]]] = {
     "texts": ids(b'""'),
     "numbers and texts": ids(b"1", b'"a"'),
     "fields": lambda size: b'{"ids":[1]%b}' % b"".join(b',"%x":1' % i for i in range(size // 9)),
+    "fields, the last one twice": lambda size: (
+        b'{"ids":[1]%b,"0":1}' % b"".join(b',"%x":1' % i for i in range(size // 10 - 20))
+    ),
     "escaped names": ids(b'{"\\u0061":1}'),
     "a deep list": lambda size: b'{"ids":%b1%b}' % (b"[" * 1000, b"]" * 1000),
 }
@@ -157,6 +172,7 @@ def cases(
     for name, make in _OF_REQUESTS.items():
         for route in (PREDICTIONS, SAMPLES):
             some.append(Hurtful(f"{name}, to {route[1]}", route, JSON, json_size, make))
+        some.append(Hurtful(f"{name}, to infer", INFER, JSON, json_size, as_tensor(make)))
     long_text = with_one_long(ids(b'"a"'), b"[", b'"%b",' % LONG[:1000])
     some += [
         Hurtful(f"a long id, to {at[1]}", at, JSON, json_size, long_text, True)

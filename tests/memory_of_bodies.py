@@ -186,6 +186,8 @@ GATE: Final = (
     "numbers and texts, to /v1/predictions",
     "a long id, to /v1/predictions",
     "as many ids as there may be, to /v1/predictions",
+    "as many objects as there may be, to infer",
+    "fields, the last one twice, to infer",
     "objects, as a list, each by itself",
     "empty objects, supposed",
     "too much to be objects",

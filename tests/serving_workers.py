@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ class Setting:
     """A log with a small graph, an engine on samples, and workers that have seen all of it."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
-        model = make_model().with_query(QUERY)
+        model = replace(make_model(), outputs={"output": "out", "hidden": "hidden"}).with_query(QUERY)
         self.engine = SampledEngine(lg.Graph(SCHEMA), model, sample_seed=5)
         log = SqliteLog(folder / "events.db")
         opened.callback(log.close)

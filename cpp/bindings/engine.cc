@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "bindings/locks.h"
 #include "bindings/module.h"
 #include "bindings/row_call.h"
+#include "json/few_rows.h"
 
 namespace livegnn::bindings {
 namespace {
@@ -96,6 +98,34 @@ nb::object predict_at_once(const Engine& engine, const GivenIds& ids, size_t out
   return done ? nb::cast(out) : nb::none();
 }
 
+// The answer to a request in one of the usual forms (json/few_rows.h), if its rows can be read at once and are at most
+// `most` numbers; else none. parameters: whether it is those of an address, and not a body. seq: the event that the
+// rows show.
+nb::object answer_at_once(const Engine& engine, const nb::bytes& request, bool parameters, size_t output, int64_t seq,
+                          size_t most) {
+  const Graph& graph = engine.graph();
+  const bool are_texts = graph.texts != nullptr;
+  const std::string_view text(request.c_str(), request.size());
+  const auto ids = parameters ? read_parameters(text, are_texts) : read_body(text, are_texts);
+  const size_t width = engine.output_width(output);
+  if (!ids || ids->min_seq > seq || ids->count * width > most) return nb::none();
+  std::vector<float> rows(ids->count * width);
+  const bool done = try_read(graph, [&] {
+    if (engine.retired() || prediction_work(engine, ids->count, output) > kQuick) return false;
+    const auto& map = graph.nodes[engine.program().output_type(output)].ids;
+    std::vector<uint32_t> nodes(ids->count);
+    for (size_t i = 0; i < ids->count; ++i) {
+      nodes[i] = map.index_of(are_texts ? graph.texts->find(ids->texts[i]) : ids->numbers[i]);
+      if (nodes[i] == kNoIndex) return false;
+    }
+    engine.predict(nodes, rows.data(), output);
+    return true;
+  });
+  if (!done) return nb::none();
+  const std::string answer = write_answer(seq, *ids, are_texts, rows);
+  return nb::bytes(answer.data(), answer.size());
+}
+
 void bind_prepared(nb::module_& module) {
   nb::class_<Prepared>(module, "Prepared")
       .def_ro("affected", &Prepared::affected)
@@ -147,6 +177,7 @@ void bind_batches(nb::class_<Engine>& engine) {
 void bind_rows(nb::class_<Engine>& engine) {
   engine.def("predict", &predict)
       .def("predict_at_once", &predict_at_once)
+      .def("answer_at_once", &answer_at_once)
       .def("predict_prepared",
            [](const Engine& self, const Prepared& prepared, In<uint32_t> nodes, size_t output) {
              auto out = rows<float>(nodes.shape(0), self.output_width(output));

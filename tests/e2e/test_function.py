@@ -167,6 +167,17 @@ def test_a_body_may_not_be_too_large(tmp_path) -> None:
         assert container.post(body(3)).status_code == 200
 
 
+def test_a_client_that_goes_in_the_middle_of_its_body_leaves_no_trace(tmp_path, capfd) -> None:
+    counted = 'livegnn_http_requests_total{method="POST",route="/v1/predictions",status="none"}'
+    with Container(tmp_path, "--workers", "1") as container:
+        address = httpx.URL(container.address)
+        with socket.create_connection((address.host, address.port)) as client:
+            client.sendall(b"POST /v1/predictions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
+        container.until(lambda: counted in scrape(loopback.get(f"{container.address}/metrics").text))
+        assert container.post(body(3)).status_code == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_more_requests_than_its_concurrency_are_refused(tmp_path) -> None:
     with Container(tmp_path, "--workers", "1", "--waiting", "1") as container:
         first = in_background(lambda: container.post(body(HANG)))

@@ -23,10 +23,12 @@ from livegnn.connectors.kafka import JsonLinesTopic
 from livegnn.connectors.partitions import Arrived
 from livegnn.errors import LONGEST_MESSAGE
 from livegnn.functions.bodies import read_asked
+from livegnn.http.inference_protocol import read_infer
 from livegnn.http.small_reads import read_wanted
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
+from livegnn.server.bodies import Limits
 from livegnn.wording import quoted
 from streams import make_graph, make_model
 
@@ -187,6 +189,8 @@ def test_workers_and_functions_refuse_shortly(body: bytes) -> None:
     with room_of_a_server(), suppress(InputError):  # whose messages are short
         read_wanted(body)
         read_asked(body)
+    with room_of_a_server(), suppress(InputError):
+        read_infer(body, None, Limits().objects)
 
 
 @settings(max_examples=draws(40, 2000))
@@ -265,7 +269,11 @@ STRANGERS = [
     "connectors/kafka.py",
     "functions/bodies.py",
     "workers/app.py",
+    "workers/inference.py",
+    "workers/front_inference.py",
     "http/guard.py",
+    "http/inference_protocol.py",
+    "http/strict_json.py",
 ]
 STRANGERS += [f"log/{name}.py" for name in ("arguments", "idempotency", "kafka/message")]
 OWN = {

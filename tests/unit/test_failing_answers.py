@@ -15,7 +15,7 @@ import pytest
 from fastapi import FastAPI
 
 import loopback
-from functions import ENVIRONMENT, FAIL, KILL, body, function
+from functions import ENVIRONMENT, FAIL, KILL, body, function, message
 from livegnn import Engine
 from livegnn.errors import LONGEST_MESSAGE, OverloadedError
 from livegnn.functions.app import Application
@@ -195,6 +195,43 @@ def test_every_process_answers_failures_in_one_form(asks: dict[str, Ask], proces
         assert ("allow" in reply.headers) == (name == "unknown-method"), reply.headers
 
 
+INFER = "/v2/models/engine/infer"
+TENSOR = {"name": "ids", "shape": [1], "datatype": "INT64", "data": [10_004]}
+LATE = {"min_seq": 1_000_000, "timeout": 1}
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_errors_of_the_protocol_are_texts(asks: dict[str, Ask], process: str) -> None:
+    ask = asks[process]
+    owned = PLAN.serving_worker_of(range(10_000, 10_100)).tolist()
+    unknown, nothing = {**TENSOR, "data": [10_000 + owned.index(0)]}, {**TENSOR, "shape": [0], "data": []}
+    for method, path, content, status in (
+        ("POST", INFER, {"inputs": [unknown]}, 404),
+        ("POST", INFER, {"inputs": [unknown], "more": 1}, 400),
+        ("POST", INFER, {"inputs": [{**TENSOR, "datatype": "BYTES", "data": ["a"]}]}, 400),
+        ("POST", INFER, {"inputs": [{**unknown, "data": [0]}], "parameters": LATE}, 503),
+        ("POST", INFER, {"inputs": [unknown], "outputs": [{"name": "none"}]}, 400),
+        ("POST", "/v2/models/other/infer", {"inputs": [unknown]}, 404),
+        (
+            "POST",
+            "/v2/models/engine/versions/none/infer",
+            {"inputs": [nothing]},
+            404,
+        ),
+        ("GET", "/v2/models/other", None, 404),
+        ("GET", "/v2/models/engine/versions/none", None, 404),
+        ("GET", "/v2/models/engine/versions/none/ready", None, 404),
+        ("GET", INFER, None, 405),
+        ("GET", "/v2/nothing", None, 404),
+    ):
+        reply = ask(method, path, b"" if content is None else json.dumps(content).encode())
+        assert (reply.status, json.loads(reply.content).keys()) == (status, {"error"}), (path, reply)
+        assert reply.headers["content-type"] == "application/json"
+        assert ("allow" in reply.headers) == (status == 405)
+    compressed = ask("POST", INFER, b"x", **{"content-encoding": "gzip"})
+    assert (compressed.status, "must not be compressed" in compressed.content.decode()) == (415, True)
+
+
 @pytest.mark.parametrize("process", PROCESSES)
 def test_every_process_has_the_pages(asks: dict[str, Ask], process: str) -> None:
     ask = asks[process]
@@ -206,6 +243,13 @@ def test_every_process_has_the_pages(asks: dict[str, Ask], process: str) -> None
     if process != "server":  # its server leaves out the body
         for path in (PAGES, "/nowhere"):
             assert ask("HEAD", path).content == b""
+
+
+def test_a_stage_of_a_gateway_may_have_the_name_of_a_protocol(asks: dict[str, Ask]) -> None:
+    ask = asks["lambda"]
+    check(ask("POST", "/v2/v1/predictions", b"{"), "invalid-input")
+    assert json.loads(ask("GET", "/v2/v2/models/other").content).keys() == {"error"}
+    assert ask("GET", "/v2/v2/models/engine").status == ask("GET", "/prod/v2").status == 200
 
 
 def test_a_stage_of_a_gateway_may_stand_before_a_page(asks: dict[str, Ask]) -> None:
@@ -264,11 +308,30 @@ def test_a_process_that_stops_says_so(tmp_path: Path) -> None:
 
     async def refused_by(stage: Stage) -> Answer:
         with pytest.raises(refusals.ProcessStops) as raised:
-            await stage.call(body(1))
+            await stage.call(message(1))
         return answer_error(raised.value)
 
     for reply in asyncio.run(stop_stages()):
         check(reply, "process-stops")
+
+
+def test_a_client_that_goes_in_the_middle_of_its_body_gets_no_answer(tmp_path: Path) -> None:
+    application, sent = function_application(tmp_path), []
+    half = [{"type": "http.request", "body": body(1)[:3], "more_body": True}, {"type": "http.disconnect"}]
+
+    async def ask() -> None:
+        async def receive() -> dict[str, object]:
+            return half.pop(0)
+
+        async def send(message: dict) -> None:
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "headers": [], "query_string": b""}
+        await application({**scope, "path": "/v1/predictions"}, receive, send)
+
+    asyncio.run(ask())
+    assert (half, sent, application._reading) == ([], [], set())
+    assert ("/v1/predictions", "POST", "none") in application._machine.counts.times()
 
 
 def test_a_shed_request_has_one_status(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ import pytest
 from fastapi import FastAPI
 
 import livegnn.server.entries as entries
+from functions import answer_to
 from livegnn import Engine, Events, Graph
 from livegnn.connectors import kafka
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events import json_lines
 from livegnn.functions.bodies import LARGEST_BODY, MOST_IDS, MOST_NUMBERS, answer_error, read_asked
-from livegnn.functions.function import answer
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app, rejections
@@ -243,14 +243,14 @@ class SaidRows(UnsaidRows):
 @pytest.mark.parametrize("predictor", [SaidRows(), UnsaidRows()], ids=["said", "not said"])
 def test_a_function_answers_with_as_many_numbers_as_a_server(predictor: UnsaidRows) -> None:
     assert (Limits().ids, Limits().numbers) == (MOST_IDS, MOST_NUMBERS)
-    found = answer(predictor, "predict", b'{"ids":[%b1]}' % (b"1," * 49_999))
+    found = answer_to(predictor, b'{"ids":[%b1]}' % (b"1," * 49_999))
     assert (found.status, len(json.loads(found.body)["predictions"])) == (200, 50_000)
     before = predictor.asked
-    found = answer(predictor, "predict", b'{"ids":[%b1]}' % (b"1," * 50_000))
+    found = answer_to(predictor, b'{"ids":[%b1]}' % (b"1," * 50_000))
     assert found.status == 413
     assert b"got 50,001 ids with 10 each: ask for 50,000 ids at once" in found.body
     assert predictor.asked - before == (type(predictor) is UnsaidRows)
-    found = answer(predictor, "predict", b'{"ids":[%b1]}' % (b"1," * 100_000))
+    found = answer_to(predictor, b'{"ids":[%b1]}' % (b"1," * 100_000))
     assert found.status == 413
     assert b"100,000 ids at most, got 100,001: send several" in found.body
 

@@ -144,6 +144,7 @@ ENGINE: dict[str, Call] = {
     "last_work": lambda world: ignore(world.engine.last_work),
     "memory": lambda world: max(world.engine.memory().values()) < 1 << 40,
     "native_engine": lambda world: ignore(world.engine.native_engine),
+    "answer_at_once": lambda world: world.engine.answer_at_once(b"{}", False, 0, 100) is None,
     "pending": lambda world: world.engine.pending >= 0,
     "predict": lambda world: world.engine.predict(world.ids(STAY)).tolist(),
     "predict_at_once": lambda world: (
@@ -179,6 +180,9 @@ RUNTIME: dict[str, Call] = {
     "engine": lambda world: world.runtime.engine is world.engine,
     "has_engine": lambda world: world.runtime.has_engine,
     "predict": lambda world: world.runtime.predict(world.ids(STAY)).values.tolist(),
+    "answer_at_once": lambda world: (
+        world.runtime.answer_at_once(b'{"ids":[1]}', parameters=False, most_numbers=100) is None
+    ),
     "predict_at_once": lambda world: world.runtime.predict_at_once(world.ids(STAY)) is None,
     "predict_with_samples": lambda world: attempt(
         lambda: world.runtime.predict_with_samples(world.ids(STAY))

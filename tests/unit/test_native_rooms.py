@@ -16,7 +16,7 @@ LAYERS = (
     ("program", "store"),
     ("ids",),
     ("memory",),
-    ("hashing", "threads"),
+    ("hashing", "json", "threads"),
 )
 # The folders of a room in the same way; "" stands for its files outside of folders. Tests may include all of
 # their room.

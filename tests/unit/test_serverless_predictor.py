@@ -14,9 +14,9 @@ from test_sampled_forward import MODELS, steps_of, typed_graph, typed_model
 from test_serverless_subgraph import is_exact, make_graph
 
 import streams
+from functions import answer_to
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, ModelError, Query, Schema, UnknownNodeError
 from livegnn.errors import FileFormatError, SnapshotReplacedError
-from livegnn.functions.function import answer
 from livegnn.model import Propagate
 from livegnn.oracle.exactness import judge
 from livegnn.presampling import SampledEngine
@@ -321,12 +321,12 @@ def test_a_snapshot_that_the_model_does_not_fit_is_not_taken(tmp_path: Path, cap
     assert told["seq"] == 1
     assert "the model reads 4 features of 'node' nodes, the snapshot has 5" in str(told["refused_snapshot"])
     assert len([one for one in caplog.records if "stay on the snapshot 1" in one.message]) == 1
-    found = answer(predictor, "predict", b'{"ids": [0], "min_seq": 2}')
+    found = answer_to(predictor, b'{"ids": [0], "min_seq": 2}')
     assert found.status == 503
     assert "that the model fits shows event 1" in found.body.decode()
     assert "the snapshot has 5" in found.body.decode()
     write(streams.WIDTH, 3)
-    assert answer(predictor, "predict", b'{"ids": [0], "min_seq": 3}').status == 200
+    assert answer_to(predictor, b'{"ids": [0], "min_seq": 3}').status == 200
     assert predictor.describe()["refused_snapshot"] is None
     assert predictor.predict([0, 1]).tobytes() != rows.tobytes()
     write(7, 4)

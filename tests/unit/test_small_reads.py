@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gate import draws
 from livegnn import Engine, Events
-from livegnn.http.small_reads import SmallReads
+from livegnn.http.small_reads import SmallReads, answer_parsed
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
@@ -74,6 +74,14 @@ def answer(app: ASGIApp, request: Request) -> list[Message]:
 
     asyncio.run(app(dict(request.scope), receive, send))  # type: ignore[arg-type]
     return sent
+
+
+def contents(sent: list[Message]) -> list[Message]:
+    """The messages of an answer; JSON as its contents, because numbers are written in more than one way."""
+    body = b"".join(message.get("body", b"") for message in sent)
+    start = {**sent[0], "headers": [one for one in sent[0]["headers"] if one[0] != b"content-length"]}
+    assert (b"content-length", b"%d" % len(body)) in sent[0]["headers"]
+    return [start, {"body": json.loads(body)}]
 
 
 def text(ids: list[int], **more: object) -> bytes:
@@ -140,7 +148,7 @@ def runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     log = SqliteLog(tmp_path_factory.mktemp("server") / "events.db")
     graph = make_graph(text=request.param)
     running = Runtime(log, graph, Engine(graph, make_model(), threads=1))
-    names = [f"node {id}" for id in range(5)] if request.param else list(range(5))
+    names = [*(f"node {id}" for id in range(4)), "4"] if request.param else list(range(5))
     running.append(Events().add_nodes(np.array(names), np.ones((5, WIDTH), np.float32)))
     while running.step():
         pass
@@ -166,7 +174,54 @@ def test_a_server_gives_one_answer_both_ways(runtime: Runtime, body: bytes, limi
     app = application(runtime, limits)
     assert isinstance(app, ServerApplication)
     request_ = small(body.replace(b"4611686018427387904", b"1"))  # which would be waited for
-    assert answer(app, request_) == answer(app.answer_others, request_)
+    assert contents(answer(app, request_)) == contents(answer(app.answer, request_))
+
+
+PARAMETERS = st.one_of(
+    st.lists(st.sampled_from(["0", "1", "4", "9", "node%201", "-1", "01", "", "é"]), max_size=18).map(
+        lambda ids: "ids=" + ",".join(ids)
+    ),
+    st.sampled_from(
+        [
+            "",
+            "ids",
+            "ids=1&ids=2",
+            "ids=1&min_seq=0",
+            "ids=1&min_seq=1",
+            "ids=1&min_seq=x",
+            "ids=1&a=2",
+            "ids=+1",
+        ]
+    ),
+)
+
+
+@settings(deadline=None, max_examples=draws(100, 1000))
+@given(PARAMETERS, st.sampled_from([Limits(), Limits(numbers=20), Limits(ids=2)]))
+def test_a_server_gives_one_answer_to_parameters_both_ways(
+    runtime: Runtime, parameters: str, limits: Limits
+) -> None:
+    app = application(runtime, limits)
+    assert isinstance(app, ServerApplication)
+    request_ = Request("/v1/predictions", [b""], method="GET", query=parameters)
+    assert contents(answer(app, request_)) == contents(answer(app.answer, request_))
+
+
+@pytest.mark.parametrize("way", ["body", "parameters"])
+def test_a_small_read_does_not_reach_the_framework_of_a_server(
+    runtime: Runtime, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_app(runtime)
+    assert isinstance(app, ServerApplication)
+    texts = runtime.graph.schema.text_ids
+    if way == "body":
+        request_ = small(json.dumps({"ids": ["node 1", "node 3"] if texts else [1, 3]}).encode())
+    else:
+        request_ = Request("/v1/predictions", [b""], method="GET", query="ids=4" if texts else "ids=1,3")
+    expected = contents(answer(app.answer, request_))
+    monkeypatch.setattr(ServerApplication, "answer", None)
+    assert contents(answer(create_app(runtime), request_)) == expected
+    assert expected[0]["status"] == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/predictions", "/v1/samples"])
@@ -187,7 +242,7 @@ def test_a_small_request_over_a_connection_does_not_reach_the_framework(setting:
     async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError(scope)
 
-    app = SmallReads(refuse, {"/sum": lambda wanted: {"ids": wanted.ids}})
+    app = SmallReads(refuse, {"/sum": answer_parsed(lambda wanted: {"ids": wanted.ids})})
     with served(app) as address:
         answer = httpx.post(f"{address}/sum", json={"ids": [1, 2]})
     assert (answer.status_code, answer.json()) == (200, {"ids": [1, 2]})

@@ -25,6 +25,7 @@ from functions import (
     body,
     expected,
     function,
+    message,
 )
 from livegnn.errors import InputError, TimeoutExpired
 from livegnn.functions.bodies import Answer
@@ -63,7 +64,7 @@ def rows(answer: Answer) -> np.ndarray:
 def test_a_burst_is_answered_by_as_many_workers_as_there_may_be(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(2))
-        answers = await asyncio.gather(*(stage.call(body(id, id + 1)) for id in range(12)))
+        answers = await asyncio.gather(*(stage.call(message(id, id + 1)) for id in range(12)))
         for id, answer in enumerate(answers):
             assert np.allclose(rows(answer), expected(id, id + 1), atol=1e-5)
             assert len(asked(tmp_path, id)) == (1 if id == 0 else 2)  # itself, and as a second id
@@ -79,7 +80,7 @@ def test_one_request_after_the_other_needs_one_worker(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(4))
         for id in (3, 3, 3):
-            await stage.call(body(id))
+            await stage.call(message(id))
         assert stage.figures.launched == 1
         assert len(set(asked(tmp_path, 3))) == 1
         await stage.close()
@@ -90,11 +91,11 @@ def test_one_request_after_the_other_needs_one_worker(tmp_path) -> None:
 def test_workers_that_are_idle_for_long_end(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(2, keep_alive=0.05))
-        assert (await stage.call(body(5))).status == 200
+        assert (await stage.call(message(5))).status == 200
         await until(lambda: stage.scheduler.workers == 0)
         (process,) = asked(tmp_path, 5)
         await until(lambda: not runs(process))
-        assert (await stage.call(body(5))).status == 200
+        assert (await stage.call(message(5))).status == 200
         assert stage.figures.launched == 2
         await stage.close()
         assert stage.figures.died == 0
@@ -105,8 +106,8 @@ def test_workers_that_are_idle_for_long_end(tmp_path) -> None:
 def test_a_request_whose_workers_die_fails_and_others_are_answered(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(1))
-        deadly = asyncio.create_task(stage.call(body(KILL)))
-        others = [asyncio.create_task(stage.call(body(id))) for id in range(5)]
+        deadly = asyncio.create_task(stage.call(message(KILL)))
+        others = [asyncio.create_task(stage.call(message(id))) for id in range(5)]
         with pytest.raises(WorkersFailed, match="signal 9"):
             await deadly
         for id, other in enumerate(others):
@@ -121,10 +122,10 @@ def test_a_request_whose_workers_die_fails_and_others_are_answered(tmp_path) -> 
 def test_a_worker_that_dies_idle_is_missed(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(1))
-        await stage.call(body(1))
+        await stage.call(message(1))
         os.kill(int(asked(tmp_path, 1)[0]), signal.SIGKILL)
         await until(lambda: stage.scheduler.workers == 0)
-        assert (await stage.call(body(2))).status == 200
+        assert (await stage.call(message(2))).status == 200
         assert stage.figures.launched == 2
         await stage.close()
 
@@ -134,10 +135,10 @@ def test_a_worker_that_dies_idle_is_missed(tmp_path) -> None:
 def test_a_worker_that_hangs_is_killed(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(1), seconds=PATIENCE)
-        assert (await stage.call(body(2))).status == 200  # it has begun, and loaded what it needs
+        assert (await stage.call(message(2))).status == 200  # it has begun, and loaded what it needs
         stage._seconds = 2.0
-        hanging = asyncio.create_task(stage.call(body(HANG)))
-        other = asyncio.create_task(stage.call(body(1)))
+        hanging = asyncio.create_task(stage.call(message(HANG)))
+        other = asyncio.create_task(stage.call(message(1)))
         with pytest.raises(TimeoutExpired, match="within 2 seconds"):
             await hanging
         stage._seconds = PATIENCE  # of a fresh worker
@@ -151,9 +152,9 @@ def test_a_worker_that_hangs_is_killed(tmp_path) -> None:
 def test_a_request_that_nobody_waits_for_is_withdrawn(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(1))
-        running = asyncio.create_task(stage.call(body(HANG)))
+        running = asyncio.create_task(stage.call(message(HANG)))
         await until(lambda: bool(asked(tmp_path, HANG)))
-        waiting = asyncio.create_task(stage.call(body(4)))
+        waiting = asyncio.create_task(stage.call(message(4)))
         await asyncio.sleep(0)
         assert (stage.scheduler.requests, stage.scheduler.waiting) == (2, 1)
         for one in (waiting, running):
@@ -162,7 +163,7 @@ def test_a_request_that_nobody_waits_for_is_withdrawn(tmp_path) -> None:
                 await one
         assert (stage.scheduler.requests, stage.scheduler.waiting) == (1, 0)
         (tmp_path / "go on").touch()
-        assert (await stage.call(body(5))).status == 200
+        assert (await stage.call(message(5))).status == 200
         assert asked(tmp_path, 4) == []
         await stage.close()
 
@@ -174,7 +175,7 @@ def test_what_one_stage_sends_may_have_no_room_in_the_next(tmp_path) -> None:
 
     async def work() -> None:
         stage = Stage(processes(tmp_path, "infer", memory=200 * 2**20), Limits(1))
-        sampled = answer_of(GraphPredictor(str(tmp_path)), "sample", body(3))
+        sampled = answer_of(GraphPredictor(str(tmp_path)), "sample", message(3))
         for large in (bytes(300 * 2**20), bytes(400 * 2**20)):
             failed = await stage.call(large)
             assert (failed.status, json.loads(failed.body)["type"]) == (500, "/problems/out-of-memory")
@@ -188,18 +189,18 @@ def test_what_one_stage_sends_may_have_no_room_in_the_next(tmp_path) -> None:
 def test_memory_is_limited_and_the_worker_lives_on(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path, memory=10**9), Limits(1))
-        failed = await stage.call(body(GROW))
+        failed = await stage.call(message(GROW))
         assert failed.status == 500
         assert json.loads(failed.body)["type"] == "/problems/out-of-memory"
         assert "needs more memory" in json.loads(failed.body)["detail"]
-        assert np.allclose(rows(await stage.call(body(1))), expected(1), atol=1e-5)
-        told = json.loads((await stage.call(body(ROOM))).body)["detail"]
+        assert np.allclose(rows(await stage.call(message(1))), expected(1), atol=1e-5)
+        told = json.loads((await stage.call(message(ROOM))).body)["detail"]
         assert 0 < int(told.removeprefix("room ")) < 10**9
         assert stage.figures.launched == 1
         await stage.close()
         small = Stage(processes(tmp_path, memory=10**6), Limits(1))
         with pytest.raises(WorkersFailed, match="memory must be at least"):
-            await small.call(body(1))
+            await small.call(message(1))
         await small.close()
 
     run(work)
@@ -211,14 +212,14 @@ def test_workers_that_do_not_start_are_tried_again_and_requests_fail(tmp_path) -
             Function("functions:refuse", {"directory": str(tmp_path)}), environment=ENVIRONMENT
         )
         stage = Stage(host, Limits(3))
-        calls = [asyncio.create_task(stage.call(body(id))) for id in range(2)]
+        calls = [asyncio.create_task(stage.call(message(id))) for id in range(2)]
         for call in calls:
             with pytest.raises(WorkersFailed, match=r"could not begin: Invalid input: .* there is none"):
                 await call
         assert stage.scheduler.workers == stage.scheduler.requests == 0
         assert len(list(tmp_path.glob("try-*"))) >= 3
         (tmp_path / "open").touch()
-        assert (await stage.call(body(2))).status == 200
+        assert (await stage.call(message(2))).status == 200
         await stage.close()
 
     run(work)
@@ -260,8 +261,8 @@ def test_a_command_that_is_not_there_fails() -> None:
 def test_what_a_worker_prints_does_not_disturb(tmp_path, capfd) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(1))
-        assert (await stage.call(body(1, PRINT))).status == 200
-        assert np.allclose(rows(await stage.call(body(2))), expected(2), atol=1e-5)
+        assert (await stage.call(message(1, PRINT))).status == 200
+        assert np.allclose(rows(await stage.call(message(2))), expected(2), atol=1e-5)
         await stage.close()
 
     run(work)
@@ -271,7 +272,7 @@ def test_what_a_worker_prints_does_not_disturb(tmp_path, capfd) -> None:
 def test_sigterm_ends_a_worker_after_the_request_in_hand(tmp_path) -> None:
     async def work() -> None:
         worker = await processes(tmp_path).launch(0)
-        call = asyncio.create_task(worker.call(body(HANG, 3)))
+        call = asyncio.create_task(worker.call(message(HANG, 3)))
         await until(lambda: bool(asked(tmp_path, HANG)))
         os.kill(worker.pid, signal.SIGTERM)
         (tmp_path / "go on").touch()
@@ -281,7 +282,7 @@ def test_sigterm_ends_a_worker_after_the_request_in_hand(tmp_path) -> None:
         os.kill(idle.pid, signal.SIGTERM)
         assert await idle.ended() == "ended with status 0"
         with pytest.raises(WorkerDied):
-            await idle.call(body(1))
+            await idle.call(message(1))
 
     run(work)
 
@@ -289,18 +290,18 @@ def test_sigterm_ends_a_worker_after_the_request_in_hand(tmp_path) -> None:
 def test_closing_answers_what_is_here_and_refuses_the_rest(tmp_path) -> None:
     async def work() -> None:
         stage = Stage(processes(tmp_path), Limits(1))
-        calls = [asyncio.create_task(stage.call(body(id))) for id in range(3)]
+        calls = [asyncio.create_task(stage.call(message(id))) for id in range(3)]
         await asyncio.sleep(0)
         closing = asyncio.create_task(stage.close(PATIENCE))
         await asyncio.sleep(0)
         with pytest.raises(ProcessStops):
-            await stage.call(body(9))
+            await stage.call(message(9))
         for call in calls:
             assert (await call).status == 200
         await closing
 
         hurried = Stage(processes(tmp_path), Limits(1))
-        call = asyncio.create_task(hurried.call(body(HANG)))
+        call = asyncio.create_task(hurried.call(message(HANG)))
         await until(lambda: bool(asked(tmp_path, HANG)))
         await hurried.close(0.01)
         with pytest.raises(ProcessStops, match="the process stops"):
@@ -315,7 +316,7 @@ def test_closing_while_a_worker_starts_leaves_no_process(tmp_path) -> None:
     async def work() -> None:
         before = children()
         stage = Stage(processes(tmp_path), Limits(1))
-        call = asyncio.create_task(stage.call(body(1)))
+        call = asyncio.create_task(stage.call(message(1)))
         await until(lambda: children() - before)
         await stage.close()
         with pytest.raises(ProcessStops, match="the process stops"):
@@ -341,10 +342,10 @@ def test_a_worker_that_is_not_ready_in_time_is_killed(tmp_path) -> None:
 def test_threads_are_workers_too(tmp_path, policy) -> None:
     async def work() -> None:
         stage = Stage(ThreadHost(function(tmp_path)), Limits(2), policy)
-        answers = await asyncio.gather(*(stage.call(body(id)) for id in range(6)))
+        answers = await asyncio.gather(*(stage.call(message(id)) for id in range(6)))
         for id, answer in enumerate(answers):
             assert np.allclose(rows(answer), expected(id), atol=1e-5)
-        assert (await stage.call(body(FAIL))).status == 500
+        assert (await stage.call(message(FAIL))).status == 500
         await stage.close()
 
     run(work)

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 
 import loopback
 from livegnn.errors import InputError, TimeoutExpired
+from livegnn.http.inference_protocol import AnswerForm, write_infer, write_request
 from livegnn.log.sqlite import SqliteLog
 from livegnn.server import listen
 from livegnn.workers import ServingWorker, SqlitePlace
@@ -322,6 +323,124 @@ def test_errors_name_what_is_wrong(setting: Setting, front: str) -> None:
     assert (health["seq"], health["memory_bytes"] > 0) == (setting.seq, True)
     with pytest.raises(InputError, match="addresses for each of 2 serving workers"):
         create_front(PLAN, [[front]])
+
+
+INFER = "/v2/models/engine/infer"
+
+
+def tensor_of(ids: list[int]) -> dict[str, object]:
+    return {"name": "ids", "shape": [len(ids)], "datatype": "INT64", "data": ids}
+
+
+def infer(address: str, ids: list[int], **more: object) -> dict[str, np.ndarray]:
+    """The outputs of an answer in JSON."""
+    answer = loopback.post(address + INFER, json={"inputs": [tensor_of(ids)], **more})
+    assert answer.status_code == httpx.codes.OK, answer.text
+    outputs = answer.json()["outputs"]
+    return {one["name"]: np.float32(one["data"]).reshape(one["shape"]) for one in outputs}
+
+
+def test_all_outputs_of_the_model_are_sent_over_the_protocol(setting: Setting, front: str) -> None:
+    mine = np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0).tolist()
+    for address, ids in (
+        (setting.addresses[0], [*mine, mine[0]]),
+        (front, [*range(NODES), 3]),
+        (front, mine[:1]),
+        (front, []),
+    ):
+        found = infer(address, ids)
+        assert list(found) == ["output", "hidden"]
+        for name, rows in found.items():
+            expected = setting.engine.predict(np.array(ids, np.int64), output=name)
+            np.testing.assert_array_equal(rows, expected)
+        (hidden,) = infer(address, ids, outputs=[{"name": "hidden"}]).items()
+        assert hidden[0] == "hidden"
+        np.testing.assert_array_equal(hidden[1], found["hidden"])
+
+
+def test_an_answer_over_the_protocol_is_bounded(setting: Setting, front: str) -> None:
+    mine = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
+    for count, said in ((46_000, "at most, got 46,000 ids with 11 each"), (100_001, "100,000 ids at most")):
+        asked = write_request(np.full(count, mine), None, 0, 10.0)
+        for address in (setting.addresses[0], front):
+            answer = loopback.post(address + INFER, content=asked.body, headers=asked.headers())
+            assert answer.status_code == (413 if count == 46_000 else 400)
+            assert said in answer.json()["error"]
+
+
+def test_the_protocol_says_whether_a_process_is_ready(setting: Setting, front: str) -> None:
+    for address in (setting.addresses[0], front):
+        for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/engine/ready"):
+            assert loopback.get(address + path).status_code == httpx.codes.OK
+    with serving_front([[closed_address()], setting.addresses[1:]]) as half:
+        assert loopback.get(half + "/v2/models/engine/ready").status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert loopback.get(half + "/v2/health/live").status_code == httpx.codes.OK
+        assert loopback.get(half + "/v2/health/ready").status_code == httpx.codes.SERVICE_UNAVAILABLE
+        refused = loopback.post(half + INFER, json={"inputs": [tensor_of(list(range(NODES)))]})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert "expected serving worker 0" in refused.json()["error"]
+
+
+def test_a_worker_without_a_model_has_none_to_describe(tmp_path: Path) -> None:
+    SqliteLog(tmp_path / "events.db").close()
+    worker = ServingWorker(SqlitePlace(tmp_path / "events.db"), PLAN, 0)
+    with served(create_serving_app(worker)) as address:
+        for path in ("/v2/models/engine", "/v2/models/engine/ready"):
+            assert loopback.get(address + path).status_code == httpx.codes.NOT_FOUND
+        refused = loopback.post(address + INFER, json={"inputs": [tensor_of([])]})
+        assert (refused.status_code, refused.json()) == (
+            404,
+            {"error": "there is no model 'engine': this serving worker has no model"},
+        )
+        assert loopback.get(address + "/v2/health/ready").status_code == httpx.codes.SERVICE_UNAVAILABLE
+    worker.stop()
+
+
+def answer_with(version: str, rows: int) -> bytes:
+    """The answer of a worker whose model has this version."""
+    values = {"output": np.zeros((rows, 3), np.float32)}
+    answer = write_infer(AnswerForm(binary=True), "engine", version, 7, values)
+    head = {**answer.headers(), "connection": "close", "content-length": str(len(answer.body))}
+    lines = ["HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in head.items()), "", ""]
+    return "\r\n".join(lines).encode() + answer.body
+
+
+@contextmanager
+def stranger(answer: bytes) -> Iterator[str]:
+    """The address of a server that always answers the same."""
+
+    def accept(listener: socket.socket) -> None:
+        while True:
+            try:
+                taken, _ = listener.accept()
+            except OSError:
+                return
+            with taken:
+                if taken.recv(65536):
+                    taken.sendall(answer)
+
+    with listen("127.0.0.1", 0) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def test_answers_that_do_not_belong_together_are_not_joined(setting: Setting) -> None:
+    ids = list(range(NODES))
+    counts = np.bincount(PLAN.serving_worker_of(np.array(ids))).tolist()
+    for first, second, said in (
+        (answer_with("a", counts[0]), answer_with("b", counts[1]), "one model, got those of versions a, b"),
+        (answer_with("a", 1), answer_with("a", counts[1]), "an answer of something else"),
+        (answer_with("a", counts[0]), answer_with("a", counts[1]), None),
+    ):
+        with (
+            stranger(first) as one,
+            stranger(second) as other,
+            serving_front([[one], [other]]) as front,
+        ):
+            answer = loopback.post(front + INFER, json={"inputs": [tensor_of(ids)]})
+            assert answer.status_code == (200 if said is None else 503), answer.text
+            assert said is None or said in answer.json()["error"]
 
 
 def test_no_replica_answers(setting: Setting) -> None:

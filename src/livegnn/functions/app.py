@@ -6,8 +6,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+import livegnn
 from livegnn.errors import InputError
 from livegnn.functions.bodies import (
     LARGEST_BODY,
@@ -15,11 +16,14 @@ from livegnn.functions.bodies import (
     answer_error,
     answer_json,
     answer_page,
+    in_form_of,
+    refuse_coding,
     refuse_parameters,
 )
 from livegnn.http.guard import Access, Guard
+from livegnn.http.inference_protocol import LENGTH, ROUTES, describe_server, find_target
 from livegnn.http.listening import exit_at_sigterm
-from livegnn.http.problems import PAGES
+from livegnn.http.problems import PAGES, is_protocol
 from livegnn.http.refusals import BodyTooLarge, ProcessStops, UnknownMediaType, UnknownMethod, UnknownPath
 from livegnn.http.request_counts import CountedApplication
 from livegnn.http.serving import HttpServer
@@ -42,6 +46,19 @@ _Send: TypeAlias = Callable[[_Message], Awaitable[None]]
 _Routes: TypeAlias = Mapping[str, Callable[[bytes], Awaitable[Answer]]]  # by method
 
 
+class _BodyCut(InputError):
+    """A body that ended early: mostly, its client has disconnected, and reads no answer."""
+
+    def __init__(self) -> None:
+        super().__init__("the body must be as long as its headers say, got less: send it again")
+
+
+class _Route(NamedTuple):
+    """The route of a request, as Starlette notes it, for the counts of requests."""
+
+    path_format: str
+
+
 async def _report_live(body: bytes) -> Answer:
     return answer_json({"status": "ok"})
 
@@ -58,8 +75,9 @@ def _routes_of_page(path: str) -> _Routes:
 
 
 class Application:
-    """An ASGI application: `POST /v1/predictions`, `GET /livez`, `/readyz`, `/v1/health`, `/metrics`, and the
-    pages of problems. access: the clients to admit; None admits every request."""
+    """An ASGI application: `POST /v1/predictions`, `GET /livez`, `/readyz`, `/v1/health`, `/metrics`, the
+    addresses of the Open Inference Protocol below `/v2`, and the pages of problems. access: the clients to
+    admit; None admits every request."""
 
     def __init__(self, machine: "Machine", access: Access | None = None) -> None:
         self._machine = machine
@@ -84,6 +102,8 @@ class Application:
         elif scope["type"] == "http":
             try:
                 answer, allowed = await self._answer(scope, receive)
+            except _BodyCut as error:
+                answer, allowed = answer_error(error), {"connection": "close"}
             except Exception as error:
                 _log.exception("a request failed")
                 answer, allowed = answer_error(error), {}
@@ -91,6 +111,7 @@ class Application:
                 if not self._stops:
                     raise
                 answer, allowed = answer_error(ProcessStops()), {"connection": "close"}
+            answer = in_form_of(answer, scope["path"])
             headers = {**answer.headers(), **allowed, "content-length": str(len(answer.body))}
             encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
             await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
@@ -111,24 +132,48 @@ class Application:
         await self._machine.close()
         await send({"type": "lifespan.shutdown.complete"})
 
+    def _protocol(self, scope: _Message) -> _Routes:
+        """The methods of an address of the Open Inference Protocol; none if it is not one."""
+        target, machine = find_target(scope["path"]), self._machine
+        if target is None:
+            return {}
+        scope["route"] = _Route(target.route)
+        name, version, json_length = target.name or "", target.version, _header(scope, LENGTH)
+
+        async def answer(body: bytes) -> Answer:
+            if target.route == "/v2":
+                return answer_json(describe_server(livegnn.__version__))
+            if target.route == "/v2/health/live":
+                return answer_json({"live": True})
+            if target.route == "/v2/health/ready":
+                status = (await machine.report_health()).status
+                return answer_json({"ready": status == 200}, status)
+            if target.route.endswith("/infer"):
+                return await machine.infer(body, json_length, name, version)
+            if target.route.endswith("/ready"):
+                return await machine.report_model_ready(name, version)
+            return await machine.describe_model(name, version)
+
+        return {target.method: answer}
+
     async def _answer(self, scope: _Message, receive: _Receive) -> tuple[Answer, dict[str, str]]:
         """The answer, and headers beside its own."""
         path, method = scope["path"], "GET" if scope["method"] == "HEAD" else scope["method"]
-        methods = self._routes.get(path, _routes_of_page(path))
+        methods = self._routes.get(path) or self._protocol(scope) or _routes_of_page(path)
         if not methods:
-            paths = ", ".join([*self._routes, PAGES])
+            paths = ", ".join([*self._routes, *ROUTES, PAGES])
             return answer_error(UnknownPath(f"there is nothing at {path[:100]}, only {paths}")), {}
         if method not in methods:
             allowed = ", ".join(methods)
             return answer_error(UnknownMethod(path, allowed, method)), {"allow": allowed}
         try:
             refuse_parameters(scope["query_string"].decode("latin-1"))
+            if method == "POST":
+                refuse_coding(_header(scope, "content-encoding"))
+                if not is_protocol(path):  # whose bodies may have bytes behind the JSON
+                    _check_media_type(scope)
         except InputError as error:
             return answer_error(error), {}
-        media_type = _media_type(scope)
-        if method == "POST" and media_type != "application/json":
-            wrong = UnknownMediaType(f"the body must be application/json, got {quoted(media_type)}")
-            return answer_error(wrong), {}
         try:
             async with asyncio.timeout(_BODY_SECONDS if self._stops else None) as limit:
                 self._reading.add(limit)
@@ -145,10 +190,12 @@ class Application:
 
 
 async def _read(receive: _Receive) -> bytes | None:
-    """The body of a request; None if it is too large."""
+    """The body of a request; None if it is too large. Raises _BodyCut."""
     parts, size, more = [], 0, True
     while more:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _BodyCut
         part = message.get("body", b"")
         size += len(part)
         if size > LARGEST_BODY:
@@ -158,12 +205,22 @@ async def _read(receive: _Receive) -> bytes | None:
     return b"".join(parts)
 
 
-def _media_type(scope: _Message) -> str:
+def _check_media_type(scope: _Message) -> None:
+    coding = (_header(scope, "content-encoding") or "identity").strip().lower()
+    if coding != "identity":
+        raise UnknownMediaType(f"the body must not be compressed, got the content-encoding {quoted(coding)}")
+    media_type = (_header(scope, "content-type") or "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnknownMediaType(f"the body must be application/json, got {quoted(media_type)}")
+
+
+def _header(scope: _Message, wanted: str) -> str | None:
+    """The value of the first header of a name."""
     for name, value in scope["headers"]:
-        if name == b"content-type":
+        if name == wanted.encode():
             found: str = value.decode("latin-1")
-            return found.partition(";")[0].strip().lower()
-    return "application/json"
+            return found
+    return None
 
 
 def serve(

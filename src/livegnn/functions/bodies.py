@@ -2,14 +2,28 @@
 
 import json
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 from livegnn.arguments import check_lengths
 from livegnn.errors import InputError, TooLargeError
-from livegnn.events.json_parts import check_parts
-from livegnn.http.problems import PAGE_TYPE, PROBLEM_JSON, find_page, problem_of, seconds
+from livegnn.http.inference_protocol import AnswerForm, check_model, headers_of, read_infer
+from livegnn.http.problems import (
+    PAGE_TYPE,
+    PROBLEM_JSON,
+    find_page,
+    is_protocol,
+    problem_of,
+    read_problem,
+    seconds,
+    write,
+)
+from livegnn.http.refusals import UnknownMediaType
+from livegnn.http.strict_json import read_json
 from livegnn.wording import quoted
+
+if TYPE_CHECKING:
+    from livegnn.types import IntArray
 
 LARGEST_BODY: Final = 2**20
 """The Python objects of a body are thirty times as large."""
@@ -23,19 +37,25 @@ _LARGEST_INTEGER = 2**63 - 1
 
 
 class Asked(NamedTuple):
-    """The body of a request for predictions.
+    """A request for predictions, of either protocol, or for a description of the model.
 
-    min_seq: the least event that the snapshot must show. timeout: seconds in which it must be answered.
+    min_seq: the least event that the snapshot must show. timeout: seconds in which it must be answered. form:
+    of the answer in the Open Inference Protocol; None for the server's own. version: of the model that the
+    request names; None for any. describes: whether the description is requested, and no prediction.
     """
 
-    ids: list[int] | list[str]
+    ids: "list[int] | list[str] | IntArray"
     min_seq: int = 0
     timeout: float = 10.0
+    form: AnswerForm | None = None
+    version: str | None = None
+    describes: bool = False
 
 
 class Answer(NamedTuple):
     """Status and body of an answer over HTTP. retry_after: seconds after which to ask again. store_requests,
-    store_bytes: what was read of the store for it. store_retries: those requests that were sent again."""
+    store_bytes: what was read of the store for it. store_retries: those requests that were sent again.
+    json_length: of the JSON, if bytes of tensors are behind it."""
 
     status: int
     body: bytes
@@ -44,25 +64,22 @@ class Answer(NamedTuple):
     store_requests: int = 0
     store_bytes: int = 0
     store_retries: int = 0
+    json_length: int | None = None
 
     def headers(self) -> dict[str, str]:
         """The headers of the answer, names in lower case."""
         found = {"content-type": self.content_type}
+        if self.json_length is not None:
+            found = headers_of(self.json_length)
         if self.retry_after is not None:
             found["retry-after"] = seconds(self.retry_after)
         return found
 
 
 def read_asked(body: bytes | str) -> Asked:
-    """The body of a request. Raises InputError."""
-    try:
-        _check_size(body if isinstance(body, bytes) else body.encode(errors="replace"))
-        text = body.decode() if isinstance(body, bytes) else body  # `loads` would read UTF-16 as well
-        content = json.loads(text, object_pairs_hook=_once, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"the body must be JSON, got {quoted(body[:60])}: {error}") from error
+    """The body of a request to /v1/predictions. Raises InputError."""
+    _check_size(len(body if isinstance(body, bytes) else body.encode(errors="replace")))
+    content = read_json(body, LARGEST_BODY)
     if not isinstance(content, dict) or "ids" not in content:
         raise InputError(f"the body must be an object with the field 'ids', got {quoted(content)}")
     if unknown := [name for name in content if name not in _FIELDS]:
@@ -77,12 +94,26 @@ def read_asked(body: bytes | str) -> Asked:
     return Asked(_ids(content["ids"]), min_seq, float(timeout))
 
 
-def _check_size(body: bytes) -> None:
-    if len(body) > LARGEST_BODY:
+def read_infer_asked(body: bytes, json_length: str | None, name: str, version: str | None) -> Asked:
+    """The body of a request of the Open Inference Protocol. json_length: the header `LENGTH`. name, version:
+    of the model. Raises InputError, and UnknownPath for another name."""
+    check_model(name, None, "")
+    _check_size(len(body))
+    found = read_infer(body, json_length, LARGEST_BODY)
+    return Asked(_ids(found.ids), found.min_seq, found.timeout, found.form, version)
+
+
+def refuse_coding(coding: str | None) -> None:
+    """Raises UnknownMediaType for a compressed body. coding: the header content-encoding."""
+    if coding is not None and coding.strip().lower() != "identity":
+        raise UnknownMediaType(f"the body must not be compressed, got the content-encoding {quoted(coding)}")
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST_BODY:
         raise TooLargeError(
-            f"the body must be at most {LARGEST_BODY:,} bytes, got {len(body):,}: send fewer ids at once"
+            f"the body must be at most {LARGEST_BODY:,} bytes, got {size:,}: send fewer ids at once"
         )
-    check_parts(body, LARGEST_BODY, "the body")
 
 
 def check_numbers(count: int, width: int) -> None:
@@ -107,6 +138,14 @@ def answer_error(error: Exception) -> Answer:
     """The answer for an error: a problem, as the server's."""
     problem = problem_of(error)
     return Answer(problem.status, problem.encode(), problem.retry_after, PROBLEM_JSON)
+
+
+def in_form_of(answer: Answer, path: str) -> Answer:
+    """The answer in the form of the protocol that a path belongs to, which is about errors."""
+    if answer.content_type != PROBLEM_JSON or not is_protocol(path):
+        return answer
+    body, headers = write(read_problem(answer.body), path)
+    return answer._replace(body=body, content_type=headers["content-type"])
 
 
 def answer_page(path: str) -> Answer | None:
@@ -142,16 +181,3 @@ def _ids(given: object) -> list[int] | list[str]:
                     f"a text id must have no NUL and no half of a surrogate pair, got {quoted(id)}"
                 )
     return given
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"each object of the body must have a field once, got {quoted(twice)} twice")
-    return found
-
-
-def _refuse_constant(name: str) -> float:
-    raise InputError(f"the body must be JSON, got {name}")

@@ -6,7 +6,6 @@ predictions in another.
 
 import json
 import logging
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
@@ -14,7 +13,9 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast, runtime_ch
 
 from livegnn.arguments import check_int
 from livegnn.errors import InputError, SnapshotReplacedError, StoreUnavailableError, TimeoutExpired
-from livegnn.functions.bodies import Answer, Asked, answer_error, check_numbers, read_asked
+from livegnn.functions.bodies import Answer, Asked, answer_error, answer_json, check_numbers
+from livegnn.functions.messages import unpack
+from livegnn.http.inference_protocol import ONLY_MODEL, check_model, describe_model, write_infer
 from livegnn.remote.memory_limit import LEAST_ROOM, limit_memory, memory_of_machine
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ Step: TypeAlias = Literal["predict", "sample", "infer"]
 Setting: TypeAlias = "str | int | float | bool | Sequence[Setting] | Mapping[str, Setting] | None"
 
 _log = logging.getLogger(__name__)
-_LENGTH = struct.Struct("<I")
 _FEW = 1000
+_SOME_OUTPUT, _SOME_VERSION = "output", "1"  # of a predictor that does not know its model
 
 
 class Predictor(Protocol):
@@ -52,6 +53,19 @@ class OfKnownWidth(Protocol):
     @property
     def width(self) -> int:
         """The channels of a prediction."""
+
+
+@runtime_checkable
+class OfModel(Protocol):
+    """A predictor of one output of a model, whose digest `describe` has as `model`."""
+
+    @property
+    def output(self) -> str:
+        """The name of the output."""
+
+    @property
+    def text_ids(self) -> bool:
+        """Whether ids are texts."""
 
 
 @runtime_checkable
@@ -202,10 +216,20 @@ def join_memory(predictor: Predictor, fd: int) -> "SharedMemory | None":
     return memory
 
 
-def answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None = None) -> Answer:
-    """The answer of a worker of a stage, errors included. room: bytes that it may use for it."""
+def answer(predictor: Predictor, stage: Step, message: bytes | memoryview, room: int | None = None) -> Answer:
+    """The answer of a worker of a stage, errors included. message: of `livegnn.functions.messages`, and for
+    "infer" the answer of "sample". room: bytes that it may use for it."""
+    return _account(predictor, lambda: _work(predictor, stage, memoryview(message), room))
+
+
+def answer_asked(predictor: Predictor, asked: Asked, room: int | None = None) -> Answer:
+    """The answer to a request, errors included, where one process does everything."""
+    return _account(predictor, lambda: _predict(predictor, asked, room))
+
+
+def _account(predictor: Predictor, work: Callable[[], Answer]) -> Answer:
     before = _read_so_far(predictor)
-    reply = _answer(predictor, stage, body, room)
+    reply = _caught(work)
     requests, read, retries = (then - now for now, then in zip(before, _read_so_far(predictor), strict=True))
     return reply._replace(store_requests=requests, store_bytes=read, store_retries=retries)
 
@@ -216,21 +240,9 @@ def _read_so_far(predictor: Predictor) -> tuple[int, int, int]:
     return *read, predictor.retries_so_far if isinstance(predictor, Retrying) else 0
 
 
-def _answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: int | None) -> Answer:
+def _caught(work: Callable[[], Answer]) -> Answer:
     try:
-        if stage == "infer":
-            return _infer(cast("StagedPredictor", predictor), memoryview(body), room)
-        body = bytes(body)
-        asked = read_asked(body)
-        if isinstance(predictor, OfKnownWidth):
-            check_numbers(len(asked.ids), predictor.width)
-        if asked.min_seq and isinstance(predictor, Refreshable) and _seq(predictor) < asked.min_seq:
-            predictor.refresh()
-        if stage == "sample":
-            subgraph = cast("StagedPredictor", predictor).sample(_to_ids(asked))
-            _check_seq(predictor, asked)
-            return Answer(200, _LENGTH.pack(len(body)) + body + subgraph)
-        return _describe(predictor, asked, predictor.predict(_to_ids(asked), memory_limit=room))
+        return work()
     except Exception as error:
         reply = answer_error(error)
         if isinstance(error, StoreUnavailableError):  # as stores are now and then: no place in this program
@@ -240,20 +252,68 @@ def _answer(predictor: Predictor, stage: Step, body: bytes | memoryview, room: i
         return reply
 
 
-def _infer(predictor: StagedPredictor, body: memoryview, room: int | None) -> Answer:
-    (length,) = _LENGTH.unpack_from(body)
-    asked = read_asked(bytes(body[_LENGTH.size : _LENGTH.size + length]))
-    rows = predictor.infer(body[_LENGTH.size + length :], memory_limit=room)
-    return _describe(predictor, asked, rows)
+def _work(predictor: Predictor, stage: Step, message: memoryview, room: int | None) -> Answer:
+    asked, rest = unpack(message)
+    if stage == "predict" or asked.describes:
+        return _predict(predictor, asked, room)
+    staged = cast("StagedPredictor", predictor)
+    if stage == "infer":
+        return _write(predictor, asked, staged.infer(rest, memory_limit=room))
+    _check(predictor, asked)
+    subgraph = staged.sample(_to_ids(asked))
+    _check_seq(predictor, asked)
+    return Answer(200, b"".join([message, subgraph]))
 
 
-def _describe(predictor: Predictor, asked: Asked, rows: "Float[FloatArray, 'ids channels']") -> Answer:
+def _predict(predictor: Predictor, asked: Asked, room: int | None) -> Answer:
+    if asked.describes:
+        return answer_json(_describe_model(predictor, asked))
+    _check(predictor, asked)
+    return _write(predictor, asked, predictor.predict(_to_ids(asked), memory_limit=room))
+
+
+def _check(predictor: Predictor, asked: Asked) -> None:
+    """Refuses, before it costs anything, a request that cannot be answered."""
+    if asked.form is not None:
+        check_model(ONLY_MODEL, asked.version, _version(predictor))
+        asked.form.names([_output(predictor)])
+    if isinstance(predictor, OfKnownWidth):
+        check_numbers(len(asked.ids), predictor.width)
+    # Others may find a newer snapshot when they predict, and at no other time.
+    if asked.min_seq and isinstance(predictor, Refreshable):
+        if _seq(predictor) < asked.min_seq:
+            predictor.refresh()
+        _check_seq(predictor, asked)
+
+
+def _write(predictor: Predictor, asked: Asked, rows: "Float[FloatArray, 'ids channels']") -> Answer:
+    import numpy as np
     import orjson
 
     check_numbers(*rows.shape)
     seq = _check_seq(predictor, asked)
-    content = {"seq": seq, "ids": asked.ids, "predictions": rows}
-    return Answer(200, orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
+    if asked.form is None:
+        content = {"seq": seq, "ids": asked.ids, "predictions": rows}
+        return Answer(200, orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY))
+    values = {_output(predictor): rows.astype(np.float32, copy=False)}
+    body, json_length = write_infer(asked.form, ONLY_MODEL, _version(predictor), seq, values)
+    return Answer(200, body, json_length=json_length)
+
+
+def _describe_model(predictor: Predictor, asked: Asked) -> dict[str, object]:
+    version = _version(predictor)
+    check_model(ONLY_MODEL, asked.version, version)
+    width = predictor.width if isinstance(predictor, OfKnownWidth) else -1
+    text_ids = isinstance(predictor, OfModel) and predictor.text_ids
+    return describe_model(ONLY_MODEL, version, {_output(predictor): width}, text_ids=text_ids)
+
+
+def _output(predictor: Predictor) -> str:
+    return predictor.output if isinstance(predictor, OfModel) else _SOME_OUTPUT
+
+
+def _version(predictor: Predictor) -> str:
+    return str(predictor.describe().get("model", _SOME_VERSION))
 
 
 def _check_seq(predictor: Predictor, asked: Asked) -> int:
@@ -275,4 +335,4 @@ def _seq(predictor: Predictor) -> int:
 def _to_ids(asked: Asked) -> "Ids":
     import numpy as np
 
-    return np.array(asked.ids) if asked.ids else np.empty(0, np.int64)
+    return np.array(asked.ids) if len(asked.ids) else np.empty(0, np.int64)

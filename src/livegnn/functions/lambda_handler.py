@@ -11,6 +11,7 @@ instances as requests arrive and ends idle ones: nothing is scheduled here.
 import base64
 import binascii
 import os
+import re
 from collections.abc import Mapping
 from typing import Final, TypedDict, cast
 
@@ -18,20 +19,35 @@ from livegnn.remote.memory_limit import prepare
 
 prepare()  # before NumPy is loaded
 
+import livegnn  # noqa: E402
 from livegnn.errors import InputError, TooLargeError  # noqa: E402
 from livegnn.functions.bodies import (  # noqa: E402
     Answer,
+    Asked,
     answer_error,
     answer_json,
     answer_page,
+    in_form_of,
+    read_asked,
+    read_infer_asked,
+    refuse_coding,
     refuse_parameters,
 )
-from livegnn.functions.function import Function, Predictor, answer, limit  # noqa: E402
+from livegnn.functions.function import Function, Predictor, answer_asked, limit  # noqa: E402
 from livegnn.functions.options import PREDICTOR  # noqa: E402
+from livegnn.http.inference_protocol import (  # noqa: E402
+    LENGTH,
+    ROUTES,
+    Target,
+    check_model,
+    describe_server,
+    find_target,
+)
 from livegnn.http.problems import PAGES  # noqa: E402
 from livegnn.http.refusals import UnknownMethod, UnknownPath  # noqa: E402
 
 Event = Mapping[str, object]
+_PROTOCOL: Final = re.compile(r"/v2(?=/(?!v1/|problems)|\Z)")  # a stage of a gateway may have that name
 LARGEST_ANSWER: Final = 6_000_000
 """Bytes of a body: the platform takes 6,291,556 with everything around it."""
 
@@ -67,46 +83,94 @@ def answer_event(predictor: Predictor, event: Event, room: int | None = None) ->
 
     Errors are answers, too: an exception would be a 502 of the gateway.
     """
-    method, allowed = "", dict[str, str]()
+    method, path, allowed = "", "", dict[str, str]()
     try:
         method, path = _read_target(event)
         reply = _route(predictor, method, path, event, room)
-        _check_answer(reply.body)
+        body = _encode(reply)
     except Exception as error:
         reply = answer_error(error)
         allowed = {"allow": error.allowed} if isinstance(error, UnknownMethod) else {}
+    if reply.status != 200:
+        reply = _in_form(reply, path)
+        body = reply.body.decode()
     return {
         "statusCode": reply.status,
         "headers": {**reply.headers(), **allowed},
-        "body": "" if method == "HEAD" else reply.body.decode(),
-        "isBase64Encoded": False,
+        "body": "" if method == "HEAD" else body,
+        "isBase64Encoded": reply.json_length is not None,
     }
+
+
+def _in_form(failing: Answer, path: str) -> Answer:
+    """A failing answer in the form of the protocol of a path, after any stage of a gateway."""
+    found = _PROTOCOL.search(path)
+    return failing if found is None else in_form_of(failing, path[found.start() :])
 
 
 def _route(predictor: Predictor, method: str, path: str, event: Event, room: int | None) -> Answer:
     # A stage of a gateway stands before the path: /prod/v1/predictions.
-    page = answer_page(path[max(path.rfind(PAGES), 0) :])
-    reads = page is not None or path.endswith("/v1/health")
-    if not (reads or path.endswith("/v1/predictions")):
-        raise UnknownPath(f"there is nothing at {path[:100]}, only /v1/predictions, /v1/health and {PAGES}")
+    target, page = find_target(path, below=True), answer_page(path[max(path.rfind(PAGES), 0) :])
+    health = path.endswith("/v1/health")
+    if not (target or page or health or path.endswith("/v1/predictions")):
+        paths = ", ".join(["/v1/predictions", "/v1/health", *ROUTES, PAGES])
+        raise UnknownPath(f"there is nothing at {path[:100]}, only {paths}")
+    reads = bool(page or health) if target is None else target.method == "GET"
     if method not in (("GET", "HEAD") if reads else ("POST",)):
         raise UnknownMethod(path, "GET" if reads else "POST", method)
     refuse_parameters(_query_of(event))
     if page is not None:
         return page
-    if reads:
+    if health:
         return answer_json({"status": "ok", **predictor.describe()})
-    return answer(predictor, "predict", _read_body(event), room)
+    if not reads:
+        refuse_coding(_header(event, "content-encoding"))
+    if target is not None:
+        return _answer_protocol(predictor, target, event, room)
+    return answer_asked(predictor, read_asked(_read_body(event)), room)
 
 
-def _check_answer(body: bytes) -> None:
-    """Raises TooLargeError for an answer that the platform would not take: to it, it is a text in JSON."""
-    size = len(body) + body.count(b'"') + body.count(b"\\")
+def _answer_protocol(predictor: Predictor, target: Target, event: Event, room: int | None) -> Answer:
+    if target.route == "/v2":
+        return answer_json(describe_server(livegnn.__version__))
+    if target.name is None:
+        return answer_json({target.route.rpartition("/")[2]: True})
+    if target.method == "POST":
+        length = _header(event, LENGTH)
+        asked = read_infer_asked(_read_body(event), length, target.name, target.version)
+        return answer_asked(predictor, asked, room)
+    check_model(target.name, None, "")
+    found = answer_asked(predictor, Asked([], version=target.version, describes=True))
+    if found.status == 200 and target.route.endswith("/ready"):
+        return answer_json({"name": target.name, "ready": True})
+    return found
+
+
+def _encode(answer: Answer) -> str:
+    """The body as a text in JSON, as the platform takes it. Raises TooLargeError for one that it would not
+    take."""
+    if answer.json_length is not None:
+        text = base64.b64encode(answer.body).decode()
+        size = len(text)
+    else:
+        text = answer.body.decode()
+        size = len(answer.body) + text.count('"') + text.count("\\")
     if size > LARGEST_ANSWER:
         raise TooLargeError(
             f"an answer must be at most {LARGEST_ANSWER:,} bytes on this platform, got {size:,}: ask for "
             "fewer ids at once"
         )
+    return text
+
+
+def _header(event: Event, wanted: str) -> str | None:
+    """The value of a header, which platforms write in letters of any case."""
+    for field in ("headers", "multiValueHeaders"):
+        headers = event.get(field)
+        for name, value in headers.items() if isinstance(headers, dict) else ():
+            if str(name).lower() == wanted and value:
+                return str(value[0] if isinstance(value, list) else value)
+    return None
 
 
 def _read_target(event: Event) -> tuple[str, str]:

@@ -9,7 +9,8 @@ request makes it try: a request for no ids passes through, until one has opened 
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import check_int
@@ -20,10 +21,19 @@ from livegnn.errors import (
     SnapshotReplacedError,
     TimeoutExpired,
 )
-from livegnn.functions.bodies import Answer, answer_error, answer_json, read_asked
+from livegnn.functions.bodies import (
+    Answer,
+    Asked,
+    answer_error,
+    answer_json,
+    read_asked,
+    read_infer_asked,
+)
+from livegnn.functions.messages import pack
 from livegnn.functions.stage import Stage
+from livegnn.http.inference_protocol import check_model
 from livegnn.http.problems import PROBLEM_JSON, read_problem
-from livegnn.http.refusals import ProcessStops
+from livegnn.http.refusals import ProcessStops, UnknownPath
 from livegnn.http.request_counts import RequestCounts
 from livegnn.readiness import Readiness
 
@@ -33,7 +43,6 @@ if TYPE_CHECKING:
     from livegnn.http.metrics import Metrics
     from livegnn.remote.shared_memory import MemoryFile
 
-_NO_IDS: Final = b'{"ids": []}'
 _TRIAL_SECONDS: Final = 60.0
 _HEALTH_SECONDS: Final = 2.0  # that a health request gives to a trial
 
@@ -64,8 +73,41 @@ class Machine:
 
     async def predict(self, body: bytes) -> Answer:
         """The answer to the body of a request, errors included."""
+        return await self._answer(partial(read_asked, body), list(self.stages.values()))
+
+    async def infer(self, body: bytes, json_length: str | None, name: str, version: str | None) -> Answer:
+        """The same in the Open Inference Protocol. json_length: the header `LENGTH`. name, version: of the
+        model."""
+        read = partial(read_infer_asked, body, json_length, name, version)
+        return await self._answer(read, list(self.stages.values()))
+
+    async def describe_model(self, name: str, version: str | None) -> Answer:
+        """The inputs and outputs of the model, as a worker of the last stage has it."""
+
+        def ask() -> Asked:
+            check_model(name, None, "")
+            return Asked([], version=version, describes=True)
+
+        return await self._answer(ask, list(self.stages.values())[-1:])
+
+    async def report_model_ready(self, name: str, version: str | None) -> Answer:
+        """200 while the machine is ready, else 503."""
         try:
-            asked = read_asked(body)
+            check_model(name, None, "")
+        except UnknownPath as error:
+            return answer_error(error)
+        ready = (await self.report_health()).status == 200
+        if ready and version is not None:
+            described = await self.describe_model(name, version)
+            if described.status != 200:
+                return described
+        return answer_json({"name": name, "ready": ready}, 200 if ready else 503)
+
+    async def _answer(self, read: Callable[[], Asked], stages: Sequence[Stage]) -> Answer:
+        """The answer of some stages. read: returns the request; it is called once, and workers get only its
+        result."""
+        try:
+            asked = read()
             if self._draining or self.requests >= self.concurrency:
                 self.refused += 1
                 full = f"{self.requests} requests are here, as many as may be: send it again later"
@@ -75,7 +117,7 @@ class Machine:
         self.requests += 1
         try:
             async with asyncio.timeout(asked.timeout):
-                return await self._go_through(body)
+                return await self._go_through(pack(asked), stages)
         except TimeoutError:
             why = "; ".join(f"{name}: {reason}" for name, reason in self.readiness.reasons.items())
             said = f"no worker has answered within {asked.timeout:g} seconds"
@@ -127,7 +169,7 @@ class Machine:
     async def _go_through_once(self) -> None:
         with contextlib.suppress(LiveGNNError, TimeoutError):  # what is wrong the stages say
             async with asyncio.timeout(_TRIAL_SECONDS):
-                await self._go_through(_NO_IDS)
+                await self._go_through(pack(Asked([])), list(self.stages.values()))
 
     async def report_metrics(self) -> Answer:
         """Metrics in Prometheus' text format. The first request for them loads their module."""
@@ -149,10 +191,10 @@ class Machine:
             memory, self.memory = self.memory, None
             memory.close()
 
-    async def _go_through(self, body: bytes) -> Answer:
+    async def _go_through(self, message: bytes, stages: Sequence[Stage]) -> Answer:
         for _ in range(_TRIES):
-            answer = Answer(200, body)
-            for stage in self.stages.values():
+            answer = Answer(200, message)
+            for stage in stages:
                 answer = await stage.call(answer.body)
                 if answer.status != 200:
                     break

@@ -23,35 +23,38 @@ from livegnn.functions.function import Function, answer, join_memory, limit
 from livegnn.http.problems import PROBLEM_JSON
 from livegnn.remote.memory_limit import prepare
 
-FRAME: Final = struct.Struct("<HdQQQQ")
+FRAME: Final = struct.Struct("<HdQQQQq")
 """Before each body: the status; the seconds after which to try again, below 0 for none; the length of the
-body; the numbers of requests to the store, of bytes for the answer, and of requests that were sent again.
-Only the length of a request counts.
+body; the numbers of requests to the store, of bytes for the answer, and of requests that were sent again; the
+length of the JSON, below 0 if no tensors are behind it. Only the length of a request counts.
 """
 
 _SOME = 64 << 10
 _NEVER = -1.0
+_NO_TENSORS = -1
 
 
 def pack_request(length: int) -> bytes:
     """The frame before the body of a request."""
-    return FRAME.pack(0, _NEVER, length, 0, 0, 0)
+    return FRAME.pack(0, _NEVER, length, 0, 0, 0, _NO_TENSORS)
 
 
 def pack_answer(found: Answer) -> bytes:
     """The frame before the body of an answer."""
     again = _NEVER if found.retry_after is None else found.retry_after
     read = found.store_requests, found.store_bytes, found.store_retries
-    return FRAME.pack(found.status, again, len(found.body), *read)
+    json_length = _NO_TENSORS if found.json_length is None else found.json_length
+    return FRAME.pack(found.status, again, len(found.body), *read, json_length)
 
 
 def unpack_answer(frame: bytes) -> tuple[Answer, int]:
     """An answer without its body, and the length of the body."""
     status, again, length, *read = FRAME.unpack(frame)
     retry_after = None if again < 0 else again
-    requests, size, retries = read
+    requests, size, retries, json_length = read
     kind = "application/json" if status == 200 else PROBLEM_JSON
-    return Answer(status, b"", retry_after, kind, requests, size, retries), length
+    tensors = None if json_length < 0 else json_length
+    return Answer(status, b"", retry_after, kind, requests, size, retries, tensors), length
 
 
 def main(given: list[str]) -> None:

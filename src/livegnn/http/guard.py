@@ -20,12 +20,16 @@ from livegnn.http.scopes import scope_of
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _Headers: TypeAlias = dict[bytes, list[bytes]]
 
 _OWN_HOSTS: Final = ("localhost",)
 _PORTS: Final = {"http": ":80", "https": ":443"}
+_OLD: Final = ("1.0", "1")  # as the specification of ASGI, and granian, call it
+_MOST_ADMITTED: Final = 64
 _READ: Final = {
     b"host",
     b"origin",
@@ -84,11 +88,12 @@ class Guard:
             return send
         text = given.partition(b" ")[2].strip()
 
-        async def check(message: "Message") -> None:
-            if message.get("more_body") and keys.find(text) is None:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
-                raise OSError("the key of this client was revoked")  # as if the client had disconnected
-            await send(message)
+        async def end() -> None:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            raise OSError("the key of this client was revoked")  # as if the client had disconnected
+
+        def check(message: "Message") -> "Awaitable[None]":
+            return end() if message.get("more_body") and keys.find(text) is None else send(message)
 
         return check
 
@@ -96,7 +101,7 @@ class Guard:
         """Refuses hosts and origins."""
         # A probe; granian adds an empty host to a request that names none.
         named = any(headers.get(b"host", ())) or b"origin" in headers
-        if scope.get("http_version") == "1.0" and not named:
+        if scope.get("http_version") in _OLD and not named:
             return None
         hosts = headers.get(b"host", [])
         return self._refuse_host(hosts) or self._refuse_origin(headers.get(b"origin", []), hosts)
@@ -104,8 +109,12 @@ class Guard:
     def _refuse_host(self, hosts: list[bytes]) -> LiveGNNError | None:
         if len(hosts) != 1:
             return InputError(f"a request must name one host, got {len(hosts)}")
+        if hosts[0] in self._admitted:
+            return None
         name = _host_name(hosts[0])
         if "*" in self._access.hosts or name in _OWN_HOSTS or name in self._access.hosts or _is_address(name):
+            if len(self._admitted) < _MOST_ADMITTED:
+                self._admitted.add(hosts[0])
             return None
         return UnknownHost(
             f"this server does not answer for the host {quoted(name)}: ask its address, or add the name to "

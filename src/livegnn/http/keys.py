@@ -109,14 +109,15 @@ class KeyFile:
     def keys(self) -> list[Key]:
         """The keys as they are in the file now."""
         self.refresh()
-        return list(self._keys.values())
+        return [key for _, key in self._keys.values()]
 
     def find(self, text: bytes) -> Key | None:
         """The key that a client sent; None if there is no such key."""
-        digest = hashlib.sha256(text).hexdigest()
+        digest = hashlib.sha256(text).digest()
         found = self._keys.get(digest)
-        # The time of the look-up depends on the digest, from which the key cannot be computed.
-        return found if found is not None and hmac.compare_digest(found.sha256, digest) else None
+        # The time of the look-up depends on the digest, from which the key cannot be computed. That two
+        # digests are equal is found in constant time.
+        return found[1] if found is not None and hmac.compare_digest(found[0], digest) else None
 
     def _look(self) -> tuple[int, ...]:
         status = self.path.stat()
@@ -177,13 +178,14 @@ def _key_of(record: object) -> Key:
     return Key(record["name"], record["sha256"], tuple(record["scopes"]), record["created"])
 
 
-def _by_digest(keys: Iterable[Key]) -> dict[str, Key]:
+def _by_digest(keys: Iterable[Key]) -> dict[bytes, tuple[bytes, Key]]:
     keys = list(keys)
     for field in ("name", "sha256"):
         seen = [getattr(key, field) for key in keys]
         if len(set(seen)) < len(seen):
             raise FileFormatError(f"two keys have the same {field}: remove one of them")
-    return {key.sha256: key for key in keys}
+    digests = ((bytes.fromhex(key.sha256), key) for key in keys)
+    return {digest: (digest, key) for digest, key in digests}
 
 
 def create_key(path: Path, name: str, scopes: Iterable[Scope]) -> str:

@@ -37,6 +37,7 @@ from livegnn.errors import (
 )
 from livegnn.http.refusals import (
     BodyTooLarge,
+    BodyTooSlow,
     KeyForbids,
     KeyMissing,
     KeyUnknown,
@@ -55,7 +56,7 @@ PAGES: Final = "/problems"
 """The path of the page that lists all kinds; the page of a kind is below it."""
 PAGE_TYPE: Final = "text/plain; charset=utf-8"
 
-_PROTOCOL: Final = "/v2"  # the Open Inference Protocol, which has errors of its own form
+_PROTOCOL: Final = "/v2"
 _RETRY: Final = 1.0
 _SAME_AGAIN: Final = "Send the request again after the seconds of the header retry-after."
 _LOG: Final = "The log of the process has the traceback. Repair its cause, or report it."
@@ -166,6 +167,13 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         "Body too large",
         "The body of the request has more bytes than the route takes.",
         "Send it in parts, as detail says.",
+    ),
+    BodyTooSlow: Kind(
+        "body-too-slow",
+        408,
+        "Body too slow",
+        "The body of the request did not arrive in time.",
+        "Send it again, in parts if the connection is slow.",
     ),
     UnknownMediaType: Kind(
         "unknown-media-type",
@@ -418,9 +426,14 @@ def write(problem: Problem, path: str) -> tuple[bytes, dict[str, str]]:
     """The body of the answer to a request for `path`, and its headers. Below /v2 it has the form of the Open
     Inference Protocol."""
     headers = {} if problem.retry_after is None else {"retry-after": seconds(problem.retry_after)}
-    if path == _PROTOCOL or path.startswith(f"{_PROTOCOL}/"):
+    if is_protocol(path):
         return _encode({"error": problem.detail}), {"content-type": "application/json", **headers}
     return problem.encode(), {"content-type": PROBLEM_JSON, **headers}
+
+
+def is_protocol(path: str) -> bool:
+    """Whether a path belongs to the Open Inference Protocol, whose errors have a form of their own."""
+    return path == _PROTOCOL or path.startswith(f"{_PROTOCOL}/")
 
 
 def seconds(retry_after: float) -> str:

@@ -27,6 +27,16 @@ class BodyTooLarge(TooLargeError):
     """A request body above the limit."""
 
 
+class BodyTooSlow(LiveGNNError):
+    """A request whose body arrives too slowly."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a body must arrive within 30 seconds, and one second more for each KiB of it: send it again, in "
+            "parts if the connection is slow"
+        )
+
+
 class KeyMissing(LiveGNNError):
     """A request without a key, where one is needed."""
 

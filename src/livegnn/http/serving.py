@@ -30,10 +30,13 @@ from granian.server.embed import Server
 from livegnn.errors import LiveGNNError
 from livegnn.http.listening import BACKLOG
 from livegnn.http.problems import PROBLEM_JSON, problem_of, seconds
-from livegnn.http.refusals import ProcessStops
+from livegnn.http.refusals import BodyTooSlow, ProcessStops
+from livegnn.http.slow_bodies import Bodies, Body
 from livegnn.http.tls import Tls
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 GRACE_SECONDS: Final = 5.0
@@ -66,10 +69,11 @@ class HttpServer:
     ) -> None:
         self._app, self._listener, self._grace, self._on_stop = app, listener, grace, on_stop
         self._tls = tls
-        self._open: set[asyncio.Task[object]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = self._hurried = self._ends = False
         self._asked = asyncio.Event()
+        self._open: set[asyncio.Task[object]] = set()
+        self._bodies = Bodies()
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Serves until `stop`, or until `until`, which is called ten times a second, returns True.
@@ -141,24 +145,30 @@ class HttpServer:
             await lifespan.shutdown()
 
     async def _answer(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        task = asyncio.current_task()
+        # With the loop, because asyncio would ask the system for this process to find it.
+        task = asyncio.current_task(self._loop)
         assert task is not None
         self._open.add(task)
+        body = Body(receive, task)
         begun = False
 
-        async def note(message: "Message") -> None:
+        def note(message: "Message") -> "Awaitable[None]":
             nonlocal begun
             begun = True
-            await send(message)
+            return send(message)
+
+        def take() -> "Awaitable[Message]":
+            return receive() if body.ended else self._bodies.receive(body)
 
         try:
-            await self._app(scope, receive, note)
+            await self._app(scope, take, note)
         except asyncio.CancelledError:
-            if begun or not self._ends:
+            if begun or not (self._ends or body.late):
                 raise
-            await _refuse(scope, send)
+            await _refuse(BodyTooSlow() if body.late else ProcessStops(), scope, send)
         finally:
             self._open.discard(task)
+            self._bodies.forget(body)
 
     async def _wait(self, serving: "asyncio.Task[None]", until: Callable[[], bool] | None) -> None:
         """Returns when a stop begins. Raises the error that ends the server before."""
@@ -168,6 +178,7 @@ class HttpServer:
             if serving.done():
                 serving.result()
                 raise LiveGNNError("the server must run until it is stopped, got an end")
+            self._bodies.end_late(asyncio.get_running_loop().time())
             if self._stopped or (until is not None and until()):
                 self._asked.set()
 
@@ -192,9 +203,9 @@ async def _closed(file: int, which: os.stat_result) -> None:
             await asyncio.sleep(_CLOSED_SECONDS)
 
 
-async def _refuse(scope: "Scope", send: "Send") -> None:
+async def _refuse(why: Exception, scope: "Scope", send: "Send") -> None:
     """Answers a request that was not finished when the server stopped waiting for it."""
-    problem = problem_of(ProcessStops())
+    problem = problem_of(why)
     body = problem.encode()
     headers = [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", b"%d" % len(body))]
     if problem.retry_after is not None:

@@ -6,7 +6,7 @@ unchanged, so there is one place that reports errors.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 _FIELDS: Final = {"ids", "min_seq"}
 _LARGEST: Final = 4096  # bytes of a body
-_FEW: Final = 16  # ids that are answered in the loop of the server: a tenth of a millisecond each at most
+MOST_SMALL: Final = 16
+"""Ids that are answered in the loop of the server: a tenth of a millisecond each at most."""
 _JSON: Final = (b"application/json", b"application/json; charset=utf-8")
 
 
@@ -29,36 +30,50 @@ class Wanted(NamedTuple):
     min_seq: int
 
 
-Answer: TypeAlias = Callable[[Wanted], dict[str, object] | None]
-"""Returns the content of an answer, or None if only the application can answer; never waits."""
+Answer: TypeAlias = Callable[[bytes, bool], bytes | None]
+"""Takes the body of a request, or, with True, the parameters of its address; returns the JSON of the answer,
+or None if only the application can answer. Never waits; after any error the application answers."""
 
 
 class SmallReads:
     """An ASGI application that answers small requests itself: `POST` of a small JSON body to one of the paths
-    of `answers`. All others go to `app`. largest: bytes of a body that `app` takes.
+    of `answers`, and `GET` of `get_paths` with parameters. All others go to `app`. largest: bytes of a body
+    that `app` takes.
 
     Thread safety: belongs to the event loop of the server.
     """
 
-    def __init__(self, app: "ASGIApp", answers: Mapping[str, Answer], largest: int = _LARGEST) -> None:
+    def __init__(
+        self,
+        app: "ASGIApp",
+        answers: Mapping[str, Answer],
+        largest: int = _LARGEST,
+        *,
+        get_paths: Collection[str] = (),
+    ) -> None:
         self._app, self._answers, self._largest = app, answers, min(largest, _LARGEST)
+        self._get_paths = get_paths
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         answer = self._answers.get(scope["path"]) if scope["type"] == "http" else None
-        length = None
-        if answer is not None and scope["method"] == "POST" and not scope["query_string"]:
-            length = self._length_of(scope)
-        if answer is None or length is None:
+        if answer is None:
             await self._app(scope, receive, send)
             return
-        messages, body, more = [], b"", True
-        while more and len(body) < length:  # a server may say of the last bytes that more follow
-            messages.append(await receive())
-            body += messages[-1].get("body", b"")
-            more = messages[-1].get("more_body", False)
-        text = _text_of(answer, body) if len(body) == length else None
+        text, messages = None, []
+        parameters = scope["query_string"]
+        if scope["method"] == "GET":
+            if 0 < len(parameters) <= _LARGEST and scope["path"] in self._get_paths:
+                text = _text_of(answer, parameters, True)
+        elif scope["method"] == "POST" and not parameters and (length := self._length_of(scope)):
+            body, more = b"", True
+            while more and len(body) < length:  # a server may say of the last bytes that more follow
+                messages.append(await receive())
+                body += messages[-1].get("body", b"")
+                more = messages[-1].get("more_body", False)
+            if len(body) == length:
+                text = _text_of(answer, body, False)
         if text is None:
-            await self._app(scope, _again(messages, receive), send)
+            await self._app(scope, _again(messages, receive) if messages else receive, send)
             return
         headers = [(b"content-length", b"%d" % len(text)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -77,15 +92,22 @@ class SmallReads:
         return length
 
 
-def _text_of(answer: Answer, body: bytes) -> bytes | None:
-    wanted = read_wanted(body)
-    if wanted is None:
-        return None
+def _text_of(answer: Answer, request: bytes, parameters: bool) -> bytes | None:
     try:
-        content = answer(wanted)
-        return None if content is None else orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+        return answer(request, parameters)
     except Exception:  # whatever it is, the application tells the client
         return None
+
+
+def answer_parsed(answer: Callable[[Wanted], dict[str, object] | None]) -> Answer:
+    """The `Answer` to bodies by a function of their contents; it returns the contents of the answer."""
+
+    def answer_body(request: bytes, parameters: bool) -> bytes | None:
+        wanted = None if parameters else read_wanted(request)
+        content = None if wanted is None else answer(wanted)
+        return None if content is None else orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+    return answer_body
 
 
 def _again(messages: list["Message"], receive: "Receive") -> "Receive":
@@ -110,7 +132,7 @@ def read_wanted(body: bytes) -> Wanted | None:
     ids, min_seq = given.get("ids"), given.get("min_seq", 0)
     if (
         not isinstance(ids, list)
-        or not 0 < len(ids) <= _FEW
+        or not 0 < len(ids) <= MOST_SMALL
         or set(map(type, ids)) not in ({int}, {str})
         or type(min_seq) is not int
         or min_seq < 0

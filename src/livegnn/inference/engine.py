@@ -355,6 +355,10 @@ class Engine(View):
         position = self.outputs.find(output).position
         return self.core.native.predict_at_once(self.graph.node_ids.given(listed_ids(ids)), position)
 
+    def answer_at_once(self, request: bytes, parameters: bool, seq: int, most_numbers: int) -> bytes | None:
+        """The answer to a request, as of `Runtime.answer_at_once`. seq: the event that the rows reflect."""
+        return self.core.native.answer_at_once(request, parameters, 0, seq, most_numbers)
+
     def embeddings(self, layer: int) -> "Float32[FloatArray, 'nodes channels']":
         """The rows of one layer for all nodes, float32 [nodes, channels], in the order of ``graph.ids()``, or
         of ``graph.ids(node_type)`` if there are several types.

@@ -118,6 +118,9 @@ class SampledEngine(SamplesView):
         """None: a prediction is always computed. For callers that must not block, as of `Engine`."""
         self._check_output(output)
 
+    def answer_at_once(self, request: bytes, parameters: bool, seq: int, most_numbers: int) -> None:
+        """None, for the same reason."""
+
     def samples_for(self, ids: "ArrayLike") -> list[HeteroSubgraph]:
         """The sample of each node by itself, all of one moment, with the columns that the model reads."""
         nodes = given_ids(ids)

@@ -1,9 +1,12 @@
 """Whether a model fits the graph of a snapshot, and what is read and run if it does."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from livegnn.errors import ModelError
+import numpy as np
+
+from livegnn.arguments import listed_ids
+from livegnn.errors import ModelError, UnknownNodeError
 from livegnn.graph.defaults import left_out
 from livegnn.inference.forward import SampledForward
 from livegnn.network.hops import reads_of
@@ -22,10 +25,11 @@ from livegnn.remote.subgraph import (
 from livegnn.sampling.model_query import fit_query
 from livegnn.schema import Schema
 from livegnn.snapshots.snapshot import Snapshot
-from livegnn.types import EdgeType, IntArray, NodeType
+from livegnn.types import EdgeType, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
+    from numpy.typing import ArrayLike
 
 
 def check_fit(model: Model, schema: Schema) -> None:
@@ -66,6 +70,19 @@ class FittedModel:
         self.widths = {given.node_type: given.width for given in model.inputs.values()}
         self.forward = SampledForward(model)
         self.noted = NotedIndex(self.reads, self.widths if self.query is None else {}, schema)
+
+    def seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> "Int64[IntArray, 'seeds']":
+        """The row numbers of ids. Raises `UnknownNodeError`."""
+        listed = np.asarray(listed_ids(ids))
+        if not listed.size:
+            return np.zeros(0, np.int64)
+        rows = snapshot.rows_of(cast("Ids", listed), self.node_type)
+        if rows.min() < 0:
+            raise UnknownNodeError(
+                f"expected ids of {self.node_type!r} nodes of the snapshot that shows event "
+                f"{snapshot.seq}, got {listed[rows < 0][0].item()!r}"
+            )
+        return rows
 
     def sample(
         self,

@@ -17,12 +17,12 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from livegnn.arguments import check_bool, check_int, check_positive, listed_ids
-from livegnn.errors import InputError, SnapshotReplacedError, UnknownNodeError
+from livegnn.arguments import check_bool, check_int, check_positive
+from livegnn.errors import InputError, SnapshotReplacedError
 from livegnn.network.model import Model
 from livegnn.network.outputs import Outputs
 from livegnn.remote.feature_cache import FeatureCache
@@ -36,7 +36,7 @@ from livegnn.remote.subgraph_message import decode, encode
 from livegnn.snapshots.objects import Objects, open_objects
 from livegnn.snapshots.snapshot import Snapshot
 from livegnn.snapshots.snapshot_source import SnapshotSource
-from livegnn.types import FloatArray, Ids, IntArray, NodeType
+from livegnn.types import FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64
@@ -150,6 +150,16 @@ class SnapshotPredictor:
         return self.model.width(Outputs(self.model).find(self._output).value)
 
     @property
+    def output(self) -> str:
+        """The name of the model's output that it predicts."""
+        return next(iter(self.model.outputs)) if self._output is None else self._output
+
+    @property
+    def text_ids(self) -> bool:
+        """Whether ids are texts in the snapshot."""
+        return self._current().schema.text_ids
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of the features of a node, of the type that has the most."""
         return 4 * max(self._fitted.widths.values(), default=0)
@@ -254,7 +264,7 @@ class SnapshotPredictor:
         with self._lock:
 
             def request(snapshot: Snapshot) -> IntArray:
-                rows, total = self._seeds(snapshot, ids), np.zeros(1, np.int64)
+                rows, total = self._fitted.seeds(snapshot, ids), np.zeros(1, np.int64)
                 for lists in self._fitted.reads.lists:
                     if receiver_of(lists) == self._fitted.node_type:
                         total = total + snapshot.degrees(lists[0], rows, lists[1]).columns[0]
@@ -345,7 +355,7 @@ class SnapshotPredictor:
     def _sample_once(self, snapshot: Snapshot, ids: "ArrayLike", *, later: bool) -> Neighborhood:
         before = self.account.cache_seconds
         with self.account.timed("sample_seconds"):
-            seeds, find = self._seeds(snapshot, ids), self._find if self._caches else None
+            seeds, find = self._fitted.seeds(snapshot, ids), self._find if self._caches else None
             try:
                 return self._fitted.sample(snapshot, seeds, self._sample_seed, find, later=later)
             finally:
@@ -355,19 +365,6 @@ class SnapshotPredictor:
         """The records of the index that the cache has."""
         with self.account.timed("cache_seconds"):
             return self._fitted.noted.find(self._cache, lists, rows)
-
-    def _seeds(self, snapshot: Snapshot, ids: "ArrayLike") -> IntArray:
-        """The row numbers of ids. Raises `UnknownNodeError`."""
-        listed = np.asarray(listed_ids(ids))
-        if not listed.size:
-            return np.zeros(0, np.int64)
-        rows = snapshot.rows_of(cast("Ids", listed), self._fitted.node_type)
-        if rows.min() < 0:
-            raise UnknownNodeError(
-                f"expected ids of {self._fitted.node_type!r} nodes of the snapshot that shows event "
-                f"{snapshot.seq}, got {listed[rows < 0][0].item()!r}"
-            )
-        return rows
 
     def _infer(self, snapshot: Snapshot, subgraph: Neighborhood, memory_limit: int | None) -> FloatArray:
         limit = self.memory_limit if memory_limit is None else check_int(memory_limit, "memory_limit", 1)

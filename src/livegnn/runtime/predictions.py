@@ -250,6 +250,21 @@ class Runtime(Loop):
         _core.if_free(self._becoming_visible, predict)
         return found[0] if found else None
 
+    def answer_at_once(self, request: bytes, *, parameters: bool, most_numbers: int) -> bytes | None:
+        """Returns the answer, as JSON, to a request for a few nodes in one of its usual forms: the body
+        ``{"ids": [5, 7], "min_seq": 3}``, or the `parameters` ``ids=5,7`` of an address. None if this would
+        wait or compute, if a node does not exist, if the answer would have more than `most_numbers`, and for
+        requests in other forms.
+        """
+        found: list[bytes | None] = []
+
+        def answer() -> None:
+            predictor = self.models.find(None)
+            found.append(predictor.answer_at_once(request, parameters, self.graph.core.seq, most_numbers))
+
+        _core.if_free(self._becoming_visible, answer)
+        return found[0] if found else None
+
     def what_if(
         self,
         events: Events,

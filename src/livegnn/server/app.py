@@ -4,9 +4,10 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -22,7 +23,7 @@ from livegnn.http.listening import listen as listen
 from livegnn.http.refusals import ProcessStops
 from livegnn.http.request_counts import CountedApplication, RequestCounts
 from livegnn.http.serving import GRACE_SECONDS, HttpServer
-from livegnn.http.small_reads import SmallReads
+from livegnn.http.small_reads import MOST_SMALL, SmallReads
 from livegnn.http.tls import Tls
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
@@ -30,7 +31,9 @@ from livegnn.server.bodies import Limits
 from livegnn.server.event_routes import AppendHandler
 from livegnn.server.failures import add_failures, answer_error, answer_nobody
 from livegnn.server.feed import Feed
+from livegnn.server.inference import RuntimeModels
 from livegnn.server.inference_routes import create_inference_routes
+from livegnn.server.openapi import describe_failures
 from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
 
@@ -68,17 +71,21 @@ def create_app(
     app.state.feed = feed
     routes = create_routes(runtime, feed, limits, counts, None if access is None else access.keys)
     app.append_events, app.runtime = routes.append_events, runtime
-    answers = {_PREDICTIONS: lambda wanted: answer_small(runtime, wanted, limits)}
-    app.small_reads = SmallReads(app.answer_others, answers, limits.objects)
+
+    def answer(request: bytes, parameters: bool) -> bytes | None:
+        return answer_small(runtime, request, parameters, limits)
+
+    answers = {_PREDICTIONS: answer} if limits.ids >= MOST_SMALL else {}
+    admitted: ASGIApp = SmallReads(app.answer, answers, limits.objects, get_paths=answers)
     if access is not None:
-        app.guard = Guard(app.answer, access)
-    routers = (routes.router, create_inference_routes(runtime, feed, limits))
+        admitted = Guard(admitted, access)
+    routers = (routes.router, create_inference_routes(RuntimeModels(runtime, feed, limits), limits))
     add_failures(app, *routers)
     for router in routers:
         app.include_router(router)
 
     paths = [route.path for route in app.state.routes if "{" not in route.path]
-    app.counted = CountedApplication(app.admit, counts, paths)
+    app.counted = CountedApplication(admitted, counts, paths)
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     def show_routes() -> Response:
@@ -90,65 +97,55 @@ def create_app(
 
 
 class ServerApplication(FastAPI):
-    """FastAPI; events without parameters and small reads go past it, because it would take three quarters of
-    their time."""
+    """FastAPI; events without parameters go past it, because it would take three quarters of their time.
+
+    counted: answers all requests, and is the way to `answer`.
+    """
 
     append_events: AppendHandler
-    small_reads: SmallReads
     runtime: Runtime
     counted: ASGIApp
-    guard: ASGIApp | None = None
     stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.counted(scope, receive, send)
 
-    async def admit(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The answer to any request."""
-        await (self.answer if self.guard is None else self.guard)(scope, receive, send)
+    def openapi(self) -> dict[str, Any]:
+        """Called by FastAPI for `/openapi.json`; the same document each time."""
+        return self.openapi_schema or describe_failures(super().openapi())
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The answer to a request that was admitted."""
-        path = scope.get("path")
+        """The answer to a request that was admitted, and is not answered as a small read."""
         if self.runtime.failure is not None:
             send = _mark_stale(send)
-        if path == _EVENTS and scope.get("method") == "POST" and not scope.get("query_string"):
-            request = Request(scope, receive)
-            try:
-                answer = await self.append_events(request)
-            except LiveGNNError as error:
-                answer = await answer_error(request, error)
-            except ClientDisconnect as error:
-                answer = await answer_nobody(request, error)
-            except asyncio.CancelledError:
-                if not self.stopping:
-                    raise
-                answer = await answer_error(request, ProcessStops())
-            except Exception as error:
-                await (await answer_error(request, error))(scope, receive, send)
-                raise
-            await answer(scope, receive, send)
-        else:
-            await self._answer_until_stop(scope, receive, send)
-
-    async def answer_others(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The answer of the framework."""
-        await super().__call__(scope, receive, send)
-
-    async def _answer_until_stop(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
 
-        async def note(message: Message) -> None:
+        def note(message: Message) -> Awaitable[None]:
             nonlocal begun
             begun = True
-            await send(message)
+            return send(message)
 
+        path = scope.get("path")
+        appends = path == _EVENTS and scope.get("method") == "POST" and not scope.get("query_string")
         try:
-            await self.small_reads(scope, receive, note)
+            await (self._append if appends else super().__call__)(scope, receive, note)
         except asyncio.CancelledError:
             if not self.stopping or begun:
                 raise
             await (await answer_error(Request(scope), ProcessStops()))(scope, receive, send)
+
+    async def _append(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            answer = await self.append_events(request)
+        except LiveGNNError as error:
+            answer = await answer_error(request, error)
+        except ClientDisconnect as error:
+            answer = await answer_nobody(request, error)
+        except Exception as error:
+            await (await answer_error(request, error))(scope, receive, send)
+            raise
+        await answer(scope, receive, send)
 
 
 def _mark_stale(send: Send) -> Send:

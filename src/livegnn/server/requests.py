@@ -9,7 +9,6 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictInt, St
 
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events.chunk import to_ids, to_texts
-from livegnn.http.small_reads import Wanted
 from livegnn.runtime import Prediction, Runtime
 from livegnn.runtime.predictions import SampledPrediction
 from livegnn.server.bodies import Limits, parse, to_json
@@ -107,15 +106,11 @@ def answer_predictions(
     return to_json(content if runtime.failure is None else {**content, "stale": True})
 
 
-def answer_small(runtime: Runtime, wanted: Wanted, limits: Limits) -> dict[str, object] | None:
-    """The content of the answer to a small request, if its predictions are there to be read; else None."""
-    if runtime.failure is not None or len(wanted.ids) > limits.ids:
+def answer_small(runtime: Runtime, request: bytes, parameters: bool, limits: Limits) -> bytes | None:
+    """The answer to a small request (`livegnn.http.small_reads`), if its predictions can be read at once."""
+    if runtime.failure is not None:
         return None
-    ids = ids_of(runtime, wanted.ids)
-    found = runtime.predict_at_once(ids, min_seq=wanted.min_seq)
-    if found is None or found.values.size > limits.numbers:
-        return None
-    return {"seq": found.seq, "ids": wanted.ids, "predictions": found.values}
+    return runtime.answer_at_once(request, parameters=parameters, most_numbers=limits.numbers)
 
 
 def check_listed(runtime: Runtime, count: int, beside: int, limits: Limits, what: str, way: str) -> None:

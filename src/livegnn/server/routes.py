@@ -6,7 +6,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictStr, WithJsonSchema
 
 from livegnn.errors import TimeoutExpired, shortened
@@ -316,7 +316,7 @@ def create_routes(
             content["held_expiry"] = held._asdict()
         return to_json(content, status=200 if readiness.ready else 503)
 
-    @router.get("/metrics")
+    @router.get("/metrics", response_class=PlainTextResponse)
     def report_metrics() -> Response:
         """Metrics in Prometheus' text format."""
         return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})

@@ -4,7 +4,7 @@ too, for the worker's own seeds.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
@@ -12,27 +12,26 @@ from fastapi.responses import Response
 from prometheus_client.core import Metric
 
 import livegnn
-from livegnn.errors import InputError
 from livegnn.http.guard import Access, Guard
 from livegnn.http.metrics import CONTENT_TYPE, Metrics, gauge
 from livegnn.http.request_counts import CountedApplication, RequestCounts
-from livegnn.http.small_reads import Answer, SmallReads, Wanted
+from livegnn.http.small_reads import Answer, SmallReads, Wanted, answer_parsed
 from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.failures import add_failures
+from livegnn.server.inference_routes import ServedModels, create_inference_routes
 from livegnn.server.query import CheckedRoute, answer_head
 from livegnn.server.requests import PredictionRequest
 from livegnn.server.sample_routes import describe
 from livegnn.types import IntArray
+from livegnn.workers.inference import WorkerModel, seeds_of
 from livegnn.workers.plan import integer_ids
 from livegnn.workers.serving import ServingWorker, refuse_model
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64
     from numpy.typing import ArrayLike
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-MOST_IDS: Final = 100_000  # one to three seconds of a core
 Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
@@ -48,7 +47,8 @@ def create_serving_app(worker: ServingWorker, access: Access | None = None) -> "
         shown = worker.shows(wanted.min_seq)
         return _samples(worker, integer_ids(wanted.ids), 0, 0.0, None) if shown else None
 
-    return create_routes(worker, {"/v1/predictions": predict, "/v1/samples": sample}, access)
+    answers = {"/v1/predictions": answer_parsed(predict), "/v1/samples": answer_parsed(sample)}
+    return create_routes(worker, answers, access)
 
 
 def create_routes(
@@ -60,7 +60,7 @@ def create_routes(
     @router.post("/v1/predictions")
     async def predict(request: Request) -> Response:
         wanted = await read_request(request)
-        ids = ids_of(wanted)
+        ids = seeds_of(wanted.ids)
         found = await run_in_threadpool(
             lambda: worker.predict(ids, min_seq=wanted.min_seq, timeout=wanted.timeout, output=wanted.output)
         )
@@ -69,7 +69,7 @@ def create_routes(
     @router.post("/v1/samples")
     async def sample(request: Request) -> Response:
         wanted = await read_request(request)
-        ids = ids_of(wanted)
+        ids = seeds_of(wanted.ids)
         return to_json(
             await run_in_threadpool(_samples, worker, ids, wanted.min_seq, wanted.timeout, wanted.output)
         )
@@ -88,7 +88,8 @@ def create_routes(
         yield gauge("seq", "Last event that answers reflect", worker.seq)
         yield gauge("memory_bytes", "Memory of a part", {"samples": worker.memory()}, "part")
 
-    return make_application("LiveGNN serving worker", router, collect, answers=answers, access=access)
+    model = WorkerModel(worker)
+    return make_application("LiveGNN serving worker", router, model, collect, answers=answers, access=access)
 
 
 def _predictions(ids: "ArrayLike", found: Prediction) -> dict[str, object]:
@@ -110,16 +111,19 @@ def _samples(
 def make_application(
     title: str,
     router: APIRouter,
+    models: ServedModels,
     collect: Callable[[], Iterator[Metric]],
     *,
     lifespan: "Lifespan | None" = None,
     answers: Mapping[str, Answer] | None = None,
+    around: "Callable[[ASGIApp], ASGIApp] | None" = None,
     access: Access | None = None,
 ) -> "WorkerApplication":
-    """An application of the routes of `router`, which answers errors as a server does.
+    """An application of the routes of `router`, which answers errors as a server does, and of those of the
+    Open Inference Protocol.
 
-    collect: returns its metrics. answers: of small requests. access: the clients to admit; None admits every
-    request.
+    models: what these answer for. collect: returns its metrics. answers: of small requests. around:
+    makes an application around the routes. access: the clients to admit; None admits every request.
     """
     app = WorkerApplication(
         title=title,
@@ -143,9 +147,12 @@ def make_application(
         return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
 
     answer_head(router)
-    add_failures(app, router)
-    app.include_router(router)
-    app.small_reads = SmallReads(app.answer_others, answers or {})
+    routers = (router, create_inference_routes(models, Limits()))
+    add_failures(app, *routers)
+    for each in routers:
+        app.include_router(each)
+    others: ASGIApp = app.answer_others if around is None else around(app.answer_others)
+    app.small_reads = SmallReads(others, answers or {})
     admitted: ASGIApp = app.small_reads if access is None else Guard(app.small_reads, access)
     app.counted = CountedApplication(admitted, counts, [route.path for route in app.state.routes])
     return app
@@ -172,12 +179,3 @@ async def read_request(request: Request) -> PredictionRequest:
     wanted = await off_loop(len(body), lambda: parse(PredictionRequest, body, media_type))
     refuse_model(wanted.model)
     return wanted
-
-
-def ids_of(wanted: PredictionRequest) -> "Int64[IntArray, 'ids']":
-    """The requested seeds. Raises InputError for text, and for more than a worker takes at once."""
-    if len(wanted.ids) > MOST_IDS:
-        raise InputError(
-            f"a request may have {MOST_IDS:,} ids at most, got {len(wanted.ids):,}: send several"
-        )
-    return integer_ids(list(wanted.ids))

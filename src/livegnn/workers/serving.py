@@ -223,7 +223,7 @@ class ServingWorker:
             if done == len(asked):
                 return Prediction(seq, values[places])
             forward.predict(self.sample(asked[done : done + 1]), output=output)  # says what is wrong with it
-        return Prediction(seq, self._predict_on(self._samples(asked), output)[places])
+        return Prediction(seq, self.predict_on(self._samples(asked), output)[places])
 
     def predict_at_once(
         self, ids: "IdsLike", *, min_seq: int = 0, output: str | None = None, model: str | None = None
@@ -243,7 +243,7 @@ class ServingWorker:
         seq = self.wait(min_seq, timeout)
         asked, places = _distinct(self._check(ids))
         samples = self._samples(asked)
-        values = self._predict_on(samples, output)[places]
+        values = self.predict_on(samples, output)[places]
         return Prediction(seq, values), [samples[place] for place in places.tolist()]
 
     def _forward_to(self, output: str | None) -> tuple[SampledForward, Output]:
@@ -254,9 +254,10 @@ class ServingWorker:
     def _samples(self, asked: IntArray) -> list[HeteroSubgraph]:
         return [self.sample(asked[at : at + 1]) for at in range(len(asked))]
 
-    def _predict_on(
+    def predict_on(
         self, samples: list[HeteroSubgraph], output: str | None
     ) -> "Float32[FloatArray, 'samples channels']":
+        """The predictions on samples of one seed each."""
         forward, found = self._forward_to(output)
         rows = [forward.predict(sample, output=output) for sample in samples]
         return np.concatenate(rows) if rows else np.empty((0, forward.model.width(found.value)), np.float32)

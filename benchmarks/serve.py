@@ -1,0 +1,315 @@
+"""Predictions over HTTP: single reads, a hundred ids at once, and reads while events arrive.
+
+    python benchmarks/serve.py [--quick] [--json FILE]
+
+The server has the shape of `arxiv`, a SAGE 128 -> 128 -> 40, a key, the check of hosts, and metrics. Beside
+it, in one run and in turns (`serve_contestants.py`): a fixed answer of granian, FastAPI with the rows of
+PyG's model in an array, and Redis with the same rows. wrk (https://github.com/wg/wrk) asks over HTTP,
+`redis-benchmark` asks Redis: both must be installed. A row is the median of the rounds. Appends over HTTP are
+measured in `log.py`.
+
+Estimate: the fixed answer takes 35 to 40 us of the event loop's thread, and of the thread that reads and
+writes sockets 20. A read of one id adds the key (a SHA-256, 1 us), the host, a look-up of one id, 40 floats
+as text (3 us) and the counts of metrics: 10 us in all.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from graphs import SHAPES, make
+from livegnn.http.keys import create_key
+from report import Report, arguments
+from serve_contestants import OUTPUTS, rows_of, shape_of
+
+MANY = 100
+OFFERED, EACH_POST = 10_000, 100
+"""Events a second, and of one request."""
+
+READ = """
+math.randomseed({seed})
+wrk.headers["authorization"] = "Bearer {key}"
+request = function()
+  return wrk.format("GET", "/v1/predictions?ids=" .. math.random(0, {nodes} - 1))
+end
+"""
+INFER = """
+math.randomseed({seed})
+local bodies = {{}}
+local headers = {{["authorization"] = "Bearer {key}", ["inference-header-content-length"] = "{head_length}",
+                  ["content-type"] = "application/octet-stream"}}
+for i = 1, 256 do
+  local ids = {{}}
+  for j = 1, {many} do
+    local id = math.random(0, {nodes} - 1)
+    ids[j] = string.char(id % 256, math.floor(id / 256) % 256, math.floor(id / 65536) % 256, 0, 0, 0, 0, 0)
+  end
+  bodies[i] = '{head}' .. table.concat(ids)
+end
+local at = 0
+request = function()
+  at = at % 256 + 1
+  return wrk.format("POST", "/v2/models/{model}/infer", headers, bodies[at])
+end
+"""
+DONE = """
+done = function(summary, latency, requests)
+  local e = summary.errors
+  io.write(string.format("\\nfound %f %f %f %d\\n", summary.requests / summary.duration * 1e6,
+    latency:percentile(50) / 1000, latency:percentile(99) / 1000,
+    e.connect + e.read + e.write + e.status + e.timeout))
+end
+"""
+HEAD = (
+    '{{"inputs":[{{"name":"ids","shape":[{many}],"datatype":"INT64",'
+    '"parameters":{{"binary_data_size":{size}}}}}],"parameters":{{"binary_data_output":true}}}}'
+)
+
+
+@dataclass(frozen=True)
+class Load:
+    """Requests a second; the median and the 99th percentile of their time, in ms."""
+
+    rate: float
+    median: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class World:
+    """What all measurements have in common."""
+
+    folder: Path
+    quick: bool
+    seconds: int
+    key: str
+    nodes: int
+
+
+@contextmanager
+def listening(words: Sequence[str]) -> Iterator[str]:
+    """A process that serves, at the address that it prints."""
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        if not address:
+            raise RuntimeError(f"a process must listen, and ended: {' '.join(words)}")
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def contestant(kind: str, world: World) -> list[str]:
+    words = [sys.executable, "serve_contestants.py", kind, str(world.folder)]
+    return [*words, "quick"] if world.quick else words
+
+
+def wrk(world: World, address: str, script: str, connections: int, **values: object) -> Load:
+    """The load that a server bears. Raises RuntimeError if a request fails."""
+    given = {"seed": time.time_ns() % 10**9, "key": world.key, "nodes": world.nodes, **values}
+    path = world.folder / "requests.lua"
+    path.write_text(script.format(**given) + DONE, encoding="utf-8")
+    words = ["wrk", "-t1", f"-c{connections}", f"-d{world.seconds}s", "--timeout", "20s", "-s", str(path)]
+    said = subprocess.run([*words, address], capture_output=True, text=True, check=True).stdout
+    rate, median, p99, errors = said.rpartition("found ")[2].split()
+    if int(errors) or not float(rate):
+        raise RuntimeError(f"{address}: {errors} errors\n{said}")
+    return Load(float(rate), float(median), float(p99))
+
+
+@contextmanager
+def redis(world: World, rows: np.ndarray) -> Iterator[int]:
+    """Redis with the rows as JSON under their ids; its port."""
+    port = 6390
+    words = [
+        "redis-server",
+        "--port",
+        str(port),
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--dir",
+        str(world.folder),
+    ]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+    try:
+        commands = []
+        for at, row in enumerate(rows):
+            text = json.dumps({"seq": 0, "ids": [at], "predictions": [row.tolist()]}).encode()
+            key = b"key:%012d" % at
+            commands.append(
+                b"*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n" % (len(key), key, len(text), text)
+            )
+        for _ in range(100):
+            if subprocess.run(["redis-cli", "-p", str(port), "ping"], capture_output=True).returncode == 0:
+                break
+            time.sleep(0.1)
+        pipe = ["redis-cli", "-p", str(port), "--pipe"]
+        subprocess.run(pipe, input=b"".join(commands), check=True, capture_output=True)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def redis_load(world: World, port: int, connections: int, keys: int) -> Load:
+    """GETs, or MGETs of several keys, a second."""
+    words = ["redis-benchmark", "-p", str(port), "-c", str(connections), "-r", str(world.nodes), "--csv"]
+    number = max(1000, (50_000 if keys == 1 else 5_000) * world.seconds)
+    command = ["GET" if keys == 1 else "MGET", *["key:__rand_int__"] * keys]
+    said = subprocess.run([*words, "-n", str(number), *command], capture_output=True, text=True, check=True)
+    heads, values = (line.split('","') for line in said.stdout.strip().splitlines()[-2:])
+    found = dict(zip((head.strip('"') for head in heads), (one.strip('"') for one in values), strict=True))
+    return Load(float(found["rps"]), float(found["p50_latency_ms"]), float(found["p99_latency_ms"]))
+
+
+def median_of(loads: Sequence[Load]) -> Load:
+    return Load(
+        *(statistics.median(getattr(load, name) for load in loads) for name in ("rate", "median", "p99"))
+    )
+
+
+def measure_reads(world: World, addresses: dict[str, str], port: int, rounds: int, report: Report) -> None:
+    """Reads of one id, with 32 and with 200 connections, all contestants in turns."""
+    for connections, p99 in ((32, 8.0), (200, 25.0)):
+        loads: dict[str, list[Load]] = {kind: [] for kind in (*addresses, "redis")}
+        for _ in range(rounds):
+            for kind, address in addresses.items():
+                loads[kind].append(wrk(world, address, READ, connections))
+            loads["redis"].append(redis_load(world, port, connections, 1))
+        found = {kind: median_of(of) for kind, of in loads.items()}
+        ours, name = found.pop("livegnn"), f"single reads, {connections} connections"
+        aims = {"fixed": 0.75, "redis": 0.35} if connections == 32 else {}
+        for kind, other in found.items():
+            aim = other.rate * aims[kind] if kind in aims and not world.quick else None
+            row = {"peer": kind, "peer_value": other.rate, "aim": aim, "higher_is_better": True}
+            report.add(f"{name}, beside {kind}", ours.rate, "/s", **row)  # type: ignore[arg-type]
+        report.add(f"{name}: median", ours.median, "ms")
+        aim = None if world.quick else p99
+        report.add(f"{name}: p99", ours.p99, "ms", aim=aim, peer="fixed", peer_value=found["fixed"].p99)
+
+
+def measure_many(world: World, address: str, port: int, rounds: int, report: Report) -> None:
+    """A hundred ids in a request, as binary tensors of the Open Inference Protocol."""
+    head = HEAD.format(many=MANY, size=8 * MANY)
+    ours, others = [], []
+    for _ in range(rounds):
+        values = {"many": MANY, "head": head, "head_length": len(head), "model": "engine"}
+        ours.append(wrk(world, address, INFER, 32, **values))
+        others.append(redis_load(world, port, 32, MANY))
+    rate, other = MANY * median_of(ours).rate, MANY * median_of(others).rate
+    aim = None if world.quick else 3 * other
+    name = f"{MANY} ids a request, v2 binary"
+    report.add(name, rate, "rows/s", aim=aim, higher_is_better=True, peer="redis MGET", peer_value=other)
+    report.add(f"{name}: p99", median_of(ours).p99, "ms")
+
+
+class Writer(threading.Thread):
+    """Posts events on schedule, whether the server keeps up or not; then asks for the last of them."""
+
+    def __init__(self, world: World, address: str, number: int, of: int, seconds: float) -> None:
+        super().__init__()
+        self._world, self._address, self._first, self._of = world, urlsplit(address).netloc, number, of
+        self._seconds = seconds
+        self.fresh: list[float] = []
+        self.taken = self.offered = 0
+        drawn = np.random.default_rng(number).integers(0, world.nodes, (64, EACH_POST, 2))
+        self._bodies = [
+            json.dumps(
+                {"events": [{"event": "add_edge", "src": int(a), "dst": int(b)} for a, b in edges if a != b]}
+            ).encode()
+            for edges in drawn
+        ]
+        self._counts = [sum(a != b for a, b in edges) for edges in drawn]
+
+    def run(self) -> None:
+        connection = HTTPConnection(self._address)
+        headers = {"authorization": f"Bearer {self._world.key}", "content-type": "application/json"}
+        began, each = time.perf_counter(), self._of * EACH_POST / OFFERED
+        turn = 0
+        while (due := self._first * each / self._of + turn * each) < self._seconds:
+            time.sleep(max(0.0, began + due - time.perf_counter()))
+            body, count = self._bodies[turn % 64], self._counts[turn % 64]
+            connection.request("POST", "/v1/events", body, headers)
+            answer = connection.getresponse()
+            said = json.loads(answer.read())
+            self.offered += count
+            if answer.status == 200:
+                self.taken += count
+                path = f"/v1/predictions?ids=0&min_seq={said['seq']}"
+                connection.request("GET", path, headers=headers)
+                connection.getresponse().read()
+                self.fresh.append(1000 * (time.perf_counter() - began - due))
+            turn += 1
+        connection.close()
+
+
+def measure_mixed(world: World, address: str, rounds: int, report: Report) -> None:
+    """Reads of one id while events arrive, in turns with reads without."""
+    alone, mixed, fresh = [], [], []
+    taken = offered = 0
+    for _ in range(rounds):
+        alone.append(wrk(world, address, READ, 32))
+        writers = [Writer(world, address, number, 8, world.seconds) for number in range(8)]
+        for writer in writers:
+            writer.start()
+        mixed.append(wrk(world, address, READ, 32))
+        for writer in writers:
+            writer.join()
+            fresh += writer.fresh
+            taken, offered = taken + writer.taken, offered + writer.offered
+    first, second = median_of(alone), median_of(mixed)
+    name = f"single reads while {OFFERED:,} events a second arrive"
+    aim = None if world.quick else 0.5 * first.rate
+    report.add(name, second.rate, "/s", aim=aim, higher_is_better=True, peer="without", peer_value=first.rate)
+    report.add(f"{name}: p99", second.p99, "ms", aim=None if world.quick else 15.0)
+    taken_aim = None if world.quick else 99.9
+    report.add("events taken", 100 * taken / offered, "%", aim=taken_aim, higher_is_better=True)
+    for part, aim in ((50, 5.0), (99, 50.0)):
+        value = float(np.percentile(fresh, part))
+        report.add(f"from the schedule to visible: p{part}", value, "ms", aim=None if world.quick else aim)
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    report, rounds = Report("HTTP"), 1 if options.quick else 3
+    missing = [name for name in ("wrk", "redis-server", "redis-benchmark") if shutil.which(name) is None]
+    if missing:
+        report.could_not_run("HTTP", f"needs {', '.join(missing)}")
+        report.finish(options.json)
+        return
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+        key = create_key(Path(folder) / "keys.json", "all", ("admin",))
+        shape, seconds = SHAPES[shape_of(options.quick)], 1 if options.quick else 5
+        world = World(Path(folder), options.quick, seconds, key, shape.nodes)
+        kinds = ("livegnn", "fixed", "fastapi")
+        addresses = {kind: opened.enter_context(listening(contestant(kind, world))) for kind in kinds}
+        rows = rows_of(make(shape_of(options.quick)))
+        assert rows.shape == (shape.nodes, OUTPUTS)
+        with redis(world, rows) as port:
+            measure_reads(world, addresses, port, rounds, report)
+            measure_many(world, addresses["livegnn"], port, rounds, report)
+        measure_mixed(world, addresses["livegnn"], rounds, report)
+    report.finish(options.json)
+
+
+if __name__ == "__main__":
+    main()

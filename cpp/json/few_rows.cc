@@ -1,0 +1,161 @@
+#include "json/few_rows.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+namespace livegnn {
+namespace {
+
+constexpr size_t kMostDigits = 18;  // all such numbers are int64
+constexpr size_t kNumberBytes = 32;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+class FormReader {
+ public:
+  explicit FormReader(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {}
+  bool ended() const { return at_ == end_; }
+  void skip_blanks() {
+    while (at_ != end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\n' || *at_ == '\r')) ++at_;
+  }
+  // Each of these returns whether it stands here, and reads past it if so.
+  bool take(std::string_view what) {
+    if (static_cast<size_t>(end_ - at_) < what.size() || std::memcmp(at_, what.data(), what.size()) != 0) return false;
+    at_ += what.size();
+    return true;
+  }
+  bool take_token(std::string_view what) {
+    skip_blanks();
+    return take(what);
+  }
+  // A number without a sign, and without zeros before it.
+  bool take_number(int64_t* number, std::string_view* text) {
+    const char* const first = at_;
+    int64_t found = 0;
+    while (at_ != end_ && is_digit(*at_) && at_ - first < static_cast<ptrdiff_t>(kMostDigits)) {
+      found = 10 * found + (*at_++ - '0');
+    }
+    const auto digits = static_cast<size_t>(at_ - first);
+    if (digits == 0 || (digits > 1 && *first == '0') || (at_ != end_ && is_digit(*at_))) return false;
+    *number = found;
+    *text = {first, digits};
+    return true;
+  }
+  template <class IsLetter>
+  bool take_text(std::string_view* text, const IsLetter& is_letter) {
+    const char* const first = at_;
+    while (at_ != end_ && is_letter(*at_)) ++at_;
+    *text = {first, static_cast<size_t>(at_ - first)};
+    return true;
+  }
+
+ private:
+  const char* at_;
+  const char* end_;
+};
+
+bool is_plain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
+
+bool is_unreserved(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '~' ||
+         c == '-';
+}
+
+// Reads ids with commas between them; `take_id` reads one.
+template <class TakeId, class TakeComma>
+bool take_ids(FewIds* ids, const TakeId& take_id, const TakeComma& take_comma) {
+  do {
+    if (ids->count == kFewRows || !take_id(&ids->numbers[ids->count], &ids->texts[ids->count])) return false;
+    ++ids->count;
+  } while (take_comma());
+  return true;
+}
+
+void write_number(std::string* out, float number) {
+  if (!std::isfinite(number)) {
+    *out += "null";
+    return;
+  }
+  char text[kNumberBytes];
+  const char* const end = std::to_chars(text, text + kNumberBytes, number).ptr;
+  const std::string_view written(text, static_cast<size_t>(end - text));
+  *out += written;
+  if (written.find_first_of(".e") == std::string_view::npos) *out += ".0";  // else its reader has an integer
+}
+
+void write_integer(std::string* out, int64_t number) {
+  char text[kNumberBytes];
+  out->append(text, static_cast<size_t>(std::to_chars(text, text + kNumberBytes, number).ptr - text));
+}
+
+}  // namespace
+
+std::optional<FewIds> read_body(std::string_view body, bool are_texts) {
+  FormReader reader(body);
+  std::optional<FewIds> found(std::in_place);
+  const auto take_id = [&](int64_t* number, std::string_view* text) {
+    reader.skip_blanks();
+    if (!are_texts) return reader.take_number(number, text);
+    return reader.take("\"") && reader.take_text(text, is_plain) && reader.take("\"");
+  };
+  const bool ids = reader.take_token("{") && reader.take_token("\"ids\"") && reader.take_token(":") &&
+                   reader.take_token("[") && take_ids(&*found, take_id, [&] { return reader.take_token(","); }) &&
+                   reader.take_token("]");
+  if (!ids) return {};
+  if (reader.take_token(",")) {
+    std::string_view text;
+    if (!reader.take_token("\"min_seq\"") || !reader.take_token(":")) return {};
+    reader.skip_blanks();
+    if (!reader.take_number(&found->min_seq, &text)) return {};
+  }
+  if (!reader.take_token("}")) return {};
+  reader.skip_blanks();
+  if (!reader.ended()) return {};
+  return found;
+}
+
+std::optional<FewIds> read_parameters(std::string_view parameters, bool are_texts) {
+  FormReader reader(parameters);
+  std::optional<FewIds> found(std::in_place);
+  const auto take_id = [&](int64_t* number, std::string_view* text) {
+    if (!are_texts) return reader.take_number(number, text);
+    return reader.take_text(text, is_unreserved) && !text->empty();
+  };
+  const bool right = reader.take("ids=") && take_ids(&*found, take_id, [&] { return reader.take(","); });
+  if (!right) return {};
+  if (reader.take("&min_seq=")) {
+    std::string_view text;
+    if (!reader.take_number(&found->min_seq, &text)) return {};
+  }
+  if (!reader.ended()) return {};
+  return found;
+}
+
+std::string write_answer(int64_t seq, const FewIds& ids, bool are_texts, std::span<const float> rows) {
+  const size_t width = rows.size() / ids.count;
+  std::string out;
+  out.reserve(64 + ids.count * 24 + rows.size() * 14);
+  out += "{\"seq\":";
+  write_integer(&out, seq);
+  out += ",\"ids\":[";
+  for (size_t i = 0; i < ids.count; ++i) {
+    if (i > 0) out += ',';
+    if (are_texts) out += '"';
+    out += ids.texts[i];
+    if (are_texts) out += '"';
+  }
+  out += "],\"predictions\":[";
+  for (size_t i = 0; i < ids.count; ++i) {
+    out += i > 0 ? ",[" : "[";
+    for (size_t j = 0; j < width; ++j) {
+      if (j > 0) out += ',';
+      write_number(&out, rows[i * width + j]);
+    }
+    out += ']';
+  }
+  out += "]}";
+  return out;
+}
+
+}  // namespace livegnn

@@ -1,0 +1,62 @@
+"""Clients made of the OpenAPI document: schemathesis draws requests, and checks each answer by it."""
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from hypothesis import HealthCheck, given, settings
+
+from gate import draws
+from livegnn import Engine
+from livegnn.log.sqlite import SqliteLog
+from livegnn.runtime import Runtime
+from livegnn.server import create_app
+from streams import make_graph, make_model
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import schemathesis
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+ENDLESS = "/v1/changes"
+# Whether ids are integers or texts is known of a graph, not of the document.
+UNCHECKED = [positive_data_acceptance]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
+    log, graph = SqliteLog(tmp_path_factory.mktemp("server") / "events.db"), make_graph()
+    runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    runtime.start()
+    yield create_app(runtime)
+    runtime.stop()
+    log.close()
+
+
+def operations(app: FastAPI) -> dict[str, Any]:
+    schema = schemathesis.openapi.from_asgi("/openapi.json", app)
+    found = [one.ok() for one in schema.get_all_operations()]
+    return {f"{one.method} {one.path}": one for one in found if one.path != ENDLESS}
+
+
+def test_every_answer_is_one_that_the_document_names(app: FastAPI) -> None:
+    for name, operation in operations(app).items():
+
+        @settings(max_examples=draws(5, 200), deadline=None, suppress_health_check=list(HealthCheck))
+        @given(operation.as_strategy())
+        def ask(case: Any) -> None:
+            case.call_and_validate(excluded_checks=UNCHECKED)
+
+        try:
+            ask()
+        except Exception as error:
+            error.add_note(name)
+            raise
+
+
+def test_every_route_is_in_the_document(app: FastAPI) -> None:
+    paths = {f"{one.path}" for one in operations(app).values()} | {ENDLESS}
+    routes = {getattr(route, "path", "").replace(":node_id", "") for route in app.routes}
+    assert {path for path in routes if path.startswith(("/v1", "/v2"))} <= paths
