@@ -168,6 +168,16 @@ def test_a_client_that_does_not_read_is_waited_for() -> None:
     assert app.seen[-2:] == ["feed ended", "lifespan.shutdown"]
 
 
+def test_an_answer_without_end_whose_client_is_gone_keeps_nobody_out() -> None:
+    app = Application()
+    with served(app) as address:
+        for _ in range(3):
+            with connect(address, HEAD % (b"GET", b"/feed", b"")) as connection:
+                connection.recv(1)
+        for _ in range(20):
+            assert status_of(ask(address, get(b"/number"))) == 200
+
+
 def test_many_idle_connections_keep_nobody_out() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 16), hard))  # this process has both ends

@@ -188,6 +188,7 @@ RUNTIME: dict[str, Call] = {
         lambda: world.runtime.predict_with_samples(world.ids(STAY))
     ),
     "read": lambda world: world.runtime.read(lambda: world.engine.predict(world.ids(STAY)).tolist())[1],
+    "read_at_once": lambda world: world.runtime.read_at_once(lambda: 1) is None,
     "readiness": lambda world: world.runtime.readiness().ready,
     "rejection": lambda world: ignore(world.runtime.rejection(1)),
     "running": lambda world: world.runtime.running,

@@ -206,6 +206,7 @@ CALLS: dict[str, Callable[[World, Any], object]] = {
     "append_all, origins": lambda w, it: w.runtime.append_all([Events().add_nodes(1)], None, it),
     "wait": lambda w, it: w.runtime.wait(it, timeout=0),
     "read": lambda w, it: w.runtime.read(it),
+    "read_at_once": lambda w, it: w.runtime.read_at_once(it),
     "predict, model": lambda w, it: w.runtime.predict(0, model=it),
     "guard": lambda w, it: w.engine.guard(it),
     "deploy": lambda w, it: w.runtime.models.deploy(it, MODEL),

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import livegnn
 from livegnn.errors import InputError
@@ -25,7 +25,7 @@ from livegnn.http.inference_protocol import LENGTH, ROUTES, describe_server, fin
 from livegnn.http.listening import exit_at_sigterm
 from livegnn.http.problems import PAGES, is_protocol
 from livegnn.http.refusals import BodyTooLarge, ProcessStops, UnknownMediaType, UnknownMethod, UnknownPath
-from livegnn.http.request_counts import CountedApplication
+from livegnn.http.request_counts import CountedApplication, NotedRoute
 from livegnn.http.serving import HttpServer
 from livegnn.http.tls import Tls
 from livegnn.wording import quoted
@@ -51,12 +51,6 @@ class _BodyCut(InputError):
 
     def __init__(self) -> None:
         super().__init__("the body must be as long as its headers say, got less: send it again")
-
-
-class _Route(NamedTuple):
-    """The route of a request, as Starlette notes it, for the counts of requests."""
-
-    path_format: str
 
 
 async def _report_live(body: bytes) -> Answer:
@@ -137,7 +131,7 @@ class Application:
         target, machine = find_target(scope["path"]), self._machine
         if target is None:
             return {}
-        scope["route"] = _Route(target.route)
+        scope["route"] = NotedRoute(target.route)
         name, version, json_length = target.name or "", target.version, _header(scope, LENGTH)
 
         async def answer(body: bytes) -> Answer:

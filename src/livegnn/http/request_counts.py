@@ -5,7 +5,7 @@ It loads only a histogram: a function counts requests from its start on, and mus
 
 from collections.abc import Collection, Mapping
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from livegnn.histogram import Histogram
 
@@ -22,6 +22,12 @@ NO_ANSWER: Final = "none"
 
 _METHODS: Final = {name: name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS")}
 _BOUNDS: Final = tuple(1e-4 * 10 ** (step / 2) for step in range(13))  # from 0.1 ms to 100 s
+
+
+class NotedRoute(NamedTuple):
+    """The route of a request, as Starlette notes it in `scope["route"]`."""
+
+    path_format: str
 
 
 class RequestCounts:

@@ -155,7 +155,7 @@ class HttpServer:
         def note(message: "Message") -> "Awaitable[None]":
             nonlocal begun
             begun = True
-            return send(message)
+            return _send_part(message, send) if message.get("more_body") else send(message)
 
         def take() -> "Awaitable[Message]":
             return receive() if body.ended else self._bodies.receive(body)
@@ -201,6 +201,13 @@ async def _closed(file: int, which: os.stat_result) -> None:
     with suppress(OSError):  # it is closed
         while os.path.samestat(os.fstat(file), which) and time.monotonic() < ends:  # noqa: ASYNC110 (no event)
             await asyncio.sleep(_CLOSED_SECONDS)
+
+
+async def _send_part(message: "Message", send: "Send") -> None:
+    """Sends a part of an answer. Other requests have their turn after it: granian takes parts for a client
+    that has disconnected without waiting, and an answer without end would keep the event loop."""
+    await send(message)
+    await asyncio.sleep(0)
 
 
 async def _refuse(why: Exception, scope: "Scope", send: "Send") -> None:

@@ -6,7 +6,7 @@ unchanged, so there is one place that reports errors.
 """
 
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import orjson
@@ -59,21 +59,18 @@ class SmallReads:
         if answer is None:
             await self._app(scope, receive, send)
             return
-        text, messages = None, []
+        text = None
+        messages: Sequence[Message] = ()
         parameters = scope["query_string"]
         if scope["method"] == "GET":
             if 0 < len(parameters) <= _LARGEST and scope["path"] in self._get_paths:
                 text = _text_of(answer, parameters, True)
         elif scope["method"] == "POST" and not parameters and (length := self._length_of(scope)):
-            body, more = b"", True
-            while more and len(body) < length:  # a server may say of the last bytes that more follow
-                messages.append(await receive())
-                body += messages[-1].get("body", b"")
-                more = messages[-1].get("more_body", False)
+            body, messages = await receive_body(receive, length)
             if len(body) == length:
                 text = _text_of(answer, body, False)
         if text is None:
-            await self._app(scope, _again(messages, receive) if messages else receive, send)
+            await self._app(scope, again(messages, receive), send)
             return
         headers = [(b"content-length", b"%d" % len(text)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -110,8 +107,20 @@ def answer_parsed(answer: Callable[[Wanted], dict[str, object] | None]) -> Answe
     return answer_body
 
 
-def _again(messages: list["Message"], receive: "Receive") -> "Receive":
+async def receive_body(receive: "Receive", length: int) -> "tuple[bytes, list[Message]]":
+    """A body of `length` bytes, shorter if its client stops; and its messages."""
+    body, messages, more = b"", [], True
+    while more and len(body) < length:  # a server may say of the last bytes that more follow
+        messages.append(await receive())
+        body += messages[-1].get("body", b"")
+        more = messages[-1].get("more_body", False)
+    return body, messages
+
+
+def again(messages: "Sequence[Message]", receive: "Receive") -> "Receive":
     """`receive`, after messages that were received already."""
+    if not messages:
+        return receive
     waiting = deque(messages)
 
     async def receive_again() -> "Message":

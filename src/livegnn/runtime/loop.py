@@ -269,6 +269,13 @@ class Loop(Intake):
         _core.refuse_in_function()
         return _core.holding(self._becoming_visible, lambda: (self.graph.seq, question()))
 
+    def read_at_once(self, question: Callable[[], _Answer]) -> tuple[int, _Answer] | None:
+        """Returns the result of `read`; None if that would have to wait. For event loops."""
+        check_function(question, "question", "nothing")
+        found: list[tuple[int, _Answer]] = []
+        _core.if_free(self._becoming_visible, lambda: found.append((self.graph.core.seq, question())))
+        return found[0] if found else None
+
     def step(self) -> bool:
         """Does one round of the loop without waiting; returns whether there were entries."""
         self._settle_turn()

@@ -238,17 +238,14 @@ class Runtime(Loop):
         """Returns the result of `predict` if it can be read at once; None if that would wait or compute, or
         if there is no such node.
         """
-        found: list[Prediction] = []
 
-        def predict() -> None:
+        def predict() -> FloatArray | None:
             if self.graph.seq < min_seq:
-                return
-            values = self.models.find(model).predict_at_once(ids, output=output)
-            if values is not None:
-                found.append(Prediction(self.graph.seq, values))
+                return None
+            return self.models.find(model).predict_at_once(ids, output=output)
 
-        _core.if_free(self._becoming_visible, predict)
-        return found[0] if found else None
+        found = self.read_at_once(predict)
+        return None if found is None or found[1] is None else Prediction(found[0], found[1])
 
     def answer_at_once(self, request: bytes, *, parameters: bool, most_numbers: int) -> bytes | None:
         """Returns the answer, as JSON, to a request for a few nodes in one of its usual forms: the body
@@ -256,14 +253,13 @@ class Runtime(Loop):
         wait or compute, if a node does not exist, if the answer would have more than `most_numbers`, and for
         requests in other forms.
         """
-        found: list[bytes | None] = []
 
-        def answer() -> None:
+        def answer() -> bytes | None:
             predictor = self.models.find(None)
-            found.append(predictor.answer_at_once(request, parameters, self.graph.core.seq, most_numbers))
+            return predictor.answer_at_once(request, parameters, self.graph.core.seq, most_numbers)
 
-        _core.if_free(self._becoming_visible, answer)
-        return found[0] if found else None
+        found = self.read_at_once(answer)
+        return None if found is None else found[1]
 
     def what_if(
         self,

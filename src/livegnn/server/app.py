@@ -36,6 +36,7 @@ from livegnn.server.inference_routes import create_inference_routes
 from livegnn.server.openapi import describe_failures
 from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
+from livegnn.server.small_infers import SmallInfers
 
 _EVENTS, _PREDICTIONS = "/v1/events", "/v1/predictions"
 
@@ -76,10 +77,12 @@ def create_app(
         return answer_small(runtime, request, parameters, limits)
 
     answers = {_PREDICTIONS: answer} if limits.ids >= MOST_SMALL else {}
-    admitted: ASGIApp = SmallReads(app.answer, answers, limits.objects, get_paths=answers)
+    models = RuntimeModels(runtime, feed, limits)
+    small_infers = SmallInfers(app.answer, runtime, models.find_digest, limits)
+    admitted: ASGIApp = SmallReads(small_infers, answers, limits.objects, get_paths=answers)
     if access is not None:
         admitted = Guard(admitted, access)
-    routers = (routes.router, create_inference_routes(RuntimeModels(runtime, feed, limits), limits))
+    routers = (routes.router, create_inference_routes(models, limits))
     add_failures(app, *routers)
     for router in routers:
         app.include_router(router)

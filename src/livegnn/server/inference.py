@@ -46,6 +46,10 @@ class RuntimeModels:
         await self._feed.wait(asked.min_seq, asked.timeout)
         return await run_in_threadpool(self._predict, name, version, asked)
 
+    def find_digest(self, name: str, version: str | None) -> str:
+        """The version of a model. Raises UnknownPath."""
+        return self._state(name, version).digest
+
     def _state(self, name: str, version: str | None) -> ModelState:
         models = self._runtime.models
         state = next((one for one in models.states() if one.name == name), None)
