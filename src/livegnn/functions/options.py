@@ -82,6 +82,9 @@ class ClientOptions:
         metadata={"metavar": "ORIGIN", "help": "origin of pages that may send requests; may be repeated"},
     )
     insecure: bool = field(default=False, metadata={"help": "listen beyond this machine without keys"})
+    requests_per_address: int = field(
+        default=256, metadata={"help": "most open requests of one address; 0 for any number"}
+    )
     tls_certificate: Path | None = field(
         default=None,
         metadata={"metavar": "PEM", "help": "certificate of this node with its chain, for HTTPS"},

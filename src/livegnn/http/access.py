@@ -6,6 +6,7 @@ One class has the fields for the server, for workers and their front end, for a 
 from dataclasses import dataclass
 from pathlib import Path
 
+from livegnn.arguments import check_int
 from livegnn.errors import InputError
 from livegnn.http.guard import Access, is_local
 from livegnn.http.keys import KeyFile
@@ -15,14 +16,15 @@ from livegnn.http.tls import Tls
 @dataclass(frozen=True)
 class AccessSettings:
     """keys: the file of clients' keys. hosts, origins: names of this process, and pages, that
-    `livegnn.http.guard` admits. insecure: listen beyond this machine without keys. tls_certificate, tls_key,
-    tls_clients: files of `livegnn.http.tls`.
+    `livegnn.http.guard` admits. insecure: listen beyond this machine without keys. requests_per_address:
+    open at once; 0 for any number. tls_certificate, tls_key, tls_clients: files of `livegnn.http.tls`.
     """
 
     keys: Path | None = None
     hosts: str | list[str] = ""
     origins: str | list[str] = ""
     insecure: bool = False
+    requests_per_address: int = 256
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_clients: Path | None = None
@@ -45,7 +47,8 @@ class AccessSettings:
             raise InputError(
                 f"keys must be a file of `livegnn key create`, got {self.keys}: {error.strerror}"
             ) from error
-        return Access(keys, _listed(self.hosts), _listed(self.origins))
+        most = check_int(self.requests_per_address, "requests_per_address", 0)
+        return Access(keys, _listed(self.hosts), _listed(self.origins), most)
 
     def tls(self) -> Tls | None:
         """The certificate of the process; None for plain HTTP. Raises InputError."""

@@ -6,14 +6,17 @@ rebinding); an origin must be the host itself, or listed.
 """
 
 import ipaddress
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.http.cross_origin import asked_method, preflight_headers, readable, refuse_method
-from livegnn.http.keys import KeyFile
+from livegnn.http.keys import Key, KeyFile
+from livegnn.http.keys import Scope as Needed
+from livegnn.http.limits import AddressUses, KeyUses, client_of
 from livegnn.http.problems import problem_of, write
 from livegnn.http.refusals import KeyForbids, KeyMissing, KeyUnknown, UnknownHost, UnknownOrigin
 from livegnn.http.scopes import scope_of
@@ -44,12 +47,13 @@ _CHALLENGE: Final = 'Bearer realm="livegnn"'
 class Access:
     """The clients to admit. keys: None if requests need no key. hosts: names of this server, besides
     addresses and localhost; "*" for any. origins: pages that may send requests, as in
-    "https://dashboard.example".
+    "https://dashboard.example". requests_per_address: open at once; 0 for any number.
     """
 
     keys: KeyFile | None = None
     hosts: Collection[str] = ()
     origins: Collection[str] = ()
+    requests_per_address: int = 0
 
 
 class Guard:
@@ -58,8 +62,9 @@ class Guard:
     Thread safety: that of the application behind it.
     """
 
-    def __init__(self, app: "ASGIApp", access: Access) -> None:
+    def __init__(self, app: "ASGIApp", access: Access, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._access = app, access
+        self._keys, self._addresses = KeyUses(clock), AddressUses(access.requests_per_address)
         self._admitted: set[bytes] = set()  # hosts; to parse one takes as long as a prediction
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
@@ -74,12 +79,42 @@ class Guard:
             if (method := asked_method(scope["method"], headers)) is not None:
                 await _answer_preflight(scope, send, headers, refuse_method(page, method))
                 return
-        refusal = refusal or self._refuse_key(scope, headers.get(b"authorization", []))
         if refusal is not None:
             await _refuse(scope, send, refusal)
             return
+        needed = scope_of(scope.get("method", "GET"), scope["path"])
+        if needed is None:
+            await self._app(scope, receive, send)
+            return
         given = headers.get(b"authorization", [])
-        await self._app(scope, receive, self._while_valid(given[0], send) if given else send)
+        try:
+            key = self._find_key(needed, given)
+            use = None if key is None else self._keys.begin(key, scope["path"])
+        except LiveGNNError as error:
+            await _refuse(scope, send, error)
+            return
+        try:
+            await self._answer_counted(
+                scope,
+                receive if use is None else use.count_body(receive),
+                self._while_valid(given[0], send) if given else send,
+            )
+        finally:
+            if use is not None:
+                use.end(scope["path"])
+
+    async def _answer_counted(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answers, if the address may have a further request."""
+        client = client_of(scope.get("client"))
+        try:
+            self._addresses.begin(client)
+        except LiveGNNError as error:
+            await _refuse(scope, send, error)
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._addresses.end(client)
 
     def _while_valid(self, given: bytes, send: "Send") -> "Send":
         """Ends an answer in parts, such as a feed, once its key was revoked."""
@@ -136,23 +171,23 @@ class Guard:
                 )
         return None
 
-    def _refuse_key(self, scope: "Scope", given: list[bytes]) -> LiveGNNError | None:
-        needed = scope_of(scope.get("method", "GET"), scope["path"])
-        if self._access.keys is None or needed is None:
+    def _find_key(self, needed: Needed, given: list[bytes]) -> Key | None:
+        """The key of a request; None if none is needed. Raises KeyMissing, KeyUnknown, KeyForbids."""
+        if self._access.keys is None:
             return None
         kind, _, text = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         if kind.lower() != b"bearer":
-            return KeyMissing(
+            raise KeyMissing(
                 "a request must have one header 'authorization: Bearer KEY': ask an administrator for a key"
             )
         key = self._access.keys.find(text.strip())
         if key is None:
-            return KeyUnknown("the key is unknown, or was revoked: ask an administrator for a new one")
+            raise KeyUnknown("the key is unknown, or was revoked: ask an administrator for a new one")
         if not key.admits(needed):
-            return KeyForbids(
+            raise KeyForbids(
                 f"the key {key.name!r} admits {', '.join(key.scopes)}, and this request needs {needed}"
             )
-        return None
+        return key
 
 
 async def _refuse(scope: "Scope", send: "Send", refusal: LiveGNNError) -> None:

@@ -36,8 +36,10 @@ from livegnn.errors import (
     shortened,
 )
 from livegnn.http.refusals import (
+    AddressBusy,
     BodyTooLarge,
     BodyTooSlow,
+    KeyExhausted,
     KeyForbids,
     KeyMissing,
     KeyUnknown,
@@ -195,6 +197,22 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         "Overloaded",
         "More events, or more requests, wait than may. Nothing of the request was done.",
         _SAME_AGAIN,
+        _RETRY,
+    ),
+    KeyExhausted: Kind(
+        "key-exhausted",
+        429,
+        "Limit of the key",
+        "The key of the request has limits, and its clients send more, or have more open feeds.",
+        f"{_SAME_AGAIN} Ask an administrator for a key with other limits.",
+        _RETRY,
+    ),
+    AddressBusy: Kind(
+        "address-busy",
+        429,
+        "Address busy",
+        "The address of the client has as many open requests as one address may have.",
+        f"{_SAME_AGAIN} Behind a proxy, raise requests_per_address in the settings of the process.",
         _RETRY,
     ),
     NotVisible: Kind(
