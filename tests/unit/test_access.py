@@ -3,6 +3,8 @@
 import ast
 import asyncio
 import dataclasses
+import logging
+import re
 import subprocess
 import sys
 import threading
@@ -277,3 +279,42 @@ def test_a_function_that_starts_loads_no_framework_for_its_guard() -> None:
     program = "import sys, livegnn.http.guard; print([one for one in sys.modules])"
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"starlette", "fastapi", "granian", "aiohttp"} & set(ast.literal_eval(found.stdout))
+
+
+def test_no_key_is_in_a_log(
+    guarded: Guarded, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither in a header nor in an address, of a known key or of another, at the level of all details."""
+    caplog.set_level(logging.DEBUG)
+    known, unknown = guarded.keys["read"], "lgk_" + "x" * 43
+    with ExitStack() as opened:
+        front = serve(opened, guarded.applications["front end"])
+        for key in (known, unknown):
+            for process in PROCESSES:
+                for method, path in (("GET", "/metrics"), ("POST", "/v1/predictions"), ("PUT", "/nowhere")):
+                    guarded.ask(process, method, path, authorization=f"Bearer {key}")
+                    guarded.ask(process, method, f"{path}?key={key}", authorization=f"Bearer {known}")
+                    guarded.ask(process, method, path, authorization=f"Basic {key}", host=key)
+            loopback.post(
+                f"{front}/v1/predictions?key={key}",
+                json={"ids": [0]},
+                headers={"authorization": f"Bearer {key}"},
+            )
+            sent = {"authorization": f"Bearer {key}"}
+            loopback.post(f"{front}/v1/predictions", json={"ids": [0, 1]}, headers=sent)
+    said = "".join(capfd.readouterr())
+    own = [one for one in caplog.records if not one.name.startswith("http")]  # the client of the test
+    text = said + "".join(f"{one.getMessage()} {one.exc_text}" for one in own)
+    for key in guarded.keys.values():
+        assert key not in text
+    assert unknown not in text
+
+
+def test_each_threat_of_the_guides_has_its_tests() -> None:
+    folder = Path(__file__).parent
+    text = (folder.parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+? \| (`test_.+) \|$", text, re.MULTILINE)
+    assert len(rows) == 9
+    for threat, tests in rows:
+        for file, name in re.findall(r"`(\w+\.py)::(\w+)`", tests):
+            assert f"def {name}(" in (folder / file).read_text(encoding="utf-8"), (threat, name)
