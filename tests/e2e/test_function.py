@@ -221,7 +221,12 @@ def test_sigterm_refuses_what_does_not_come_or_end_in_time(tmp_path, capfd) -> N
 
     def begin(address: httpx.URL) -> socket.socket:
         half = socket.create_connection((address.host, address.port), timeout=PATIENCE)
-        lines = ("POST /v1/predictions HTTP/1.1", "host: x", "expect: 100-continue", "content-length: 1000")
+        lines = (
+            "POST /v1/predictions HTTP/1.1",
+            "host: localhost",
+            "expect: 100-continue",
+            "content-length: 1000",
+        )
         half.sendall("\r\n".join([*lines, "", ""]).encode() + b'{"ids":')
         assert half.recv(100).startswith(b"HTTP/1.1 100"), "its body is being read"
         return half

@@ -148,7 +148,7 @@ def test_serving_workers_listen_at_loopback_unless_told_otherwise(
         return str(address)
 
     assert address_of(spec_in(tmp_path)).startswith("http://127.0.0.1:")
-    assert address_of(spec_in(tmp_path, listen="node")).startswith(f"http://{node}:")
+    assert address_of(spec_in(tmp_path, listen="node", insecure=True)).startswith(f"http://{node}:")
 
 
 def working(actor: SamplingActor | ServingActor) -> Report:

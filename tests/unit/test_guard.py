@@ -14,13 +14,12 @@ from livegnn import Engine, FileFormatError, InputError
 from livegnn.deployment.sections import ServerSection
 from livegnn.http.guard import Access, Guard, is_local
 from livegnn.http.keys import SCOPES, KeyFile, create_key, revoke_key
+from livegnn.http.scopes import HEALTH, scope_of
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
-from livegnn.server.app import scope_of
 from streams import make_graph, make_model
 
-HEALTH = ("/healthz", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
 SECURITY = Path(__file__).parents[2] / "docs" / "security.md"
 
 
@@ -35,7 +34,7 @@ async def receive_nothing() -> Message:
 
 
 def status(access: Access, method: str = "GET", path: str = "/v1/predictions", **headers: str) -> int:
-    transport = httpx.ASGITransport(app=Guard(answer, access, scope_of))
+    transport = httpx.ASGITransport(app=Guard(answer, access))
 
     async def ask() -> int:
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
@@ -52,7 +51,7 @@ def status_of(access: Access, headers: list[tuple[bytes, bytes]], version: str =
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": "/metrics", "headers": headers, "http_version": version}
-    asyncio.run(Guard(answer, access, scope_of)(scope, receive_nothing, send))
+    asyncio.run(Guard(answer, access)(scope, receive_nothing, send))
     return int(sent[0]["status"])
 
 
@@ -166,7 +165,7 @@ def test_an_answer_in_parts_ends_when_its_key_is_revoked(tmp_path: Path) -> None
     headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {text}".encode())]
     scope = {"type": "http", "method": "GET", "path": "/v1/changes", "headers": headers}
     with pytest.raises(OSError, match="revoked"):
-        asyncio.run(Guard(feed, Access(keys), scope_of)(scope, receive_nothing, send))
+        asyncio.run(Guard(feed, Access(keys))(scope, receive_nothing, send))
     assert [message.get("body") for message in sent] == [None, b"first", b""]
     assert not sent[-1]["more_body"]
 
@@ -251,11 +250,14 @@ def test_each_route_of_the_server_needs_the_scope_on_the_page(tmp_path: Path) ->
     scopes: dict[str | None, set[tuple[str, str]]] = {}
     for method, path in routes:
         scopes.setdefault(scope_of(method, path), set()).add((method, path))
-    free = (*HEALTH, "/problems", "/problems/{name}")
+    own = set(HEALTH) - {"/v1/health"}  # that of workers
+    free = (*own, "/problems", "/problems/{name}")
     assert scopes[None] == {(method, path) for method in ("GET", "HEAD") for path in free}
     row = re.search(r"\| none needed \|(.*)\|", SECURITY.read_text(encoding="utf-8"))
     assert row is not None
-    assert {path.removesuffix("/{name}") for path in free} == set(re.findall(r"(?<=[` ])/[\w/]+", row[1]))
+    assert {path.removesuffix("/{name}") for path in (*free, *HEALTH)} == set(
+        re.findall(r"(?<=[` ])/[\w/]+", row[1])
+    )
     assert scopes["write"] == {("POST", "/v1/events")}
     assert {method for method, _ in scopes["admin"]} == {"POST", "PUT", "DELETE"}
     reading = {path for method, path in scopes["read"] if method == "POST" and not path.startswith("/v2")}

@@ -88,7 +88,7 @@ RECORD = {"name": "a", "sha256": "0" * 64, "scopes": ["read"], "created": "2026-
 @pytest.mark.parametrize(
     "held",
     [
-        {"format": "livegnn-keys", "version": 2, "keys": []},
+        {"format": "livegnn-keys", "version": 3, "keys": []},
         {"format": "livegnn-keys", "version": True, "keys": []},
         {"format": "other", "version": 1, "keys": []},
         {"format": "livegnn-keys", "version": 1, "keys": {}},

@@ -233,7 +233,7 @@ def test_a_small_request_does_not_reach_the_framework(
     request_ = Request(path, [body], (b"content-length", b"%d" % len(body)))
     expected = answer(create_routes(worker), request_)
     app = create_serving_app(worker)
-    monkeypatch.setattr(app, "_app", None)
+    monkeypatch.setattr(app.small_reads, "_app", None)
     assert answer(app, request_) == expected
     assert expected[0]["status"] == 200
 

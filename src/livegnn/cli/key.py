@@ -27,27 +27,45 @@ def create(
         list[str] | None,
         typer.Option("--scope", help="read, write or admin (everything); may be repeated; by default read"),
     ] = None,
+    requests: Annotated[
+        int | None, typer.Option(help="most requests a second of all clients with this key")
+    ] = None,
+    body_bytes: Annotated[
+        int | None, typer.Option("--bytes", help="most bytes of request bodies a second")
+    ] = None,
+    feeds: Annotated[int | None, typer.Option(help="most open change feeds")] = None,
 ) -> None:
     """Add a key, and print it. It is printed once: the file has only its hash."""
-    from livegnn.http.keys import create_key
+    from livegnn.http.keys import KeyLimits, create_key
 
-    typer.echo(create_key(path, name, scopes or ["read"]))  # type: ignore[arg-type]  # which it checks
+    limits = KeyLimits(requests, body_bytes, feeds)
+    typer.echo(create_key(path, name, scopes or ["read"], limits))  # type: ignore[arg-type]  # it checks
 
 
 @app.command("list")
 def list_keys(
     path: KeysFile, as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False
 ) -> None:
-    """List names, scopes and times of creation."""
+    """List names, scopes, times of creation and limits."""
     from livegnn.http.keys import read_keys
 
     keys = read_keys(path)
     if as_json:
-        shown = [{"name": key.name, "scopes": key.scopes, "created": key.created} for key in keys]
+        shown = [
+            {
+                "name": key.name,
+                "scopes": key.scopes,
+                "created": key.created,
+                **({"limits": limits} if (limits := key.limits.given()) else {}),
+            }
+            for key in keys
+        ]
         typer.echo(json.dumps(shown, indent=1))
         return
     for key in keys:
-        typer.echo(f"{key.name}: {', '.join(key.scopes)}, created {key.created}")
+        units = {"requests": "requests a second", "bytes": "bytes a second", "feeds": "feeds"}
+        limited = "".join(f", {count} {units[what]}" for what, count in key.limits.given().items())
+        typer.echo(f"{key.name}: {', '.join(key.scopes)}, created {key.created}{limited}")
 
 
 @app.command()
@@ -56,6 +74,6 @@ def revoke(path: KeysFile, name: Name) -> None:
     from livegnn.http.keys import revoke_key
 
     if not path.exists():
-        raise InputError(f"{path} must be a file of keys, and there is none: name the one in [server]")
+        raise InputError(f"{path} must be a file of keys, and there is none: name that of the process")
     revoke_key(path, name)
     typer.echo(f"{name} is revoked")

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from livegnn.deployment import Deployment
+    from livegnn.http.guard import Access
+    from livegnn.http.tls import Tls
     from livegnn.readiness import Readiness
 
 app = typer.Typer(
@@ -84,11 +87,13 @@ def serve(
     from livegnn.deployment.workers import open_serving
     from livegnn.workers.app import create_serving_app
 
-    worker = open_serving(read_deployment(deployment), number, replica)
+    read = read_deployment(deployment)
+    access, tls = _clients(read, host)
+    worker = open_serving(read, number, replica)
     worker.start()
     try:
-        app, find_readiness = create_serving_app(worker), worker.readiness
-        _listen(app, host, port, f"serving worker {number}", logger, find_readiness, worker.stop)
+        app, readiness = create_serving_app(worker, access), worker.readiness
+        _listen(app, host, port, f"serving worker {number}", logger, readiness, tls, worker.stop)
     finally:
         worker.stop()
 
@@ -114,9 +119,10 @@ def front(
 
     with _needs_cluster("a front end"):
         from livegnn.workers.front import create_front
-    plan = plan_workers(read_deployment(deployment))
-    served = create_front(plan, [replicas.split(",") for replicas in addresses])
-    _listen(served, host, port, "the front end", logger, served.state.find_readiness)
+    read = read_deployment(deployment)
+    access, tls = _clients(read, host)
+    served = create_front(plan_workers(read), [replicas.split(",") for replicas in addresses], access, tls)
+    _listen(served, host, port, "the front end", logger, served.state.find_readiness, tls)
 
 
 @app.command()
@@ -132,6 +138,7 @@ def cluster(
     from livegnn.deployment.workers import cluster_spec
 
     read = read_deployment(deployment)
+    access, tls = _clients(read, host)
     spec, plan = cluster_spec(read)
     with _needs_cluster("a cluster"):
         import ray
@@ -151,8 +158,8 @@ def cluster(
         running = Cluster.start(spec, namespace=section.namespace, patience=section, pace=section)
         try:
             running.register(plan.query)
-            served = create_cluster_app(running, plan)
-            _listen(served, host, port, "the front end", logger, served.state.find_readiness)
+            served = create_cluster_app(running, plan, access, tls)
+            _listen(served, host, port, "the front end", logger, served.state.find_readiness, tls)
         finally:
             running.stop()
     finally:
@@ -192,6 +199,15 @@ def _needs_cluster(what: str) -> Iterator[None]:
         ) from error
 
 
+def _clients(read: "Deployment", host: str) -> "tuple[Access, Tls | None]":
+    """The clients to admit at an address, and the certificate. Raises InputError."""
+    section = read.workers
+    if section is None:
+        raise InputError("workers need a section [workers], got none: docs/deployment.md")
+    section.check_address(host)
+    return section.access(), section.tls()
+
+
 def _listen(
     app: "ASGIApp",
     host: str,
@@ -199,6 +215,7 @@ def _listen(
     what: str,
     logger: "logging.Logger",
     find_readiness: "Callable[[], Readiness]",
+    tls: "Tls | None",
     end_waits: "Callable[[], None] | None" = None,
 ) -> None:
     """Serves until SIGINT or SIGTERM. end_waits: called in a thread then, so that requests that wait end."""
@@ -220,11 +237,11 @@ def _listen(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
     with listen(host, port) as listener:
-        address = address_of(listener)
+        address = address_of(listener, "http" if tls is None else "https")
         logger.info("%s listens at %s", what, address, extra={"address": address})
         typer.echo(f"{what} listens at {address}")
         log_first_readiness(logger, find_readiness)
         try:
-            HttpServer(app, listener, on_stop=stop).run()
+            HttpServer(app, listener, on_stop=stop, tls=tls).run()
         finally:
             logger.info("%s stopped", what)

@@ -138,6 +138,7 @@ class ServingActor:
         self._orphan_check = None if orphan_check is None else orphan_check()
         self._open: Callable[[], ServingWorker] = lambda: spec.open_serving(plan, number, replica, node)
         self._host = node if spec.listen == "node" else "127.0.0.1"
+        self._spec = spec
         self._worker: ServingWorker | None = None
         self._server: HttpServer | None = None
         self._address: str | None = None
@@ -188,9 +189,10 @@ class ServingActor:
         from livegnn.http.serving import HttpServer
         from livegnn.workers.app import create_serving_app
 
+        access, tls = self._spec.access(), self._spec.tls()
         with listen(self._host, 0) as listener:
-            self._server = HttpServer(create_serving_app(worker), listener)
-            self._address = address_of(listener)
+            self._server = HttpServer(create_serving_app(worker, access), listener, tls=tls)
+            self._address = address_of(listener, "http" if tls is None else "https")
             if not self._stopped.is_set():
                 self._server.run()
             if not self._stopped.is_set():

@@ -7,6 +7,8 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from livegnn.http.guard import Access
+from livegnn.http.tls import Tls
 from livegnn.server.bodies import Limits, media_type_of, parse, read_body, to_json
 from livegnn.workers import WorkerPlan
 from livegnn.workers.front import create_front
@@ -25,9 +27,12 @@ class ReplicasRequest(BaseModel):
     replicas: int = Field(ge=1, strict=True)
 
 
-def create_cluster_app(cluster: "Cluster", plan: WorkerPlan) -> "FastAPI":
-    """The front end as an ASGI application, which follows where workers are."""
-    app = create_front(plan, cluster.addresses)
+def create_cluster_app(
+    cluster: "Cluster", plan: WorkerPlan, access: Access | None = None, tls: Tls | None = None
+) -> "FastAPI":
+    """The front end as an ASGI application, which follows where workers are. access, tls: as of
+    `create_front`."""
+    app = create_front(plan, cluster.addresses, access, tls)
 
     @app.get("/v1/workers")
     async def workers() -> Response:

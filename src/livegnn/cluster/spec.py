@@ -6,15 +6,19 @@ import copy
 import threading
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Final
 
 from livegnn.arguments import as_path, check_bool, check_int, check_not_negative, check_positive, convert
 from livegnn.errors import InputError
+from livegnn.http.access import AccessSettings
 from livegnn.model import Model
 from livegnn.query import Query
 from livegnn.schema import Schema
 from livegnn.wording import kind_of
 from livegnn.workers import KafkaPlace, Place, SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
 from livegnn.workers.plan import WorkerNumbers
+
+_FILES: Final = ("model", "keys", "tls_certificate", "tls_key", "tls_clients")
 
 
 @dataclass(frozen=True)
@@ -39,16 +43,17 @@ class _Log:
 
 
 @dataclass(frozen=True)
-class ClusterSpec(WorkerNumbers, _Log):
-    """Workers of one log. Paths are those of the machine that a worker runs on.
+class ClusterSpec(AccessSettings, WorkerNumbers, _Log):
+    """Workers of one log, and the clients that serving workers admit. Paths are those of the machine that a
+    worker runs on.
 
     place: of the log; in files of one machine only if all workers are on that one. directory: for
     checkpoints. shared: whether all machines see the same files there. If not, a worker that is placed on
     another machine reads the log from its beginning, so none of it and no step of a worker is trimmed.
     replicas: the most that a serving worker can have. model: a file, for predictions. budget_bytes: of a
     serving worker's cache, 0 for no limit. checkpoint_every: steps. listen: the addresses of serving workers:
-    "loopback", and then all of them are on the coordinator's machine; or the address of their "node", where
-    every client that reaches it may send requests.
+    "loopback", and then all of them are on the coordinator's machine; or the address of their "node", which
+    needs keys, or `insecure`.
     """
 
     model: Path | None = None
@@ -73,8 +78,11 @@ class ClusterSpec(WorkerNumbers, _Log):
         object.__setattr__(self, "shared", check_bool(self.shared, "shared"))
         if self.listen not in ("loopback", "node"):
             raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
-        if self.model is not None:
-            object.__setattr__(self, "model", as_path(self.model, "model").absolute())
+        if self.listen == "node":
+            self.check_address("node", "listen")
+        for name in _FILES:
+            if (file := getattr(self, name)) is not None:
+                object.__setattr__(self, name, as_path(file, name).absolute())
 
     def is_like(self, other: "ClusterSpec") -> bool:
         """Whether both are the same specification."""

@@ -14,9 +14,7 @@ from livegnn.deployment.parsing import import_factory
 from livegnn.errors import InputError
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Parallel
-from livegnn.http.guard import Access, is_local
-from livegnn.http.keys import KeyFile
-from livegnn.http.tls import Tls
+from livegnn.http.access import AccessSettings
 from livegnn.inference import EngineOptions, ScrubPolicy
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails
@@ -264,14 +262,13 @@ class RuntimeSection:
 
 
 @dataclass(frozen=True)
-class ServerSection:
-    """`[server]`: the address to listen at; port 0 is any free one. when_failed: what the process does when a
-    batch could not be applied and the loop has ended: "exit" with status 1, or "wait" and answer reads, which
-    are marked as stale. largest_json_bytes: of JSON that becomes Python objects as a whole, a body or a line
-    of events. largest_body_bytes: of a body of events, which is read line by line. largest_answer_numbers:
-    predictions in an answer, or neighbours with the columns of their edges. keys: the file of clients'
-    keys. hosts, origins: names of this server, and pages, that `livegnn.http.guard` admits. insecure: listen
-    beyond this machine without keys. tls_certificate, tls_key, tls_clients: files of `livegnn.http.tls`.
+class ServerSection(AccessSettings):
+    """`[server]`: the address to listen at; port 0 is any free one; and the clients to admit. when_failed:
+    what the process does when a batch could not be applied and the loop has ended: "exit" with status 1, or
+    "wait" and answer reads, which are marked as stale. largest_json_bytes: of JSON that becomes Python
+    objects as a whole, a body or a line of events. largest_body_bytes: of a body of events, which is read
+    line by line. largest_answer_numbers: predictions in an answer, or neighbours with the columns of their
+    edges.
     """
 
     host: str = "127.0.0.1"
@@ -280,13 +277,6 @@ class ServerSection:
     largest_json_bytes: int = 2**20
     largest_body_bytes: int = 8 * 2**20
     largest_answer_numbers: int = 500_000
-    keys: Path | None = None
-    hosts: str | list[str] = ""
-    origins: str | list[str] = ""
-    insecure: bool = False
-    tls_certificate: Path | None = None
-    tls_key: Path | None = None
-    tls_clients: Path | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -295,34 +285,7 @@ class ServerSection:
             check_int(getattr(self, name), name, 1024)
         if self.when_failed not in ("exit", "wait"):
             raise InputError(f"when_failed must be 'exit' or 'wait', got {self.when_failed!r}")
-        if self.keys is None and not self.insecure and not is_local(self.host):
-            raise InputError(
-                f"host is {self.host!r}, where other machines may send requests, and there are no keys: "
-                "create one with `livegnn key create` and name its file in keys, or set insecure = true"
-            )
-
-    def access(self) -> Access:
-        """The clients to admit. Raises `FileFormatError` if the file of keys is damaged, `InputError` if it
-        cannot be read."""
-        try:
-            keys = None if self.keys is None else KeyFile(self.keys)
-        except OSError as error:
-            raise InputError(
-                f"[server] keys must be a file of `livegnn key create`, got {self.keys}: {error.strerror}"
-            ) from error
-        return Access(keys, _listed(self.hosts), _listed(self.origins))
-
-    def tls(self) -> Tls | None:
-        """The certificate of the server; None for plain HTTP. Raises InputError."""
-        if self.tls_certificate is None and self.tls_key is None and self.tls_clients is None:
-            return None
-        if self.tls_certificate is None or self.tls_key is None:
-            raise InputError("[server] must have tls_certificate and tls_key, got only a part of them")
-        return Tls(self.tls_certificate, self.tls_key, self.tls_clients)
-
-
-def _listed(given: str | list[str]) -> list[str]:
-    return [one for one in ([given] if isinstance(given, str) else given) if one]
+        self.check_address(self.host)
 
 
 def _import_kafka(module: str) -> ModuleType:

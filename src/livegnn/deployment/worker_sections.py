@@ -7,6 +7,7 @@ from pathlib import Path
 from livegnn.cluster import Pace, Patience
 from livegnn.deployment.sections import LogSection
 from livegnn.errors import InputError, LogError
+from livegnn.http.access import AccessSettings
 from livegnn.log.streams.sqlite import is_made, path_of
 from livegnn.workers import SqlitePlace
 from livegnn.workers.messages import CHANGES
@@ -19,9 +20,10 @@ class _Directory:
 
 
 @dataclass(frozen=True)
-class WorkersSection(WorkerNumbers, _Directory):
-    """`[workers]`: their numbers, and the directory of their checkpoints. budget_bytes: of a serving worker's
-    cache, beyond which it uses the disk; 0 for no limit. Raises InputError.
+class WorkersSection(AccessSettings, WorkerNumbers, _Directory):
+    """`[workers]`: their numbers, the directory of their checkpoints, and the clients that serving workers
+    and the front end admit. budget_bytes: of a serving worker's cache, beyond which it uses the disk; 0 for
+    no limit. Raises InputError.
     """
 
     budget_bytes: int = 0

@@ -20,12 +20,14 @@ from livegnn.functions.bodies import (
     refuse_coding,
     refuse_parameters,
 )
+from livegnn.http.guard import Access, Guard
 from livegnn.http.inference_protocol import LENGTH, ROUTES, describe_server, find_target
 from livegnn.http.listening import exit_at_sigterm
 from livegnn.http.problems import PAGES, is_protocol
 from livegnn.http.refusals import BodyTooLarge, ProcessStops, UnknownMediaType, UnknownMethod, UnknownPath
 from livegnn.http.request_counts import CountedApplication, NotedRoute
 from livegnn.http.serving import HttpServer
+from livegnn.http.tls import Tls
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
@@ -68,9 +70,10 @@ def _routes_of_page(path: str) -> _Routes:
 
 class Application:
     """An ASGI application: `POST /v1/predictions`, `GET /livez`, `/readyz`, `/v1/health`, `/metrics`, the
-    addresses of the Open Inference Protocol below `/v2`, and the pages of problems."""
+    addresses of the Open Inference Protocol below `/v2`, and the pages of problems. access: the clients to
+    admit; None admits every request."""
 
-    def __init__(self, machine: "Machine") -> None:
+    def __init__(self, machine: "Machine", access: Access | None = None) -> None:
         self._machine = machine
         self._stops = False
         self._reading: set[asyncio.Timeout] = set()  # those of bodies that are being received
@@ -81,7 +84,8 @@ class Application:
             "/v1/health": {"GET": lambda _: machine.report_health()},
             "/metrics": {"GET": lambda _: machine.report_metrics()},
         }
-        self._counted = CountedApplication(self._answer_any, machine.counts, self._routes)
+        admitted = self._answer_any if access is None else Guard(self._answer_any, access)
+        self._counted = CountedApplication(admitted, machine.counts, self._routes)
 
     async def __call__(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         await self._counted(scope, receive, send)
@@ -213,11 +217,15 @@ def _header(scope: _Message, wanted: str) -> str | None:
     return None
 
 
-def serve(machine: "Machine", listener: socket.socket) -> None:
+def serve(
+    machine: "Machine", listener: socket.socket, access: Access | None = None, tls: Tls | None = None
+) -> None:
     """Serves until SIGINT or SIGTERM: then it accepts nothing more, answers the requests that are here, for
     `GRACE_SECONDS` at most, refuses those that are left, and ends all workers. Ends with SystemExit after
     SIGTERM.
+
+    access: the clients to admit; None admits every request. tls: None for plain HTTP.
     """
     exit_at_sigterm()
-    application = Application(machine)
-    HttpServer(application, listener, grace=GRACE_SECONDS, on_stop=application.stop).run()
+    application = Application(machine, access)
+    HttpServer(application, listener, grace=GRACE_SECONDS, on_stop=application.stop, tls=tls).run()

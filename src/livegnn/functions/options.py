@@ -1,6 +1,7 @@
 """The command line's options of a node: names, defaults, helps. Their display must not wait for NumPy."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 KEEP_ALIVE: Final = 600.0
@@ -56,3 +57,42 @@ class MachineOptions:
     )
     place: str = _option("processes", "kind of workers: processes or threads")
     opener: str = _option(PREDICTOR, "function that opens the predictor", metavar="MODULE:NAME")
+
+
+@dataclass(frozen=True)
+class ClientOptions:
+    """Options of `livegnn function serve` that say which clients it admits, as `AccessSettings` has them."""
+
+    keys: Path | None = field(
+        default=None,
+        metadata={
+            "metavar": "KEYS.JSON",
+            "help": "file of keys that clients must send: docs/security.md (default: none)",
+        },
+    )
+    hosts: list[str] | None = field(
+        default=None,
+        metadata={
+            "metavar": "NAME",
+            "help": "name of this node, besides addresses and localhost; may be repeated",
+        },
+    )
+    origins: list[str] | None = field(
+        default=None,
+        metadata={"metavar": "ORIGIN", "help": "origin of pages that may send requests; may be repeated"},
+    )
+    insecure: bool = field(default=False, metadata={"help": "listen beyond this machine without keys"})
+    requests_per_address: int = field(
+        default=256, metadata={"help": "most open requests of one address; 0 for any number"}
+    )
+    tls_certificate: Path | None = field(
+        default=None,
+        metadata={"metavar": "PEM", "help": "certificate of this node with its chain, for HTTPS"},
+    )
+    tls_key: Path | None = field(
+        default=None, metadata={"metavar": "PEM", "help": "private key of the certificate"}
+    )
+    tls_clients: Path | None = field(
+        default=None,
+        metadata={"metavar": "PEM", "help": "authorities whose certificates clients must have"},
+    )

@@ -6,29 +6,40 @@ rebinding); an origin must be the host itself, or listed.
 """
 
 import ipaddress
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from livegnn.errors import InputError, LiveGNNError
-from livegnn.http.keys import KeyFile, Scope
+from livegnn.http.cross_origin import asked_method, preflight_headers, readable, refuse_method
+from livegnn.http.keys import Key, KeyFile
+from livegnn.http.keys import Scope as Needed
+from livegnn.http.limits import AddressUses, KeyUses, client_of
 from livegnn.http.problems import problem_of, write
 from livegnn.http.refusals import KeyForbids, KeyMissing, KeyUnknown, UnknownHost, UnknownOrigin
+from livegnn.http.scopes import scope_of
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from starlette.types import ASGIApp, Message, Receive, Send
-    from starlette.types import Scope as Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-ScopeOf: TypeAlias = "Callable[[str, str], Scope | None]"
-"""The scope that a method and a path need; None if anybody may ask."""
+_Headers: TypeAlias = dict[bytes, list[bytes]]
 
 _OWN_HOSTS: Final = ("localhost",)
 _PORTS: Final = {"http": ":80", "https": ":443"}
+_OLD: Final = ("1.0", "1")  # as the specification of ASGI, and granian, call it
 _MOST_ADMITTED: Final = 64
+_READ: Final = {
+    b"host",
+    b"origin",
+    b"authorization",
+    b"access-control-request-method",
+    b"access-control-request-headers",
+}
 _CHALLENGE: Final = 'Bearer realm="livegnn"'
 
 
@@ -36,12 +47,13 @@ _CHALLENGE: Final = 'Bearer realm="livegnn"'
 class Access:
     """The clients to admit. keys: None if requests need no key. hosts: names of this server, besides
     addresses and localhost; "*" for any. origins: pages that may send requests, as in
-    "https://dashboard.example".
+    "https://dashboard.example". requests_per_address: open at once; 0 for any number.
     """
 
     keys: KeyFile | None = None
     hosts: Collection[str] = ()
     origins: Collection[str] = ()
+    requests_per_address: int = 0
 
 
 class Guard:
@@ -50,28 +62,59 @@ class Guard:
     Thread safety: that of the application behind it.
     """
 
-    def __init__(self, app: "ASGIApp", access: Access, scope_of: ScopeOf) -> None:
-        self._app, self._access, self._scope_of = app, access, scope_of
+    def __init__(self, app: "ASGIApp", access: Access, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._access = app, access
+        self._keys, self._addresses = KeyUses(clock), AddressUses(access.requests_per_address)
         self._admitted: set[bytes] = set()  # hosts; to parse one takes as long as a prediction
 
-    async def __call__(self, scope: "Request", receive: "Receive", send: "Send") -> None:
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = _headers_of(scope)
-        refusal = self._refusal(scope, headers)
-        if refusal is None:
-            given = headers.get(b"authorization", [])
-            await self._app(scope, receive, self._while_valid(given[0], send) if given else send)
+        refusal = self._refuse_place(scope, headers)
+        if refusal is None and b"origin" in headers:
+            (page,) = headers[b"origin"]
+            send = readable(send, page)
+            if (method := asked_method(scope["method"], headers)) is not None:
+                await _answer_preflight(scope, send, headers, refuse_method(page, method))
+                return
+        if refusal is not None:
+            await _refuse(scope, send, refusal)
             return
-        problem = problem_of(refusal)
-        body, headers_told = write(problem, scope["path"])
-        headers_told["content-length"] = str(len(body))
-        if isinstance(refusal, (KeyMissing, KeyUnknown)):
-            headers_told["www-authenticate"] = _CHALLENGE
-        encoded = [(name.encode(), value.encode()) for name, value in headers_told.items()]
-        await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
-        await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
+        needed = scope_of(scope.get("method", "GET"), scope["path"])
+        if needed is None:
+            await self._app(scope, receive, send)
+            return
+        given = headers.get(b"authorization", [])
+        try:
+            key = self._find_key(needed, given)
+            use = None if key is None else self._keys.begin(key, scope["path"])
+        except LiveGNNError as error:
+            await _refuse(scope, send, error)
+            return
+        try:
+            await self._answer_counted(
+                scope,
+                receive if use is None else use.count_body(receive),
+                self._while_valid(given[0], send) if given else send,
+            )
+        finally:
+            if use is not None:
+                use.end(scope["path"])
+
+    async def _answer_counted(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answers, if the address may have a further request."""
+        client = client_of(scope.get("client"))
+        try:
+            self._addresses.begin(client)
+        except LiveGNNError as error:
+            await _refuse(scope, send, error)
+            return
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._addresses.end(client)
 
     def _while_valid(self, given: bytes, send: "Send") -> "Send":
         """Ends an answer in parts, such as a feed, once its key was revoked."""
@@ -89,16 +132,14 @@ class Guard:
 
         return check
 
-    def _refusal(self, scope: "Request", headers: dict[bytes, list[bytes]]) -> LiveGNNError | None:
+    def _refuse_place(self, scope: "Scope", headers: _Headers) -> LiveGNNError | None:
+        """Refuses hosts and origins."""
         # A probe; granian adds an empty host to a request that names none.
         named = any(headers.get(b"host", ())) or b"origin" in headers
-        if scope.get("http_version") == "1.0" and not named:
-            return self._refuse_key(scope, headers.get(b"authorization", []))
-        return (
-            self._refuse_host(headers.get(b"host", []))
-            or self._refuse_origin(headers.get(b"origin", []), headers.get(b"host", []))
-            or self._refuse_key(scope, headers.get(b"authorization", []))
-        )
+        if scope.get("http_version") in _OLD and not named:
+            return None
+        hosts = headers.get(b"host", [])
+        return self._refuse_host(hosts) or self._refuse_origin(headers.get(b"origin", []), hosts)
 
     def _refuse_host(self, hosts: list[bytes]) -> LiveGNNError | None:
         if len(hosts) != 1:
@@ -112,42 +153,63 @@ class Guard:
             return None
         return UnknownHost(
             f"this server does not answer for the host {quoted(name)}: ask its address, or add the name to "
-            "hosts in [server]"
+            "its hosts"
         )
 
     def _refuse_origin(self, origins: list[bytes], hosts: list[bytes]) -> LiveGNNError | None:
         """Refuses unknown origins. Clients other than browsers send none."""
+        if len(origins) > 1:
+            return InputError(f"a request must name one origin, got {len(origins)}")
         for origin in origins:
             text = origin.decode("latin-1")
             origin_given = _normal_origin(text)
             scheme = text.partition(":")[0]
             own = _normal_origin(f"{scheme}://{hosts[0].decode('latin-1')}")
             if origin_given is None or origin_given not in (own, *map(_normal_origin, self._access.origins)):
-                return unknown_origin(text)
+                return UnknownOrigin(
+                    f"pages of {quoted(text)} may not ask: add it to the origins of the server"
+                )
         return None
 
-    def _refuse_key(self, scope: "Request", given: list[bytes]) -> LiveGNNError | None:
-        needed = self._scope_of(scope.get("method", "GET"), scope["path"])
-        if self._access.keys is None or needed is None:
+    def _find_key(self, needed: Needed, given: list[bytes]) -> Key | None:
+        """The key of a request; None if none is needed. Raises KeyMissing, KeyUnknown, KeyForbids."""
+        if self._access.keys is None:
             return None
         kind, _, text = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
         if kind.lower() != b"bearer":
-            return KeyMissing(
+            raise KeyMissing(
                 "a request must have one header 'authorization: Bearer KEY': ask an administrator for a key"
             )
         key = self._access.keys.find(text.strip())
         if key is None:
-            return KeyUnknown("the key is unknown, or was revoked: ask an administrator for a new one")
+            raise KeyUnknown("the key is unknown, or was revoked: ask an administrator for a new one")
         if not key.admits(needed):
-            return KeyForbids(
+            raise KeyForbids(
                 f"the key {key.name!r} admits {', '.join(key.scopes)}, and this request needs {needed}"
             )
-        return None
+        return key
 
 
-def unknown_origin(origin: str) -> UnknownOrigin:
-    """The refusal of a page whose origin is not listed."""
-    return UnknownOrigin(f"pages of {quoted(origin)} may not ask: add it to origins in [server]")
+async def _refuse(scope: "Scope", send: "Send", refusal: LiveGNNError) -> None:
+    problem = problem_of(refusal)
+    body, headers = write(problem, scope["path"])
+    headers["content-length"] = str(len(body))
+    if isinstance(refusal, (KeyMissing, KeyUnknown)):
+        headers["www-authenticate"] = _CHALLENGE
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": b"" if scope.get("method") == "HEAD" else body})
+
+
+async def _answer_preflight(
+    scope: "Scope", send: "Send", headers: _Headers, refusal: LiveGNNError | None
+) -> None:
+    if refusal is not None:
+        await _refuse(scope, send, refusal)
+        return
+    told = [*preflight_headers(headers), (b"content-length", b"0")]
+    await send({"type": "http.response.start", "status": 200, "headers": told})
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _normal_origin(origin: str) -> str | None:
@@ -169,10 +231,10 @@ def is_local(host: str) -> bool:
         return False
 
 
-def _headers_of(scope: "Request") -> dict[bytes, list[bytes]]:
-    found: dict[bytes, list[bytes]] = {}
+def _headers_of(scope: "Scope") -> _Headers:
+    found: _Headers = {}
     for name, value in scope["headers"]:
-        if name in (b"host", b"origin", b"authorization"):
+        if name in _READ:
             found.setdefault(name, []).append(value)
     return found
 

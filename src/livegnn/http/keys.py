@@ -39,6 +39,9 @@ PREFIX: Final = "lgk_"
 """Scanners for secrets find a key by it."""
 _logger = logging.getLogger(__name__)
 _VERSION: Final = 1
+_LIMITED: Final = 2
+"""The version of a file in which a key has limits."""
+_MOST: Final = 10**15
 _MOST_BYTES: Final = 16 * 2**20
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
@@ -47,15 +50,36 @@ _EVERY: Final = 0.5
 
 
 @dataclass(frozen=True)
+class KeyLimits:
+    """requests: a second. bytes: of request bodies a second. feeds: open at once. None: no limit. Raises
+    InputError.
+    """
+
+    requests: int | None = None
+    bytes: int | None = None
+    feeds: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and (type(value) is not int or not 1 <= value <= _MOST):
+                raise InputError(f"{name} must be an integer from 1 to {_MOST:,}, got {quoted(value)}")
+
+    def given(self) -> "dict[str, int]":
+        """Those that there are."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
 class Key:
     """sha256: of the key's text, 64 hexadecimal digits. scopes: what it admits; "admin" admits everything.
-    created: the time in UTC, as ISO 8601 writes it.
+    created: the time in UTC, as ISO 8601 writes it. limits: of all clients with this key together.
     """
 
     name: str
     sha256: str
     scopes: tuple[Scope, ...]
     created: str
+    limits: KeyLimits = KeyLimits()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -162,9 +186,13 @@ def read_keys(path: Path) -> list[Key]:
             or not isinstance(held.get("keys"), list)
         ):
             raise InputError("it must be a file of `livegnn key create`")
-        if type(held.get("version")) is not int or held["version"] != _VERSION:
-            raise InputError(f"its version must be {_VERSION}, got {quoted(held.get('version'))}")
+        if type(held.get("version")) is not int or held["version"] not in (_VERSION, _LIMITED):
+            raise InputError(
+                f"its version must be {_VERSION} or {_LIMITED}, got {quoted(held.get('version'))}"
+            )
         keys = [_key_of(record) for record in held["keys"]]
+        if held["version"] == _VERSION and any("limits" in record for record in held["keys"]):
+            raise InputError(f"keys with limits need version {_LIMITED}, got {_VERSION}")
         _by_digest(keys)
     except (ValueError, RecursionError, InputError) as error:
         raise FileFormatError(f"{path} does not hold keys: {error}") from None
@@ -173,9 +201,21 @@ def read_keys(path: Path) -> list[Key]:
 
 def _key_of(record: object) -> Key:
     fields = {"name", "sha256", "scopes", "created"}
-    if not isinstance(record, dict) or set(record) != fields or not isinstance(record["scopes"], list):
+    if not isinstance(record, dict) or set(record) - {"limits"} != fields:
         raise InputError(f"a key must have {', '.join(sorted(fields))}, got {quoted(record)}")
-    return Key(record["name"], record["sha256"], tuple(record["scopes"]), record["created"])
+    limits = record.get("limits", {})
+    if not isinstance(record["scopes"], list) or not isinstance(limits, dict):
+        raise InputError(f"scopes must be a list, and limits an object, got {quoted(record)}")
+    if unknown := limits.keys() - vars(KeyLimits()).keys():
+        raise InputError(f"limits may be {', '.join(vars(KeyLimits()))}, got {quoted(unknown.pop())}")
+    own = KeyLimits(**limits)
+    return Key(record["name"], record["sha256"], tuple(record["scopes"]), record["created"], own)
+
+
+def _record_of(key: Key) -> dict[str, object]:
+    record = {name: value for name, value in vars(key).items() if name != "limits"}
+    limits = key.limits.given()
+    return {**record, "scopes": list(key.scopes), **({"limits": limits} if limits else {})}
 
 
 def _by_digest(keys: Iterable[Key]) -> dict[bytes, tuple[bytes, Key]]:
@@ -188,7 +228,12 @@ def _by_digest(keys: Iterable[Key]) -> dict[bytes, tuple[bytes, Key]]:
     return {digest: (digest, key) for digest, key in digests}
 
 
-def create_key(path: Path, name: str, scopes: Iterable[Scope]) -> str:
+def create_key(
+    path: Path,
+    name: str,
+    scopes: Iterable[Scope],
+    limits: KeyLimits = KeyLimits(),
+) -> str:
     """Adds a key to a file, which is created if it is missing, and returns the text of the key.
 
     Raises `InputError` if the name is taken.
@@ -197,7 +242,7 @@ def create_key(path: Path, name: str, scopes: Iterable[Scope]) -> str:
     check_scopes(tuple(scopes))
     text = PREFIX + urlsafe_b64encode(secrets.token_bytes(32)).rstrip(b"=").decode()
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    key = Key(name, hashlib.sha256(text.encode()).hexdigest(), tuple(scopes), now)
+    key = Key(name, hashlib.sha256(text.encode()).hexdigest(), tuple(scopes), now, limits)
     with _changed(path, create=True) as keys:
         if any(other.name == name for other in keys):
             raise InputError(
@@ -228,10 +273,11 @@ def _changed(path: Path, *, create: bool) -> Iterator[list[Key]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         keys = [] if create and not path.exists() else read_keys(path)
         yield keys
+        limited = any(key.limits.given() for key in keys)
         held = {
             "format": "livegnn-keys",
-            "version": _VERSION,
-            "keys": [{**vars(key), "scopes": list(key.scopes)} for key in keys],
+            "version": _LIMITED if limited else _VERSION,
+            "keys": [_record_of(key) for key in keys],
         }
         with replace_file(path, private=True) as stream:
             stream.write(json.dumps(held, indent=1).encode() + b"\n")

@@ -36,8 +36,10 @@ from livegnn.errors import (
     shortened,
 )
 from livegnn.http.refusals import (
+    AddressBusy,
     BodyTooLarge,
     BodyTooSlow,
+    KeyExhausted,
     KeyForbids,
     KeyMissing,
     KeyUnknown,
@@ -131,7 +133,7 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         403,
         "Unknown origin",
         "A page of another site has sent the request, and its origin is not listed.",
-        "Add the origin of the page to origins in [server].",
+        "Add the origin of the page to the origins of the server.",
     ),
     UnknownNodeError: Kind(
         "unknown-node",
@@ -187,7 +189,7 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         421,
         "Unknown host",
         "The request names a host for which the server does not answer.",
-        "Use an address of the server, or add the name to hosts in [server].",
+        "Use an address of the server, or add the name to its hosts.",
     ),
     OverloadedError: Kind(
         "overloaded",
@@ -195,6 +197,22 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         "Overloaded",
         "More events, or more requests, wait than may. Nothing of the request was done.",
         _SAME_AGAIN,
+        _RETRY,
+    ),
+    KeyExhausted: Kind(
+        "key-exhausted",
+        429,
+        "Limit of the key",
+        "The key of the request has limits, and its clients send more, or have more open feeds.",
+        f"{_SAME_AGAIN} Ask an administrator for a key with other limits.",
+        _RETRY,
+    ),
+    AddressBusy: Kind(
+        "address-busy",
+        429,
+        "Address busy",
+        "The address of the client has as many open requests as one address may have.",
+        f"{_SAME_AGAIN} Behind a proxy, raise requests_per_address in the settings of the process.",
         _RETRY,
     ),
     NotVisible: Kind(

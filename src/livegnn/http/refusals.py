@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired, TooLargeError
+from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired, TooLargeError
 
 STOPS: Final = "the process stops: send it again, to another process if there is one"
 
@@ -47,6 +47,14 @@ class KeyUnknown(LiveGNNError):
 
 class KeyForbids(LiveGNNError):
     """A key without the scope that a request needs."""
+
+
+class KeyExhausted(OverloadedError):
+    """A request above the limits of its key."""
+
+
+class AddressBusy(OverloadedError):
+    """A request of an address that has too many open requests."""
 
 
 class UnknownHost(LiveGNNError):

@@ -7,13 +7,11 @@ unchanged, so there is one place that reports errors.
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import orjson
 
 from livegnn.events.repeated_keys import repeated_key
-from livegnn.http.request_counts import RequestCounts
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -40,7 +38,7 @@ or None if only the application can answer. Never waits; after any error the app
 class SmallReads:
     """An ASGI application that answers small requests itself: `POST` of a small JSON body to one of the paths
     of `answers`, and `GET` of `get_paths` with parameters. All others go to `app`. largest: bytes of a body
-    that `app` takes. counts: of the requests that are answered here; None if another object counts them.
+    that `app` takes.
 
     Thread safety: belongs to the event loop of the server.
     """
@@ -52,17 +50,16 @@ class SmallReads:
         largest: int = _LARGEST,
         *,
         get_paths: Collection[str] = (),
-        counts: RequestCounts | None = None,
     ) -> None:
         self._app, self._answers, self._largest = app, answers, min(largest, _LARGEST)
-        self._get_paths, self._counts = get_paths, counts
+        self._get_paths = get_paths
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         answer = self._answers.get(scope["path"]) if scope["type"] == "http" else None
         if answer is None:
             await self._app(scope, receive, send)
             return
-        began, text = perf_counter(), None
+        text = None
         messages: Sequence[Message] = ()
         parameters = scope["query_string"]
         if scope["method"] == "GET":
@@ -78,8 +75,6 @@ class SmallReads:
         headers = [(b"content-length", b"%d" % len(text)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text})
-        if self._counts is not None:
-            self._counts.count(scope["path"], scope["method"], 200, perf_counter() - began)
 
     def _length_of(self, scope: "Scope") -> int | None:
         """The bytes of the body of a small request; None for other requests."""

@@ -6,25 +6,20 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
-from starlette.datastructures import Headers
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import livegnn
-from livegnn.errors import InputError, LiveGNNError
-from livegnn.http import keys
-from livegnn.http.guard import Access, Guard, unknown_origin
+from livegnn.errors import LiveGNNError
+from livegnn.http.guard import Access, Guard
 from livegnn.http.listening import address_of, exit_at_sigterm
 from livegnn.http.listening import listen as listen
-from livegnn.http.problems import PROBLEM_JSON, is_page, problem_of
 from livegnn.http.refusals import ProcessStops
 from livegnn.http.request_counts import CountedApplication, RequestCounts
 from livegnn.http.serving import GRACE_SECONDS, HttpServer
@@ -42,22 +37,8 @@ from livegnn.server.openapi import describe_failures
 from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
 from livegnn.server.small_infers import SmallInfers
-from livegnn.wording import quoted
 
 _EVENTS, _PREDICTIONS = "/v1/events", "/v1/predictions"
-_READING_POSTS = (_PREDICTIONS, "/v1/what-if", "/v1/samples")
-_HEALTH = ("/healthz", "/livez", "/readyz", "/v2/health/live", "/v2/health/ready")
-
-
-def scope_of(method: str, path: str) -> keys.Scope | None:
-    """The scope that a request needs, None if it needs none: see docs/security.md."""
-    gets = method in ("GET", "HEAD")
-    if path in _HEALTH or (gets and is_page(path)):
-        return None
-    reads = path in _READING_POSTS or (path.startswith("/v2/models/") and path.endswith("/infer"))
-    if gets or (method == "POST" and reads):
-        return "read"
-    return "write" if (method, path) == ("POST", _EVENTS) else "admin"
 
 
 def create_app(
@@ -100,15 +81,7 @@ def create_app(
     small_infers = SmallInfers(app.answer, runtime, models.find_digest, limits)
     admitted: ASGIApp = SmallReads(small_infers, answers, limits.objects, get_paths=answers)
     if access is not None:
-        admitted = Guard(admitted, access, scope_of)
-        if access.origins:  # outside, because a preflight has no key
-            admitted = _Preflights(
-                admitted,
-                list(access.origins),
-                allow_methods=["*"],
-                allow_headers=["*"],
-                expose_headers=["*"],
-            )
+        admitted = Guard(admitted, access)
     routers = (routes.router, create_inference_routes(models, limits))
     add_failures(app, *routers)
     for router in routers:
@@ -176,20 +149,6 @@ class ServerApplication(FastAPI):
             await (await answer_error(request, error))(scope, receive, send)
             raise
         await answer(scope, receive, send)
-
-
-class _Preflights(CORSMiddleware):
-    """Answers the preflight requests of listed pages; others with a problem."""
-
-    def preflight_response(self, request_headers: Headers) -> Response:
-        """Called by Starlette."""
-        answer = super().preflight_response(request_headers)
-        if answer.status_code == HTTPStatus.OK:
-            return answer
-        origin, told = request_headers["origin"], bytes(answer.body).decode()
-        refusal = InputError(f"pages of {quoted(origin)} may not send this request: {told}")
-        problem = problem_of(refusal if self.is_allowed_origin(origin) else unknown_origin(origin))
-        return Response(problem.encode(), problem.status, {"vary": "Origin"}, PROBLEM_JSON)
 
 
 def _mark_stale(send: Send) -> Send:

@@ -2,7 +2,7 @@
 too, for the worker's own seeds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,9 +12,10 @@ from fastapi.responses import Response
 from prometheus_client.core import Metric
 
 import livegnn
+from livegnn.http.guard import Access, Guard
 from livegnn.http.metrics import CONTENT_TYPE, Metrics, gauge
 from livegnn.http.request_counts import CountedApplication, RequestCounts
-from livegnn.http.small_reads import SmallReads, Wanted, answer_parsed
+from livegnn.http.small_reads import Answer, SmallReads, Wanted, answer_parsed
 from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.failures import add_failures
@@ -29,13 +30,14 @@ from livegnn.workers.serving import ServingWorker, refuse_model
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from starlette.types import ASGIApp
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-def create_serving_app(worker: ServingWorker) -> "ASGIApp":
-    """The serving worker as an ASGI application; the caller starts and stops the worker."""
+def create_serving_app(worker: ServingWorker, access: Access | None = None) -> "WorkerApplication":
+    """The serving worker as an ASGI application; the caller starts and stops the worker. access: the clients
+    to admit; None admits every request."""
 
     def predict(wanted: Wanted) -> dict[str, object] | None:
         shown = worker.shows(wanted.min_seq)
@@ -45,13 +47,14 @@ def create_serving_app(worker: ServingWorker) -> "ASGIApp":
         shown = worker.shows(wanted.min_seq)
         return _samples(worker, integer_ids(wanted.ids), 0, 0.0, None) if shown else None
 
-    app = create_routes(worker)
     answers = {"/v1/predictions": answer_parsed(predict), "/v1/samples": answer_parsed(sample)}
-    return SmallReads(app, answers, counts=app.state.counts)
+    return create_routes(worker, answers, access)
 
 
-def create_routes(worker: ServingWorker) -> FastAPI:
-    """The application without a shorter way for small requests."""
+def create_routes(
+    worker: ServingWorker, answers: Mapping[str, Answer] | None = None, access: Access | None = None
+) -> "WorkerApplication":
+    """The same; answers: of small requests, as `SmallReads` has them."""
     router = APIRouter(route_class=CheckedRoute)
 
     @router.post("/v1/predictions")
@@ -85,7 +88,8 @@ def create_routes(worker: ServingWorker) -> FastAPI:
         yield gauge("seq", "Last event that answers reflect", worker.seq)
         yield gauge("memory_bytes", "Memory of a part", {"samples": worker.memory()}, "part")
 
-    return make_application("LiveGNN serving worker", router, WorkerModel(worker), collect)
+    model = WorkerModel(worker)
+    return make_application("LiveGNN serving worker", router, model, collect, answers=answers, access=access)
 
 
 def _predictions(ids: "ArrayLike", found: Prediction) -> dict[str, object]:
@@ -109,14 +113,19 @@ def make_application(
     router: APIRouter,
     models: ServedModels,
     collect: Callable[[], Iterator[Metric]],
+    *,
     lifespan: "Lifespan | None" = None,
-) -> FastAPI:
+    answers: Mapping[str, Answer] | None = None,
+    around: "Callable[[ASGIApp], ASGIApp] | None" = None,
+    access: Access | None = None,
+) -> "WorkerApplication":
     """An application of the routes of `router`, which answers errors as a server does, and of those of the
     Open Inference Protocol.
 
-    models: what these answer for. collect: returns its metrics. Its requests are counted in `state.counts`.
+    models: what these answer for. collect: returns its metrics. answers: of small requests. around:
+    makes an application around the routes. access: the clients to admit; None admits every request.
     """
-    app = _Application(
+    app = WorkerApplication(
         title=title,
         version=livegnn.__version__,
         lifespan=lifespan,
@@ -130,7 +139,7 @@ def make_application(
     async def report_live() -> Response:
         return to_json({"status": "ok"})
 
-    counts = app.state.counts = RequestCounts()
+    counts = RequestCounts()
     metrics = Metrics(collect, counts)
 
     @router.get("/metrics")
@@ -142,15 +151,25 @@ def make_application(
     add_failures(app, *routers)
     for each in routers:
         app.include_router(each)
+    others: ASGIApp = app.answer_others if around is None else around(app.answer_others)
+    app.small_reads = SmallReads(others, answers or {})
+    admitted: ASGIApp = app.small_reads if access is None else Guard(app.small_reads, access)
+    app.counted = CountedApplication(admitted, counts, [route.path for route in app.state.routes])
     return app
 
 
-class _Application(FastAPI):
-    """FastAPI, which counts its requests."""
+class WorkerApplication(FastAPI):
+    """FastAPI behind the count of requests, the guard, and small reads, which it never receives."""
 
-    def build_middleware_stack(self) -> "ASGIApp":
-        paths = [route.path for route in self.state.routes]
-        return CountedApplication(super().build_middleware_stack(), self.state.counts, paths)
+    counted: "ASGIApp"
+    small_reads: SmallReads
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        await self.counted(scope, receive, send)
+
+    async def answer_others(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """The answer of the framework."""
+        await super().__call__(scope, receive, send)
 
 
 async def read_request(request: Request) -> PredictionRequest:

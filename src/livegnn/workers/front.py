@@ -5,6 +5,7 @@ theirs.
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
@@ -17,7 +18,9 @@ from fastapi.responses import Response
 from prometheus_client.core import Metric
 
 from livegnn.errors import InputError
+from livegnn.http.guard import Access
 from livegnn.http.metrics import gauge
+from livegnn.http.tls import Tls
 from livegnn.readiness import Readiness
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
@@ -26,18 +29,26 @@ from livegnn.workers.app import make_application, read_request
 from livegnn.workers.front_inference import FrontModel
 from livegnn.workers.inference import seeds_of
 from livegnn.workers.plan import WorkerPlan
-from livegnn.workers.replicas import Addresses, Body, Question, Replicas, Reply, check_addresses
+from livegnn.workers.replicas import Addresses, Body, KeyKeeper, Question, Replicas, Reply, check_addresses
 
 _KEEP_SECONDS: Final = 4.0  # a connection that is not used; a worker ends it after five
 
 
-def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses]) -> FastAPI:
+def create_front(
+    plan: WorkerPlan,
+    workers: Addresses | Callable[[], Addresses],
+    access: Access | None = None,
+    tls: Tls | None = None,
+) -> FastAPI:
     """The front end as an ASGI application.
 
     workers: for each serving worker of the plan the addresses of its replicas, such as
     ``"http://10.0.0.7:8000"``; requests are sent to them in turn, and to the next if one does not answer. Or
     a function that returns their present addresses, which is called in a thread each second: then a request
-    to a worker without an answering replica waits for one, for its `timeout`. Raises InputError.
+    to a worker without an answering replica waits for one, for its `timeout`. access: the clients to admit;
+    None admits every request. Workers receive a client's key, and decide for themselves. tls: the certificate
+    that is shown to workers which ask for one; their own is checked with the authorities of the system, or
+    those of SSL_CERT_FILE. Raises InputError.
     """
     if not callable(workers):
         check_addresses(plan, workers)
@@ -47,8 +58,7 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
-        connections = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS)
-        async with aiohttp.ClientSession(connector=connections) as replicas.session:
+        async with aiohttp.ClientSession(connector=_connections(tls)) as replicas.session:
             following = asyncio.create_task(replicas.follow())
             try:
                 yield
@@ -85,9 +95,20 @@ def create_front(plan: WorkerPlan, workers: Addresses | Callable[[], Addresses])
     def find_readiness() -> Readiness:
         return _readiness_of(replicas.answering())
 
-    app = make_application("LiveGNN front end", router, FrontModel(replicas, find_readiness), collect, run)
+    model = FrontModel(replicas, find_readiness)
+    app = make_application(
+        "LiveGNN front end", router, model, collect, lifespan=run, around=KeyKeeper, access=access
+    )
     app.state.find_readiness = find_readiness
     return app
+
+
+def _connections(tls: Tls | None) -> aiohttp.TCPConnector:
+    """Connections to workers."""
+    trusted = ssl.create_default_context()
+    if tls is not None:
+        trusted.load_cert_chain(tls.certificate, tls.key)
+    return aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS, ssl=trusted)
 
 
 def _readiness_of(answering: Sequence[Sequence[str]]) -> Readiness:

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ from livegnn.workers.plan import WorkerPlan
 
 if TYPE_CHECKING:
     from jaxtyping import Int64
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 Addresses: TypeAlias = Sequence[Sequence[str]]
 Body: TypeAlias = tuple[bytes, dict[str, str]]
@@ -40,9 +42,27 @@ _FOLLOW_SECONDS: Final = 1.0  # between two questions where the workers are
 _RETRY_SECONDS: Final = 0.1
 _REST_SECONDS: Final = 5.0
 _STATUSES: Final = {HTTPStatus.OK, *range(400, 600)}
-_PASSED_ON: Final = ("retry-after",)
+_PASSED_ON: Final = ("retry-after", "www-authenticate")
+_PASSED_IN: Final = ("authorization",)
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#@%\\]+")
 _logger = logging.getLogger(__name__)
+
+
+_of_client: ContextVar[Mapping[str, str]] = ContextVar("headers of the client", default={})  # noqa: B039
+
+
+class KeyKeeper:
+    """An ASGI application around the routes of a front end: workers receive the key of the client with each
+    part of its request."""
+
+    def __init__(self, app: "ASGIApp") -> None:
+        self._app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] == "http":  # each request has a task of its own
+            found = {name.decode(): value.decode("latin-1") for name, value in scope["headers"]}
+            _of_client.set({name: found[name] for name in _PASSED_IN if name in found})
+        await self._app(scope, receive, send)
 
 
 class Question(NamedTuple):
@@ -180,7 +200,7 @@ class Replicas:
             "GET" if body is None else "POST",
             url,
             data=body,
-            headers=headers,
+            headers={**headers, **_of_client.get()},
             timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=_CONNECT_SECONDS),
             allow_redirects=False,
         ) as answer:

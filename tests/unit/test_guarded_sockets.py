@@ -1,0 +1,135 @@
+"""The guard behind a real server: what clients may write on a connection, and what the guard sees of it."""
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import trustme
+from starlette.types import Receive, Scope, Send
+
+from livegnn.http.guard import Access, Guard
+from livegnn.http.listening import listen
+from livegnn.http.serving import HttpServer
+from livegnn.http.tls import Tls
+from waiting import PATIENCE
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    if scope["type"] != "lifespan":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"admitted"})
+
+
+@contextmanager
+def served(tls: Tls | None = None) -> Iterator[int]:
+    listener = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    server = HttpServer(Guard(answer, Access()), listener, tls=tls)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield port
+    finally:
+        server.stop()
+        thread.join(PATIENCE)
+
+
+def read_until(connection: socket.socket, *ends: bytes) -> bytes:
+    found = b""
+    while not any(end in found for end in ends):
+        part = connection.recv(10_000)
+        assert part, found
+        found += part
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[int]:
+    with served() as port:
+        yield port
+
+
+def ask(port: int, head: bytes) -> int:
+    """The status of the answer to a head."""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as connection:
+        connection.sendall(head + b"\r\n\r\n")
+        return int(read_until(connection, b"\r\n").split()[1])
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /livez HTTP/1.1\r\nhost: localhost", 200),
+        (b"GET /livez HTTP/1.1\r\nhost: evil.example", 421),
+        (b"GET /livez HTTP/1.1", 421),
+        (b"GET /livez HTTP/1.1\r\nhost: localhost\r\nhost: localhost", 400),
+        (b"GET http://localhost/livez HTTP/1.1", 200),
+        (b"GET http://evil.example/livez HTTP/1.1", 421),
+        (b"GET http://evil.example/livez HTTP/1.1\r\nhost: evil.example", 421),
+        (b"GET http://localhost/livez HTTP/1.1\r\nhost: evil.example", 421),
+        (b"GET http://evil.example/livez HTTP/1.0", 421),
+        (b"GET /livez HTTP/1.0", 200),  # a probe
+        (b"GET /livez HTTP/1.0\r\nhost: evil.example", 421),
+        (b"GET /livez HTTP/1.0\r\norigin: https://evil.example", 421),
+    ],
+)
+def test_a_request_line_may_name_the_host(plain: int, head: bytes, status: int) -> None:
+    assert ask(plain, head) == status
+
+
+def test_two_hosts_are_one_for_the_application(plain: int) -> None:
+    """granian hands on the header alone, as docs/security.md says; no page can send both."""
+    assert ask(plain, b"GET http://evil.example/livez HTTP/1.1\r\nhost: localhost") == 200
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    head = len(payload).to_bytes(3, "big") + bytes([kind, flags])
+    return head + stream.to_bytes(4, "big") + payload
+
+
+def field(name: bytes, value: bytes) -> bytes:
+    """Of a head in HTTP/2, without compression."""
+    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, ssl.SSLContext]]:
+    folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
+    signed = authority.issue_cert("127.0.0.1")
+    signed.cert_chain_pems[0].write_to_path(folder / "c.pem")
+    signed.private_key_pem.write_to_path(folder / "k.pem")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    context.set_alpn_protocols(["h2"])
+    with served(Tls(folder / "c.pem", folder / "k.pem")) as port:
+        yield port, context
+
+
+@pytest.mark.parametrize(
+    ("fields", "admitted"),
+    [
+        ([(b":authority", b"localhost")], True),
+        ([(b":authority", b"evil.example")], False),
+        ([(b":authority", b"localhost"), (b"host", b"evil.example")], False),
+        ([(b"host", b"evil.example")], False),
+        ([], False),
+    ],
+)
+def test_an_authority_of_http_2_is_a_host(
+    secure: tuple[int, ssl.SSLContext], fields: list[tuple[bytes, bytes]], admitted: bool
+) -> None:
+    port, context = secure
+    head = [(b":method", b"GET"), (b":scheme", b"https"), (b":path", b"/livez"), *fields]
+    with (
+        socket.create_connection(("127.0.0.1", port), PATIENCE) as raw,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
+    ):
+        block = b"".join(field(*one) for one in head)
+        begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+        connection.sendall(begin + frame(1, 5, 1, block))
+        found = read_until(connection, b"admitted", b"/problems/")
+    assert (b"admitted" in found) == admitted
+    assert (b"/problems/unknown-host" in found) == (not admitted)
