@@ -315,7 +315,7 @@ def test_a_process_that_stops_says_so(tmp_path: Path) -> None:
         check(reply, "process-stops")
 
 
-def test_a_client_that_goes_in_the_middle_of_its_body_gets_no_answer(tmp_path: Path) -> None:
+def test_a_body_that_is_cut_is_not_answered_as_if_it_were_whole(tmp_path: Path) -> None:
     application, sent = function_application(tmp_path), []
     half = [{"type": "http.request", "body": body(1)[:3], "more_body": True}, {"type": "http.disconnect"}]
 
@@ -330,8 +330,8 @@ def test_a_client_that_goes_in_the_middle_of_its_body_gets_no_answer(tmp_path: P
         await application({**scope, "path": "/v1/predictions"}, receive, send)
 
     asyncio.run(ask())
-    assert (half, sent, application._reading) == ([], [], set())
-    assert ("/v1/predictions", "POST", "none") in application._machine.counts.times()
+    assert (half, application._reading, sent[0]["status"]) == ([], set(), 400)
+    assert ("/v1/predictions", "POST", "400") in application._machine.counts.times()
 
 
 def test_a_shed_request_has_one_status(tmp_path: Path) -> None:

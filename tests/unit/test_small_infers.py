@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ def contents(sent: list[Message]) -> object:
     return sent[0]["status"], headers, json.loads(body[:length]), body[length:]
 
 
+application = cache(lambda runtime, limits: create_app(runtime, limits=limits))
+
 HEADS = st.sampled_from(
     [
         {},
@@ -97,7 +100,7 @@ IDS = st.lists(st.sampled_from([0, 1, 2, 4, 4, 9, -1]), max_size=6)
 def test_both_ways_give_one_answer(
     runtime: Runtime, asked: list[tuple[list[int], dict[str, Any], str, int]], limits: Limits
 ) -> None:
-    app = create_app(runtime, limits=limits)
+    app = application(runtime, limits)
     assert isinstance(app, ServerApplication)
     for ids, more, model, off in asked:
         body, length = body_of(head_of(len(ids)) | more, ids)
