@@ -101,7 +101,7 @@ def test_a_copy_that_follows_the_feed_has_the_nodes_and_predictions_of_the_engin
     log.close()
 
 
-def test_a_client_that_comes_again_is_told_what_it_missed(runtime: Runtime) -> None:
+def test_a_client_that_comes_again_after_what_is_kept_is_told_what_it_missed(runtime: Runtime) -> None:
     async def follow(after: int) -> dict[str, object]:
         stream = Feed(runtime).follow(after)
         ((_, ready),) = await take(stream, 1)
@@ -116,21 +116,57 @@ def test_a_client_that_comes_again_is_told_what_it_missed(runtime: Runtime) -> N
     assert asyncio.run(follow(100)) == {"seq": 6, "after": 100, "missed": None}
 
 
+def test_a_client_that_comes_again_receives_what_it_missed(runtime: Runtime) -> None:
+    async def follow() -> None:
+        feed = Feed(runtime)
+        stream = feed.follow()
+        change(runtime, 2)
+        await take(stream, 1)
+        await stream.aclose()
+        change(runtime, 2)
+        for after in (2, 3, 4):
+            again = feed.follow(after)
+            assert await take(again, 1) == [("ready", {"seq": after, "after": after, "missed": 0})]
+            change(runtime, 1)
+            seqs = [data["seq"] for _, data in await take(again, runtime.seq - after)]
+            assert seqs == list(range(after + 1, runtime.seq + 1))
+            await again.aclose()
+        assert (await take(feed.follow(1), 1))[0][1] == {"seq": 7, "after": 1, "missed": 6}
+
+    asyncio.run(follow())
+
+
 def test_a_slow_client_is_told_what_it_lost(runtime: Runtime) -> None:
     async def follow() -> None:
-        feed = Feed(runtime, capacity=3)
+        feed = Feed(runtime, history_bytes=0)  # the newest change alone is kept
         slow, fast = feed.follow(), feed.follow()
         await take(slow, 1)
         await take(fast, 1)
         for _ in range(8):
             change(runtime, 1)
             await take(fast, 1)
-        assert feed.dropped == 6
-        events = await take(slow, 3)
-        assert events[0] == ("lagged", {"seq": 6, "dropped": 6})
-        assert [data["seq"] for _, data in events[1:]] == [7, 8]
+        assert feed.dropped == 7
+        events = await take(slow, 2)
+        assert events[0] == ("lagged", {"seq": 7, "dropped": 7, "since": 0})
+        assert events[1][1]["seq"] == 8
+        assert feed.dropped == 7
         change(runtime, 1)
         assert [data["seq"] for _, data in await take(slow, 1)] == [9]
+
+    asyncio.run(follow())
+
+
+def test_a_client_is_told_of_a_batch_whose_changes_nobody_wanted(runtime: Runtime) -> None:
+    """It comes between the question whether they are wanted and their publication, and resumes."""
+
+    async def follow() -> None:
+        feed = Feed(runtime, resume=0.0)
+        feed._is_wanted()
+        bell, reader, ready = feed._enter(asyncio.get_running_loop(), 0)
+        assert ready == {"seq": 0, "after": 0, "missed": 0}
+        feed._publish(Change(1, np.empty(0, np.int64), np.empty((0, 3), np.float32), 0, 0.0))
+        assert feed._take(reader).startswith(b"event: lagged\nid: 1\n")
+        feed._leave(bell, reader)
 
     asyncio.run(follow())
 
@@ -270,7 +306,7 @@ def test_predictions_are_read_only_while_a_client_follows(
     monkeypatch.setattr(Engine, "predict", note)
 
     async def follow() -> None:
-        feed = Feed(runtime)
+        feed = Feed(runtime, resume=0.0)
         waiter = asyncio.create_task(feed.wait(1, PATIENCE))
         await asyncio.sleep(0)
         change(runtime, 1)
@@ -291,7 +327,7 @@ def test_a_client_is_not_told_of_a_batch_that_ready_has(runtime: Runtime) -> Non
     """It comes when a batch is visible, and the runtime has not published it yet: nobody wanted its ids."""
 
     async def follow() -> None:
-        feed, told = Feed(runtime), list[Change]()
+        feed, told = Feed(runtime, resume=0.0), list[Change]()
         runtime.subscribe(told.append, wanted=lambda: False)
         change(runtime, 1)
         assert told[0].ids.tolist() == told[0].predictions.tolist() == []

@@ -230,7 +230,8 @@ def create_routes(
     async def follow_changes(last_event_id: LastEvent = None) -> StreamingResponse:
         """Server-sent events: `ready`, then a `change` for each batch; `lagged` if you read too slowly.
 
-        With `Last-Event-ID`, `ready` says how many events you missed.
+        With `Last-Event-ID`, the changes since are sent first, if they are kept; otherwise `ready` says how
+        many events you missed.
         """
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         told = feed.follow(last_event_id)
