@@ -19,6 +19,7 @@ from livegnn.http.request_counts import RequestCounts
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Runtime, Source
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
+from livegnn.server.bulk_routes import add_bulk_routes
 from livegnn.server.event_routes import AppendHandler, add_event_routes
 from livegnn.server.feed import Feed
 from livegnn.server.metrics import collect
@@ -158,6 +159,7 @@ def create_routes(
     append_events = add_event_routes(router, runtime, feed, limits)
     add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
+    add_bulk_routes(router, runtime, feed)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
     async def read_predictions(
