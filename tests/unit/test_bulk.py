@@ -196,6 +196,39 @@ def test_pyarrow_and_duckdb_read_all_predictions(runtime: Runtime) -> None:
     assert best == table["id"].to_pylist()[expected[:, 0].argmax()]
 
 
+def test_a_reader_that_stops_holds_one_part_and_no_batch(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow_stream, "_MOST_ROWS", 1)
+    app, sent, goes_on = create_app(runtime), list[bytes](), asyncio.Event()
+    stopped = asyncio.Event()
+
+    async def send(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.body":
+            sent.append(message["body"])
+            if len(sent) == 3:
+                change(runtime, np.random.default_rng(0))
+                stopped.set()
+                await goes_on.wait()
+
+    async def receive() -> dict[str, object]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def read() -> None:
+        scope = {"type": "http", "method": "GET", "path": ALL, "raw_path": ALL.encode(), "query_string": b""}
+        reading = asyncio.create_task(app(scope | {"headers": [], "http_version": "1.1"}, receive, send))
+        await stopped.wait()
+        assert (runtime.seq, len(sent)) == (1, 3)  # the stream has read no further
+        goes_on.set()
+        await reading
+
+    asyncio.run(read())
+    reader = pa.ipc.open_stream(b"".join(sent))
+    seqs = [int(reader.read_next_batch_with_custom_metadata()[1][b"seq"]) for _ in range(40)]
+    assert seqs == [0] * 2 + [1] * 38
+
+
 def test_only_what_has_changed_is_read(runtime: Runtime) -> None:
     app = create_app(runtime)
     gone = ask(app, f"{ALL}?since=0")  # kept from the first request on

@@ -2,17 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from livegnn import Engine, Events, LiveGNNError, TimeoutExpired
 from livegnn.http.refusals import ProcessStops
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import Change, Runtime
+from livegnn.runtime import Change, Runtime, Switch
+from livegnn.server.chosen_changes import ChosenChanges
 from livegnn.server.feed import Feed
 from streams import WIDTH, make_graph, make_model
 from waiting import PATIENCE
@@ -136,6 +141,26 @@ def test_a_client_that_comes_again_receives_what_it_missed(runtime: Runtime) -> 
     asyncio.run(follow())
 
 
+def test_a_client_that_comes_again_learns_of_another_model(runtime: Runtime) -> None:
+    async def follow() -> None:
+        feed = Feed(runtime)
+        stream = feed.follow()
+        await take(stream, 1)
+        change(runtime, 1)
+        feed._tell_switch(Switch(1, "second", "engine"))
+        change(runtime, 1)
+        again = feed.follow(1)
+        assert [(name, data["seq"]) for name, data in await take(again, 3)] == [
+            ("ready", 1),
+            ("model", 1),
+            ("change", 2),
+        ]
+        await stream.aclose()
+        await again.aclose()
+
+    asyncio.run(follow())
+
+
 def test_a_slow_client_is_told_what_it_lost(runtime: Runtime) -> None:
     async def follow() -> None:
         feed = Feed(runtime, history_bytes=0)  # the newest change alone is kept
@@ -167,6 +192,81 @@ def test_a_client_is_told_of_a_batch_whose_changes_nobody_wanted(runtime: Runtim
         feed._publish(Change(1, np.empty(0, np.int64), np.empty((0, 3), np.float32), 0, 0.0))
         assert feed._take(reader).startswith(b"event: lagged\nid: 1\n")
         feed._leave(bell, reader)
+
+    asyncio.run(follow())
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(st.integers(0, 8), max_size=50), kept=st.sampled_from([0, 2000, 1 << 20]))
+def test_clients_that_come_and_go_receive_each_change_once_or_are_told_that_it_is_lost(
+    steps: list[int], kept: int
+) -> None:
+    """0 to 2: a batch; otherwise one of three clients connects or reads, or goes."""
+    with TemporaryDirectory() as folder, closing(SqliteLog(Path(folder) / "events.db")) as log:
+        graph = make_graph()
+        runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+        made: list[Change] = []
+        runtime.subscribe(made.append)
+        feed = Feed(runtime, history_bytes=kept)
+        known: list[int | None] = [None] * 3
+        streams: list[AsyncIterator[bytes] | None] = [None] * 3
+
+        async def read(which: int) -> None:
+            stream = streams[which]
+            if stream is None:
+                after = known[which]
+                stream = streams[which] = feed.follow(after)
+                ((_, ready),) = await take(stream, 1)
+                if after is not None:
+                    assert ready["after"] == after
+                    assert ready["seq"] == after + ready["missed"]
+                known[which] = ready["seq"]
+            elif known[which] < runtime.seq:
+                ((name, told),) = await take(stream, 1)
+                if name == "lagged":
+                    assert told == {
+                        "seq": told["seq"],
+                        "dropped": told["seq"] - known[which],
+                        "since": known[which],
+                    }
+                else:
+                    change = made[known[which]]  # each batch here is one event
+                    assert told["seq"] == change.seq == known[which] + 1
+                    assert told["ids"] == change.ids.tolist()
+                    assert np.array_equal(np.array(told["predictions"], np.float32), change.predictions)
+                known[which] = told["seq"]
+
+        async def follow() -> None:
+            for step in steps:
+                which = step % 3
+                if step < 3:
+                    change(runtime, 1)
+                elif step < 7:
+                    await read(which)
+                elif (stream := streams[which]) is not None:
+                    await stream.aclose()
+                    streams[which] = None
+            for which in range(3):
+                await read(which)
+                while known[which] < runtime.seq:
+                    await read(which)
+
+        asyncio.run(follow())
+
+
+def test_a_client_receives_what_it_has_chosen(runtime: Runtime) -> None:
+    """Its place is sent in a silence, or it would resume far back."""
+
+    async def follow() -> None:
+        feed = Feed(runtime, heartbeat=0.001)
+        first, other = feed.follow(chosen=ChosenChanges([0])), feed.follow(chosen=ChosenChanges([999]))
+        await take(first, 1)
+        await take(other, 1)
+        change(runtime, 2)
+        for seq in (1, 2):
+            ((name, told),) = await take(first, 1)
+            assert (name, told["seq"], told["ids"], len(told["predictions"])) == ("change", seq, [0], 1)
+        assert await anext(other) == b": still here\n\nid: 2\n\n"
 
     asyncio.run(follow())
 

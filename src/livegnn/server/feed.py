@@ -18,6 +18,7 @@ import orjson
 from livegnn.errors import LiveGNNError, TimeoutExpired
 from livegnn.http.refusals import STOPS, ProcessStops
 from livegnn.runtime import Change, Runtime, Switch
+from livegnn.server.chosen_changes import ChosenChanges
 from livegnn.server.ring import Ring
 
 
@@ -50,10 +51,12 @@ class _Bell:
 
 
 class _Reader:
-    """The place of a client in the kept changes. since: an event; the client receives changes after it."""
+    """The place of a client in the kept changes. since: an event; the client receives changes after it.
+    chosen: which it receives, by default all.
+    """
 
-    def __init__(self, position: int, since: int) -> None:
-        self.position, self.since = position, since
+    def __init__(self, position: int, since: int, chosen: ChosenChanges | None) -> None:
+        self.position, self.since, self.chosen = position, since, chosen
 
 
 class Feed:
@@ -133,15 +136,18 @@ class Feed:
             raise LiveGNNError(f"event {seq} will not be visible: the runtime ended at event {reached}")
         raise ProcessStops(f"event {seq} must be visible, got to {reached}: {STOPS}")
 
-    async def follow(self, after: int | None = None) -> AsyncIterator[bytes]:
+    async def follow(
+        self, after: int | None = None, chosen: ChosenChanges | None = None
+    ) -> AsyncIterator[bytes]:
         """Server-sent events: `ready`, then a `change` for each batch after the event that `ready` names.
 
         after: the last event that a client that reconnects has received. If all later changes are kept,
         `ready` names that event, and they are sent first. Otherwise `ready` names the present event, and has
-        the number of events since, or None if the graph has not reached `after` yet.
+        the number of events since, or None if the graph has not reached `after` yet. chosen: the changes that
+        the client receives, by default all.
         """
         loop = asyncio.get_running_loop()
-        bell, reader, ready = self._enter(loop, after)
+        bell, reader, ready = self._enter(loop, after, chosen)
         try:
             yield encode("ready", reader.since, ready)
             quiet = loop.time() + self._heartbeat
@@ -153,18 +159,20 @@ class Feed:
                         await asyncio.wait_for(rung.wait(), quiet - loop.time())
                         continue
                     event = b": still here\n\n"
+                    if chosen is not None:  # an id without data: what a client sends when it reconnects
+                        event += b"id: %d\n\n" % reader.since
                 yield event
                 quiet = loop.time() + self._heartbeat
         finally:
             self._leave(bell, reader)
 
     def _enter(
-        self, loop: asyncio.AbstractEventLoop, after: int | None
+        self, loop: asyncio.AbstractEventLoop, after: int | None, chosen: ChosenChanges | None = None
     ) -> tuple[_Bell, _Reader, dict[str, object]]:
         """Adds a client; returns what `ready` says to it."""
         with self._lock:
             bell = self._bells.setdefault(loop, _Bell(loop))
-            reader = _Reader(self._told.end, 0)
+            reader = _Reader(self._told.end, 0, chosen)
             bell.readers.add(reader)
             # Read after the client is known: what is published from now on, and is later, is for it.
             now = reader.since = self._runtime.seq
@@ -172,7 +180,8 @@ class Feed:
                 return bell, reader, {"seq": now}
             missed = now - after if now >= after else None
             if missed is not None and after >= self._told.floor:
-                reader.position, reader.since, missed = self._told.after(after), after, 0
+                # The notice of another model comes after the change of its event: it may come again.
+                reader.position, reader.since, missed = self._told.after(after - 1), after, 0
             return bell, reader, {"seq": reader.since, "after": after, "missed": missed}
 
     def _leave(self, bell: _Bell, reader: _Reader) -> None:
@@ -186,6 +195,19 @@ class Feed:
 
     def _take(self, reader: _Reader) -> bytes | None:
         """The next server-sent event for a client, None if there is none yet."""
+        while (found := self._take_next(reader)) is not None:
+            change, data = found
+            if reader.chosen is None:
+                return data
+            if change is None:
+                reader.chosen.forget()  # after another model, or lost changes
+                return data
+            if (part := reader.chosen.select(change)) is not None:
+                return _encode_change(part)
+        return None
+
+    def _take_next(self, reader: _Reader) -> _Told | None:
+        """The next change or notice for a client, before its choice."""
         with self._lock:
             told = self._told
             dropped, known = told.begin - reader.position, reader.since
@@ -195,15 +217,15 @@ class Feed:
                     self._dropped += dropped
                     reader.since = told.floor
                     lost: dict[str, object] = {"seq": told.floor, "dropped": dropped, "since": known}
-                    return encode("lagged", told.floor, lost)
+                    return _Told(None, encode("lagged", told.floor, lost))
             while reader.position < told.end:
-                seq, (change, data) = told.at(reader.position)
+                seq, found = told.at(reader.position)
                 reader.position += 1
-                if change is None:
-                    return data
+                if found.change is None:
+                    return found
                 if seq > reader.since:
                     reader.since = seq
-                    return data
+                    return found
         return None
 
     def close(self) -> None:
@@ -228,18 +250,7 @@ class Feed:
                 self._told.clear(change.seq)
             self._ring()
             return
-        data = encode(
-            "change",
-            change.seq,
-            {
-                "seq": change.seq,
-                "affected": change.affected,
-                "seconds": change.seconds,
-                "ids": change.ids.tolist(),
-                "predictions": change.predictions,
-                "removed": change.removed.tolist(),
-            },
-        )
+        data = _encode_change(change)
         nbytes = len(data) + change.ids.nbytes + change.predictions.nbytes + change.removed.nbytes
         self._tell(change.seq, _Told(change, data), nbytes)
 
@@ -268,6 +279,18 @@ def _call(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None
 
     with suppress(RuntimeError):  # the loop is closed: nothing waits there any more
         loop.call_soon_threadsafe(resolve)
+
+
+def _encode_change(change: Change) -> bytes:
+    content: dict[str, object] = {
+        "seq": change.seq,
+        "affected": change.affected,
+        "seconds": change.seconds,
+        "ids": change.ids.tolist(),
+        "predictions": change.predictions,
+        "removed": change.removed.tolist(),
+    }
+    return encode("change", change.seq, content)
 
 
 def encode(event: str, seq: int, data: dict[str, object]) -> bytes:
