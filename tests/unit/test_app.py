@@ -180,6 +180,12 @@ def test_head_is_answered_as_get_is_without_a_body(runtime: Runtime) -> None:
     assert app.state.feed.clients == 0
     for last, status in (("12", 200), ("-1", 400), ("x", 400), (str(2**63), 400)):
         assert ask(app, "HEAD", "/v1/changes", headers={"last-event-id": last}).status_code == status
+    for chosen, status in (
+        ("ids=n3,n4&ids=n5&threshold=0.5", 200),
+        ("threshold=1", 400),
+        ("ids=n3&threshold=-1", 400),
+    ):
+        assert ask(app, "HEAD", f"/v1/changes?{chosen}").status_code == status
     answer = ask(app, "HEAD", "/v1/events")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert ask(app, "DELETE", "/healthz").headers["allow"] == "GET, HEAD"

@@ -13,7 +13,8 @@ from gate import draws
 from livegnn import Events
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events import json_lines
-from livegnn.server.arrow_bodies import ARROW_TYPE, events_of, read_arrow, read_arrow_events
+from livegnn.server.arrow_bodies import events_of, read_arrow, read_arrow_events
+from livegnn.server.bodies import ARROW_TYPE
 from livegnn.server.entries import read_each_event, read_entries
 
 ROWS = [

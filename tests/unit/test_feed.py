@@ -2,17 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from livegnn import Engine, Events, LiveGNNError, TimeoutExpired
 from livegnn.http.refusals import ProcessStops
 from livegnn.log import Batch
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import Change, Runtime
+from livegnn.runtime import Change, Runtime, Switch
+from livegnn.server.chosen_changes import ChosenChanges
 from livegnn.server.feed import Feed
 from streams import WIDTH, make_graph, make_model
 from waiting import PATIENCE
@@ -101,7 +106,7 @@ def test_a_copy_that_follows_the_feed_has_the_nodes_and_predictions_of_the_engin
     log.close()
 
 
-def test_a_client_that_comes_again_is_told_what_it_missed(runtime: Runtime) -> None:
+def test_a_client_that_comes_again_after_what_is_kept_is_told_what_it_missed(runtime: Runtime) -> None:
     async def follow(after: int) -> dict[str, object]:
         stream = Feed(runtime).follow(after)
         ((_, ready),) = await take(stream, 1)
@@ -116,21 +121,152 @@ def test_a_client_that_comes_again_is_told_what_it_missed(runtime: Runtime) -> N
     assert asyncio.run(follow(100)) == {"seq": 6, "after": 100, "missed": None}
 
 
+def test_a_client_that_comes_again_receives_what_it_missed(runtime: Runtime) -> None:
+    async def follow() -> None:
+        feed = Feed(runtime)
+        stream = feed.follow()
+        change(runtime, 2)
+        await take(stream, 1)
+        await stream.aclose()
+        change(runtime, 2)
+        for after in (2, 3, 4):
+            again = feed.follow(after)
+            assert await take(again, 1) == [("ready", {"seq": after, "after": after, "missed": 0})]
+            change(runtime, 1)
+            seqs = [data["seq"] for _, data in await take(again, runtime.seq - after)]
+            assert seqs == list(range(after + 1, runtime.seq + 1))
+            await again.aclose()
+        assert (await take(feed.follow(1), 1))[0][1] == {"seq": 7, "after": 1, "missed": 6}
+
+    asyncio.run(follow())
+
+
+def test_a_client_that_comes_again_learns_of_another_model(runtime: Runtime) -> None:
+    async def follow() -> None:
+        feed = Feed(runtime)
+        stream = feed.follow()
+        await take(stream, 1)
+        change(runtime, 1)
+        feed._tell_switch(Switch(1, "second", "engine"))
+        change(runtime, 1)
+        again = feed.follow(1)
+        assert [(name, data["seq"]) for name, data in await take(again, 3)] == [
+            ("ready", 1),
+            ("model", 1),
+            ("change", 2),
+        ]
+        await stream.aclose()
+        await again.aclose()
+
+    asyncio.run(follow())
+
+
 def test_a_slow_client_is_told_what_it_lost(runtime: Runtime) -> None:
     async def follow() -> None:
-        feed = Feed(runtime, capacity=3)
+        feed = Feed(runtime, history_bytes=0)  # the newest change alone is kept
         slow, fast = feed.follow(), feed.follow()
         await take(slow, 1)
         await take(fast, 1)
         for _ in range(8):
             change(runtime, 1)
             await take(fast, 1)
-        assert feed.dropped == 6
-        events = await take(slow, 3)
-        assert events[0] == ("lagged", {"seq": 6, "dropped": 6})
-        assert [data["seq"] for _, data in events[1:]] == [7, 8]
+        assert feed.dropped == 7
+        events = await take(slow, 2)
+        assert events[0] == ("lagged", {"seq": 7, "dropped": 7, "since": 0})
+        assert events[1][1]["seq"] == 8
+        assert feed.dropped == 7
         change(runtime, 1)
         assert [data["seq"] for _, data in await take(slow, 1)] == [9]
+
+    asyncio.run(follow())
+
+
+def test_a_client_is_told_of_a_batch_whose_changes_nobody_wanted(runtime: Runtime) -> None:
+    """It comes between the question whether they are wanted and their publication, and resumes."""
+
+    async def follow() -> None:
+        feed = Feed(runtime, resume=0.0)
+        feed._is_wanted()
+        bell, reader, ready = feed._enter(asyncio.get_running_loop(), 0)
+        assert ready == {"seq": 0, "after": 0, "missed": 0}
+        feed._publish(Change(1, np.empty(0, np.int64), np.empty((0, 3), np.float32), 0, 0.0))
+        assert feed._take(reader).startswith(b"event: lagged\nid: 1\n")
+        feed._leave(bell, reader)
+
+    asyncio.run(follow())
+
+
+@settings(max_examples=40, deadline=None)
+@given(steps=st.lists(st.integers(0, 8), max_size=50), kept=st.sampled_from([0, 2000, 1 << 20]))
+def test_clients_that_come_and_go_receive_each_change_once_or_are_told_that_it_is_lost(
+    steps: list[int], kept: int
+) -> None:
+    """0 to 2: a batch; otherwise one of three clients connects or reads, or goes."""
+    with TemporaryDirectory() as folder, closing(SqliteLog(Path(folder) / "events.db")) as log:
+        graph = make_graph()
+        runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+        made: list[Change] = []
+        runtime.subscribe(made.append)
+        feed = Feed(runtime, history_bytes=kept)
+        known: list[int | None] = [None] * 3
+        streams: list[AsyncIterator[bytes] | None] = [None] * 3
+
+        async def read(which: int) -> None:
+            stream = streams[which]
+            if stream is None:
+                after = known[which]
+                stream = streams[which] = feed.follow(after)
+                ((_, ready),) = await take(stream, 1)
+                if after is not None:
+                    assert ready["after"] == after
+                    assert ready["seq"] == after + ready["missed"]
+                known[which] = ready["seq"]
+            elif known[which] < runtime.seq:
+                ((name, told),) = await take(stream, 1)
+                if name == "lagged":
+                    assert told == {
+                        "seq": told["seq"],
+                        "dropped": told["seq"] - known[which],
+                        "since": known[which],
+                    }
+                else:
+                    change = made[known[which]]  # each batch here is one event
+                    assert told["seq"] == change.seq == known[which] + 1
+                    assert told["ids"] == change.ids.tolist()
+                    assert np.array_equal(np.array(told["predictions"], np.float32), change.predictions)
+                known[which] = told["seq"]
+
+        async def follow() -> None:
+            for step in steps:
+                which = step % 3
+                if step < 3:
+                    change(runtime, 1)
+                elif step < 7:
+                    await read(which)
+                elif (stream := streams[which]) is not None:
+                    await stream.aclose()
+                    streams[which] = None
+            for which in range(3):
+                await read(which)
+                while known[which] < runtime.seq:
+                    await read(which)
+
+        asyncio.run(follow())
+
+
+def test_a_client_receives_what_it_has_chosen(runtime: Runtime) -> None:
+    """Its place is sent in a silence, or it would resume far back."""
+
+    async def follow() -> None:
+        feed = Feed(runtime, heartbeat=0.001)
+        first, other = feed.follow(chosen=ChosenChanges([0])), feed.follow(chosen=ChosenChanges([999]))
+        await take(first, 1)
+        await take(other, 1)
+        change(runtime, 2)
+        for seq in (1, 2):
+            ((name, told),) = await take(first, 1)
+            assert (name, told["seq"], told["ids"], len(told["predictions"])) == ("change", seq, [0], 1)
+        assert await anext(other) == b": still here\n\nid: 2\n\n"
 
     asyncio.run(follow())
 
@@ -270,7 +406,7 @@ def test_predictions_are_read_only_while_a_client_follows(
     monkeypatch.setattr(Engine, "predict", note)
 
     async def follow() -> None:
-        feed = Feed(runtime)
+        feed = Feed(runtime, resume=0.0)
         waiter = asyncio.create_task(feed.wait(1, PATIENCE))
         await asyncio.sleep(0)
         change(runtime, 1)
@@ -291,7 +427,7 @@ def test_a_client_is_not_told_of_a_batch_that_ready_has(runtime: Runtime) -> Non
     """It comes when a batch is visible, and the runtime has not published it yet: nobody wanted its ids."""
 
     async def follow() -> None:
-        feed, told = Feed(runtime), list[Change]()
+        feed, told = Feed(runtime, resume=0.0), list[Change]()
         runtime.subscribe(told.append, wanted=lambda: False)
         change(runtime, 1)
         assert told[0].ids.tolist() == told[0].predictions.tolist() == []

@@ -39,6 +39,8 @@ from livegnn.http.refusals import (
     AddressBusy,
     BodyTooLarge,
     BodyTooSlow,
+    ChangesNotKept,
+    ExtraMissing,
     KeyExhausted,
     KeyForbids,
     KeyMissing,
@@ -155,6 +157,13 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         "Unknown method",
         "The path exists for other methods.",
         "Use a method that the header allow lists.",
+    ),
+    ChangesNotKept: Kind(
+        "changes-not-kept",
+        410,
+        "Changes not kept",
+        "The request is for the changes since an event, and the server does not keep all of them any more.",
+        "Read all predictions, without since. Their seq is the next since.",
     ),
     TooLargeError: Kind(
         "too-large",
@@ -364,6 +373,13 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         "File damaged",
         "A file is corrupt or truncated, or has another kind or version.",
         "Replace the file that detail names.",
+    ),
+    ExtraMissing: Kind(
+        "extra-missing",
+        501,
+        "Package missing",
+        "The answer needs a Python package that is not installed where the process runs.",
+        "Install the package that detail names, and start the process again.",
     ),
     MemoryError: Kind(
         "out-of-memory",

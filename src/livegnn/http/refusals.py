@@ -73,6 +73,14 @@ class LoopEnded(LiveGNNError):
     """Events that arrive when the loop has ended: none is logged."""
 
 
+class ChangesNotKept(LiveGNNError):
+    """A request for changes that the server does not keep any more."""
+
+
+class ExtraMissing(LiveGNNError):
+    """A request for an answer that needs a package that is not installed."""
+
+
 class ProcessStops(TimeoutExpired):
     """A request that a process does not finish, because it stops."""
 

@@ -48,7 +48,8 @@ class Change(NamedTuple):
 
     If the runtime has no engine, or no subscriber wants them (see `Runtime.subscribe`), both are empty.
     removed: ids [removed] of the nodes of the same type that had a prediction, and are not in the graph any
-    more.
+    more. known: False if predictions changed that are not listed, because the engine failed in this batch or
+    is built again.
     """
 
     seq: int
@@ -57,6 +58,7 @@ class Change(NamedTuple):
     affected: int
     seconds: float
     removed: "Shaped[Ids, 'removed']" = _NO_IDS
+    known: bool = True
 
 
 class SupposedPrediction(NamedTuple):
@@ -78,6 +80,12 @@ class SampledPrediction(NamedTuple):
     seq: int
     values: "Float32[FloatArray, 'nodes channels']"
     samples: Sequence[HeteroSubgraph]
+
+
+class _Subscriber(NamedTuple):
+    callback: Callable[[Change], None]
+    wanted: Callable[[], bool]
+    ids_wanted: Callable[[], bool]
 
 
 class Runtime(Loop):
@@ -161,7 +169,7 @@ class Runtime(Loop):
             on_switch=self._switched,
             keep_apart=self._keep_apart,
         )
-        self._subscribers: list[tuple[Callable[[Change], None], Callable[[], bool]]] = []
+        self._subscribers: list[_Subscriber] = []
         self._at_switch: list[Callable[[Switch], None]] = []
         self._at_end: list[Callable[[], None]] = []
         if (engine := self.models.engine) is not None:
@@ -292,6 +300,7 @@ class Runtime(Loop):
         on_end: Callable[[], None] | None = None,
         on_switch: Callable[[Switch], None] | None = None,
         wanted: Callable[[], bool] = lambda: True,
+        ids_wanted: Callable[[], bool] | None = None,
     ) -> Callable[[], None]:
         """Calls `callback` after every batch, in order, from the loop's thread; returns a function to end it.
 
@@ -299,13 +308,15 @@ class Runtime(Loop):
         ignored. It must not wait for later events. on_end: called once, when the loop has failed or the
         runtime is stopped, and there are no more batches. on_switch: called when another model serves,
         between the changes before and the changes after. wanted: called after every batch; while it returns
-        False for all subscribers, a `Change` has no ids and no predictions. It must not raise.
+        False for all subscribers, a `Change` has no ids and no predictions. ids_wanted: the same for the ids
+        alone, which cost less; by default it is `wanted`. Neither may raise.
 
         Raises InputError for an argument that cannot be called.
         """
         check_function(callback, "callback", "a Change")
         check_function(wanted, "wanted", "nothing, which returns a bool")
-        subscriber = callback, wanted
+        subscriber = _Subscriber(callback, wanted, wanted if ids_wanted is None else ids_wanted)
+        check_function(subscriber.ids_wanted, "ids_wanted", "nothing, which returns a bool")
         if on_end is not None:
             check_function(on_end, "on_end", "nothing")
         if on_switch is not None:
@@ -375,28 +386,31 @@ class Runtime(Loop):
     def _tell(self, change: GraphDelta, seconds: float) -> None:
         subscribers = tuple(self._subscribers)
         if subscribers:
-            wanted = any(wanted() for _, wanted in subscribers)
-            described = self._describe(change, self._update_of(change), seconds, wanted=wanted)
-            change.tell(self, [callback for callback, _ in subscribers], described, self._count_failure)
+            # Each is asked, because its answer is about this batch.
+            wanted = [one.wanted() for one in subscribers]
+            listed = wanted + [one.ids_wanted() for one in subscribers]
+            described = self._describe(change, seconds, wanted=any(wanted), listed=any(listed))
+            change.tell(self, [one.callback for one in subscribers], described, self._count_failure)
 
     def _count_failure(self, described: Change, error: BaseException) -> None:
         self._subscriber_failures += 1
         _logger.error("a subscriber to the changes of batch %d failed", described.seq, exc_info=error)
 
-    def _describe(self, change: GraphDelta, update: Update | None, seconds: float, *, wanted: bool) -> Change:
-        engine = self.models.engine
+    def _describe(self, change: GraphDelta, seconds: float, *, wanted: bool, listed: bool) -> Change:
+        engine, update = self.models.engine, self._update_of(change)
         if engine is None or update is None:
-            return Change(change.seq, _NO_IDS, np.empty((0, 0), np.float32), 0, seconds)
-        ids, width = update.changed if wanted else _NO_IDS, engine.model.width(engine.model.output)
+            lost = engine is not None or (self.has_engine and self.models.predictor is None)
+            return Change(change.seq, _NO_IDS, np.empty((0, 0), np.float32), 0, seconds, known=not lost)
+        ids, width = update.changed if listed else _NO_IDS, engine.model.width(engine.model.output)
         predictions = np.empty((0, width), np.float32)
-        if len(ids):
+        if wanted and len(ids):
             try:
                 predictions = engine.predict(ids)
             except Exception:
                 # A lazy engine computes them now, and a function of the model may fail.
                 _logger.exception("the predictions that batch %d changed cannot be computed", update.seq)
                 predictions = np.full((len(ids), width), np.nan, np.float32)
-        removed = _removed(change, engine.output_type_name) if wanted else _NO_IDS
+        removed = _removed(change, engine.output_type_name) if listed else _NO_IDS
         return Change(update.seq, ids, predictions, update.affected, seconds, removed)
 
     def _tell_end(self) -> None:

@@ -14,25 +14,23 @@ from livegnn.events import Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.chunk import Chunk
 from livegnn.events.json_lines import STRANGERS
-from livegnn.http.refusals import UnknownMediaType
+from livegnn.http.refusals import ExtraMissing
 from livegnn.wording import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 _HEADER_FIELD: Final = 2  # of the table Message, in Arrow's Message.fbs
 _COMPRESSION_FIELD: Final = 3  # of the table RecordBatch
 
 
 def read_arrow(body: bytes) -> "pa.Table":
-    """The rows of a body. Raises InputError, and UnknownMediaType where pyarrow is not installed."""
+    """The rows of a body. Raises InputError, and ExtraMissing where pyarrow is not installed."""
     try:
         import pyarrow as pa
     except ModuleNotFoundError:
-        raise UnknownMediaType(
-            f"the server reads {ARROW_TYPE} with pyarrow, which is not installed: pip install "
+        raise ExtraMissing(
+            "a stream of Arrow needs pyarrow, which is not installed where the server runs: pip install "
             "'livegnn[arrow]', or send JSON lines"
         ) from None
     try:

@@ -23,6 +23,7 @@ from livegnn.wording import quoted
 if TYPE_CHECKING:
     from jaxtyping import Shaped
 
+ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 LINE_TYPES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
 _SMALL: Final = 4096  # bytes that are read in the event loop: a tenth of a millisecond
@@ -114,7 +115,7 @@ def parse_records(body: bytes, media_type: str, largest: int) -> Sequence[JSON]:
     """The list `events` of a JSON body of at most `largest` bytes. Raises InputError for anything else."""
     if media_type != "application/json":
         raise UnknownMediaType(
-            f"events must be application/json, {LINE_TYPES[0]} or a stream of Arrow, got {quoted(media_type)}"
+            f"events must be application/json, {LINE_TYPES[0]} or {ARROW_TYPE}, got {quoted(media_type)}"
         )
     _check_size(
         len(body),

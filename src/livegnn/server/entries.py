@@ -12,8 +12,8 @@ from livegnn.errors import InputError, TooLargeError
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.json_lines import STRANGERS, collect, decode, parse_lines, split_lines
-from livegnn.server.arrow_bodies import ARROW_TYPE, events_of, read_arrow, read_arrow_events
-from livegnn.server.bodies import LINE_TYPES, parse_records
+from livegnn.server.arrow_bodies import events_of, read_arrow, read_arrow_events
+from livegnn.server.bodies import ARROW_TYPE, LINE_TYPES, parse_records
 from livegnn.types import JSON
 from livegnn.wording import quoted
 

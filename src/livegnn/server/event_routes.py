@@ -17,8 +17,8 @@ from livegnn.http.refusals import NotVisible
 from livegnn.log import BadMessage, Rejection
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
-from livegnn.server.arrow_bodies import ARROW_TYPE
 from livegnn.server.bodies import (
+    ARROW_TYPE,
     LINE_TYPES,
     Limits,
     answer_model,

@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, StrictStr, WithJsonSchema
 
-from livegnn.errors import TimeoutExpired, shortened
+from livegnn.errors import InputError, TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.graph import Neighbors
@@ -19,6 +19,8 @@ from livegnn.http.request_counts import RequestCounts
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Runtime, Source
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
+from livegnn.server.bulk_routes import add_bulk_routes
+from livegnn.server.chosen_changes import ChosenChanges
 from livegnn.server.event_routes import AppendHandler, add_event_routes
 from livegnn.server.feed import Feed
 from livegnn.server.metrics import collect
@@ -27,6 +29,7 @@ from livegnn.server.query import (
     CheckedRoute,
     LastEvent,
     MinSeq,
+    NumberAsWritten,
     Since,
     Timeout,
     answer_head,
@@ -133,6 +136,10 @@ class ExplainAnswer(BaseModel):
     neighbors: list[NeighborShareAnswer]
 
 
+_FOLLOWED = "ids with commas between them, or several times: only changes of these nodes"
+_THRESHOLD = "only predictions of which a column has moved by more than this since you received them"
+
+
 class _Choice(NamedTuple):
     """An output and a model; None for the first output, and for the serving model."""
 
@@ -158,6 +165,7 @@ def create_routes(
     append_events = add_event_routes(router, runtime, feed, limits)
     add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
+    add_bulk_routes(router, runtime, feed)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
     async def read_predictions(
@@ -227,13 +235,18 @@ def create_routes(
         return await run_in_threadpool(answer)
 
     @router.get("/v1/changes", responses={200: {"content": {"text/event-stream": {}}}})
-    async def follow_changes(last_event_id: LastEvent = None) -> StreamingResponse:
+    async def follow_changes(
+        ids: Annotated[list[str], Query(default_factory=list, description=_FOLLOWED)],
+        last_event_id: LastEvent = None,
+        threshold: Annotated[float | None, NumberAsWritten, Query(ge=0, description=_THRESHOLD)] = None,
+    ) -> StreamingResponse:
         """Server-sent events: `ready`, then a `change` for each batch; `lagged` if you read too slowly.
 
-        With `Last-Event-ID`, `ready` says how many events you missed.
+        With `Last-Event-ID`, the changes since are sent first, if they are kept; otherwise `ready` says how
+        many events you missed.
         """
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        told = feed.follow(last_event_id)
+        told = feed.follow(last_event_id, _choose(runtime, ids, threshold, limits))
         return StreamingResponse(told, media_type="text/event-stream", headers=headers)
 
     @router.get("/v1/nodes/{id:node_id}/neighbors", responses={200: {"model": NeighborsAnswer}})
@@ -323,6 +336,19 @@ def create_routes(
 
     answer_head(router)
     return Routes(router, append_events)
+
+
+def _choose(
+    runtime: Runtime, ids: list[str], threshold: float | None, limits: Limits
+) -> ChosenChanges | None:
+    """The changes that a client has chosen; None for all. Raises InputError, and TooLargeError."""
+    if not ids:
+        if threshold is not None:
+            raise InputError("threshold needs ids, the nodes to compare, got none: add ids=")
+        return None
+    wanted = parse_ids(runtime.graph, split_ids(ids))
+    check_count(runtime, len(wanted), limits.ids, limits, None, None)
+    return ChosenChanges(wanted.tolist(), threshold)
 
 
 def _lists_changed(runtime: Runtime, wanted: bool, limits: Limits, count: int) -> bool:

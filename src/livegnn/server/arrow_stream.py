@@ -1,0 +1,120 @@
+"""All predictions, or those of some nodes, as an Arrow IPC stream, part by part.
+
+Each part is read at one event, which its metadata has, so that a slow reader keeps a part in memory and never
+delays a batch.
+"""
+
+import io
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from livegnn.inference import Engine
+from livegnn.runtime import Runtime
+from livegnn.texts import Texts
+from livegnn.types import FloatArray, Ids
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float32, Shaped
+    from numpy.typing import NDArray
+
+
+_PART_BYTES: Final = 1 << 19  # a server sends some ten of them ahead of a reader
+_MOST_ROWS: Final = 8192
+
+
+class _Rows(NamedTuple):
+    """The predictions of the nodes that are in the graph at event `seq`, and which nodes these are."""
+
+    seq: int
+    values: "Float32[FloatArray, 'present channels']"
+    present: "Bool[NDArray[np.bool_], 'ids']"
+
+
+class _Sink(io.RawIOBase):
+    """The bytes that were written since they were last taken."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._parts.append(bytes(data))
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._position
+
+    def take(self) -> bytes:
+        data = b"".join(self._parts)
+        self._parts.clear()
+        return data
+
+
+def encode(
+    runtime: Runtime,
+    engine: Engine,
+    output: str | None,
+    ids: "Shaped[Ids, 'ids'] | Texts",
+    metadata: Mapping[str, str],
+) -> Iterator[bytes]:
+    """The stream: the head, then parts of whole rows, one row for each of `ids`, in order. The prediction of
+    a node that is not in the graph is null. metadata: of the schema.
+    """
+    width = engine.model.width(engine.outputs.find(output).value)
+    text = isinstance(ids, Texts)
+    schema = pa.schema(
+        [
+            pa.field("id", pa.string() if text else pa.int64(), nullable=False),
+            pa.field("prediction", pa.list_(pa.float32(), width)),
+        ],
+        metadata=dict(metadata),
+    )
+    sink = _Sink()
+    size = max(1, min(_MOST_ROWS, _PART_BYTES // (4 * width)))
+    with pa.ipc.new_stream(sink, schema) as writer:
+        yield sink.take()
+        for begin in range(0, len(ids), size):
+            part = ids[begin : begin + size]
+            rows = _read(runtime, engine, output, part)
+            names = pa.array(part.tolist(), pa.string()) if text else pa.array(part)
+            columns = [names, _column(rows, width)]
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            writer.write_batch(batch, custom_metadata={"seq": str(rows.seq)})
+            yield sink.take()
+    yield sink.take()
+
+
+def _read(runtime: Runtime, engine: Engine, output: str | None, ids: "Shaped[Ids, 'ids'] | Texts") -> _Rows:
+    node_type = engine.outputs.find(output).node_type
+
+    def read() -> "tuple[FloatArray, NDArray[np.bool_]]":
+        present = runtime.graph.contains(ids, node_type)
+        return engine.predict(ids if present.all() else _select(ids, present), output=output), present
+
+    seq, (values, present) = runtime.read(read)
+    return _Rows(seq, values, present)
+
+
+def _select(
+    ids: "Shaped[Ids, 'ids'] | Texts", chosen: "Bool[NDArray[np.bool_], 'ids']"
+) -> "Shaped[Ids, 'chosen'] | Texts":
+    if isinstance(ids, Texts):
+        return Texts.of([id for id, one in zip(ids.tolist(), chosen.tolist(), strict=True) if one])
+    return ids[chosen]
+
+
+def _column(rows: _Rows, width: int) -> pa.Array:
+    if rows.present.all():
+        return pa.FixedSizeListArray.from_arrays(pa.array(rows.values.reshape(-1)), width)
+    values = np.zeros((len(rows.present), width), np.float32)
+    values[rows.present] = rows.values
+    validity = pa.py_buffer(np.packbits(rows.present, bitorder="little"))
+    type_ = pa.list_(pa.float32(), width)
+    return pa.Array.from_buffers(type_, len(values), [validity], children=[pa.array(values.reshape(-1))])

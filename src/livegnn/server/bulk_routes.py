@@ -1,0 +1,89 @@
+"""The route for all predictions, or all that have changed, as an Arrow IPC stream."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import StreamingResponse
+
+from livegnn.errors import InputError
+from livegnn.http.refusals import ExtraMissing
+from livegnn.runtime import Runtime
+from livegnn.server.bodies import ARROW_TYPE
+from livegnn.server.changed_ids import ChangedIds
+from livegnn.server.feed import Feed
+from livegnn.server.query import LARGEST_SEQ, AsWritten, MinSeq, Timeout
+from livegnn.server.requests import MODEL, OUTPUT
+from livegnn.texts import Texts
+from livegnn.types import Ids, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
+
+_SINCE = "only nodes whose prediction has changed after this event"
+
+ChangedSince: TypeAlias = Annotated[int | None, AsWritten, Query(ge=0, le=LARGEST_SEQ, description=_SINCE)]
+
+
+def add_bulk_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
+    """Adds the route."""
+    changed = ChangedIds(runtime)
+
+    @router.get("/v1/predictions/all", responses={200: {"content": {ARROW_TYPE: {}}}})
+    async def read_all_predictions(
+        since: ChangedSince = None,
+        min_seq: MinSeq = 0,
+        timeout: Timeout = 10.0,
+        output: Annotated[str | None, Query(description=OUTPUT)] = None,
+        model: Annotated[str | None, Query(description=MODEL)] = None,
+    ) -> StreamingResponse:
+        """All predictions, or with `since` those that have changed, as an Arrow IPC stream."""
+        await feed.wait(max(min_seq, since or 0), timeout)
+
+        def begin() -> Iterator[bytes]:
+            parts = _open(runtime, changed, since, output, model)
+            return chain([next(parts)], parts)
+
+        parts = await run_in_threadpool(begin)
+        return StreamingResponse(parts, media_type=ARROW_TYPE, headers={"cache-control": "no-store"})
+
+
+def _open(
+    runtime: Runtime, changed: ChangedIds, since: int | None, output: str | None, model: str | None
+) -> Iterator[bytes]:
+    """The stream. Raises the errors of a request."""
+    try:
+        from livegnn.server import arrow_stream
+    except ImportError as error:
+        raise ExtraMissing(
+            "this answer needs pyarrow, which is not installed where the server runs: "
+            "pip install 'livegnn[arrow]'"
+        ) from error
+    # Before the model is found: after a switch in between, the changes since this event are refused.
+    seq, ids = (changed.begin(), None) if since is None else changed.since(since)
+    engine = runtime.models.find_engine(model)
+    chosen = engine.outputs.find(output)
+    if ids is None:
+        ids = _all_ids(runtime, chosen.node_type)
+    elif chosen.position or engine.name != runtime.models.serving:
+        raise InputError(
+            "since must be for the first output of the serving model, whose changes are kept, got "
+            "another output or model: read all of its predictions, without since"
+        )
+    metadata = {
+        "seq": str(seq),
+        "rows": str(len(ids)),
+        "model": engine.name,
+        "digest": engine.digest,
+        "output": chosen.value if output is None else output,
+        "node_type": chosen.node_type,
+    }
+    return arrow_stream.encode(runtime, engine, output, ids, metadata)
+
+
+def _all_ids(runtime: Runtime, node_type: NodeType) -> "Shaped[Ids, 'nodes'] | Texts":
+    """All ids of a type, texts in the room of their own bytes."""
+    names = runtime.graph.native.ids(runtime.graph.node_type_index(node_type))
+    return Texts.of(names) if isinstance(names, list) else names
