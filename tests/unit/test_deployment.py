@@ -402,6 +402,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         bool: "true or false",
         list[str] | dict[str, list[float]] | None: "a list of types, or a table",
         Mapping[int, int]: "a table of integers",
+        Mapping[str, str]: "a table of texts",
     }
     documented = []
     section = ""
@@ -417,7 +418,9 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         part = parts[section]
         for key in fields(part) if section != "views" else ():
             type_ = get_type_hints(type(part))[key.name]
-            must = type_ is Path or (section in ("sources.orders", "snapshots") and key.default is MISSING)
+            must = type_ is Path or (
+                section in ("sources.orders", "snapshots") and key.default is key.default_factory is MISSING
+            )
             shown = "required" if must else f"`{tomlish(getattr(part, key.name))}`"
             shown = "none" if type(None) in get_args(type_) else shown
             expected.append((section, key.metadata.get("key", key.name), names[type_], shown))

@@ -235,11 +235,13 @@ class JsonLinesTopic:
         self.waits = None
 
 
-def check_skip(servers: str, topic: str, partition: int, offset: int) -> None:
+def check_skip(
+    servers: str, topic: str, partition: int, offset: int, settings: Settings | None = None
+) -> None:
     """Whether `connectors.skip` may let a source of `topic` go on at `offset`. Raises InputError if the topic
-    has no such partition or ends before; SourceError if no broker answers.
+    has no such partition or ends before; SourceError if no broker answers. settings: as of `JsonLinesTopic`.
     """
-    check_place(Connection(servers, topic, {}, "the topic", SourceError), partition, offset)
+    check_place(Connection(servers, topic, settings or {}, "the topic", SourceError), partition, offset)
 
 
 def _decode(value: bytes | None) -> Events | InputError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args, get_type_hints
 
 from livegnn.errors import InputError
+from livegnn.log.client_settings import place_client_settings
 from livegnn.log.idempotency import check_origin
 from livegnn.runtime import ViewFactory
 from livegnn.wording import kind_of
@@ -102,6 +103,10 @@ def parse_value(place: str, type_: type, value: object, directory: Path) -> obje
         if isinstance(value, dict) and all(type(one) is int for one in value.values()):
             return value  # the section makes numbers of its keys
         raise InputError(f"{place} must be a table of integers, got {value!r}")
+    if type_ == Mapping[str, str]:
+        if isinstance(value, dict) and all(isinstance(one, str) for one in value.values()):
+            return place_client_settings(value, directory)
+        raise InputError(f"{place} must be a table of texts, got {kind_of(value)}")
     if choices and type(None) in choices:  # a value that may be left out
         (type_,) = (choice for choice in choices if choice is not type(None))
     elif choices:  # text or a list of it

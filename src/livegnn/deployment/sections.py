@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +16,7 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Parallel
 from livegnn.http.access import AccessSettings
 from livegnn.inference import EngineOptions, ScrubPolicy
+from livegnn.log.client_settings import check_client_settings, read_client_settings
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails
 
@@ -104,15 +105,20 @@ class ViewsSection:
 @dataclass(frozen=True)
 class LogSection:
     """`[log]`: the SQLite file of events, which is made when it is missing; or, instead, the brokers of Kafka
-    and the topic. keep: "all" of it, or what is there "since_checkpoint", the oldest that is kept.
+    and the topic. keep: "all" of it, or what is there "since_checkpoint", the oldest that is kept. client: of
+    Kafka, settings of librdkafka for security.
     """
 
     path: Path | None = None
     kafka: str = ""
     topic: str = ""
     keep: str = "all"
+    client: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_client_settings(self.client)
+        if self.client and not self.kafka:
+            raise InputError("client must stand with kafka, whose clients it is for, got it without")
         if (self.path is None) != bool(self.kafka) or bool(self.kafka) != bool(self.topic):
             raise InputError("there must be a path, or else kafka and topic, got both, none or a half")
         if self.keep not in ("all", "since_checkpoint"):
@@ -129,7 +135,9 @@ class LogSection:
         """The log, owned by this process. Raises LogError, or InputError where Kafka's client is missing."""
         if self.path is not None:
             return SqliteLog(self.path)
-        log: KafkaLog = _import_kafka("livegnn.log.kafka").KafkaLog(self.kafka, self.topic)
+        log: KafkaLog = _import_kafka("livegnn.log.kafka").KafkaLog(
+            self.kafka, self.topic, settings=read_client_settings(self.client)
+        )
         return log
 
     def create(self, partitions: int, replication: int) -> None:
@@ -137,7 +145,8 @@ class LogSection:
         if self.path is not None:
             raise InputError(f"only a log in Kafka has topics, got {self.path}: it is made when it is opened")
         kafka = _import_kafka("livegnn.log.kafka")
-        kafka.create_topics(self.kafka, self.topic, partitions, replication=replication)
+        settings = read_client_settings(self.client)
+        kafka.create_topics(self.kafka, self.topic, partitions, replication=replication, settings=settings)
 
     @property
     def file(self) -> Path:
@@ -150,14 +159,16 @@ class LogSection:
 @dataclass(frozen=True)
 class SourceSection:
     """`[sources.NAME]`: a topic of JSON lines at the brokers `kafka`. begin: where to begin if it was never
-    read, with the "first" message, or after the "last".
+    read, with the "first" message, or after the "last". client: as of `[log]`.
     """
 
     kafka: str
     topic: str
     begin: str = "first"
+    client: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_client_settings(self.client)
         for name, value in (("kafka", self.kafka), ("topic", self.topic)):
             if not value:
                 raise InputError(f"{name} must be text, got none")
@@ -168,14 +179,22 @@ class SourceSection:
         """The source, not started yet. Raises InputError where Kafka's client is missing."""
         topics = _import_kafka("livegnn.connectors.kafka")
         source: JsonLinesTopic = topics.JsonLinesTopic(
-            runtime, self.kafka, self.topic, name=name, begin=cast("Begin", self.begin)
+            runtime,
+            self.kafka,
+            self.topic,
+            name=name,
+            begin=cast("Begin", self.begin),
+            settings=read_client_settings(self.client),
         )
         return source
 
     def check_skip(self, partition: int, offset: int) -> None:
         """Raises InputError for a partition or offset that the topic does not have; SourceError if no broker
         answers."""
-        _import_kafka("livegnn.connectors.kafka").check_skip(self.kafka, self.topic, partition, offset)
+        settings = read_client_settings(self.client)
+        _import_kafka("livegnn.connectors.kafka").check_skip(
+            self.kafka, self.topic, partition, offset, settings
+        )
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,6 @@ def _specify(deployment: Deployment, **of_cluster: bool | str) -> tuple[ClusterS
     log, section = deployment.log, deployment.workers
     assert section is not None
     assert deployment.model is not None
-    kafka = KafkaPlace(log.kafka, log.topic, section.directory)
+    kafka = KafkaPlace(log.kafka, log.topic, section.directory, client=log.client)
     own = {"place": kafka if log.path is None else SqlitePlace(log.path), "model": deployment.model.path}
     return convert(section, ClusterSpec, schema=plan.schema, **own, **of_cluster), plan

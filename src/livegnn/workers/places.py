@@ -8,6 +8,7 @@ from typing import Protocol
 
 from livegnn.errors import InputError
 from livegnn.log import Tail, consumers
+from livegnn.log.client_settings import check_client_settings, read_client_settings
 from livegnn.log.sqlite.tail import SqliteTail
 from livegnn.log.streams import ReadableStream, RecordStream
 from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, is_made, path_of
@@ -82,22 +83,44 @@ class SqlitePlace:
 
 
 class KafkaPlace:
-    """The log in `topic` at the brokers `servers`. folder: where the positions of consumers are kept."""
+    """The log in `topic` at the brokers `servers`. folder: where the positions of consumers are kept.
+    client: settings of librdkafka for security, as in a deployment file; secrets are read where a client is
+    made, on the machine of each worker. Raises InputError.
+    """
 
-    def __init__(self, servers: str, topic: str, folder: Path | str, *, replication: int = -1) -> None:
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        folder: Path | str,
+        *,
+        replication: int = -1,
+        client: Mapping[str, str] | None = None,
+    ) -> None:
         self.servers, self.topic, self.folder = servers, topic, Path(folder)
-        self._replication = replication
+        self._replication, self._client = replication, dict(client or {})
+        check_client_settings(self._client)
+
+    def _settings(self) -> dict[str, str]:
+        return read_client_settings(self._client)
 
     def create(self, streams: Mapping[str, int]) -> None:
         from livegnn.log.streams.kafka import create_stream
 
         for name, partitions in streams.items():
-            create_stream(self.servers, self.topic, name, partitions, replication=self._replication)
+            create_stream(
+                self.servers,
+                self.topic,
+                name,
+                partitions,
+                replication=self._replication,
+                settings=self._settings(),
+            )
 
     def tail(self, name: str, *, after: int | None = None) -> Tail:
         from livegnn.log.kafka.tail import KafkaTail
 
-        return KafkaTail(self.servers, self.topic, name, self.folder, after=after)
+        return KafkaTail(self.servers, self.topic, name, self.folder, after=after, settings=self._settings())
 
     def forget(self, name: str) -> None:
         with suppress(InputError):  # there is none
@@ -106,9 +129,9 @@ class KafkaPlace:
     def write(self, stream: str, partition: int) -> RecordStream:
         from livegnn.log.streams.kafka import KafkaStream
 
-        return KafkaStream(self.servers, self.topic, stream, partition)
+        return KafkaStream(self.servers, self.topic, stream, partition, settings=self._settings())
 
     def read(self, stream: str, partition: int) -> ReadableStream:
         from livegnn.log.streams.kafka import KafkaStreamReader
 
-        return KafkaStreamReader(self.servers, self.topic, stream, partition)
+        return KafkaStreamReader(self.servers, self.topic, stream, partition, settings=self._settings())

@@ -1,12 +1,14 @@
 """Connections to Kafka: settings of producer and consumers, checks of the topics, errors as LogError."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
+from weakref import WeakSet
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
@@ -29,6 +31,8 @@ OVERHEAD: Final = 1024  # bytes that Kafka adds to a message at most
 
 Settings = Mapping[str, "str | int | float | bool"]
 
+
+_HANDSHAKE: Final = ("ssl", "sasl", "security.protocol")
 
 _PASSING: Final = {
     KafkaError._ALL_BROKERS_DOWN,
@@ -59,9 +63,16 @@ class Connection:
 
     servers: str
     topic: str
-    settings: Settings = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict, repr=False)  # with passwords
     what: str = "the event log"
     error: type[LiveGNNError] = LogError
+    _admins: "WeakSet[AdminClient]" = field(
+        init=False, repr=False, compare=False, hash=False, default_factory=WeakSet
+    )
+    _refusals: deque[str] = field(
+        init=False, repr=False, compare=False, hash=False, default_factory=lambda: deque(maxlen=1)
+    )
+    """The last error of a handshake, which Kafka's client tells apart from the error of a call."""
 
     @property
     def control(self) -> str:
@@ -79,35 +90,52 @@ class Connection:
         transactions: the id under which it writes them; a newer producer with this id ends this one.
         """
         more = {} if transactions is None else {"transactional.id": transactions}
-        return Producer(
-            {
-                **self._common(),
-                **more,
-                "enable.idempotence": True,
-                "linger.ms": 0,
-                "message.max.bytes": largest + OVERHEAD,
-                "queue.buffering.max.kbytes": 1 << 20,
-            }
-        )
+        settings = {
+            **self._common(),
+            **more,
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "message.max.bytes": largest + OVERHEAD,
+            "queue.buffering.max.kbytes": 1 << 20,
+        }
+        with self.errors("reach"):
+            return Producer(settings)
 
     def consumer(self) -> Consumer:
         """A consumer of partitions that are assigned by hand, whose position the broker does not keep."""
-        return Consumer(
-            {
-                **self._common(),
-                "group.id": f"livegnn-{self.topic}-unused",  # a consumer must have one; nothing is committed
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 100,
-                "fetch.error.backoff.ms": 50,
-                "queued.max.messages.kbytes": 65_536,
-                "enable.partition.eof": True,
-            }
-        )
+        settings = {
+            **self._common(),
+            "group.id": f"livegnn-{self.topic}-unused",  # a consumer must have one; nothing is committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 100,
+            "fetch.error.backoff.ms": 50,
+            "queued.max.messages.kbytes": 65_536,
+            "enable.partition.eof": True,
+        }
+        with self.errors("reach"):
+            return Consumer(settings)
 
     def admin(self) -> AdminClient:
         """A client that reads topics and groups."""
-        return AdminClient(self._common())
+        with self.errors("reach"):
+            settings: dict[str, object] = {**self._common(), "error_cb": self._note}
+            made = AdminClient(settings)  # type: ignore[arg-type]  # an old stub
+        self._admins.add(made)
+        return made
+
+    def _note(self, error: KafkaError) -> None:
+        text = error.str()
+        if any(word in text.lower() for word in _HANDSHAKE):
+            self._refusals.append(text)
+
+    def _why(self) -> str:
+        """The last refusal of a handshake, if there was one."""
+        for admin in list(self._admins):
+            admin.poll(0)  # calls `_note`
+        if not self._refusals:
+            return ""
+        return f" ({self._refusals[-1]}): check the settings of TLS and SASL, here and of the broker"
 
     def _common(self) -> dict[str, str | int | float | bool]:
         return {
@@ -127,7 +155,7 @@ class Connection:
         except KafkaException as error:
             reason = error.args[0] if error.args else error
             said = reason.str() if isinstance(reason, KafkaError) else str(reason)
-            raise self.error(f"cannot {action} {self.name}: {said}") from error
+            raise self.error(f"cannot {action} {self.name}: {said}{self._why()}") from error
         except TimeoutError as error:
             raise self.error(
                 f"cannot {action} {self.name}: it does not answer. Does a broker run there?"
@@ -241,7 +269,8 @@ def _find_topics(admin: AdminClient, names: Sequence[str]) -> None:
 def read_topics(connection: Connection) -> Topics:
     """The broker's description. Raises LogError if a topic is missing, or does not meet the requirements."""
     with connection.errors("reach"):
-        found = connection.admin().list_topics(timeout=_SECONDS).topics
+        admin = connection.admin()  # the error needs it
+        found = admin.list_topics(timeout=_SECONDS).topics
         for topic in (connection.topic, connection.control):
             if topic not in found or found[topic].error is not None:
                 raise LogError(

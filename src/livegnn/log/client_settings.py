@@ -1,0 +1,64 @@
+"""Settings of a client of Kafka for security, as a deployment file has them: text, and places of secrets.
+
+A value ``env:NAME`` is read from the environment of the process, ``file:PATH`` from a file, when a client is
+made; so neither the deployment nor its `repr` has a secret. This module loads no client.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from livegnn.errors import InputError
+from livegnn.wording import quoted
+
+_ADMITTED: Final = ("security.", "ssl.", "sasl.", "https.", "enable.ssl.", "client.id")
+_SECRET: Final = ("password", "secret", "ssl.key.pem", "sasl.oauthbearer.config")
+_PATHS: Final = (".location", ".file")
+_MOST_BYTES: Final = 1 << 20
+
+
+def check_client_settings(given: Mapping[str, str]) -> None:
+    """Raises InputError for other settings than those of security, and for a secret that stands there
+    itself."""
+    for name, value in given.items():
+        if not name.startswith(_ADMITTED):
+            raise InputError(
+                f"client may have settings of librdkafka that begin with {', '.join(_ADMITTED)}, got "
+                f"{quoted(name)}"
+            )
+        if name.endswith(_SECRET) and not value.startswith(("env:", "file:")):
+            raise InputError(f"{name} in client must be 'env:NAME' or 'file:PATH', got the secret itself")
+
+
+def place_client_settings(given: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The same with paths that begin in `directory`."""
+    placed = {}
+    for name, value in given.items():
+        if value.startswith("file:"):
+            placed[name] = f"file:{directory / value.removeprefix('file:')}"
+        elif name.endswith(_PATHS) and value != "probe":
+            placed[name] = str(directory / value)
+        else:
+            placed[name] = value
+    return placed
+
+
+def read_client_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """The settings with their secrets, for a client. Raises InputError for one that is missing."""
+    return {name: _read(name, value) for name, value in given.items()}
+
+
+def _read(name: str, value: str) -> str:
+    kind, _, place = value.partition(":")
+    if kind == "env":
+        if place not in os.environ:
+            raise InputError(f"{name} in client must be in the environment variable {place}, got none")
+        return os.environ[place]
+    if kind == "file":
+        try:
+            with open(place, "rb") as file:
+                return file.read(_MOST_BYTES).decode().rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{name} in client must be text in the file {place}: {error}") from error
+    return value
