@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kMostDigits = 18;  // all such numbers are int64
 constexpr size_t kNumberBytes = 32;
+constexpr float kLargeNumber = 1 << 24;  // all integers below are float32
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -78,7 +79,10 @@ void write_number(std::string* out, float number) {
     return;
   }
   char text[kNumberBytes];
-  const char* const end = std::to_chars(text, text + kNumberBytes, number).ptr;
+  // Without an exponent, digits that float32 does not have would follow, and a float64 of them is another number.
+  const bool is_large = std::abs(number) >= kLargeNumber;
+  const char* const end = is_large ? std::to_chars(text, text + kNumberBytes, number, std::chars_format::scientific).ptr
+                                   : std::to_chars(text, text + kNumberBytes, number).ptr;
   const std::string_view written(text, static_cast<size_t>(end - text));
   *out += written;
   if (written.find_first_of(".e") == std::string_view::npos) *out += ".0";  // else its reader has an integer

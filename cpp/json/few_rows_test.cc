@@ -77,6 +77,8 @@ TEST(answers_hold_the_shortest_numbers_that_are_read_back) {
     CHECK_EQ(std::strtof(end + std::strlen("],["), &end), rows[1]);
     CHECK(std::string_view(end) == "]]}");
   }
+  CHECK(write_answer(0, *read_body("{\"ids\":[3]}", false), false, std::vector<float>{123456789.0F, -16777216.0F}) ==
+        "{\"seq\":0,\"ids\":[3],\"predictions\":[[1.2345679e+08,-1.6777216e+07]]}");
   const float rows[] = {1, std::numeric_limits<float>::quiet_NaN(), -0.0F, 1e20F};
   CHECK(write_answer(0, ids, false, rows) == "{\"seq\":0,\"ids\":[3,4],\"predictions\":[[1.0,null],[-0.0,1e+20]]}");
 }

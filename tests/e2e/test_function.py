@@ -168,7 +168,7 @@ def test_a_body_may_not_be_too_large(tmp_path) -> None:
 
 
 def test_a_client_that_goes_in_the_middle_of_its_body_leaves_no_trace(tmp_path, capfd) -> None:
-    counted = 'livegnn_http_requests_total{method="POST",route="/v1/predictions",status="none"}'
+    counted = 'livegnn_http_requests_total{method="POST",route="/v1/predictions",status="400"}'
     with Container(tmp_path, "--workers", "1") as container:
         address = httpx.URL(container.address)
         with socket.create_connection((address.host, address.port)) as client:

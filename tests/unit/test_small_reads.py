@@ -149,7 +149,8 @@ def runtime(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     graph = make_graph(text=request.param)
     running = Runtime(log, graph, Engine(graph, make_model(), threads=1))
     names = [*(f"node {id}" for id in range(4)), "4"] if request.param else list(range(5))
-    running.append(Events().add_nodes(np.array(names), np.ones((5, WIDTH), np.float32)))
+    rows = np.random.default_rng(1).normal(size=(5, WIDTH)) * 10.0 ** np.arange(-20, 30, 10)[:, None]
+    running.append(Events().add_nodes(np.array(names), rows.astype(np.float32)))
     while running.step():
         pass
     yield running

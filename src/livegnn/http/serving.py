@@ -29,7 +29,7 @@ from granian.server.embed import Server
 
 from livegnn.errors import LiveGNNError
 from livegnn.http.listening import BACKLOG
-from livegnn.http.problems import PROBLEM_JSON, problem_of, seconds
+from livegnn.http.problems import problem_of, write
 from livegnn.http.refusals import BodyTooSlow, ProcessStops
 from livegnn.http.slow_bodies import Bodies, Body
 from livegnn.http.tls import Tls
@@ -219,10 +219,9 @@ async def _send_part(message: "Message", send: "Send") -> None:
 async def _refuse(why: Exception, scope: "Scope", send: "Send") -> None:
     """Answers a request that was not finished when the server stopped waiting for it."""
     problem = problem_of(why)
-    body = problem.encode()
-    headers = [(b"content-type", PROBLEM_JSON.encode()), (b"content-length", b"%d" % len(body))]
-    if problem.retry_after is not None:
-        headers.append((b"retry-after", seconds(problem.retry_after).encode()))
+    body, told = write(problem, scope["path"])
+    told["content-length"] = str(len(body))
+    headers = [(name.encode(), value.encode()) for name, value in told.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 

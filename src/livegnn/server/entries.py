@@ -5,6 +5,7 @@ because they carry an `idempotency_key`. The events between two such events are 
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
 
@@ -64,12 +65,12 @@ def read_each_event(body: bytes, media_type: str, largest: int) -> list[GivenEnt
             _check_count(entries)
         return entries
     if media_type in LINE_TYPES:
-        for _, line in split_lines(body):
-            entries.append(_one(lambda line: _read_line(line, largest), line, len(entries)))
+        for number, line in split_lines(body):
+            entries.append(_one(partial(_read_line, number=number, largest=largest), line, len(entries)))
             _check_count(entries)
         return entries
-    for record in parse_records(body, media_type, largest):
-        entries.append(_one(_read_record, record, len(entries)))
+    for at, record in enumerate(parse_records(body, media_type, largest)):
+        entries.append(_one(partial(_read_record, place=f"events[{at}]"), record, at))
         _check_count(entries)
     return entries
 
@@ -90,16 +91,20 @@ def _one(read: Callable[[_Given], tuple[Events, str | None]], given: _Given, pos
         return GivenEntry(type(error)(str(error)), None, position)
 
 
-def _read_line(line: bytes, largest: int) -> tuple[Events, str | None]:
+def _read_line(line: bytes, number: int, largest: int) -> tuple[Events, str | None]:
+    """number: of the line in its body, which an InputError names."""
     limits = STRANGERS._replace(line=largest)
-    if not _may_have_keys(line):
-        return from_chunks(decode(line, limits)), None
-    records = [_without_key(place, content) for place, content in parse_lines(line, limits)]
-    return _to_events(records), records[0].key
+    try:
+        if not _may_have_keys(line):
+            return from_chunks(decode(line, limits)), None
+        records = [_without_key(place, content) for place, content in parse_lines(line, limits)]
+        return _to_events(records), records[0].key
+    except InputError as error:
+        raise type(error)(f"line {number}{str(error).removeprefix('line 1')}") from error
 
 
-def _read_record(content: JSON) -> tuple[Events, str | None]:
-    record = _without_key("events[0]", content)
+def _read_record(content: JSON, place: str) -> tuple[Events, str | None]:
+    record = _without_key(place, content)
     return _to_events([record]), record.key
 
 
