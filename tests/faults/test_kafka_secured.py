@@ -24,7 +24,7 @@ from livegnn.connectors import partitions
 from livegnn.connectors.kafka import JsonLinesTopic, check_skip
 from livegnn.deployment import Deployment
 from livegnn.errors import LogError, SourceError
-from livegnn.log.broker_settings import Secret, Settings
+from livegnn.log.client_settings import read_client_settings
 from livegnn.log.kafka import KafkaLog, connection, create_topics
 from livegnn.log.kafka.tail import KafkaTail
 from livegnn.log.sqlite import SqliteLog
@@ -38,11 +38,11 @@ pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("secured{}".format, itertools.count())
 PASSWORD = "correct horse battery staple"
 SETTINGS = """
-security.protocol = "SASL_SSL"
+"security.protocol" = "sasl_ssl"
 "sasl.mechanism" = "PLAIN"
-sasl.username = "livegnn"
-sasl.password = { file = "password" }
-ssl.ca.location = "authority.pem"
+"sasl.username" = "livegnn"
+"sasl.password" = "file:password"
+"ssl.ca.location" = "authority.pem"
 """
 
 
@@ -54,15 +54,18 @@ class Secured:
     servers: str
     folder: Path
 
-    def settings(self, **password: object) -> Settings:
-        secret = password or {"file": self.folder / "password"}
+    def client(self, password: str | None = None) -> dict[str, str]:
+        """The settings of a client. password: the place of one, the right one's by default."""
         return {
-            "security.protocol": "SASL_SSL",
+            "security.protocol": "sasl_ssl",
             "sasl.mechanism": "PLAIN",
             "sasl.username": "livegnn",
-            "sasl.password": Secret(**secret),  # type: ignore[arg-type]
+            "sasl.password": password or f"file:{self.folder / 'password'}",
             "ssl.ca.location": str(self.folder / "authority.pem"),
         }
+
+    def settings(self, password: str | None = None) -> dict[str, str]:
+        return read_client_settings(self.client(password))
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +103,9 @@ def test_every_connection_has_the_settings(
     secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LIVEGNN_TEST_PASSWORD", PASSWORD)
-    topic, settings = next(TOPICS), secured.settings(env="LIVEGNN_TEST_PASSWORD")
+    topic, settings = next(TOPICS), secured.settings("env:LIVEGNN_TEST_PASSWORD")
     create_topics(secured.servers, topic, settings=settings)
-    place = KafkaPlace(secured.servers, topic, tmp_path, settings=settings)
+    place = KafkaPlace(secured.servers, topic, tmp_path, client=secured.client())
     place.create({"numbers": 1})
     with closing(KafkaLog(secured.servers, topic, settings=settings)) as log:
         assert log.append(Events().add_nodes([1])) == 1
@@ -120,10 +123,10 @@ def test_a_deployment_names_settings_and_secrets(secured: Secured, tmp_path: Pat
         (tmp_path / name).write_bytes((secured.folder / name).read_bytes())
     text = deployment.read_text(encoding="utf-8").replace(
         '[log]\npath = "events.db"',
-        f'[log]\nkafka = "{secured.servers}"\ntopic = "{topic}"\n[log.settings]{SETTINGS}',
+        f'[log]\nkafka = "{secured.servers}"\ntopic = "{topic}"\n[log.client]{SETTINGS}',
     )
     source = f'[sources.orders]\nkafka = "{secured.servers}"\ntopic = "{orders.topic}"\n'
-    deployment.write_text(f"{text}{source}[sources.orders.settings]{SETTINGS}", encoding="utf-8")
+    deployment.write_text(f"{text}{source}[sources.orders.client]{SETTINGS}", encoding="utf-8")
     assert CliRunner().invoke(app, ["log", "create", str(deployment)]).exit_code == 0
     read = Deployment.read(deployment)
     assert PASSWORD not in repr(read)
@@ -150,8 +153,10 @@ def test_a_wrong_password_is_said_without_it(
     caplog.set_level("DEBUG")
     wrong = "wrong horse"
     (tmp_path / "wrong").write_text(wrong, encoding="utf-8")
-    settings = secured.settings(file=tmp_path / "wrong")
-    with pytest.raises(LogError, match=r"[Aa]uthentication failed.*Correct the settings") as caught:
+    settings = secured.settings(f"file:{tmp_path / 'wrong'}")
+    with pytest.raises(
+        LogError, match=r"[Aa]uthentication failed.*check the settings of TLS and SASL"
+    ) as caught:
         create_topics(secured.servers, next(TOPICS), settings=settings)
     assert wrong not in str(caught.value)
     with pytest.raises(SourceError, match=r"[Aa]uthentication failed"):
@@ -162,9 +167,11 @@ def test_a_wrong_password_is_said_without_it(
 def test_settings_that_do_not_fit_the_listener_are_said(
     secured: Secured, quick: None, tmp_path: Path
 ) -> None:
-    with pytest.raises(LogError, match=r"SSL handshake failed.*PLAINTEXT.*Correct the settings"):
+    with pytest.raises(
+        LogError, match=r"SSL handshake failed.*PLAINTEXT.*check the settings of TLS and SASL"
+    ):
         KafkaLog(secured.plain.servers, "any", settings=secured.settings())
-    with pytest.raises(LogError, match=r"brokers end the connection.*TLS.*Correct the settings"):
+    with pytest.raises(LogError, match=r"brokers end the connection.*check the settings of TLS"):
         KafkaTail(secured.servers, "any", "reader", tmp_path)
     strangers = {**secured.settings(), "ssl.ca.location": str(tmp_path / "stranger.pem")}
     trustme.CA().cert_pem.write_to_path(tmp_path / "stranger.pem")
