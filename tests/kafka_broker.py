@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,11 +32,17 @@ needs_proxy = pytest.mark.skipif(
 
 class Broker:
     """`servers` is its address. advertised: the port that it tells clients, of a proxy for instance. host:
-    the address of this machine that it listens at.
+    the address of this machine that it listens at. secure: the port of a further listener, with TLS and
+    passwords, which the lines `settings` describe.
     """
 
     def __init__(
-        self, advertised: int | None = None, port: int | None = None, host: str = "127.0.0.1"
+        self,
+        advertised: int | None = None,
+        port: int | None = None,
+        host: str = "127.0.0.1",
+        secure: int | None = None,
+        settings: Sequence[str] = (),
     ) -> None:
         assert HOME is not None
         if shutil.which("java") is None:
@@ -49,6 +55,14 @@ class Broker:
         self._settings = (
             [] if advertised is None else [f"advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}"]
         )
+        if secure is not None:
+            ours = f"PLAINTEXT://{host}:{self.port},SECURE://{host}:{secure}"
+            self._settings += [
+                f"listeners={ours},CONTROLLER://127.0.0.1:{self._controller}",
+                f"advertised.listeners={ours}",
+                "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT",
+                *settings,
+            ]
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 

@@ -82,6 +82,8 @@ def test_a_page_of_this_server_and_a_listed_one_are_admitted() -> None:
         "127.1",
         "",
         "[evil]",
+        "[::1].evil.example",
+        "[::1",
         "scores.example:x:y",
     ],
 )

@@ -14,7 +14,7 @@ import trustme
 from livegnn.deployment import Deployment
 from livegnn.deployment.parsing import parse_value
 from livegnn.errors import InputError, LogError
-from livegnn.log.client_settings import check_client_settings, read_client_settings
+from livegnn.log.client_settings import check_client_settings, place_client_settings, read_client_settings
 from livegnn.log.kafka.connection import Connection, read_topics
 from livegnn.workers import KafkaPlace
 
@@ -71,6 +71,8 @@ def test_settings_reach_every_client_and_no_repr(tmp_path: Path, monkeypatch: py
     [
         ({"sasl.password": "swordfish"}, r"sasl\.password in client must be 'env:NAME' or 'file:PATH'"),
         ({"ssl.key.pem": "-----"}, r"ssl\.key\.pem in client must be"),
+        ({"sasl.oauthbearer.assertion.private.key.pem": "-----"}, "in client must be"),
+        ({"sasl.oauthbearer.assertion.private.key.passphrase": "swordfish"}, "in client must be"),
         ({"enable.idempotence": "false"}, "client may have settings of librdkafka that begin with security"),
         ({"bootstrap.servers": "evil:1"}, "client may have settings"),
     ],
@@ -79,6 +81,13 @@ def test_other_settings_and_open_secrets_are_refused(given: dict[str, str], said
     with pytest.raises(InputError, match=said) as raised:
         check_client_settings(given)
     assert "swordfish" not in str(raised.value)
+
+
+def test_paths_do_not_depend_on_where_a_process_begins() -> None:
+    given = {"ssl.ca.location": "ca.pem", "sasl.password": "file:password"}
+    placed = place_client_settings(given, Path("folder"))
+    assert placed["ssl.ca.location"] == str(Path("folder/ca.pem").absolute())
+    assert placed["sasl.password"] == f"file:{Path('folder/password').absolute()}"
 
 
 def test_a_table_has_texts_alone(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import loopback
 from livegnn.errors import InputError, TimeoutExpired
+from livegnn.http.guard import Access
 from livegnn.http.inference_protocol import AnswerForm, write_infer, write_request
 from livegnn.log.sqlite import SqliteLog
 from livegnn.server import listen
@@ -267,7 +268,8 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
     worker.start()  # no sampling worker will ever tell it anything
     id = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0)[0])
     try:
-        with served(create_serving_app(worker)) as address, ThreadPoolExecutor(4) as pool:
+        app = create_serving_app(worker)
+        with served(app) as address, ThreadPoolExecutor(4) as pool:
             both = [[address, setting.addresses[0]], [setting.addresses[1]]]
             with serving_front(both) as front:  # it asks the other replica, and that one first from then on
                 for _ in range(4):
@@ -275,7 +277,7 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
                     assert (answer.status_code, answer.json()["seq"]) == (httpx.codes.OK, setting.seq)
             wanted = {"ids": [id], "timeout": REQUEST_SECONDS}
             waiting = [pool.submit(ask, address, path, **wanted) for path in PATHS for _ in "12"]
-            wait_until(lambda: len(worker._changed._waiters) == len(waiting))
+            wait_until(lambda: len(app.state.waiters) == len(waiting))
             health = loopback.get(address + "/v1/health")
             assert (health.status_code, health.json()["seq"]) == (503, 0)
             assert list(health.json()["reasons"]) == ["samples"]
@@ -287,6 +289,33 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
         worker.stop()
     with pytest.raises(TimeoutExpired, match="was stopped"):
         worker.wait(0)
+
+
+def test_requests_that_wait_leave_room_for_others(setting: Setting) -> None:
+    """As many of them as an address may have at a time: more than a process has threads."""
+    most, slow = 60, {"ids": list(range(NODES)), "min_seq": setting.seq + 1000, "timeout": REQUEST_SECONDS}
+    with ExitStack() as opened:
+        apps = [create_serving_app(worker, Access()) for worker in setting.workers]
+        addresses = [opened.enter_context(served(app)) for app in apps]
+        front = opened.enter_context(
+            served(create_front(PLAN, [[one] for one in addresses], Access(requests_per_address=most)))
+        )
+        port = httpx.URL(front).port
+        body = json.dumps(slow).encode()
+        head = b"POST /v1/predictions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        for _ in range(most):
+            held = opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
+            held.sendall(head + b"content-length: %d\r\n\r\n" % len(body) + body)
+        for app in apps:
+            wait_until(lambda app=app: len(app.state.waiters) == most)
+        refused = ask(front, ids=[0])
+        assert (refused.status_code, refused.json()["type"]) == (429, "/problems/address-busy")
+        transport = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(transport=transport, timeout=PATIENCE) as other:
+            for more in ({}, {"min_seq": setting.seq}):
+                asked = {"ids": list(range(NODES)), **more}
+                assert other.post(f"{front}/v1/predictions", json=asked).status_code == httpx.codes.OK
+        assert all(len(app.state.waiters) == most for app in apps)
 
 
 def test_a_front_end_says_which_workers_answer(setting: Setting) -> None:

@@ -235,7 +235,8 @@ def _host_name(host: bytes) -> str:
     """Without its port, in small letters."""
     text = host.decode("latin-1").strip().lower()
     if text.startswith("["):
-        return text[1:].partition("]")[0]
+        address, end, port = text[1:].partition("]")
+        return address if end and (not port or port.startswith(":")) else text
     return text.partition(":")[0].rstrip(".")
 
 

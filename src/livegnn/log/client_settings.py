@@ -13,7 +13,7 @@ from livegnn.errors import InputError
 from livegnn.wording import quoted
 
 _ADMITTED: Final = ("security.", "ssl.", "sasl.", "https.", "enable.ssl.", "client.id")
-_SECRET: Final = ("password", "secret", "ssl.key.pem", "sasl.oauthbearer.config")
+_SECRET: Final = ("password", "passphrase", "secret", "key.pem", "sasl.oauthbearer.config")
 _PATHS: Final = (".location", ".file")
 _MOST_BYTES: Final = 1 << 20
 
@@ -32,8 +32,8 @@ def check_client_settings(given: Mapping[str, str]) -> None:
 
 
 def place_client_settings(given: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """The same with paths that begin in `directory`."""
-    placed = {}
+    """The same with paths that begin in `directory`; a worker of a cluster begins elsewhere."""
+    placed, directory = {}, directory.absolute()
     for name, value in given.items():
         if value.startswith("file:"):
             placed[name] = f"file:{directory / value.removeprefix('file:')}"

@@ -27,6 +27,7 @@ from livegnn.types import IntArray
 from livegnn.workers.inference import WorkerModel, seeds_of
 from livegnn.workers.plan import integer_ids
 from livegnn.workers.serving import ServingWorker, refuse_model
+from livegnn.workers.waiting import Waiters
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -55,14 +56,15 @@ def create_routes(
     worker: ServingWorker, answers: Mapping[str, Answer] | None = None, access: Access | None = None
 ) -> "WorkerApplication":
     """The same; answers: of small requests, as `SmallReads` has them."""
-    router = APIRouter(route_class=CheckedRoute)
+    router, waiters = APIRouter(route_class=CheckedRoute), Waiters(worker)
 
     @router.post("/v1/predictions")
     async def predict(request: Request) -> Response:
         wanted = await read_request(request)
         ids = seeds_of(wanted.ids)
+        left = await waiters.wait(wanted.min_seq, wanted.timeout)
         found = await run_in_threadpool(
-            lambda: worker.predict(ids, min_seq=wanted.min_seq, timeout=wanted.timeout, output=wanted.output)
+            lambda: worker.predict(ids, min_seq=wanted.min_seq, timeout=left, output=wanted.output)
         )
         return to_json(_predictions(ids, found))
 
@@ -70,9 +72,8 @@ def create_routes(
     async def sample(request: Request) -> Response:
         wanted = await read_request(request)
         ids = seeds_of(wanted.ids)
-        return to_json(
-            await run_in_threadpool(_samples, worker, ids, wanted.min_seq, wanted.timeout, wanted.output)
-        )
+        left = await waiters.wait(wanted.min_seq, wanted.timeout)
+        return to_json(await run_in_threadpool(_samples, worker, ids, wanted.min_seq, left, wanted.output))
 
     @router.get("/readyz")
     @router.get("/v1/health")
@@ -88,8 +89,10 @@ def create_routes(
         yield gauge("seq", "Last event that answers reflect", worker.seq)
         yield gauge("memory_bytes", "Memory of a part", {"samples": worker.memory()}, "part")
 
-    model = WorkerModel(worker)
-    return make_application("LiveGNN serving worker", router, model, collect, answers=answers, access=access)
+    model = WorkerModel(worker, waiters)
+    app = make_application("LiveGNN serving worker", router, model, collect, answers=answers, access=access)
+    app.state.waiters = waiters
+    return app
 
 
 def _predictions(ids: "ArrayLike", found: Prediction) -> dict[str, object]:

@@ -16,6 +16,7 @@ from livegnn.types import FloatArray, IntArray
 from livegnn.wording import quoted
 from livegnn.workers.plan import integer_ids
 from livegnn.workers.serving import ServingWorker
+from livegnn.workers.waiting import Waiters
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64
@@ -33,8 +34,8 @@ def seeds_of(ids: Sequence[int | str]) -> "Int64[IntArray, 'ids']":
 class WorkerModel:
     """The one model that a serving worker may have. Its outputs are those of the nodes that are seeds."""
 
-    def __init__(self, worker: ServingWorker) -> None:
-        self._worker = worker
+    def __init__(self, worker: ServingWorker, waiters: Waiters) -> None:
+        self._worker, self._waiters = worker, waiters
 
     def ready(self) -> bool:
         """Whether the worker answers."""
@@ -56,7 +57,9 @@ class WorkerModel:
 
     async def infer(self, name: str, version: str | None, asked: InferRequest) -> Response:
         """The rows of all requested outputs, each of the same samples."""
-        return await run_in_threadpool(self._predict, self._model(name, version), name, asked)
+        model = self._model(name, version)
+        left = await self._waiters.wait(asked.min_seq, asked.timeout)
+        return await run_in_threadpool(self._predict, model, name, asked._replace(timeout=left))
 
     def _model(self, name: str, version: str | None) -> Model:
         model = self._worker.model

@@ -1,14 +1,12 @@
 """Connections to Kafka: settings of producer and consumers, checks of the topics, errors as LogError."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
-from weakref import WeakSet
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka import Message as KafkaMessage
@@ -24,6 +22,7 @@ from livegnn.errors import InputError, LiveGNNError, LogError
 
 _Result = TypeVar("_Result")
 _SECONDS: Final = 10.0  # that an answer of the broker may take
+_MORE_SECONDS: Final = 5.0  # for a client that gives up by itself
 _CONTROL_BYTES: Final = 16 << 20
 _MOST_PARTITIONS: Final = 2**31 - 1
 _MOST_COPIES: Final = 2**15 - 1
@@ -32,7 +31,11 @@ OVERHEAD: Final = 1024  # bytes that Kafka adds to a message at most
 Settings = Mapping[str, "str | int | float | bool"]
 
 
-_HANDSHAKE: Final = ("ssl", "sasl", "security.protocol")
+_HANDSHAKE: Final = ("ssl", "sasl", "tls")
+_FIRST_ACTIONS: Final = ("reach", "create the topics of")  # of every connection
+_LOOK_SECONDS: Final = 2.0  # for the reason why no broker is reached
+_UNREACHED: Final = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT}
+"""The errors of a client that has no connection, for any reason."""
 
 _PASSING: Final = {
     KafkaError._ALL_BROKERS_DOWN,
@@ -66,13 +69,6 @@ class Connection:
     settings: Settings = field(default_factory=dict, repr=False)  # with passwords
     what: str = "the event log"
     error: type[LiveGNNError] = LogError
-    _admins: "WeakSet[AdminClient]" = field(
-        init=False, repr=False, compare=False, hash=False, default_factory=WeakSet
-    )
-    _refusals: deque[str] = field(
-        init=False, repr=False, compare=False, hash=False, default_factory=lambda: deque(maxlen=1)
-    )
-    """The last error of a handshake, which Kafka's client tells apart from the error of a call."""
 
     @property
     def control(self) -> str:
@@ -119,23 +115,27 @@ class Connection:
     def admin(self) -> AdminClient:
         """A client that reads topics and groups."""
         with self.errors("reach"):
-            settings: dict[str, object] = {**self._common(), "error_cb": self._note}
-            made = AdminClient(settings)  # type: ignore[arg-type]  # an old stub
-        self._admins.add(made)
-        return made
+            return AdminClient(self._common())
 
-    def _note(self, error: KafkaError) -> None:
-        text = error.str()
-        if any(word in text.lower() for word in _HANDSHAKE):
-            self._refusals.append(text)
+    def _find_reason(self) -> str:
+        """Why no broker is reached at present, in brackets, and what to do; empty if that is not known.
 
-    def _why(self) -> str:
-        """The last refusal of a handshake, if there was one."""
-        for admin in list(self._admins):
-            admin.poll(0)  # calls `_note`
-        if not self._refusals:
+        Clients report that only when they are polled, and a consumer that is polled loses messages.
+        """
+        heard: list[KafkaError] = []
+        settings: dict[str, object] = {**self._common(), "error_cb": heard.append}
+        client = AdminClient(settings)  # type: ignore[arg-type]  # an old stub
+        deadline = time.monotonic() + _LOOK_SECONDS
+        while not heard and time.monotonic() < deadline:
+            client.poll(0.1)
+        if not heard:
             return ""
-        return f" ({self._refusals[-1]}): check the settings of TLS and SASL, here and of the broker"
+        said = heard[0].str()
+        if heard[0].code() == KafkaError._ALL_BROKERS_DOWN:  # the first one only where there is no reason
+            said = "brokers end the connection without an answer: they may expect TLS or SASL"
+        if any(word in said.lower() for word in _HANDSHAKE):
+            return f" ({said}): check the settings of TLS and SASL, here and of the broker"
+        return f" ({said})"
 
     def _common(self) -> dict[str, str | int | float | bool]:
         return {
@@ -155,10 +155,13 @@ class Connection:
         except KafkaException as error:
             reason = error.args[0] if error.args else error
             said = reason.str() if isinstance(reason, KafkaError) else str(reason)
-            raise self.error(f"cannot {action} {self.name}: {said}{self._why()}") from error
+            if action in _FIRST_ACTIONS and isinstance(reason, KafkaError) and reason.code() in _UNREACHED:
+                said += self._find_reason()
+            raise self.error(f"cannot {action} {self.name}: {said}") from error
         except TimeoutError as error:
+            said = self._find_reason() if action in _FIRST_ACTIONS else ""
             raise self.error(
-                f"cannot {action} {self.name}: it does not answer. Does a broker run there?"
+                f"cannot {action} {self.name}: it does not answer. Does a broker run there?{said}"
             ) from error
         except BufferError as error:
             raise self.error(f"cannot {action} {self.name}: too much waits to be sent") from error
@@ -184,7 +187,7 @@ class Connection:
 
     def result(self, future: "Future[_Result]") -> _Result:
         """The answer of the broker. Raises KafkaException."""
-        return future.result(timeout=_SECONDS + 5)
+        return future.result(timeout=_SECONDS + _MORE_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -269,8 +272,7 @@ def _find_topics(admin: AdminClient, names: Sequence[str]) -> None:
 def read_topics(connection: Connection) -> Topics:
     """The broker's description. Raises LogError if a topic is missing, or does not meet the requirements."""
     with connection.errors("reach"):
-        admin = connection.admin()  # the error needs it
-        found = admin.list_topics(timeout=_SECONDS).topics
+        found = connection.admin().list_topics(timeout=_SECONDS).topics
         for topic in (connection.topic, connection.control):
             if topic not in found or found[topic].error is not None:
                 raise LogError(
