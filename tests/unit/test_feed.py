@@ -196,29 +196,6 @@ def test_a_client_is_told_of_a_batch_whose_changes_nobody_wanted(runtime: Runtim
     asyncio.run(follow())
 
 
-def test_a_client_that_resumes_while_a_batch_is_described_receives_no_ids_without_predictions(
-    runtime: Runtime,
-) -> None:
-    """The feed was asked twice: no, before the client came, and yes, for the ids alone, after."""
-
-    async def follow() -> None:
-        feed, told = Feed(runtime, resume=0.0), list[object]()
-
-        def come() -> bool:
-            if not told:
-                told.append(feed._enter(asyncio.get_running_loop(), 0))
-            return False
-
-        runtime.subscribe(lambda change: None, wanted=come)
-        change(runtime, 1)
-        ((bell, reader, ready),) = told
-        assert ready == {"seq": 0, "after": 0, "missed": 0}
-        assert feed._take(reader).startswith(b"event: lagged\nid: 1\n")
-        feed._leave(bell, reader)
-
-    asyncio.run(follow())
-
-
 @settings(max_examples=40, deadline=None)
 @given(steps=st.lists(st.integers(0, 8), max_size=50), kept=st.sampled_from([0, 2000, 1 << 20]))
 def test_clients_that_come_and_go_receive_each_change_once_or_are_told_that_it_is_lost(

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -20,6 +20,8 @@ from livegnn.http.refusals import STOPS, ProcessStops
 from livegnn.runtime import Change, Runtime, Switch
 from livegnn.server.chosen_changes import ChosenChanges
 from livegnn.server.ring import Ring
+
+_OBJECTS_BYTES: Final = 2560  # of the objects of a kept change, beside the bytes that they hold
 
 
 class _Told(NamedTuple):
@@ -256,11 +258,12 @@ class Feed:
 
     def _tell_switch(self, switch: Switch) -> None:
         data = encode("model", switch.seq, switch._asdict())
-        self._tell(switch.seq, _Told(None, data), len(data))
+        # A client that has received the change of this event still needs the notice.
+        self._tell(switch.seq, _Told(None, data), len(data), switch.seq + 1)
 
-    def _tell(self, seq: int, told: _Told, nbytes: int) -> None:
+    def _tell(self, seq: int, told: _Told, nbytes: int, needed_before: int | None = None) -> None:
         with self._lock:
-            self._told.append(seq, told, nbytes)
+            self._told.append(seq, told, nbytes + _OBJECTS_BYTES, needed_before)
         self._ring()
 
     def _ring(self) -> None:
