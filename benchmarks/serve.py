@@ -1,4 +1,4 @@
-"""Predictions over HTTP: single reads, a hundred ids at once, and reads while events arrive.
+"""Predictions over HTTP: single reads, a hundred ids at once, beside events, all of them, and feeds.
 
     python benchmarks/serve.py [--quick] [--json FILE]
 
@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -101,8 +101,25 @@ class World:
     nodes: int
 
 
+@dataclass(frozen=True)
+class Server:
+    """A process that serves."""
+
+    address: str
+    pid: int
+
+    def memory(self, name: str) -> float:
+        """A line of /proc/PID/status, in MiB."""
+        lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
+
+    def reset_peak(self) -> None:
+        """VmHWM counts from now on."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="utf-8")
+
+
 @contextmanager
-def listening(words: Sequence[str]) -> Iterator[str]:
+def listening(words: Sequence[str]) -> Iterator[Server]:
     """A process that serves, at the address that it prints."""
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
     try:
@@ -110,7 +127,7 @@ def listening(words: Sequence[str]) -> Iterator[str]:
         address = process.stdout.readline().strip()
         if not address:
             raise RuntimeError(f"a process must listen, and ended: {' '.join(words)}")
-        yield address
+        yield Server(address, process.pid)
     finally:
         process.terminate()
         process.wait()
@@ -187,13 +204,13 @@ def median_of(loads: Sequence[Load]) -> Load:
     )
 
 
-def measure_reads(world: World, addresses: dict[str, str], port: int, rounds: int, report: Report) -> None:
+def measure_reads(world: World, servers: dict[str, Server], port: int, rounds: int, report: Report) -> None:
     """Reads of one id, with 32 and with 200 connections, all contestants in turns."""
     for connections, p99 in ((32, 8.0), (200, 25.0)):
-        loads: dict[str, list[Load]] = {kind: [] for kind in (*addresses, "redis")}
+        loads: dict[str, list[Load]] = {kind: [] for kind in (*servers, "redis")}
         for _ in range(rounds):
-            for kind, address in addresses.items():
-                loads[kind].append(wrk(world, address, READ, connections))
+            for kind, server in servers.items():
+                loads[kind].append(wrk(world, server.address, READ, connections))
             loads["redis"].append(redis_load(world, port, connections, 1))
         found = {kind: median_of(of) for kind, of in loads.items()}
         ours, name = found.pop("livegnn"), f"single reads, {connections} connections"
@@ -288,6 +305,113 @@ def measure_mixed(world: World, address: str, rounds: int, report: Report) -> No
         report.add(f"from the schedule to visible: p{part}", value, "ms", aim=None if world.quick else aim)
 
 
+def request(world: World, server: Server, path: str, body: bytes | None = None) -> HTTPResponse:
+    """An answer whose body is not read yet."""
+    connection = HTTPConnection(urlsplit(server.address).netloc)
+    headers = {"authorization": f"Bearer {world.key}", "content-type": "application/json"}
+    connection.request("GET" if body is None else "POST", path, body, headers)
+    answer = connection.getresponse()
+    if answer.status != 200:
+        raise RuntimeError(f"{path}: {answer.status} {answer.read(1000)!r}")
+    return answer
+
+
+def measure_bulk(world: World, server: Server, rounds: int, report: Report) -> None:
+    """All rows over Arrow; then a reader that stops after the head of the stream."""
+    import pyarrow as pa
+
+    rates = []
+    for _ in range(3 * rounds):
+        began = time.perf_counter()
+        with request(world, server, "/v1/predictions/all") as answer:
+            table = pa.ipc.open_stream(answer).read_all()
+        rates.append(table.num_rows / (time.perf_counter() - began))
+        assert table.num_rows == world.nodes
+    aim = None if world.quick else 3e6
+    report.add("all rows over Arrow", statistics.median(rates), "rows/s", aim=aim, higher_is_better=True)
+    before = server.memory("VmRSS")
+    server.reset_peak()
+    with request(world, server, "/v1/predictions/all") as answer:
+        answer.read(1000)
+        for _ in range(20):  # while others are answered
+            request(world, server, "/v1/predictions?ids=1").read()
+            time.sleep(0.05)
+        grown = server.memory("VmHWM") - before
+    report.add("memory of a reader that stops", max(0.0, grown), "MiB")
+
+
+FOLLOW = """
+import asyncio, sys
+from urllib.parse import urlsplit
+
+async def follow(place, key, silent, started):
+    reader, writer = await asyncio.open_connection(place.hostname, place.port)
+    head = f"GET /v1/changes HTTP/1.1\\r\\nhost: {place.netloc}\\r\\nauthorization: Bearer {key}\\r\\n\\r\\n"
+    writer.write(head.encode())
+    await reader.readuntil(b"event: ready")
+    started.release()
+    if silent:
+        await asyncio.Event().wait()
+    while await reader.read(1 << 16):
+        pass
+
+async def main(address, key, feeds, silent):
+    started = asyncio.Semaphore(0)
+    place = urlsplit(address)
+    tasks = [asyncio.create_task(follow(place, key, at < silent, started)) for at in range(feeds)]
+    for _ in tasks:
+        await started.acquire()
+    print("ready", flush=True)
+    await asyncio.gather(*tasks)
+
+asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+"""
+
+
+@contextmanager
+def following(world: World, server: Server, feeds: int, *, silent: int) -> Iterator[None]:
+    """A process that follows all changes; `silent` of its connections do not read."""
+    words = [sys.executable, "-c", FOLLOW, server.address, world.key, str(feeds), str(silent)]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError("the followers must connect, and ended")
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def post_and_wait(world: World, server: Server, times: int) -> list[float]:
+    """Milliseconds from posts of ten events until they are visible, one post after the other."""
+    draw, found = np.random.default_rng(times), []
+    for _ in range(times):
+        edges = draw.integers(0, world.nodes, (10, 2))
+        events = [{"event": "add_edge", "src": int(a), "dst": int(b)} for a, b in edges if a != b]
+        began = time.perf_counter()
+        request(world, server, "/v1/events?wait=true", json.dumps({"events": events}).encode()).read()
+        found.append(1000 * (time.perf_counter() - began))
+    return found
+
+
+def measure_feeds(world: World, server: Server, report: Report) -> None:
+    """Memory of 256 feeds, one of which does not read; how much longer a batch takes with 1,500 feeds."""
+    feeds, times = (40, 10) if world.quick else (1500, 100)
+    alone = post_and_wait(world, server, times)
+    before = server.memory("VmRSS")
+    with following(world, server, min(feeds, 256), silent=1):
+        post_and_wait(world, server, times)
+        each = (server.memory("VmRSS") - before) / min(feeds, 256)
+        report.add("memory of a feed, of 256 of which one does not read", max(0.0, each), "MiB", aim=1.0)
+    with following(world, server, feeds, silent=0):
+        beside = post_and_wait(world, server, times)
+    for part in (50, 99):
+        longer = float(np.percentile(beside, part) - np.percentile(alone, part))
+        aim = None if world.quick else 20.0
+        report.add(f"a batch with {feeds:,} feeds, longer at p{part}", max(0.0, longer), "ms", aim=aim)
+
+
 def main() -> None:
     options = arguments(__doc__).parse_args()
     report, rounds = Report("HTTP"), 1 if options.quick else 3
@@ -301,13 +425,15 @@ def main() -> None:
         shape, seconds = SHAPES[shape_of(options.quick)], 1 if options.quick else 5
         world = World(Path(folder), options.quick, seconds, key, shape.nodes)
         kinds = ("livegnn", "fixed", "fastapi")
-        addresses = {kind: opened.enter_context(listening(contestant(kind, world))) for kind in kinds}
+        servers = {kind: opened.enter_context(listening(contestant(kind, world))) for kind in kinds}
         rows = rows_of(make(shape_of(options.quick)))
         assert rows.shape == (shape.nodes, OUTPUTS)
         with redis(world, rows) as port:
-            measure_reads(world, addresses, port, rounds, report)
-            measure_many(world, addresses["livegnn"], port, rounds, report)
-        measure_mixed(world, addresses["livegnn"], rounds, report)
+            measure_reads(world, servers, port, rounds, report)
+            measure_many(world, servers["livegnn"].address, port, rounds, report)
+        measure_mixed(world, servers["livegnn"].address, rounds, report)
+        measure_bulk(world, servers["livegnn"], rounds, report)
+        measure_feeds(world, servers["livegnn"], report)
     report.finish(options.json)
 
 

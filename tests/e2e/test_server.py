@@ -269,7 +269,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             None,
             400,
             "/problems/invalid-input",
-            "takes no parameters, got 'since'",
+            "the query may have the parameters ids, threshold, got 'since'",
         ),
         (
             "GET",

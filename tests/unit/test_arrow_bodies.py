@@ -79,9 +79,13 @@ MANY = pa.table({"event": pa.array(["remove_node"] * 100_000), "id": pa.array(np
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"", "a stream of Arrow"),
+        (b"", "stream of Arrow"),
         (b"{}", "a stream of Arrow"),
         (BODY[:-20], "a stream of Arrow"),
+        (BODY[:-8], "one whole stream"),
+        (BODY + BODY, "one whole stream"),
+        (BODY + b"x", "one whole stream"),
+        (stream_of(pa.table([["add_node"], [1], [2]], ["event", "id", "id"])), "'id' twice"),
         (stream_of(MANY, compression="zstd"), "compressed"),
         (stream_of(MANY, compression="lz4"), "compressed"),
         (stream_of(pa.table({"event": MANY["event"].dictionary_encode(), "id": MANY["id"]})), "dictionaries"),

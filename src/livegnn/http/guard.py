@@ -86,35 +86,27 @@ class Guard:
         if needed is None:
             await self._app(scope, receive, send)
             return
-        given = headers.get(b"authorization", [])
+        given, path, use = headers.get(b"authorization", []), scope["path"], None
+        client = client_of(scope.get("client"))
         try:
             key = self._find_key(needed, given)
-            use = None if key is None else self._keys.begin(key, scope["path"])
+            use = None if key is None else self._keys.begin(key, path)
+            self._addresses.begin(client)
         except LiveGNNError as error:
+            if use is not None:
+                use.end(path)
             await _refuse(scope, send, error)
             return
         try:
-            await self._answer_counted(
+            await self._app(
                 scope,
                 receive if use is None else use.count_body(receive),
                 self._while_valid(given[0], send) if given else send,
             )
         finally:
-            if use is not None:
-                use.end(scope["path"])
-
-    async def _answer_counted(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Answers, if the address may have a further request."""
-        client = client_of(scope.get("client"))
-        try:
-            self._addresses.begin(client)
-        except LiveGNNError as error:
-            await _refuse(scope, send, error)
-            return
-        try:
-            await self._app(scope, receive, send)
-        finally:
             self._addresses.end(client)
+            if use is not None:
+                use.end(path)
 
     def _while_valid(self, given: bytes, send: "Send") -> "Send":
         """Ends an answer in parts, such as a feed, once its key was revoked."""

@@ -69,6 +69,9 @@ class KeyLimits:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
+NO_LIMITS: Final = KeyLimits()
+
+
 @dataclass(frozen=True)
 class Key:
     """sha256: of the key's text, 64 hexadecimal digits. scopes: what it admits; "admin" admits everything.
@@ -79,7 +82,7 @@ class Key:
     sha256: str
     scopes: tuple[Scope, ...]
     created: str
-    limits: KeyLimits = KeyLimits()
+    limits: KeyLimits = NO_LIMITS
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -206,8 +209,8 @@ def _key_of(record: object) -> Key:
     limits = record.get("limits", {})
     if not isinstance(record["scopes"], list) or not isinstance(limits, dict):
         raise InputError(f"scopes must be a list, and limits an object, got {quoted(record)}")
-    if unknown := limits.keys() - vars(KeyLimits()).keys():
-        raise InputError(f"limits may be {', '.join(vars(KeyLimits()))}, got {quoted(unknown.pop())}")
+    if unknown := limits.keys() - vars(NO_LIMITS).keys():
+        raise InputError(f"limits may be {', '.join(vars(NO_LIMITS))}, got {quoted(unknown.pop())}")
     own = KeyLimits(**limits)
     return Key(record["name"], record["sha256"], tuple(record["scopes"]), record["created"], own)
 
@@ -232,7 +235,7 @@ def create_key(
     path: Path,
     name: str,
     scopes: Iterable[Scope],
-    limits: KeyLimits = KeyLimits(),
+    limits: KeyLimits = NO_LIMITS,
 ) -> str:
     """Adds a key to a file, which is created if it is missing, and returns the text of the key.
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from livegnn.http.keys import Key, KeyLimits
+from livegnn.http.keys import NO_LIMITS, Key
 from livegnn.http.refusals import AddressBusy, KeyExhausted
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class KeyUses:
     def begin(self, key: Key, path: str) -> KeyUse | None:
         """Counts a request of a key; call `end` of the result, if any, when it has ended. Raises
         KeyExhausted."""
-        if key.limits == KeyLimits():
+        if key.limits is NO_LIMITS or key.limits == NO_LIMITS:
             return None
         now = self._clock()
         use = self._uses.get(key.sha256)

@@ -20,6 +20,8 @@ from livegnn.wording import quoted
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
+"""The end of a stream: a message without bytes."""
 _HEADER_FIELD: Final = 2  # of the table Message, in Arrow's Message.fbs
 _COMPRESSION_FIELD: Final = 3  # of the table RecordBatch
 
@@ -34,7 +36,13 @@ def read_arrow(body: bytes) -> "pa.Table":
             "'livegnn[arrow]', or send JSON lines"
         ) from None
     try:
-        _check_messages(pa.ipc.MessageReader.open_stream(body))
+        source = pa.BufferReader(body)
+        _check_messages(pa.ipc.MessageReader.open_stream(source))
+        if source.tell() != len(body) or not body.endswith(_END):
+            raise InputError(
+                f"the body must be one whole stream of Arrow, got {len(body) - source.tell():,} bytes after "
+                "its end, or no end: events there would be lost"
+            )
         batches = []
         with pa.ipc.open_stream(body) as stream:
             _check_types(stream.schema)
@@ -80,11 +88,16 @@ def events_of(table: "pa.Table") -> Events:
 
 
 def _check_types(schema: "pa.Schema") -> None:
-    """Raises InputError for types whose values may be many times as many as their bytes."""
+    """Raises InputError for types whose values may be many times as many as their bytes, and for columns of
+    one name."""
     from pyarrow import types
 
+    names: set[str] = set()
     for field in schema:
         name, kind = field.name, field.type  # a name may be bytes that are no text
+        if name in names:
+            raise InputError(f"each column must be there once, got {quoted(name)} twice")
+        names.add(name)
         if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
             kind = kind.value_type
         elif types.is_null(kind):

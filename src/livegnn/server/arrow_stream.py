@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-_PART_BYTES: Final = 1 << 19  # a server sends some ten of them ahead of a reader
+_PART_BYTES: Final = 1 << 20  # a server sends some ten of them ahead of a reader
 _MOST_ROWS: Final = 8192
 
 
