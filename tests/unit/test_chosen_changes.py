@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from livegnn.runtime import Change
-from livegnn.server.chosen_changes import ChosenChanges
+from livegnn.server.chosen_changes import ChosenChanges, KeptChange
 
 IDS = st.integers(0, 5)
 VALUES = st.sampled_from([0.0, 0.5, 1.0, -1.0, 1.5, math.inf, math.nan])
@@ -41,7 +41,8 @@ def test_only_chosen_nodes_that_have_moved_are_received(
             chosen.forget()
             received.clear()
         predictions = np.array(list(rows.values()), np.float32).reshape(len(rows), 2)
-        got = chosen.select(Change(seq, listed(list(rows)), predictions, 3, 0.5, listed(sorted(removed))))
+        told = Change(seq, listed(list(rows)), predictions, 3, 0.5, listed(sorted(removed)))
+        got = chosen.select(KeptChange(told))
         for id in removed:
             received.pop(id, None)
         expected = [id for id in rows if id in wanted and moved(received.get(id), rows[id], threshold)]

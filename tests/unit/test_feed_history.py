@@ -1,6 +1,7 @@
 """What the feed keeps of the latest changes: no change without its predictions, and bounded memory."""
 
 import asyncio
+import gc
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import closing
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from livegnn import Engine, Events
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime, Switch
+from livegnn.server.chosen_changes import ChosenChanges
 from livegnn.server.feed import Feed
 from streams import WIDTH, make_graph, make_model
 
@@ -116,19 +118,23 @@ def test_the_kept_changes_take_no_more_memory_than_they_may(runtime: Runtime) ->
 
     async def follow() -> None:
         feed = Feed(runtime)
-        stream = feed.follow()
-        await anext(stream)
+        bell, reader, _ = feed._enter(asyncio.get_running_loop(), None, ChosenChanges([0]))
         change(runtime, 20)
         tracemalloc.start()
         try:
             before = feed._told.nbytes
             change(runtime, 200)
+            while feed._take(reader) is not None:
+                pass
             kept = feed._told.nbytes - before
+            gc.collect()
             taken, _ = tracemalloc.get_traced_memory()
             feed._told.clear(runtime.seq)
+            gc.collect()  # arrays of the native core are in cycles
             freed = taken - tracemalloc.get_traced_memory()[0]
         finally:
             tracemalloc.stop()
         assert 0 < freed <= kept
+        feed._leave(bell, reader)
 
     asyncio.run(follow())
