@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from livegnn.runtime import Change
@@ -23,6 +23,12 @@ def moved(before: tuple[float, float] | None, now: tuple[float, float], threshol
 
 @given(
     wanted=st.sets(IDS), text=st.booleans(), threshold=st.sampled_from([None, 0.0, 0.5, 1.0]), batches=BATCHES
+)
+@example(
+    wanted={1, 3},
+    text=False,
+    threshold=None,
+    batches=[({3: (0.0, 0.0), 1: (1.0, 0.0), 0: (0.0, 1.0)}, set(), False)],
 )
 def test_only_chosen_nodes_that_have_moved_are_received(
     wanted: set[int], text: bool, threshold: float | None, batches: list
