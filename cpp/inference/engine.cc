@@ -141,6 +141,8 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   });
   p->marked = true;
   lazy_->prepare(p->batch.changes, &p->marks, p);
+  include_added(p);
+  p->affected = p->changed.size();
 }
 
 void Engine::begin(const Delta& delta, Prepared* prepared) {
@@ -204,9 +206,22 @@ void Engine::close(Preparation* prepared) const {
     batch.step = program.order.size();
     output_->prepare(&batch);
   }
-  batch.has_lost();
+  if (!batch.has_lost() && prepared->steps >= program.order.size()) include_added(prepared);
   batch.workspace->close(*batch.changes.delta, prepared->need());
   batch.workspace.reset();
+}
+
+void Engine::include_added(Preparation* prepared) const {
+  const NodeDelta& nodes = prepared->batch.changes.delta->nodes[state_.rows.program.output_type(0)];
+  if (nodes.added.empty()) return;
+  std::vector<uint32_t>& changed = prepared->changed;
+  tsl::robin_map<uint32_t, bool, MixHash> listed;
+  listed.reserve(changed.size() + nodes.added.size());
+  for (uint32_t node : changed) listed[node] = true;
+  for (size_t i = 0; i < nodes.added.size(); ++i) {
+    if (nodes.added_ids[i] == kNoId || !listed.insert({nodes.added[i], true}).second) continue;
+    changed.push_back(nodes.added[i]);
+  }
 }
 
 void Engine::run_steps(const Depth& depth, Preparation* prepared) const {

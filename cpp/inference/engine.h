@@ -150,6 +150,9 @@ class Engine final : public Backend {
   void take_features(BatchChanges* changes) const;
   void take_edges(BatchChanges* changes) const;
   void find_moves(PreparedBatch* batch) const;
+  // Lists the nodes that the batch adds among those whose prediction changes, whatever their rows are: no step has
+  // looked at a sum that nothing reaches.
+  void include_added(Preparation* prepared) const;
   void close(Preparation* prepared) const;
 
   State state_;

@@ -36,6 +36,16 @@ def test_a_file_holds_no_key(tmp_path: Path) -> None:
     assert text not in repr(KeyFile(path).keys)
 
 
+def test_a_file_that_others_can_read_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "keys.json"
+    create_key(path, "client", ["read"])
+    KeyFile(path)
+    assert not caplog.records
+    path.chmod(0o640)
+    KeyFile(path)
+    assert f"{path} can be read by other users" in caplog.text
+
+
 def test_a_name_is_given_once_and_a_revoked_one_is_free(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     create_key(path, "client", ["read"])

@@ -88,7 +88,7 @@ def serve(
     from livegnn.workers.app import create_serving_app
 
     read = read_deployment(deployment)
-    access, tls = _clients(read, host)
+    access, tls = _clients(read, host, behind_front=True)
     worker = open_serving(read, number, replica)
     worker.start()
     try:
@@ -199,13 +199,13 @@ def _needs_cluster(what: str) -> Iterator[None]:
         ) from error
 
 
-def _clients(read: "Deployment", host: str) -> "tuple[Access, Tls | None]":
+def _clients(read: "Deployment", host: str, *, behind_front: bool = False) -> "tuple[Access, Tls | None]":
     """The clients to admit at an address, and the certificate. Raises InputError."""
     section = read.workers
     if section is None:
         raise InputError("workers need a section [workers], got none: docs/deployment.md")
     section.check_address(host)
-    return section.access(), section.tls()
+    return section.access(behind_front=behind_front), section.tls()
 
 
 def _listen(

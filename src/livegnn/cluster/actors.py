@@ -189,7 +189,7 @@ class ServingActor:
         from livegnn.http.serving import HttpServer
         from livegnn.workers.app import create_serving_app
 
-        access, tls = self._spec.access(), self._spec.tls()
+        access, tls = self._spec.access(behind_front=True), self._spec.tls()
         with listen(self._host, 0) as listener:
             self._server = HttpServer(create_serving_app(worker, access), listener, tls=tls)
             self._address = address_of(listener, "http" if tls is None else "https")

@@ -17,14 +17,20 @@ from livegnn.functions.bodies import (
     answer_json,
     answer_page,
     in_form_of,
-    refuse_coding,
     refuse_parameters,
 )
 from livegnn.http.guard import Access, Guard
 from livegnn.http.inference_protocol import LENGTH, ROUTES, describe_server, find_target
 from livegnn.http.listening import exit_at_sigterm
 from livegnn.http.problems import PAGES, is_protocol
-from livegnn.http.refusals import BodyTooLarge, ProcessStops, UnknownMediaType, UnknownMethod, UnknownPath
+from livegnn.http.refusals import (
+    BodyTooLarge,
+    ProcessStops,
+    UnknownMediaType,
+    UnknownMethod,
+    UnknownPath,
+    refuse_coding,
+)
 from livegnn.http.request_counts import CountedApplication, NotedRoute
 from livegnn.http.serving import HttpServer
 from livegnn.http.tls import Tls
@@ -163,7 +169,10 @@ class Application:
         try:
             refuse_parameters(scope["query_string"].decode("latin-1"))
             if method == "POST":
-                refuse_coding(_header(scope, "content-encoding"))
+                refuse_coding(_header(scope, "content-encoding"), _header(scope, "transfer-encoding"))
+                length = _header(scope, "content-length") or "0"
+                if length.isdigit() and int(length) > LARGEST_BODY:  # before the client is told to go on
+                    return answer_error(_too_large()), {"connection": "close"}
                 if not is_protocol(path):  # whose bodies may have bytes behind the JSON
                     _check_media_type(scope)
         except InputError as error:
@@ -178,9 +187,12 @@ class Application:
         except TimeoutError:
             return answer_error(ProcessStops()), {"connection": "close"}
         if body is None:
-            large = BodyTooLarge(f"the body may have at most {LARGEST_BODY:,} bytes: send fewer ids at once")
-            return answer_error(large), {"connection": "close"}
+            return answer_error(_too_large()), {"connection": "close"}
         return await methods[method](body), {}
+
+
+def _too_large() -> BodyTooLarge:
+    return BodyTooLarge(f"the body may have at most {LARGEST_BODY:,} bytes: send fewer ids at once")
 
 
 async def _read(receive: _Receive) -> bytes | None:
@@ -200,9 +212,6 @@ async def _read(receive: _Receive) -> bytes | None:
 
 
 def _check_media_type(scope: _Message) -> None:
-    coding = (_header(scope, "content-encoding") or "identity").strip().lower()
-    if coding != "identity":
-        raise UnknownMediaType(f"the body must not be compressed, got the content-encoding {quoted(coding)}")
     media_type = (_header(scope, "content-type") or "application/json").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise UnknownMediaType(f"the body must be application/json, got {quoted(media_type)}")

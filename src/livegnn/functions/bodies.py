@@ -18,7 +18,6 @@ from livegnn.http.problems import (
     seconds,
     write,
 )
-from livegnn.http.refusals import UnknownMediaType
 from livegnn.http.strict_json import read_json
 from livegnn.wording import quoted
 
@@ -101,12 +100,6 @@ def read_infer_asked(body: bytes, json_length: str | None, name: str, version: s
     _check_size(len(body))
     found = read_infer(body, json_length, LARGEST_BODY)
     return Asked(_ids(found.ids), found.min_seq, found.timeout, found.form, version)
-
-
-def refuse_coding(coding: str | None) -> None:
-    """Raises UnknownMediaType for a compressed body. coding: the header content-encoding."""
-    if coding is not None and coding.strip().lower() != "identity":
-        raise UnknownMediaType(f"the body must not be compressed, got the content-encoding {quoted(coding)}")
 
 
 def _check_size(size: int) -> None:

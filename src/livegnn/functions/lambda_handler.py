@@ -30,7 +30,6 @@ from livegnn.functions.bodies import (  # noqa: E402
     in_form_of,
     read_asked,
     read_infer_asked,
-    refuse_coding,
     refuse_parameters,
 )
 from livegnn.functions.function import Function, Predictor, answer_asked, limit  # noqa: E402
@@ -44,7 +43,7 @@ from livegnn.http.inference_protocol import (  # noqa: E402
     find_target,
 )
 from livegnn.http.problems import PAGES  # noqa: E402
-from livegnn.http.refusals import UnknownMethod, UnknownPath  # noqa: E402
+from livegnn.http.refusals import UnknownMethod, UnknownPath, refuse_coding  # noqa: E402
 
 Event = Mapping[str, object]
 _PROTOCOL: Final = re.compile(r"/v2(?=/(?!v1/|problems)|\Z)")  # a stage of a gateway may have that name

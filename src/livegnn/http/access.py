@@ -38,8 +38,9 @@ class AccessSettings:
                 "create one with `livegnn key create` and name its file in keys, or set insecure"
             )
 
-    def access(self) -> Access:
-        """The clients to admit. Raises `FileFormatError` if the file of keys is damaged, `InputError` if it
+    def access(self, *, behind_front: bool = False) -> Access:
+        """The clients to admit. behind_front: of a serving worker, whose front end sends the requests of all
+        clients from one address. Raises `FileFormatError` if the file of keys is damaged, `InputError` if it
         cannot be read."""
         try:
             keys = None if self.keys is None else KeyFile(self.keys)
@@ -48,7 +49,7 @@ class AccessSettings:
                 f"keys must be a file of `livegnn key create`, got {self.keys}: {error.strerror}"
             ) from error
         most = check_int(self.requests_per_address, "requests_per_address", 0)
-        return Access(keys, _listed(self.hosts), _listed(self.origins), most)
+        return Access(keys, _listed(self.hosts), _listed(self.origins), 0 if behind_front else most)
 
     def tls(self) -> Tls | None:
         """The certificate of the process; None for plain HTTP. Raises InputError."""

@@ -130,6 +130,8 @@ class KeyFile:
         self._looking = threading.Lock()
         self._seen = self._look()
         self._keys = _by_digest(read_keys(self.path))
+        if self.path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            _logger.warning("%s can be read by other users of this machine: chmod 600 it", self.path)
         threading.Thread(target=_follow, args=(weakref.ref(self),), name="livegnn-keys", daemon=True).start()
 
     @property

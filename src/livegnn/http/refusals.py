@@ -3,6 +3,7 @@
 from typing import Final
 
 from livegnn.errors import InputError, LiveGNNError, OverloadedError, TimeoutExpired, TooLargeError
+from livegnn.wording import quoted
 
 STOPS: Final = "the process stops: send it again, to another process if there is one"
 
@@ -86,3 +87,14 @@ class ProcessStops(TimeoutExpired):
 
     def __init__(self, message: str = STOPS) -> None:
         super().__init__(message)
+
+
+def refuse_coding(content: str | None, transfer: str | None = None) -> None:
+    """Raises UnknownMediaType for a compressed body. content, transfer: the headers content-encoding and
+    transfer-encoding."""
+    if content is not None and content.strip().lower() != "identity":
+        raise UnknownMediaType(f"the body must not be compressed, got the content-encoding {quoted(content)}")
+    if transfer is not None and transfer.strip().lower() != "chunked":
+        raise UnknownMediaType(
+            f"the body must not be compressed, got the transfer-encoding {quoted(transfer)}"
+        )

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS: Final = 5.0
 _HEAD_SECONDS: Final = 10
 _LARGEST_HEAD: Final = 1 << 16
+_PIECE: Final = 1 << 16  # bytes of a part of an answer
 _LAST_SECONDS: Final = 1.0  # for answers to requests that were cancelled
 _LOOK_SECONDS: Final = 0.1
 _CLOSED_SECONDS: Final = 0.002
@@ -204,10 +205,15 @@ async def _closed(file: int, which: os.stat_result) -> None:
 
 
 async def _send_part(message: "Message", send: "Send") -> None:
-    """Sends a part of an answer. Other requests have their turn after it: granian takes parts for a client
-    that has disconnected without waiting, and an answer without end would keep the event loop."""
-    await send(message)
-    await asyncio.sleep(0)
+    """Sends a part of an answer in pieces: granian keeps some ten of them for a client that does not read.
+
+    Other requests have their turn after each: it takes pieces for a client that has disconnected without
+    waiting, and an answer without end would keep the event loop.
+    """
+    body = message.get("body", b"")
+    for at in range(0, max(1, len(body)), _PIECE):
+        await send({**message, "body": body[at : at + _PIECE]})
+        await asyncio.sleep(0)
 
 
 async def _refuse(why: Exception, scope: "Scope", send: "Send") -> None:

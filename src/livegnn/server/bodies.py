@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from livegnn.errors import InputError
 from livegnn.events.json_parts import check_parts
 from livegnn.events.repeated_keys import find_repeated, repeated_key
-from livegnn.http.refusals import BodyTooLarge, UnknownMediaType
+from livegnn.http.refusals import BodyTooLarge, UnknownMediaType, refuse_coding
 from livegnn.texts import Texts
 from livegnn.types import JSON, Ids
 from livegnn.wording import quoted
@@ -56,9 +56,10 @@ async def read_body(request: Request, largest: int, way: str) -> bytes:
 
     way: how to send what is larger, for its message.
     """
-    coding = request.headers.get("content-encoding", "identity")
-    if coding.strip().lower() != "identity":
-        raise UnknownMediaType(f"the body must not be compressed, got the content-encoding {quoted(coding)}")
+    refuse_coding(request.headers.get("content-encoding"), request.headers.get("transfer-encoding"))
+    length = request.headers.get("content-length", "0")
+    if length.isascii() and length.isdigit():  # before a client that waits is told to go on
+        _check_size(int(length), largest, way)
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
