@@ -3,11 +3,11 @@
 import math
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from livegnn.runtime import Change
-from livegnn.server.chosen_changes import ChosenChanges
+from livegnn.server.chosen_changes import ChosenChanges, KeptChange
 
 IDS = st.integers(0, 5)
 VALUES = st.sampled_from([0.0, 0.5, 1.0, -1.0, 1.5, math.inf, math.nan])
@@ -23,6 +23,12 @@ def moved(before: tuple[float, float] | None, now: tuple[float, float], threshol
 
 @given(
     wanted=st.sets(IDS), text=st.booleans(), threshold=st.sampled_from([None, 0.0, 0.5, 1.0]), batches=BATCHES
+)
+@example(
+    wanted={1, 3},
+    text=False,
+    threshold=None,
+    batches=[({3: (0.0, 0.0), 1: (1.0, 0.0), 0: (0.0, 1.0)}, set(), False)],
 )
 def test_only_chosen_nodes_that_have_moved_are_received(
     wanted: set[int], text: bool, threshold: float | None, batches: list
@@ -41,7 +47,8 @@ def test_only_chosen_nodes_that_have_moved_are_received(
             chosen.forget()
             received.clear()
         predictions = np.array(list(rows.values()), np.float32).reshape(len(rows), 2)
-        got = chosen.select(Change(seq, listed(list(rows)), predictions, 3, 0.5, listed(sorted(removed))))
+        told = Change(seq, listed(list(rows)), predictions, 3, 0.5, listed(sorted(removed)))
+        got = chosen.select(KeptChange(told))
         for id in removed:
             received.pop(id, None)
         expected = [id for id in rows if id in wanted and moved(received.get(id), rows[id], threshold)]

@@ -300,7 +300,7 @@ class Runtime(Loop):
         on_end: Callable[[], None] | None = None,
         on_switch: Callable[[Switch], None] | None = None,
         wanted: Callable[[], bool] = lambda: True,
-        ids_wanted: Callable[[], bool] | None = None,
+        ids_wanted: Callable[[], bool] = lambda: False,
     ) -> Callable[[], None]:
         """Calls `callback` after every batch, in order, from the loop's thread; returns a function to end it.
 
@@ -309,14 +309,14 @@ class Runtime(Loop):
         runtime is stopped, and there are no more batches. on_switch: called when another model serves,
         between the changes before and the changes after. wanted: called after every batch; while it returns
         False for all subscribers, a `Change` has no ids and no predictions. ids_wanted: the same for the ids
-        alone, which cost less; by default it is `wanted`. Neither may raise.
+        alone, which cost less. Each is called once a batch, and must not raise.
 
         Raises InputError for an argument that cannot be called.
         """
         check_function(callback, "callback", "a Change")
         check_function(wanted, "wanted", "nothing, which returns a bool")
-        subscriber = _Subscriber(callback, wanted, wanted if ids_wanted is None else ids_wanted)
-        check_function(subscriber.ids_wanted, "ids_wanted", "nothing, which returns a bool")
+        check_function(ids_wanted, "ids_wanted", "nothing, which returns a bool")
+        subscriber = _Subscriber(callback, wanted, ids_wanted)
         if on_end is not None:
             check_function(on_end, "on_end", "nothing")
         if on_switch is not None:
@@ -386,10 +386,11 @@ class Runtime(Loop):
     def _tell(self, change: GraphDelta, seconds: float) -> None:
         subscribers = tuple(self._subscribers)
         if subscribers:
-            # Each is asked, because its answer is about this batch.
-            wanted = [one.wanted() for one in subscribers]
-            listed = wanted + [one.ids_wanted() for one in subscribers]
-            described = self._describe(change, seconds, wanted=any(wanted), listed=any(listed))
+            # Each is asked, because its answer is about this batch, and only once, because it may change.
+            answers = [(one.wanted(), one.ids_wanted()) for one in subscribers]
+            wanted = any(one for one, _ in answers)
+            listed = wanted or any(one for _, one in answers)
+            described = self._describe(change, seconds, wanted=wanted, listed=listed)
             change.tell(self, [one.callback for one in subscribers], described, self._count_failure)
 
     def _count_failure(self, described: Change, error: BaseException) -> None:

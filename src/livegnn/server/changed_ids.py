@@ -18,7 +18,7 @@ from livegnn.types import Ids
 if TYPE_CHECKING:
     from jaxtyping import Shaped
 
-_ENTRY_BYTES = 200  # of an entry without ids
+_ENTRY_BYTES = 320  # of an entry without ids
 
 
 class ChangedIds:

@@ -11,21 +11,23 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
 from livegnn.errors import LiveGNNError, TimeoutExpired
 from livegnn.http.refusals import STOPS, ProcessStops
 from livegnn.runtime import Change, Runtime, Switch
-from livegnn.server.chosen_changes import ChosenChanges
+from livegnn.server.chosen_changes import ChosenChanges, KeptChange
 from livegnn.server.ring import Ring
+
+_OBJECTS_BYTES: Final = 4096  # of the objects of a kept change, beside the bytes that they hold
 
 
 class _Told(NamedTuple):
     """A change, or the notice of another model (None), and how clients without a filter receive it."""
 
-    change: Change | None
+    change: KeptChange | None
     data: bytes
 
 
@@ -250,17 +252,17 @@ class Feed:
                 self._told.clear(change.seq)
             self._ring()
             return
-        data = _encode_change(change)
-        nbytes = len(data) + change.ids.nbytes + change.predictions.nbytes + change.removed.nbytes
-        self._tell(change.seq, _Told(change, data), nbytes)
+        kept, data = KeptChange(change), _encode_change(change)
+        self._tell(change.seq, _Told(kept, data), len(data) + kept.nbytes)
 
     def _tell_switch(self, switch: Switch) -> None:
         data = encode("model", switch.seq, switch._asdict())
-        self._tell(switch.seq, _Told(None, data), len(data))
+        # A client that has received the change of this event still needs the notice.
+        self._tell(switch.seq, _Told(None, data), len(data), switch.seq + 1)
 
-    def _tell(self, seq: int, told: _Told, nbytes: int) -> None:
+    def _tell(self, seq: int, told: _Told, nbytes: int, needed_before: int | None = None) -> None:
         with self._lock:
-            self._told.append(seq, told, nbytes)
+            self._told.append(seq, told, nbytes + _OBJECTS_BYTES, needed_before)
         self._ring()
 
     def _ring(self) -> None:

@@ -12,6 +12,7 @@ class _Kept(NamedTuple, Generic[_Item]):
     seq: int
     item: _Item
     nbytes: int
+    needed_before: int
 
 
 class Ring(Generic[_Item]):
@@ -33,17 +34,20 @@ class Ring(Generic[_Item]):
         """The position that the next item will have."""
         return self.begin + len(self._kept)
 
-    def append(self, seq: int, item: _Item, nbytes: int) -> None:
-        """Adds an item, and drops the oldest ones for which there is no room."""
-        self._kept.append(_Kept(seq, item, nbytes))
+    def append(self, seq: int, item: _Item, nbytes: int, needed_before: int | None = None) -> None:
+        """Adds an item, and drops the oldest ones for which there is no room.
+
+        needed_before: a reader that knows an earlier event than this needs the item; by default `seq`.
+        """
+        self._kept.append(_Kept(seq, item, nbytes, seq if needed_before is None else needed_before))
         self.nbytes += nbytes
         while self.nbytes > self._capacity and len(self._kept) > 1:
             self._drop()
 
     def at(self, position: int) -> tuple[int, _Item]:
         """An item and its event. Requires: begin <= position < end."""
-        seq, item, _ = self._kept[position - self.begin]
-        return seq, item
+        kept = self._kept[position - self.begin]
+        return kept.seq, kept.item
 
     def after(self, seq: int) -> int:
         """The position of the first item of an event after `seq`."""
@@ -64,5 +68,5 @@ class Ring(Generic[_Item]):
     def _drop(self) -> None:
         dropped = self._kept.popleft()
         self.nbytes -= dropped.nbytes
-        self.floor = max(self.floor, dropped.seq)
+        self.floor = max(self.floor, dropped.needed_before)
         self.begin += 1
