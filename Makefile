@@ -185,7 +185,7 @@ lowest:  ## the Python tests with the lowest release of each dependency, in an e
 	@$(PYTHON) toolchain/steps.py $(LOWEST).log "updating pip" $(LOWEST)/bin/pip install --upgrade "pip>=25.1"
 	@$(LOWEST)/bin/python toolchain/lowest.py > $(LOWEST)/constraints.txt
 	@$(PYTHON) toolchain/steps.py $(LOWEST).log "installing the lowest release of each dependency" $(LOWEST)/bin/pip install -v --progress-bar raw \
-	  --constraint $(LOWEST)/constraints.txt ".[torch,arrow,cluster,kafka,serverless,rocksdb,verify,test]"
+	  --constraint $(LOWEST)/constraints.txt ".[torch,arrow,cluster,kafka,serverless,rocksdb,verify,test,check]" --group native
 	$(TEST_ENVIRONMENT) $(LOWEST)/bin/pytest -p no:cacheprovider -n 4 --dist loadgroup --ignore-glob "tests/unit/test_benchmark_*" $(LOWEST_TESTS)
 
 wild: $(VENV)/installed-test  ## random networks on data of any magnitude, beside PyG in float64; commit what it writes

@@ -56,7 +56,7 @@ def serve_livegnn(folder: Path, quick: bool) -> None:
     with closing(SqliteLog(folder / "events.db")) as log:
         runtime = Runtime(log, graph, lg.Engine(graph, model, threads=1))
         runtime.start()
-        app = create_app(runtime, access=Access(KeyFile(folder / "keys.json"), requests_per_address=256))
+        app = create_app(runtime, access=Access(KeyFile(folder / "keys.json"), requests_per_address=4096))
         try:
             serve(app, listen("127.0.0.1", 0), ready=say)
         finally:

@@ -23,6 +23,7 @@ install_import_hook("livegnn.oracle.reference", "beartype.beartype")
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import livegnn._core as _core  # noqa: E402
+import oldest  # noqa: E402
 import shapes  # noqa: E402
 from gate import EXPLORING, SEED_VARIABLE, ignore_local_constants, seed_of_run  # noqa: E402
 from logging_state import kept_logging  # noqa: E402
@@ -91,6 +92,12 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items if oldest.IS_OLDEST else ():
+        if reason := oldest.REASONS.get(item.nodeid.rpartition("/")[2].partition("@")[0]):
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -51,6 +51,7 @@ from livegnn.importers.expressions.expressions import Atom, Expression
 from livegnn.importers.program.export import Given, MethodCall, export_module, fill, leaves
 from livegnn.importers.reading.reader import Program, read
 from livegnn.importers.rules.normal_form import normalize
+from oldest import IS_OLDEST
 
 NODE = Atom("node")
 EDGE = Atom("node-to-node", NODE, NODE)
@@ -513,7 +514,6 @@ OLDEST_LACKS = {
 }
 """Modules that PyTorch 2.6 cannot export; newer versions can."""
 ALL_MODULES = bool(os.environ.get("LIVEGNN_ALL_MODULES"))
-IS_OLDEST = torch.__version__.startswith("2.6.")
 NAMES = [name for name in (CASES if ALL_MODULES else QUICK) if not (IS_OLDEST and name in OLDEST_LACKS)]
 """Of the modules those that tests read: all, or a choice of every kind."""
 

@@ -189,7 +189,8 @@ def as_times(value: object, name: str = "time") -> "Float64[NDArray[np.float64],
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
         # Exact are those whose bits below the last one of their float64 are 0.
         below = np.maximum(np.frexp(times)[1] - _FRACTION_BITS, 0).astype(array.dtype)
-        inexact = (array & ((np.ones_like(array) << np.minimum(below, 62)) - 1)) != 0
+        one, most = array.dtype.type(1), array.dtype.type(62)  # NumPy 1 makes float64 of uint64 and int
+        inexact = (array & ((one << np.minimum(below, most)) - one)) != 0
         if inexact.any():
             raise _inexact_time(array[inexact].flat[0], name)
     elif array.dtype.kind == "f" and array.dtype.itemsize > 8 and bool((times != array).any()):

@@ -19,12 +19,12 @@ from torch_geometric.data import Data, HeteroData
 
 import livegnn as lg
 from gate import EXPLORING
-from imported_modules import IS_OLDEST
 from livegnn.errors import FileFormatError, ModelError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.model import Model, explain_exported
 from livegnn.oracle import reference
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE
+from oldest import IS_OLDEST
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),  # torch's own, of what it deprecates
@@ -295,7 +295,6 @@ class Counted(torch.nn.Module):
         return x * degree.view(-1, 1)
 
 
-@pytest.mark.skipif(IS_OLDEST, reason="torch 2.6 exports no integer that varies")
 def test_the_number_of_nodes_as_an_argument() -> None:
     given = (torch.rand(9, 4), ends(), 9)
     shapes = (X, ENDS, Dim.DYNAMIC)

@@ -17,7 +17,6 @@ from imported_modules import (
     CASES,
     EDGES,
     GRAPHS,
-    IS_OLDEST,
     NAMES,
     NODE,
     OLDEST_LACKS,
@@ -41,6 +40,7 @@ from livegnn.importers.program.tracing import ordinary
 from livegnn.importers.reading.reader import read
 from livegnn.importers.rules.propagation_kinds import classify, words
 from livegnn.model import explain_import
+from oldest import IS_OLDEST
 
 
 def equal(got, expected, message: str) -> None:

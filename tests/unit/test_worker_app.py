@@ -318,20 +318,34 @@ def test_requests_that_wait_leave_room_for_others(setting: Setting) -> None:
         assert all(len(app.state.waiters) == most for app in apps)
 
 
-def test_a_front_end_says_which_workers_answer(setting: Setting) -> None:
-    away = closed_address()
-    with serving_front([[away], setting.addresses[1:]]) as front:
-        known = [[away], setting.addresses[1:]]
-        assert loopback.get(front + "/v1/health").json() == {"workers": known}
-        assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
-        assert loopback.get(front + "/livez").json() == {"status": "ok"}
-        assert loopback.get(front + "/readyz").status_code == httpx.codes.SERVICE_UNAVAILABLE
-        answer = loopback.get(front + "/v1/health")
-        assert answer.status_code == httpx.codes.SERVICE_UNAVAILABLE
-        assert answer.json() == {
+def test_a_front_end_says_which_workers_answer_before_it_needs_them(setting: Setting) -> None:
+    def health(front: str) -> httpx.Response:
+        return loopback.get(front + "/v1/health")
+
+    with ExitStack() as opened:
+        going = opened.enter_context(ExitStack())
+        first = going.enter_context(served(create_serving_app(setting.workers[0])))
+        front = opened.enter_context(serving_front([[first], setting.addresses[1:]]))
+        assert health(front).json() == {"workers": [[first], setting.addresses[1:]]}
+        going.close()  # no request follows
+        wait_until(lambda: health(front).status_code == httpx.codes.SERVICE_UNAVAILABLE)
+        assert health(front).json() == {
             "workers": [[], setting.addresses[1:]],
             "reasons": {"worker 0": "no replica of it answers"},
         }
+        assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
+
+
+@pytest.mark.parametrize("path", ["/v1/predictions", "/v2/models/engine/infer"])
+def test_a_request_that_waits_in_vain_says_nothing_of_its_worker(setting: Setting, path: str) -> None:
+    with serving_front([[address] for address in setting.addresses]) as front:
+        if path.startswith("/v2"):
+            content = {"inputs": [tensor_of([0, 1])], "parameters": {"min_seq": 10**9, "timeout": 1000}}
+        else:
+            content = {"ids": [0, 1], "min_seq": 10**9, "timeout": 0.001}
+        assert ask(front, path, **content).status_code == httpx.codes.SERVICE_UNAVAILABLE
+        answer = loopback.get(front + "/readyz")
+        assert (answer.status_code, answer.json()) == (200, {"workers": [[it] for it in setting.addresses]})
 
 
 def test_errors_name_what_is_wrong(setting: Setting, front: str) -> None:

@@ -113,14 +113,12 @@ class Guard:
         keys = self._access.keys
         if keys is None:
             return send
-        text = given.partition(b" ")[2].strip()
-
-        async def end() -> None:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-            raise OSError("the key of this client was revoked")  # as if the client had disconnected
 
         def check(message: "Message") -> "Awaitable[None]":
-            return end() if message.get("more_body") and keys.find(text) is None else send(message)
+            is_part = message.get("more_body")
+            if is_part and keys.find(given.partition(b" ")[2].strip()) is None:
+                return _end(send)
+            return send(message)
 
         return check
 
@@ -180,6 +178,12 @@ class Guard:
                 f"the key {key.name!r} admits {', '.join(key.scopes)}, and this request needs {needed}"
             )
         return key
+
+
+async def _end(send: "Send") -> None:
+    """Ends an answer in parts before its last part."""
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    raise OSError("the key of this client was revoked")  # as if the client had disconnected
 
 
 async def _refuse(scope: "Scope", send: "Send", refusal: LiveGNNError) -> None:

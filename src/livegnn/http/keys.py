@@ -213,7 +213,7 @@ def _key_of(record: object) -> Key:
         raise InputError(f"scopes must be a list, and limits an object, got {quoted(record)}")
     if unknown := limits.keys() - vars(NO_LIMITS).keys():
         raise InputError(f"limits may be {', '.join(vars(NO_LIMITS))}, got {quoted(unknown.pop())}")
-    own = KeyLimits(**limits)
+    own = KeyLimits(**limits) if limits else NO_LIMITS
     return Key(record["name"], record["sha256"], tuple(record["scopes"]), record["created"], own)
 
 

@@ -133,7 +133,7 @@ class AddressUses:
 
 def client_of(address: object) -> str:
     """The client that an address is counted for: of IPv6, its network."""
-    host = str(address[0]) if isinstance(address, tuple | list) and address else ""
+    host = str(address[0]) if isinstance(address, (tuple, list)) and address else ""
     if ":" not in host:
         return host
     try:

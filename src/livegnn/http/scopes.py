@@ -1,5 +1,6 @@
 """The scope that each request needs: one table for every process, because a path means the same in each."""
 
+from functools import lru_cache
 from typing import Final
 
 from livegnn.http.keys import Scope
@@ -10,6 +11,7 @@ _READING_POSTS: Final = ("/v1/predictions", "/v1/what-if", "/v1/samples")
 _WRITING: Final = ("POST", "/v1/events")
 
 
+@lru_cache(1024)
 def scope_of(method: str, path: str) -> Scope | None:
     """The scope that a request needs, None if it needs none: see docs/security.md."""
     gets = method in ("GET", "HEAD")

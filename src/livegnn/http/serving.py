@@ -150,7 +150,7 @@ class HttpServer:
         task = asyncio.current_task(self._loop)
         assert task is not None
         self._open.add(task)
-        body = Body(receive, task)
+        body: Body | None = None
         begun = False
 
         def note(message: "Message") -> "Awaitable[None]":
@@ -159,17 +159,22 @@ class HttpServer:
             return _send_part(message, send) if message.get("more_body") else send(message)
 
         def take() -> "Awaitable[Message]":
+            nonlocal body
+            if body is None:
+                body = Body(receive, task)
             return receive() if body.ended else self._bodies.receive(body)
 
         try:
             await self._app(scope, take, note)
         except asyncio.CancelledError:
-            if begun or not (self._ends or body.late):
+            late = body is not None and body.late
+            if begun or not (self._ends or late):
                 raise
-            await _refuse(BodyTooSlow() if body.late else ProcessStops(), scope, send)
+            await _refuse(BodyTooSlow() if late else ProcessStops(), scope, send)
         finally:
             self._open.discard(task)
-            self._bodies.forget(body)
+            if body is not None:
+                self._bodies.forget(body)
 
     async def _wait(self, serving: "asyncio.Task[None]", until: Callable[[], bool] | None) -> None:
         """Returns when a stop begins. Raises the error that ends the server before."""

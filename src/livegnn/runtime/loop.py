@@ -271,7 +271,8 @@ class Loop(Intake):
 
     def read_at_once(self, question: Callable[[], _Answer]) -> tuple[int, _Answer] | None:
         """Returns the result of `read`; None if that would have to wait. For event loops."""
-        check_function(question, "question", "nothing")
+        if not callable(question):
+            check_function(question, "question", "nothing")
         found: list[tuple[int, _Answer]] = []
         _core.if_free(self._becoming_visible, lambda: found.append((self.graph.core.seq, question())))
         return found[0] if found else None

@@ -111,10 +111,25 @@ class Replicas:
         self._found = -1.0  # when it was last asked where the workers are
 
     async def follow(self) -> None:
-        """Keeps the addresses up to date, where they can change."""
-        while self._find is not None:
+        """Keeps the addresses up to date, where they can change, and asks the replicas whether they are
+        ready."""
+        while True:
             await self._refresh(time.monotonic())
+            await asyncio.gather(*(self._probe(address) for several in self._workers for address in several))
             await asyncio.sleep(_FOLLOW_SECONDS)
+
+    async def _probe(self, address: str) -> None:
+        """Notes whether a replica answers, so that one that does not is known without a request to it."""
+        limit = aiohttp.ClientTimeout(total=_CONNECT_SECONDS)
+        try:
+            async with self.session.get(f"{address}/readyz", timeout=limit, allow_redirects=False) as answer:
+                ready = answer.status != HTTPStatus.SERVICE_UNAVAILABLE
+        except (aiohttp.ClientError, TimeoutError):
+            ready = False
+        if ready:
+            self._resting.pop(address, None)
+        else:
+            self._resting[address] = time.monotonic() + _REST_SECONDS
 
     async def _refresh(self, since: float) -> None:
         """Reads the addresses of the workers, unless another thread has since. A failed read is repeated
@@ -188,6 +203,8 @@ class Replicas:
                     self._resting.pop(address, None)
                     return answer, ""
                 behind = answer
+                if question.waits:  # perhaps for an event that no replica has yet, and others are answered
+                    continue
             self._resting[address] = time.monotonic() + _REST_SECONDS
         return behind, failure
 
