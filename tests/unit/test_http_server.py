@@ -1,6 +1,7 @@
 """The server of an ASGI application: requests in pieces, clients that go or do not read, and its stop."""
 
 import asyncio
+import logging
 import resource
 import socket
 import threading
@@ -64,6 +65,12 @@ class Application:
                 self.sent += 1
         finally:
             self.seen.append("feed ended")
+
+    async def stuck(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": PART, "more_body": True})
+        self.seen.append("stuck")
+        await asyncio.Event().wait()
 
     async def watch(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # the body, which is empty
@@ -205,14 +212,16 @@ def test_a_client_that_goes_is_seen() -> None:
         HEAD % (b"POST", b"/body", b"content-length: 9\r\n") + b"abc",
         HEAD % (b"GET", b"/feed", b""),
         HEAD % (b"GET", b"/watch", b""),
+        HEAD % (b"GET", b"/stuck", b""),
     ],
-    ids=["silent", "half a head", "idle", "half a body", "feed", "waiting"],
+    ids=["silent", "half a head", "idle", "half a body", "feed", "waiting", "half an answer"],
 )
-def test_a_stop_ends_whatever_is_open(data: bytes) -> None:
+def test_a_stop_ends_whatever_is_open(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     app = Application()
     with served(app) as address:
         open_ = connect(address, data)
-        wait_until(lambda: ("body" if b"/body" in data else "lifespan.startup") in app.seen)
+        begun = next((name for name in ("body", "stuck") if name.encode() in data), "lifespan.startup")
+        wait_until(lambda: begun in app.seen)
     assert app.seen[0] == "lifespan.startup"
     assert app.seen[-1] == "lifespan.shutdown"
     assert app.seen.count("stop begins") == 1
@@ -220,7 +229,10 @@ def test_a_stop_ends_whatever_is_open(data: bytes) -> None:
         socket.create_connection(address)
     if b"/body" in data:
         assert status_of(open_.recv(1 << 16)) == 503
+    if b"/stuck" in data:  # the client sees that the end is missing
+        assert not b"".join(iter(lambda: open_.recv(1 << 16), b"")).endswith(b"0\r\n\r\n")
     open_.close()
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_an_open_request_has_its_grace() -> None:

@@ -168,9 +168,10 @@ class HttpServer:
             await self._app(scope, take, note)
         except asyncio.CancelledError:
             late = body is not None and body.late
-            if begun or not (self._ends or late):
+            if not (self._ends or late):
                 raise
-            await _refuse(BodyTooSlow() if late else ProcessStops(), scope, send)
+            if not begun:  # else the connection is closed before the end of the answer, which its client sees
+                await _refuse(BodyTooSlow() if late else ProcessStops(), scope, send)
         finally:
             self._open.discard(task)
             if body is not None:
