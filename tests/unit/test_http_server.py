@@ -4,6 +4,7 @@ import asyncio
 import logging
 import resource
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -260,6 +261,17 @@ def test_a_server_that_is_stopped_before_it_runs(asks: Callable[[HttpServer], No
     asks(server)
     server.run(until=lambda: True)
     server.stop()
+
+
+def test_threads_have_short_turns_while_the_main_thread_serves() -> None:
+    before, seen = sys.getswitchinterval(), []
+
+    def look() -> bool:
+        seen.append(sys.getswitchinterval())
+        return True
+
+    HttpServer(Application(), listen("127.0.0.1", 0)).run(look)
+    assert seen[0] < before == sys.getswitchinterval()
 
 
 def test_an_application_that_does_not_start() -> None:

@@ -15,6 +15,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 GRACE_SECONDS: Final = 5.0
 _HEAD_SECONDS: Final = 10
 _LARGEST_HEAD: Final = 1 << 16
+_TURN_SECONDS: Final = 0.0002
 _PIECE: Final = 1 << 16  # bytes of a part of an answer
 _LAST_SECONDS: Final = 1.0  # for answers to requests that were cancelled
 _LOOK_SECONDS: Final = 0.1
@@ -84,7 +86,11 @@ class HttpServer:
         not start.
         """
         caught: list[int] = []
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner, self._signals(runner.get_loop(), caught):
+        with (
+            _short_turns(),
+            asyncio.Runner(loop_factory=_loop_factory()) as runner,
+            self._signals(runner.get_loop(), caught),
+        ):
             runner.run(self._serve(until))
         for number in reversed(caught):
             signal.raise_signal(number)
@@ -200,6 +206,24 @@ class HttpServer:
         if not serving.done():
             await asyncio.wait([serving], timeout=_LAST_SECONDS if self._open else _LOOK_SECONDS)
         serving.cancel()
+
+
+@contextmanager
+def _short_turns() -> Iterator[None]:
+    """In the main thread, threads of this process have shorter turns of the interpreter meanwhile.
+
+    The event loop has the interpreter nearly always while clients send requests as fast as they can. A thread
+    that writes the log, or applies a batch, needs it dozens of times, and waits for a whole turn each time.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_TURN_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 async def _closed(file: int, which: os.stat_result) -> None:

@@ -111,8 +111,7 @@ class Replicas:
         self._found = -1.0  # when it was last asked where the workers are
 
     async def follow(self) -> None:
-        """Keeps the addresses up to date, where they can change, and asks the replicas whether they are
-        ready."""
+        """Keeps the addresses up to date, where they can change, and probes the replicas."""
         while True:
             await self._refresh(time.monotonic())
             await asyncio.gather(*(self._probe(address) for several in self._workers for address in several))
