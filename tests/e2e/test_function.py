@@ -172,7 +172,7 @@ def test_a_client_that_goes_in_the_middle_of_its_body_leaves_no_trace(tmp_path, 
     with Container(tmp_path, "--workers", "1") as container:
         address = httpx.URL(container.address)
         with socket.create_connection((address.host, address.port)) as client:
-            client.sendall(b"POST /v1/predictions HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{")
+            client.sendall(b"POST /v1/predictions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 99\r\n\r\n{")
         container.until(lambda: counted in scrape(loopback.get(f"{container.address}/metrics").text))
         assert container.post(body(3)).status_code == 200
     assert "Traceback" not in capfd.readouterr().err
