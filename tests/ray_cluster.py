@@ -184,7 +184,8 @@ def main() -> None:
     else:
         place = KafkaPlace(given["servers"], given["topic"], "unused")
     schema = Schema.from_json(given["schema"])
-    spec = ClusterSpec(place, schema, Path(given["directory"]), **{"listen": "node", **given["spec"]})
+    wanted = {"listen": "node", "insecure": True, **given["spec"]}
+    spec = ClusterSpec(place, schema, Path(given["directory"]), **wanted)
     cluster = Cluster.start(spec, patience=Patience(**given["patience"]), pace=Pace(beat_seconds=0.2))
     for line in sys.stdin:
         method, *arguments = json.loads(line)

@@ -373,6 +373,7 @@ def test_two_stages_scale_apart(tmp_path) -> None:
         unknown = await node.predict(body(1_000))
         assert unknown.status == 404
         assert [stage.figures.answered for stage in stages.values()] == [14, 13]
+        await until(lambda: stages["sample"].scheduler.starting == 0)  # that no request has needed
         health = json.loads((await node.report_health()).body)
         assert health["stages"]["sample"] == {
             "requests": 0,
