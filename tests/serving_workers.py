@@ -1,22 +1,18 @@
 """Serving workers that have seen all of a small graph, and servers of them on loopback."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from starlette.types import ASGIApp
 
 import livegnn as lg
-from livegnn.http.listening import address_of, listen
-from livegnn.http.serving import HttpServer
 from livegnn.log.sqlite import SqliteLog
 from livegnn.presampling import SampledEngine
 from livegnn.runtime import Runtime
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
 from livegnn.workers.app import create_serving_app
+from served import served
 from streams import make_model
 
 EDGE = ("node", "to", "node")
@@ -24,20 +20,6 @@ SCHEMA = lg.Schema({"node": 4}, {EDGE: lg.EdgeSchema()})
 QUERY = lg.Query("node").hop(EDGE, 3, direction="in").hop(EDGE, 2, direction="in")
 PLAN = WorkerPlan(SCHEMA, QUERY, sampling_workers=1, serving_workers=2, seed=5)
 NODES = 20
-
-
-@contextmanager
-def served(app: ASGIApp) -> Iterator[str]:
-    listener = listen("127.0.0.1", 0)
-    address = address_of(listener)
-    server = HttpServer(app, listener)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield address
-    finally:
-        server.stop()
-        thread.join()
 
 
 class Setting:

@@ -25,8 +25,9 @@ from livegnn.http.keys import create_key
 from livegnn.snapshots.writer import write_snapshot
 from livegnn.workers.front import create_front
 from scraped import scrape
+from served import served
 from serving import Server, write_deployment
-from serving_workers import PLAN, Setting, served
+from serving_workers import PLAN, Setting
 from streams import make_graph, make_model
 from waiting import REQUEST_SECONDS
 

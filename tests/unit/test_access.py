@@ -7,7 +7,6 @@ import logging
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,9 +36,7 @@ from livegnn.functions.threads import ThreadHost
 from livegnn.http.access import AccessSettings
 from livegnn.http.guard import Access
 from livegnn.http.keys import SCOPES, KeyFile, create_key
-from livegnn.http.listening import address_of, listen
 from livegnn.http.scopes import HEALTH, scope_of
-from livegnn.http.serving import HttpServer
 from livegnn.http.tls import Tls
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
@@ -47,6 +44,7 @@ from livegnn.server import create_app
 from livegnn.workers import SqlitePlace
 from livegnn.workers.app import create_serving_app
 from livegnn.workers.front import create_front
+from served import served
 from serving_workers import PLAN, Setting
 from streams import make_graph, make_model
 
@@ -182,17 +180,6 @@ def certify(folder: Path, authority: trustme.CA) -> Tls:
     return Tls(*files)
 
 
-def serve(opened: ExitStack, app: object, tls: Tls | None = None) -> str:
-    listener = listen("127.0.0.1", 0)
-    address = address_of(listener, "http" if tls is None else "https")
-    server = HttpServer(app, listener, tls=tls)  # type: ignore[arg-type]
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    opened.callback(thread.join)
-    opened.callback(server.stop)
-    return address
-
-
 def test_the_front_end_passes_keys_on_and_shows_its_certificate(
     guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,16 +188,19 @@ def test_the_front_end_passes_keys_on_and_shows_its_certificate(
     monkeypatch.setenv("SSL_CERT_FILE", str(tls.clients))
     with ExitStack() as opened:
         workers = [
-            serve(opened, create_serving_app(it, guarded.access), tls) for it in guarded.setting.workers
+            opened.enter_context(served(create_serving_app(it, guarded.access), tls=tls))
+            for it in guarded.setting.workers
         ]
-        front = serve(opened, create_front(PLAN, [[it] for it in workers], tls=tls))
+        front = opened.enter_context(served(create_front(PLAN, [[it] for it in workers], tls=tls)))
         ask = {"json": {"ids": [0, 1, 2, 3, 4]}}
         answer = loopback.post(f"{front}/v1/predictions", **ask)
         assert (answer.status_code, answer.headers["www-authenticate"][:6]) == (401, "Bearer")
         admitted = {"authorization": f"Bearer {guarded.keys['read']}"}
         answer = loopback.post(f"{front}/v1/predictions", **ask, headers=admitted)
         assert (answer.status_code, len(answer.json()["predictions"])) == (200, 5)
-        unknown = serve(opened, create_front(PLAN, [[it] for it in workers]))  # without a certificate
+        unknown = opened.enter_context(
+            served(create_front(PLAN, [[it] for it in workers]))
+        )  # without a certificate
         answer = loopback.post(f"{unknown}/v1/predictions", **ask, headers=admitted)
         assert answer.json()["type"] == "/problems/worker-unavailable"
 
@@ -219,8 +209,10 @@ def test_a_front_end_trusts_known_authorities_alone(guarded: Guarded, tmp_path: 
     tls = certify(tmp_path, trustme.CA())
     with ExitStack() as opened:
         own = dataclasses.replace(tls, clients=None)
-        workers = [serve(opened, create_serving_app(it), own) for it in guarded.setting.workers]
-        front = serve(opened, create_front(PLAN, [[it] for it in workers]))
+        workers = [
+            opened.enter_context(served(create_serving_app(it), tls=own)) for it in guarded.setting.workers
+        ]
+        front = opened.enter_context(served(create_front(PLAN, [[it] for it in workers])))
         answer = loopback.post(f"{front}/v1/predictions", json={"ids": [0]})
         assert answer.json()["type"] == "/problems/worker-unavailable"
         assert "CERTIFICATE_VERIFY_FAILED" in answer.json()["detail"]
@@ -288,7 +280,7 @@ def test_no_key_is_in_a_log(
     caplog.set_level(logging.DEBUG)
     known, unknown = guarded.keys["read"], "lgk_" + "x" * 43
     with ExitStack() as opened:
-        front = serve(opened, guarded.applications["front end"])
+        front = opened.enter_context(served(guarded.applications["front end"]))
         for key in (known, unknown):
             for process in PROCESSES:
                 for method, path in (("GET", "/metrics"), ("POST", "/v1/predictions"), ("PUT", "/nowhere")):

@@ -2,7 +2,6 @@
 
 import http.client
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,7 +16,8 @@ from livegnn import Engine, Events, Graph, Model
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Step
 from livegnn.runtime import Runtime
-from livegnn.server.app import create_app, listen, server_of
+from livegnn.server.app import create_app, server_of
+from served import place_of, running
 from streams import WIDTH, make_graph, make_model
 from waiting import PATIENCE
 
@@ -27,17 +27,8 @@ NODES, WIDE = 160_000, 64  # 40 MiB of predictions
 
 @contextmanager
 def served(runtime: Runtime) -> Iterator[tuple[str, int]]:
-    listener = listen("127.0.0.1", 0)
-    address = listener.getsockname()
-    server = server_of(create_app(runtime), listener)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield address
-    finally:
-        server.stop()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    with running(lambda listener: server_of(create_app(runtime), listener)) as address:
+        yield place_of(address)
 
 
 @contextmanager

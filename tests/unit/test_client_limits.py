@@ -4,7 +4,6 @@ import asyncio
 import json
 import selectors
 import socket
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,9 +18,8 @@ from livegnn.cli import app
 from livegnn.http.guard import Access, Guard
 from livegnn.http.keys import KeyFile, KeyLimits, create_key, read_keys
 from livegnn.http.limits import AddressUses, Bucket, client_of
-from livegnn.http.listening import listen
 from livegnn.http.refusals import AddressBusy
-from livegnn.http.serving import HttpServer
+from served import place_of, served
 from waiting import PATIENCE
 
 
@@ -213,24 +211,21 @@ def test_addresses_that_have_ended_are_forgotten() -> None:
 
 def test_clients_of_one_address_that_hold_requests_open_leave_room_for_others() -> None:
     begun, release = [], asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
 
     async def hold(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return
         begun.append(scope["path"])
+        loops.append(asyncio.get_running_loop())
         if scope["path"] == "/held":
             await release.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"served"})
 
     with ExitStack() as opened:
-        listener = listen("0.0.0.0", 0)
-        port = listener.getsockname()[1]
-        server = HttpServer(Guard(hold, Access(requests_per_address=256)), listener)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        opened.callback(thread.join)
-        opened.callback(server.stop)
+        app = Guard(hold, Access(requests_per_address=256))
+        _, port = place_of(opened.enter_context(served(app, host="0.0.0.0")))
         waiting = opened.enter_context(selectors.DefaultSelector())
         for _ in range(300):
             held = opened.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE))
@@ -251,5 +246,4 @@ def test_clients_of_one_address_that_hold_requests_open_leave_room_for_others() 
         with socket.create_connection(("127.0.0.1", port), PATIENCE) as probe:
             probe.sendall(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert probe.recv(1000).startswith(b"HTTP/1.1 200")
-        assert server._loop is not None
-        server._loop.call_soon_threadsafe(release.set)
+        loops[0].call_soon_threadsafe(release.set)

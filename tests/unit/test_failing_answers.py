@@ -33,7 +33,8 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
 from livegnn.workers.front import create_front
-from serving_workers import PLAN, Setting, served
+from served import served
+from serving_workers import PLAN, Setting
 from streams import make_graph, make_model
 
 KINDS = {kind.name: kind for kind in PROBLEMS.values()}

@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,9 +10,8 @@ import trustme
 from starlette.types import Receive, Scope, Send
 
 from livegnn.http.guard import Access, Guard
-from livegnn.http.listening import listen
-from livegnn.http.serving import HttpServer
 from livegnn.http.tls import Tls
+from served import place_of, served
 from waiting import PATIENCE
 
 
@@ -24,17 +22,9 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextmanager
-def served(tls: Tls | None = None) -> Iterator[int]:
-    listener = listen("127.0.0.1", 0)
-    port = listener.getsockname()[1]
-    server = HttpServer(Guard(answer, Access()), listener, tls=tls)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield port
-    finally:
-        server.stop()
-        thread.join(PATIENCE)
+def guarded(tls: Tls | None = None) -> Iterator[int]:
+    with served(Guard(answer, Access()), tls=tls) as address:
+        yield place_of(address)[1]
 
 
 def read_until(connection: socket.socket, *ends: bytes) -> bytes:
@@ -48,7 +38,7 @@ def read_until(connection: socket.socket, *ends: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[int]:
-    with served() as port:
+    with guarded() as port:
         yield port
 
 
@@ -104,7 +94,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, ssl.
     context = ssl.create_default_context()
     authority.configure_trust(context)
     context.set_alpn_protocols(["h2"])
-    with served(Tls(folder / "c.pem", folder / "k.pem")) as port:
+    with guarded(Tls(folder / "c.pem", folder / "k.pem")) as port:
         yield port, context
 
 

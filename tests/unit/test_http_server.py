@@ -15,6 +15,7 @@ from starlette.types import Message, Receive, Scope, Send
 from livegnn.errors import LiveGNNError
 from livegnn.http.listening import listen
 from livegnn.http.serving import HttpServer
+from served import place_of, served
 from waiting import PATIENCE, wait_until
 
 PART = b"z" * 65536
@@ -86,23 +87,13 @@ async def answer(send: Send, status: int, body: bytes) -> None:
 
 
 @contextmanager
-def served(app: Application, grace: float = 0.1) -> Iterator[tuple[str, int]]:
-    listener = listen("127.0.0.1", 0)
-    address = listener.getsockname()
-
+def serving(app: Application, grace: float = 0.1) -> Iterator[tuple[str, int]]:
     def begin_stop() -> None:
         app.seen.append("stop begins")
         app.stopping = True
 
-    server = HttpServer(app, listener, grace=grace, on_stop=begin_stop)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield address
-    finally:
-        server.stop()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
+    with served(app, grace=grace, on_stop=begin_stop) as address:
+        yield place_of(address)
 
 
 def connect(address: tuple[str, int], data: bytes) -> socket.socket:
@@ -126,7 +117,7 @@ def status_of(text: bytes) -> int:
 
 
 def test_requests_are_answered_whole_in_pieces_and_after_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    with served(Application()) as address:
+    with serving(Application()) as address:
         assert ask(address, get(b"/number")).endswith(b"\r\n\r\n0")
         assert ask(address, get(b"/number", method=b"HEAD")).endswith(b"\r\n\r\n")
         with connect(address, b"") as connection:
@@ -156,7 +147,7 @@ def test_requests_are_answered_whole_in_pieces_and_after_a_failure(caplog: pytes
 )
 def test_heads_that_are_none_are_refused(request_: bytes, status: int) -> None:
     app = Application()
-    with served(app) as address:
+    with serving(app) as address:
         assert status_of(ask(address, request_)) == status
         assert status_of(ask(address, get(b"/number"))) == 200
     assert "body" not in app.seen
@@ -164,7 +155,7 @@ def test_heads_that_are_none_are_refused(request_: bytes, status: int) -> None:
 
 def test_a_client_that_does_not_read_is_waited_for() -> None:
     app = Application()
-    with served(app) as address, connect(address, HEAD % (b"GET", b"/feed", b"")):
+    with serving(app) as address, connect(address, HEAD % (b"GET", b"/feed", b"")):
         counts: list[bytes] = [b"?"]
 
         def stands() -> bool:
@@ -178,7 +169,7 @@ def test_a_client_that_does_not_read_is_waited_for() -> None:
 
 def test_an_answer_without_end_whose_client_is_gone_keeps_nobody_out() -> None:
     app = Application()
-    with served(app) as address:
+    with serving(app) as address:
         for _ in range(3):
             with connect(address, HEAD % (b"GET", b"/feed", b"")) as connection:
                 connection.recv(1)
@@ -189,7 +180,7 @@ def test_an_answer_without_end_whose_client_is_gone_keeps_nobody_out() -> None:
 def test_many_idle_connections_keep_nobody_out() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 1 << 16), hard))  # this process has both ends
-    with served(Application()) as address, ExitStack() as opened:
+    with serving(Application()) as address, ExitStack() as opened:
         for _ in range(1300):
             idle = opened.enter_context(connect(address, HEAD % (b"GET", b"/number", b"")))
             assert idle.recv(1 << 16).endswith(b"\r\n\r\n0")
@@ -198,7 +189,7 @@ def test_many_idle_connections_keep_nobody_out() -> None:
 
 def test_a_client_that_goes_is_seen() -> None:
     app = Application()
-    with served(app) as address:
+    with serving(app) as address:
         with connect(address, HEAD % (b"GET", b"/watch", b"")):
             wait_until(lambda: "watch" in app.seen)
         wait_until(lambda: app.seen[-1] == "http.disconnect")
@@ -219,7 +210,7 @@ def test_a_client_that_goes_is_seen() -> None:
 )
 def test_a_stop_ends_whatever_is_open(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     app = Application()
-    with served(app) as address:
+    with serving(app) as address:
         open_ = connect(address, data)
         begun = next((name for name in ("body", "stuck") if name.encode() in data), "lifespan.startup")
         wait_until(lambda: begun in app.seen)
@@ -238,7 +229,7 @@ def test_a_stop_ends_whatever_is_open(data: bytes, caplog: pytest.LogCaptureFixt
 
 def test_an_open_request_has_its_grace() -> None:
     app = Application()
-    with served(app, grace=PATIENCE) as address:
+    with serving(app, grace=PATIENCE) as address:
         request = HEAD % (b"POST", b"/body", b"content-length: 6\r\n")
         open_ = connect(address, request + b"abc")
         wait_until(lambda: "body" in app.seen)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from starlette.types import Message
-from test_http_server import Application, ask, connect, get, served, status_of
+from test_http_server import Application, ask, connect, get, serving, status_of
 
 from livegnn.http import slow_bodies
 from livegnn.http.slow_bodies import LEAST_RATE, SECONDS, Bodies, Body
@@ -86,7 +86,7 @@ def test_time_that_the_application_takes_does_not_count() -> None:
 
 def test_a_server_gives_a_slow_body_up_and_answers_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slow_bodies, "SECONDS", 0.0)
-    with served(Application()) as address:
+    with serving(Application()) as address:
         slow = [
             connect(address, b"POST /body HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\nx")
             for _ in range(50)

@@ -22,7 +22,8 @@ from livegnn.server import create_app
 from livegnn.server.app import ServerApplication
 from livegnn.server.bodies import Limits
 from livegnn.workers.app import create_routes, create_serving_app
-from serving_workers import NODES, PLAN, Setting, served
+from served import served
+from serving_workers import NODES, PLAN, Setting
 from streams import WIDTH, make_graph, make_model
 
 MINE = np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0).tolist()

@@ -2,10 +2,7 @@
 
 import socket
 import ssl
-import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.error import URLError
 
@@ -15,9 +12,8 @@ from starlette.types import Receive, Scope, Send
 
 from livegnn.deployment.sections import ServerSection
 from livegnn.errors import InputError
-from livegnn.http.listening import address_of, listen
-from livegnn.http.serving import HttpServer
 from livegnn.http.tls import Tls
+from served import served
 from waiting import PATIENCE
 
 
@@ -26,20 +22,6 @@ async def name_scheme(scope: Scope, receive: Receive, send: Send) -> None:
         return
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": f"{scope['scheme']} {scope['http_version']}".encode()})
-
-
-@contextmanager
-def served(tls: Tls) -> Iterator[str]:
-    listener = listen("127.0.0.1", 0)
-    address = address_of(listener, "https")
-    server = HttpServer(name_scheme, listener, tls=tls)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield address
-    finally:
-        server.stop()
-        thread.join(PATIENCE)
 
 
 class Files:
@@ -70,7 +52,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def test_tls_is_spoken_and_plain_http_is_not(files: Files) -> None:
-    with served(Tls(files.certificate, files.key)) as address:
+    with served(name_scheme, tls=Tls(files.certificate, files.key)) as address:
         assert files.ask(address) == b"https 1.1"
         with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):
             urllib.request.urlopen(address, timeout=PATIENCE)
@@ -84,7 +66,7 @@ def test_http_2_is_spoken(files: Files) -> None:
     context = ssl.create_default_context()
     files.ours.configure_trust(context)
     context.set_alpn_protocols(["h2", "http/1.1"])
-    with served(Tls(files.certificate, files.key)) as address:
+    with served(name_scheme, tls=Tls(files.certificate, files.key)) as address:
         port = int(address.rpartition(":")[2])
         with (
             socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
@@ -94,7 +76,7 @@ def test_http_2_is_spoken(files: Files) -> None:
 
 
 def test_clients_need_a_certificate_of_their_authority(files: Files) -> None:
-    with served(Tls(files.certificate, files.key, files.clients)) as address:
+    with served(name_scheme, tls=Tls(files.certificate, files.key, files.clients)) as address:
         assert files.ask(address, files.ours) == b"https 1.1"
         for client in (None, files.theirs):
             with pytest.raises(OSError, match=r"alert|closed|reset"):

@@ -25,7 +25,8 @@ from livegnn.workers.app import create_serving_app
 from livegnn.workers.front import Addresses, create_front
 from ports import closed_port
 from scraped import documented_everywhere, scrape, types
-from serving_workers import EDGE, NODES, PLAN, QUERY, Setting, served
+from served import served
+from serving_workers import EDGE, NODES, PLAN, QUERY, Setting
 from streams import make_model
 from waiting import PATIENCE, REQUEST_SECONDS, wait_until
 
@@ -184,12 +185,14 @@ ODD = (
 )
 
 
-@pytest.mark.parametrize("odd", ODD)
-def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None:
-    def answer(taken: socket.socket) -> None:
+@contextmanager
+def stranger(answer: bytes) -> Iterator[str]:
+    """The address of a server that always answers the same."""
+
+    def reply(taken: socket.socket) -> None:
         with taken:
             if taken.recv(65536):
-                taken.sendall(b"HTTP/1.1 " + odd.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
+                taken.sendall(answer)
 
     def accept(listener: socket.socket) -> None:
         while True:
@@ -197,11 +200,17 @@ def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None
                 taken, _ = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=answer, args=(taken,), daemon=True).start()
+            threading.Thread(target=reply, args=(taken,), daemon=True).start()
 
-    with listen("127.0.0.1", 0) as stranger:
-        threading.Thread(target=accept, args=(stranger,), daemon=True).start()
-        address = f"http://127.0.0.1:{stranger.getsockname()[1]}"
+    with listen("127.0.0.1", 0) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None:
+    with stranger(b"HTTP/1.1 " + odd.replace(b"\r\n", b"\r\nconnection: close\r\n", 1)) as address:
         with serving_front([[address], setting.addresses[1:]]) as front:
             refused = ask(front, ids=list(range(NODES)))
             assert refused.status_code == httpx.codes.SERVICE_UNAVAILABLE
@@ -211,7 +220,6 @@ def test_what_is_no_worker_is_not_believed(setting: Setting, odd: bytes) -> None
             with serving_front([[address, setting.addresses[0]], setting.addresses[1:]]) as front:
                 for _ in range(3):
                     assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.OK
-        stranger.shutdown(socket.SHUT_RDWR)
 
 
 def test_replicas_have_the_time_of_a_request_together(setting: Setting) -> None:
@@ -446,26 +454,6 @@ def answer_with(version: str, rows: int) -> bytes:
     head = {**answer.headers(), "connection": "close", "content-length": str(len(answer.body))}
     lines = ["HTTP/1.1 200 OK", *(f"{name}: {value}" for name, value in head.items()), "", ""]
     return "\r\n".join(lines).encode() + answer.body
-
-
-@contextmanager
-def stranger(answer: bytes) -> Iterator[str]:
-    """The address of a server that always answers the same."""
-
-    def accept(listener: socket.socket) -> None:
-        while True:
-            try:
-                taken, _ = listener.accept()
-            except OSError:
-                return
-            with taken:
-                if taken.recv(65536):
-                    taken.sendall(answer)
-
-    with listen("127.0.0.1", 0) as listener:
-        threading.Thread(target=accept, args=(listener,), daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
 
 
 def test_answers_that_do_not_belong_together_are_not_joined(setting: Setting) -> None:
