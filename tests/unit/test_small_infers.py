@@ -1,6 +1,8 @@
 """Small requests with binary tensors that are answered without the framework, against the application."""
 
+import gc
 import json
+import weakref
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -134,7 +136,10 @@ def test_another_model_with_the_name_is_asked_from_then_on(tmp_path_factory: pyt
         request_ = request("/v2/models/other/infer", *body_of(head_of(2), [0, 1]))
         for _ in range(2):
             assert contents(answer(app, request_)) == contents(answer(app.answer, request_))
+        other = weakref.ref(runtime.models.find("other"))
         runtime.models.remove("other")
+        gc.collect()
+        assert other() is None  # nothing keeps a removed model
         missing = request("/v2/models/other/infer", *body_of(head_of(2), [0, 1]))
         assert contents(answer(app, missing))[0] == 404  # type: ignore[index]
     runtime.stop()

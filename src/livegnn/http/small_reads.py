@@ -20,6 +20,7 @@ _FIELDS: Final = {"ids", "min_seq"}
 _LARGEST: Final = 4096  # bytes of a body
 MOST_SMALL: Final = 16
 """Ids that are answered in the loop of the server: a tenth of a millisecond each at most."""
+_LENGTHS: Final = (b"content-length",)
 _JSON: Final = (b"application/json", b"application/json; charset=utf-8")
 
 
@@ -65,9 +66,13 @@ class SmallReads:
         if scope["method"] == "GET":
             if 0 < len(parameters) <= _LARGEST and scope["path"] in self._get_paths:
                 text = _text_of(answer, parameters, True)
-        elif scope["method"] == "POST" and not parameters and (length := self._length_of(scope)):
-            body, messages = await receive_body(receive, length)
-            if len(body) == length:
+        elif (
+            scope["method"] == "POST"
+            and not parameters
+            and (lengths := lengths_of(scope, _LENGTHS, self._largest, _JSON)) is not None
+        ):
+            body, messages = await receive_body(receive, lengths[0])
+            if len(body) == lengths[0]:
                 text = _text_of(answer, body, False)
         if text is None:
             await self._app(scope, again(messages, receive), send)
@@ -76,17 +81,26 @@ class SmallReads:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": text})
 
-    def _length_of(self, scope: "Scope") -> int | None:
-        """The bytes of the body of a small request; None for other requests."""
-        length = None
-        for name, value in scope["headers"]:
-            if name == b"content-length":
-                if length is not None or not value.isdigit() or not 0 < int(value) <= self._largest:
-                    return None
-                length = int(value)
-            elif name == b"content-encoding" or (name == b"content-type" and value.lower() not in _JSON):
+
+def lengths_of(
+    scope: "Scope", names: Sequence[bytes], largest: int, kinds: Collection[bytes] = ()
+) -> list[int] | None:
+    """The headers `names` of a request, which are lengths in bytes from 1 to `largest`.
+
+    None if one of them is another value or is not there once, if the body is compressed, or if `kinds` are
+    given and its media type is none of them.
+    """
+    found: dict[bytes, int] = {}
+    for name, value in scope["headers"]:
+        if name in names:
+            if name in found or not value.isdigit() or not 0 < int(value) <= largest:
                 return None
-        return length
+            found[name] = int(value)
+        elif name == b"content-encoding" or (
+            name == b"content-type" and kinds and value.lower() not in kinds
+        ):
+            return None
+    return [found[name] for name in names] if len(found) == len(names) else None
 
 
 def _text_of(answer: Answer, request: bytes, parameters: bool) -> bytes | None:

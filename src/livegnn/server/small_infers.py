@@ -5,15 +5,15 @@ parsed once, by the general way, and kept with the JSON of its answer. A request
 reading its rows. The application answers all others, so there is one place that reports errors.
 """
 
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-import orjson
 
-from livegnn.http.inference_protocol import BINARY, LENGTH, find_target, read_infer
+from livegnn.http.inference_protocol import BINARY, LENGTH, find_target, read_infer, write_infer
 from livegnn.http.request_counts import NotedRoute
-from livegnn.http.small_reads import again, receive_body
+from livegnn.http.small_reads import again, lengths_of, receive_body
 from livegnn.runtime import Runtime
 from livegnn.server.bodies import Limits
 from livegnn.server.requests import check_listed, check_number
@@ -22,20 +22,20 @@ from livegnn.types import FloatArray
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-_LENGTH: Final = LENGTH.encode()
+_LENGTHS: Final = (b"content-length", LENGTH.encode())
 _MOST_IDS: Final = 512
 """Rows that are read in the event loop: some tens of microseconds."""
 _LARGEST: Final = 8 * _MOST_IDS + 4096
 _MOST_KNOWN: Final = 256
-_SEQ: Final = "\N{NULL}"  # stands for the event in the JSON of an answer
+_SEQ: Final = 2**63 - 1  # stands for the event in the JSON of an answer
 
 
 class _Known(NamedTuple):
-    """The JSON of a request. predictor: the model that it names, as long as the name is that model's. before,
-    after: the JSON of its answer, around the number of the event."""
+    """The JSON of a request. predictor: the model that it names, which counts as long as the name is its own,
+    and may be removed. before, after: the JSON of its answer, around the number of the event."""
 
     name: str
-    predictor: object
+    predictor: "weakref.ref[object]"
     outputs: tuple[str, ...]
     num_ids: int
     min_seq: int
@@ -62,8 +62,8 @@ class SmallInfers:
         self._known: dict[tuple[str, bytes], _Known] = {}
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        lengths = _lengths_of(scope) if _may_infer(scope) else None
-        if lengths is None or self._runtime.failure is not None:
+        lengths = lengths_of(scope, _LENGTHS, _LARGEST) if _may_infer(scope) else None
+        if lengths is None or lengths[0] <= lengths[1] or self._runtime.failure is not None:
             await self._app(scope, receive, send)
             return
         length, head_length = lengths
@@ -82,7 +82,7 @@ class SmallInfers:
         headers = [
             (b"content-length", b"%d" % size),
             (b"content-type", BINARY.encode()),
-            (_LENGTH, b"%d" % len(head)),
+            (_LENGTHS[1], b"%d" % len(head)),
         ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"".join([head, *(one.data for one in rows)])})
@@ -104,7 +104,7 @@ class SmallInfers:
 
         def predict() -> list[FloatArray | None] | None:
             predictor = models.find(known.name)
-            if predictor is not known.predictor:
+            if predictor is not known.predictor():
                 return None
             return [predictor.predict_at_once(ids, output=output) for output in known.outputs]
 
@@ -135,35 +135,21 @@ class SmallInfers:
             return None
         check_number(count, self._limits.ids)
         check_listed(self._runtime, count, sum(widths[one] for one in outputs), self._limits, "ids", "")
-        head = _head_of(target.name, digest, {one: (count, widths[one]) for one in outputs}, asked.form.id)
-        before, _, after = head.partition(orjson.dumps(_SEQ))
+        rows = {one: np.zeros((count, widths[one]), np.float32) for one in outputs}
+        message = write_infer(asked.form, target.name, digest, _SEQ, rows)
+        before, field, after = message.body[: message.json_length].partition(b'"seq":%d' % _SEQ)
         if self._find_digest(target.name, target.version) != digest:  # another model has got the name
             return None
         return _Known(
             target.name,
-            predictor,
+            weakref.ref(predictor),
             tuple(outputs),
             count,
             asked.min_seq,
-            before,
+            before + field.removesuffix(b"%d" % _SEQ),
             after,
             NotedRoute(target.route),
         )
-
-
-def _head_of(name: str, digest: str, shapes: Mapping[str, tuple[int, int]], id: str | None) -> bytes:
-    """The JSON of an answer, as `write_infer` writes it, with `_SEQ` in place of the event."""
-    outputs = [
-        {
-            "name": output,
-            "datatype": "FP32",
-            "shape": shape,
-            "parameters": {"binary_data_size": 4 * shape[0] * shape[1]},
-        }
-        for output, shape in shapes.items()
-    ]
-    content = {"model_name": name, "model_version": digest, "parameters": {"seq": _SEQ}, "outputs": outputs}
-    return orjson.dumps(content if id is None else {**content, "id": id})
 
 
 def _may_infer(scope: "Scope") -> bool:
@@ -173,17 +159,3 @@ def _may_infer(scope: "Scope") -> bool:
         and scope["path"].startswith("/v2/models/")
         and not scope["query_string"]
     )
-
-
-def _lengths_of(scope: "Scope") -> tuple[int, int] | None:
-    """The bytes of a small body, and of the JSON in it; None for other requests."""
-    found: dict[bytes, int] = {}
-    for name, value in scope["headers"]:
-        if name in (b"content-length", _LENGTH):
-            if name in found or not (value.isdigit() and 0 < int(value) <= _LARGEST):
-                return None
-            found[name] = int(value)
-        elif name == b"content-encoding":
-            return None
-    length, head_length = found.get(b"content-length", 0), found.get(_LENGTH, 0)
-    return (length, head_length) if 0 < head_length < length else None
