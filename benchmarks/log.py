@@ -21,18 +21,17 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from http_load import listening, load
 from livegnn import Events, Graph, Model
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Step
@@ -105,27 +104,8 @@ def model() -> Model:
     return Model({"x": Input("node", 2)}, (Step("relu", ("x",), "y"),), {}, "y", ("x", "y"))
 
 
-@contextmanager
-def process(command: list[str]) -> Iterator[str]:
-    """A server; its address, when it listens."""
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        yield server.stdout.readline().split()[-1]
-    finally:
-        server.terminate()
-        server.wait()
-        server.stdout.close()
-
-
 def posts_a_second(address: str, folder: Path, seconds: int) -> float:
-    script = folder / "post.lua"
-    script.write_text(POST, encoding="utf-8")
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}", "-s", str(script), f"{address}/v1/events"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    if "Non-2xx" in said or "Socket errors" in said:
-        raise RuntimeError(f"all requests must succeed, wrk says: {said}")
-    return float(said.split("Requests/sec:")[1].split()[0])
+    return load(f"{address}/v1/events", POST, CONNECTIONS, seconds, folder).rate
 
 
 def measure_http(report: Report, folder: Path, rounds: int, seconds: int) -> None:
@@ -140,12 +120,12 @@ def measure_http(report: Report, folder: Path, rounds: int, seconds: int) -> Non
     (folder / "deployment.toml").write_text(DEPLOYMENT, encoding="utf-8")
     ours, bare = [], []
     for _ in range(rounds):
-        with process(
+        with listening(
             [sys.executable, "-m", "livegnn.cli", "serve", str(folder / "deployment.toml")]
-        ) as address:
-            ours.append(posts_a_second(address, folder, seconds))
-        with process([sys.executable, str(folder / "bare.py")]) as address:
-            bare.append(posts_a_second(address, folder, seconds))
+        ) as server:
+            ours.append(posts_a_second(server.address, folder, seconds))
+        with listening([sys.executable, str(folder / "bare.py")]) as server:
+            bare.append(posts_a_second(server.address, folder, seconds))
     report.add(
         f"posts of one event, durable, {CONNECTIONS} connections",
         statistics.median(ours),
@@ -208,7 +188,7 @@ def measure_tail(report: Report, folder: Path, rounds: int, count: int) -> None:
     costs = []
     for _ in range(rounds):
         alone = per_second(count, append)
-        with process([sys.executable, str(folder / "follow.py"), str(path), str(log.last_seq())]):
+        with listening([sys.executable, str(folder / "follow.py"), str(path), str(log.last_seq())]):
             followed = per_second(count, append)
         costs.append(100 * (alone / followed - 1))
     log.close()

@@ -33,6 +33,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from graphs import SHAPES, make
+from http_load import Load, Server, listening, load
 from livegnn.http.keys import create_key
 from report import Report, arguments
 from serve_contestants import OUTPUTS, rows_of, shape_of
@@ -67,27 +68,10 @@ request = function()
   return wrk.format("POST", "/v2/models/{model}/infer", headers, bodies[at])
 end
 """
-DONE = """
-done = function(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("\\nfound %f %f %f %d\\n", summary.requests / summary.duration * 1e6,
-    latency:percentile(50) / 1000, latency:percentile(99) / 1000,
-    e.connect + e.read + e.write + e.status + e.timeout))
-end
-"""
 HEAD = (
     '{{"inputs":[{{"name":"ids","shape":[{many}],"datatype":"INT64",'
     '"parameters":{{"binary_data_size":{size}}}}}],"parameters":{{"binary_data_output":true}}}}'
 )
-
-
-@dataclass(frozen=True)
-class Load:
-    """Requests a second; the median and the 99th percentile of their time, in ms."""
-
-    rate: float
-    median: float
-    p99: float
 
 
 @dataclass(frozen=True)
@@ -101,38 +85,6 @@ class World:
     nodes: int
 
 
-@dataclass(frozen=True)
-class Server:
-    """A process that serves."""
-
-    address: str
-    pid: int
-
-    def memory(self, name: str) -> float:
-        """A line of /proc/PID/status, in MiB."""
-        lines = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8").splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
-
-    def reset_peak(self) -> None:
-        """VmHWM counts from now on."""
-        Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="utf-8")
-
-
-@contextmanager
-def listening(words: Sequence[str]) -> Iterator[Server]:
-    """A process that serves, at the address that it prints."""
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        if not address:
-            raise RuntimeError(f"a process must listen, and ended: {' '.join(words)}")
-        yield Server(address, process.pid)
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def contestant(kind: str, world: World) -> list[str]:
     words = [sys.executable, "serve_contestants.py", kind, str(world.folder)]
     return [*words, "quick"] if world.quick else words
@@ -141,14 +93,7 @@ def contestant(kind: str, world: World) -> list[str]:
 def wrk(world: World, address: str, script: str, connections: int, **values: object) -> Load:
     """The load that a server bears. Raises RuntimeError if a request fails."""
     given = {"seed": time.time_ns() % 10**9, "key": world.key, "nodes": world.nodes, **values}
-    path = world.folder / "requests.lua"
-    path.write_text(script.format(**given) + DONE, encoding="utf-8")
-    words = ["wrk", "-t1", f"-c{connections}", f"-d{world.seconds}s", "--timeout", "20s", "-s", str(path)]
-    said = subprocess.run([*words, address], capture_output=True, text=True, check=True).stdout
-    rate, median, p99, errors = said.rpartition("found ")[2].split()
-    if int(errors) or not float(rate):
-        raise RuntimeError(f"{address}: {errors} errors\n{said}")
-    return Load(float(rate), float(median), float(p99))
+    return load(address, script.format(**given), connections, world.seconds, world.folder)
 
 
 @contextmanager

@@ -20,16 +20,16 @@ in granian. The answer with a sample is 6 kB of JSON. wrk takes the other core.
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import numpy as np
 
 import livegnn as lg
+from http_load import Server, listening, load
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.workers import SamplingWorker, ServingWorker, SqlitePlace, WorkerPlan
@@ -70,12 +70,6 @@ request = function()
   return wrk.format("POST", nil, {{["Content-Type"] = "application/json"}},
                     '{{"ids": [' .. table.concat(ids, ", ") .. ']}}')
 end
-done = function(summary, latency, requests)
-  local e = summary.errors
-  io.write(string.format("\\nfound %f %f %f %d\\n", summary.requests / summary.duration * 1e6,
-    latency:percentile(50) / 1000, latency:percentile(99) / 1000,
-    e.connect + e.read + e.write + e.status + e.timeout))
-end
 """
 
 
@@ -109,32 +103,8 @@ def fill(path: Path, nodes: int) -> int:
     return seq
 
 
-@contextmanager
-def listening(kind: str, path: Path, other: str) -> Iterator[str]:
-    """A process that serves, at the address that it says."""
-    words = [sys.executable, "-c", SERVING, kind, str(path), other]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent)
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        if not address:
-            raise RuntimeError(f"no process listens: {kind}")
-        yield address
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def load(url: str, nodes: int, each: int, seconds: int, folder: Path) -> tuple[float, float, float]:
-    """Requests a second, and the median and the 99th percentile of how long one takes, in ms."""
-    script = folder / "requests.lua"
-    script.write_text(WRK.format(each=each, nodes=nodes), encoding="utf-8")
-    words = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--timeout", "20s", "-s", str(script), url]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    rate, median, slowest, errors = said.rpartition("found ")[2].split()
-    if int(errors) or not float(rate):
-        raise RuntimeError(f"{url}: {errors} errors\n{said}")
-    return float(rate), float(median), float(slowest)
+def serving(kind: str, path: Path, other: str) -> AbstractContextManager[Server]:
+    return listening([sys.executable, "-c", SERVING, kind, str(path), other])
 
 
 def follow(sampling: SamplingWorker, serving: Sequence[ServingWorker], seq: int) -> None:
@@ -152,9 +122,9 @@ def measure_http(folder: Path, nodes: int, seconds: int, report: Report) -> None
     with ExitStack() as opened:
         sampling = SamplingWorker(SqlitePlace(path), plan_of(1), 0, folder / "http")
         opened.callback(sampling.close)
-        worker = opened.enter_context(listening("serving", path, str(folder / "model.livegnn")))
-        samples = opened.enter_context(listening("samples", path, ""))
-        front = opened.enter_context(listening("front", path, worker))
+        worker = opened.enter_context(serving("serving", path, str(folder / "model.livegnn"))).address
+        samples = opened.enter_context(serving("samples", path, "")).address
+        front = opened.enter_context(serving("front", path, worker)).address
         for one in (worker, samples):
             wait_for(one, sampling, seq)
         for what, url, each, aim in (
@@ -164,11 +134,12 @@ def measure_http(folder: Path, nodes: int, seconds: int, report: Report) -> None
             ("predictions, ten a request", f"{worker}/v1/predictions", 10, 5000.0),
             ("predictions, one a request, front end", f"{front}/v1/predictions", 1, None),
         ):
-            load(url, nodes, each, 1, folder)
-            rate, median, slowest = load(url, nodes, each, seconds, folder)
-            report.add(what, rate * each, "/s", aim=aim, higher_is_better=True)
-            report.add(f"{what}: median", median, "ms")
-            report.add(f"{what}: 99th percentile", slowest, "ms", aim=50.0 if aim else None)
+            script = WRK.format(each=each, nodes=nodes)
+            load(url, script, CONNECTIONS, 1, folder)
+            found = load(url, script, CONNECTIONS, seconds, folder)
+            report.add(what, found.rate * each, "/s", aim=aim, higher_is_better=True)
+            report.add(f"{what}: median", found.median, "ms")
+            report.add(f"{what}: 99th percentile", found.p99, "ms", aim=50.0 if aim else None)
 
 
 def wait_for(worker: str, sampling: SamplingWorker, seq: int) -> None:
