@@ -18,14 +18,16 @@ from streams import make_graph, make_model
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import schemathesis
+    from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 # Of an old release of its client for ASGI.
 pytestmark = pytest.mark.filterwarnings("ignore:The anyio.abc.BlockingPortal alias:DeprecationWarning")
 
 ENDLESS = "/v1/changes"
-# Whether ids are integers or texts is known of a graph, not of the document.
-UNCHECKED = [positive_data_acceptance]
+# Whether ids are integers or texts is known of a graph, not of the document. And 503 is the answer to a
+# request that waits for an event in vain; the test has a check of its own for other failures of the server.
+UNCHECKED = [positive_data_acceptance, not_a_server_error]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,9 @@ def test_every_answer_is_one_that_the_document_names(app: FastAPI) -> None:
         @settings(max_examples=draws(5, 200), deadline=None, suppress_health_check=list(HealthCheck))
         @given(operation.as_strategy())
         def ask(case: Any) -> None:
-            case.call_and_validate(excluded_checks=UNCHECKED)
+            answer = case.call_and_validate(excluded_checks=UNCHECKED)
+            if answer.status_code >= 500:
+                assert (answer.status_code, answer.json()["type"]) == (503, "/problems/timeout")
 
         try:
             ask()
