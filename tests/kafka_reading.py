@@ -6,12 +6,12 @@ What was produced is kept, by partition and offset.
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from kafka_broker import Broker
 from livegnn import Graph
@@ -48,6 +48,25 @@ def end_of(broker: Broker, topic: str, count: int) -> None:
     """Returns when the broker shows `count` partitions."""
     admin = AdminClient({"bootstrap.servers": broker.servers, "log_level": 2})
     wait_for(lambda: len(admin.list_topics(topic).topics[topic].partitions) == count)
+
+
+def add_partitions(broker: Broker, topic: str, count: int) -> None:
+    """Returns when the broker shows `count` partitions, so that new clients can write to each."""
+    admin = AdminClient({"bootstrap.servers": broker.servers, "log_level": 2})
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result()
+    end_of(broker, topic, count)
+
+
+def _check_delivered(error: object, _message: object) -> None:
+    assert error is None, error
+
+
+def deliver(broker: Broker, topic: str, messages: Iterable[tuple[int, bytes]]) -> None:
+    """Writes messages, each to its partition, by a new client; returns when all were stored."""
+    producer = Producer({"bootstrap.servers": broker.servers, "log_level": 2})
+    for partition, value in messages:
+        producer.produce(topic, value, partition=partition, on_delivery=_check_delivered)
+    assert producer.flush(PATIENCE) == 0
 
 
 @dataclass

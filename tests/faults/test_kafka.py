@@ -19,12 +19,13 @@ import httpx
 import numpy as np
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 from fastapi import FastAPI
 from typer.testing import CliRunner
 
 import loopback
 from kafka_broker import Broker, Proxy, needs_broker, needs_proxy, proxied_broker
+from kafka_reading import add_partitions, deliver
 from kafka_writer import edge
 from livegnn import Engine, Events
 from livegnn.cli import app
@@ -384,17 +385,12 @@ def test_partitions_that_are_added_are_read_from_their_beginning(broker: Broker,
     """By the owner that runs, while others write to all of them, and by one that reads what is old."""
     log = KafkaLog(broker.servers, topic)
     first = log.append(edge(0))
-    admin = AdminClient({"bootstrap.servers": broker.servers})
     expected = [plain(edge(0))]
     for partitions in (4, 7):
-        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
-        producer = Producer({"bootstrap.servers": broker.servers})  # one that knows the new partitions
+        add_partitions(broker, topic, partitions)
         before = log.last_seq()
         sent = [(number, partition) for number in range(20) for partition in range(partitions)]
-        for number, partition in sent:
-            value = encode_message([edge(number)])
-            producer.produce(topic, value, partition=partition)
-        assert producer.flush() == 0
+        deliver(broker, topic, [(partition, encode_message([edge(number)])) for number, partition in sent])
         count = sum(len(edge(number)) for number, _ in sent)
         deadline = time.monotonic() + PATIENCE
         while log.last_seq() < before + count:

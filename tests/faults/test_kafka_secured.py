@@ -1,6 +1,7 @@
 """Connections to Kafka with TLS and passwords, on a real broker with a secure listener beside a plain one."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ from serving import write_deployment
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("secured{}".format, itertools.count())
+# The broker may end the connection before its client has read that the answer is none of TLS.
+REFUSED_HANDSHAKE = r"(SSL handshake failed|SSL_HANDSHAKE).*check the settings of TLS and SASL"
 PASSWORD = "correct horse battery staple"
 SETTINGS = """
 "security.protocol" = "sasl_ssl"
@@ -167,9 +170,7 @@ def test_a_wrong_password_is_said_without_it(
 def test_settings_that_do_not_fit_the_listener_are_said(
     secured: Secured, quick: None, tmp_path: Path
 ) -> None:
-    with pytest.raises(
-        LogError, match=r"SSL handshake failed.*PLAINTEXT.*check the settings of TLS and SASL"
-    ):
+    with pytest.raises(LogError, match=REFUSED_HANDSHAKE):
         KafkaLog(secured.plain.servers, "any", settings=secured.settings())
     with pytest.raises(LogError, match=r"brokers end the connection.*check the settings of TLS"):
         KafkaTail(secured.servers, "any", "reader", tmp_path)
@@ -186,4 +187,4 @@ def test_a_source_waits_and_says_why(secured: Secured, quick: None, tmp_path: Pa
         source.start()
         source.stop()
         runtime.stop()
-    assert "SSL handshake failed" in (source.waits or "")
+    assert re.search(REFUSED_HANDSHAKE, source.waits or "")

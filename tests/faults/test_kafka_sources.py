@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 from typer.testing import CliRunner
 
 import loopback
@@ -24,7 +23,7 @@ from kafka_reading import (
     TOPICS,
     Produced,
     Reading,
-    end_of,
+    add_partitions,
     make_topic,
     wait_for,
     with_source,
@@ -262,9 +261,7 @@ def test_where_a_topic_begins_that_was_never_read(
     one.begin()
     one.source.start()
     wait_for(lambda: one.log.last_seq() == produced.events)
-    admin = AdminClient({"bootstrap.servers": broker.servers, "log_level": 2})
-    admin.create_partitions([NewPartitions(produced.topic, 4)])[produced.topic].result()
-    end_of(broker, produced.topic, 4)
+    add_partitions(broker, produced.topic, 4)
     produced = Produced(broker.servers, produced.topic, produced.good)
     produced.numbers = itertools.count(1000)
     produced.send(2)

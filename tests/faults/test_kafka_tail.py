@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient
 
 from kafka_broker import Broker, needs_broker
+from kafka_reading import add_partitions, deliver
 from kafka_writer import edge
 from livegnn import Events
 from livegnn.errors import InputError, LiveGNNError, LogError
@@ -133,7 +134,6 @@ def test_a_tail_sees_what_the_owner_does_and_makes_the_same_graph_of_it(
     log = KafkaLog(broker.servers, topic)
     runtime = Runtime(log, make_graph(), max_batch_events=16)
     mirrors = [Mirror(broker, topic, tmp_path, batches=batches) for batches in (False, True)]
-    admin = AdminClient({"bootstrap.servers": broker.servers})
     stream = make_stream(160, seed=int(rng.integers(1000)))
     bad = 0
     for number, events in enumerate(stream):
@@ -150,7 +150,7 @@ def test_a_tail_sees_what_the_owner_does_and_makes_the_same_graph_of_it(
             if rng.random() < 0.03:
                 mirror.restart()
         if number % 40 == 39:
-            admin.create_partitions([NewPartitions(topic, 3 + number // 40)])[topic].result()
+            add_partitions(broker, topic, 3 + number // 40)
             runtime.stop()
             log.close()
             log = KafkaLog(broker.servers, topic)
@@ -296,12 +296,8 @@ def test_a_partition_that_is_added_is_followed(broker: Broker, log: KafkaLog, tm
     tail = KafkaTail(broker.servers, topic, "one", tmp_path)
     log.append(edge(0))
     assert plain_entries(list(tail.entries())) == entries_of(log)  # its consumer knows two partitions
-    admin = AdminClient({"bootstrap.servers": broker.servers})
-    admin.create_partitions([NewPartitions(topic, 4)])[topic].result()
-    producer = Producer({"bootstrap.servers": broker.servers})
-    for number in range(40):
-        producer.produce(topic, encode_message([edge(number)]), partition=number % 4)
-    assert producer.flush() == 0
+    add_partitions(broker, topic, 4)
+    deliver(broker, topic, [(number % 4, encode_message([edge(number)])) for number in range(40)])
     wanted = len(edge(0)) + sum(len(edge(number)) for number in range(40))
     while tail.position < wanted:
         assert tail.wait(PATIENCE)
