@@ -441,9 +441,9 @@ def main() -> None:
         add_starts(report, found)
         add_settings(report, found)
         add_notes(report, found, edges)
+    report.finish(options.json)
     if options.plots is not None:
         draw_all(found, options.plots)
-    report.finish(options.json)
 
 
 if __name__ == "__main__":
