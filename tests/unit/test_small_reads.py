@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
+from typing import NamedTuple
 
 import httpx
 import numpy as np
@@ -13,9 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from asgi_requests import Request, answer, contents
 from gate import draws
 from livegnn import Engine, Events
-from livegnn.http.small_reads import SmallReads, answer_parsed
+from livegnn.http.guard import Access, Guard
+from livegnn.http.keys import KeyFile, KeyLimits, create_key
+from livegnn.http.request_counts import CountedApplication, RequestCounts
+from livegnn.http.small_reads import ImmediateReads, SmallReads, answer_parsed
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
@@ -33,56 +38,6 @@ MINE = np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 0).tolist()
 def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     with ExitStack() as opened:
         yield Setting(tmp_path_factory.mktemp("workers"), opened)
-
-
-class Request:
-    """A request as a server hands it to an application: its body in pieces."""
-
-    def __init__(self, path: str, pieces: list[bytes], *headers: tuple[bytes, bytes], **more: str) -> None:
-        self.pieces = pieces
-        self.scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "scheme": "http",
-            "root_path": "",
-            "server": ("127.0.0.1", 80),
-            "client": ("127.0.0.1", 9),
-            "method": more.get("method", "POST"),
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": more.get("query", "").encode(),
-            "headers": [(b"host", b"a"), *headers],
-        }
-
-    def __repr__(self) -> str:
-        return f"{self.scope} {self.pieces}"
-
-
-def answer(app: ASGIApp, request: Request) -> list[Message]:
-    """The messages of an answer."""
-    waiting: list[Message] = [
-        {"type": "http.request", "body": piece, "more_body": at + 1 < len(request.pieces)}
-        for at, piece in enumerate(request.pieces)
-    ]
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
-
-    async def send(message: Message) -> None:
-        sent.append({**message, "headers": sorted(message.get("headers", ()))})
-
-    asyncio.run(app(dict(request.scope), receive, send))  # type: ignore[arg-type]
-    return sent
-
-
-def contents(sent: list[Message]) -> list[Message]:
-    """The messages of an answer; JSON as its contents, because numbers are written in more than one way."""
-    body = b"".join(message.get("body", b"") for message in sent)
-    start = {**sent[0], "headers": [one for one in sent[0]["headers"] if one[0] != b"content-length"]}
-    assert (b"content-length", b"%d" % len(body)) in sent[0]["headers"]
-    return [start, {"body": json.loads(body)}]
 
 
 def text(ids: list[int], **more: object) -> bytes:
@@ -207,6 +162,98 @@ def test_a_server_gives_one_answer_to_parameters_both_ways(
     assert isinstance(app, ServerApplication)
     request_ = Request("/v1/predictions", [b""], method="GET", query=parameters)
     assert contents(answer(app, request_)) == contents(answer(app.answer, request_))
+
+
+class Layers(NamedTuple):
+    """A guarded application, and the reads in front of it; counts of each; keys by their names."""
+
+    guarded: ASGIApp
+    immediate: ASGIApp
+    counts: tuple[RequestCounts, RequestCounts]
+    keys: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Layers:
+    path = tmp_path_factory.mktemp("keys") / "keys.json"
+    keys = {"read": create_key(path, "read", ["read"]), "admin": create_key(path, "admin", ["admin"])}
+    keys["write"] = create_key(path, "write", ["write"])
+    keys["limited"] = create_key(path, "limited", ["read"], KeyLimits(requests=10**15))
+    keys["unknown"] = "lgk_" + "a" * 43
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    answers = {"/v1/predictions": lambda request, parameters: request if parameters else None}
+    first, second = RequestCounts(), RequestCounts()
+    guard = Guard(
+        SmallReads(refuse, answers, get_paths=answers), Access(KeyFile(path), requests_per_address=1)
+    )
+    counted = [CountedApplication(guard, one, list(answers)) for one in (first, second)]
+    return Layers(counted[0], ImmediateReads(counted[1], answers, guard, second), (first, second), keys)
+
+
+@settings(deadline=None, max_examples=draws(200, 3000))
+@given(
+    st.lists(st.sampled_from(["a", "localhost", "localhost:80", "127.0.0.1", "evil.example"]), max_size=2),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["Bearer ", "bearer ", "Bearer  ", "Basic ", ""]),
+            st.sampled_from(["read", "read", "admin", "write", "limited", "unknown"]),
+            st.sampled_from(["", " "]),
+        ),
+        max_size=2,
+    ),
+    st.sampled_from([None, None, None, "http://localhost", "https://evil.example"]),
+    st.sampled_from(["GET", "GET", "GET", "HEAD", "POST"]),
+    st.sampled_from(["/v1/predictions", "/v1/other"]),
+    st.sampled_from(["ids=1", "ids=1", "", "x" * 5000]),
+)
+def test_reads_before_the_guard_are_answered_as_behind_it(
+    layers: Layers,
+    hosts: list[str],
+    given_keys: list[tuple[str, str, str]],
+    origin: str | None,
+    method: str,
+    path: str,
+    query: str,
+) -> None:
+    headers = [(b"host", host.encode()) for host in hosts]
+    headers += [
+        (b"authorization", f"{kind}{layers.keys[name]}{end}".encode()) for kind, name, end in given_keys
+    ]
+    headers += [] if origin is None else [(b"origin", origin.encode())]
+    request_ = Request(path, [b""], method=method, query=query)
+    request_.scope["headers"] = headers
+    assert answer(layers.immediate, request_) == answer(layers.guarded, request_)
+    counted = [{labels: one.count for labels, one in each.times().items()} for each in layers.counts]
+    assert counted[0] == counted[1]
+
+
+def test_an_address_at_its_limit_is_refused_reads_too(layers: Layers) -> None:
+    """As is each request beyond the limit: an answer at once takes a place of the address for no time."""
+    request_ = Request("/v1/predictions", [b""], method="GET", query="ids=1")
+    key = f"Bearer {layers.keys['read']}".encode()
+    request_.scope["headers"] = [(b"host", b"localhost"), (b"authorization", key)]
+
+    async def run() -> list[int]:
+        statuses: list[int] = []
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                if len(statuses) == 1:  # while the first is being answered
+                    await layers.immediate(dict(request_.scope), held, send)
+
+        async def held() -> Message:
+            return {"type": "http.request", "body": b""}
+
+        await layers.guarded({**request_.scope, "query_string": b""}, held, send)
+        await layers.immediate(dict(request_.scope), held, send)
+        return statuses
+
+    assert asyncio.run(run()) == [404, 429, 200]
 
 
 @pytest.mark.parametrize("way", ["body", "parameters"])

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.http.cross_origin import asked_method, preflight_headers, readable, refuse_method
-from livegnn.http.keys import Key, KeyFile
+from livegnn.http.keys import NO_LIMITS, Key, KeyFile
 from livegnn.http.keys import Scope as Needed
 from livegnn.http.limits import AddressUses, KeyUses, client_of
 from livegnn.http.problems import problem_of, write
@@ -40,6 +40,7 @@ _READ: Final = {
     b"access-control-request-method",
     b"access-control-request-headers",
 }
+_BEARER: Final = b"Bearer "
 _CHALLENGE: Final = 'Bearer realm="livegnn"'
 
 
@@ -107,6 +108,25 @@ class Guard:
             self._addresses.end(client)
             if use is not None:
                 use.end(path)
+
+    def admits_reading(self, scope: "Scope") -> bool:
+        """Whether a request to read, in a usual form, may be answered at once. Where it is False, the request
+        is unusual, or is refused: call the guard with it.
+        """
+        host = given = None
+        for name, value in scope["headers"]:
+            if name == b"host" and host is None:
+                host = value
+            elif name == b"authorization" and given is None:
+                given = value
+            elif name in _READ:
+                return False
+        if host not in self._admitted or self._addresses.is_full(client_of(scope.get("client"))):
+            return False
+        if self._access.keys is None:
+            return True
+        key = self._access.keys.find(given[len(_BEARER) :]) if given and given.startswith(_BEARER) else None
+        return key is not None and key.admits("read") and key.limits is NO_LIMITS
 
     def _while_valid(self, given: bytes, send: "Send") -> "Send":
         """Ends an answer in parts, such as a feed, once its key was revoked."""

@@ -122,6 +122,10 @@ class AddressUses:
             raise AddressBusy(f"an address may have {self._most:,} open requests: end one first")
         self._open[host] = count + 1
 
+    def is_full(self, host: str) -> bool:
+        """Whether `begin` would refuse a request now."""
+        return bool(self._most) and self._open.get(host, 0) >= self._most
+
     def end(self, host: str) -> None:
         """The request has ended."""
         if not self._most:

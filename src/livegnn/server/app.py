@@ -12,33 +12,33 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import livegnn
-from livegnn.errors import LiveGNNError
 from livegnn.http.guard import Access, Guard
 from livegnn.http.listening import address_of, exit_at_sigterm
 from livegnn.http.listening import listen as listen
 from livegnn.http.refusals import ProcessStops
 from livegnn.http.request_counts import CountedApplication, RequestCounts
 from livegnn.http.serving import GRACE_SECONDS, HttpServer
-from livegnn.http.small_reads import MOST_SMALL, SmallReads
+from livegnn.http.small_reads import MOST_SMALL, ImmediateReads, SmallReads
 from livegnn.http.tls import Tls
 from livegnn.runtime import Runtime
 from livegnn.server import api_page
+from livegnn.server.append_requests import AppendRequests
 from livegnn.server.bodies import Limits
-from livegnn.server.event_routes import AppendHandler
-from livegnn.server.failures import add_failures, answer_error, answer_nobody
+from livegnn.server.failures import add_failures, answer_error
 from livegnn.server.feed import Feed
 from livegnn.server.inference import RuntimeModels
 from livegnn.server.inference_routes import create_inference_routes
 from livegnn.server.openapi import describe_failures
 from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
+from livegnn.server.small_appends import SmallAppends
 from livegnn.server.small_infers import SmallInfers
 
-_EVENTS, _PREDICTIONS = "/v1/events", "/v1/predictions"
+_PREDICTIONS = "/v1/predictions"
+_COLLECTED_TOGETHER = 20_000  # new objects of Python
 
 
 def create_app(
@@ -70,8 +70,9 @@ def create_app(
         redoc_url=None,
     )
     app.state.feed = feed
-    routes = create_routes(runtime, feed, limits, counts, None if access is None else access.keys)
-    app.append_events, app.runtime = routes.append_events, runtime
+    appends = AppendRequests(runtime, feed, limits)
+    router = create_routes(runtime, feed, appends, limits, counts, None if access is None else access.keys)
+    app.runtime = runtime
 
     def answer(request: bytes, parameters: bool) -> bytes | None:
         return answer_small(runtime, request, parameters, limits)
@@ -79,16 +80,17 @@ def create_app(
     answers = {_PREDICTIONS: answer} if limits.ids >= MOST_SMALL else {}
     models = RuntimeModels(runtime, feed, limits)
     small_infers = SmallInfers(app.answer, runtime, models.find_digest, limits)
-    admitted: ASGIApp = SmallReads(small_infers, answers, limits.objects, get_paths=answers)
-    if access is not None:
-        admitted = Guard(admitted, access)
-    routers = (routes.router, create_inference_routes(models, limits))
+    small_appends = SmallAppends(small_infers, runtime, appends, limits)
+    small_reads = SmallReads(small_appends, answers, limits.objects, get_paths=answers)
+    guard = None if access is None else Guard(small_reads, access)
+    routers = (router, create_inference_routes(models, limits))
     add_failures(app, *routers)
-    for router in routers:
-        app.include_router(router)
+    for one in routers:
+        app.include_router(one)
 
     paths = [route.path for route in app.state.routes if "{" not in route.path]
-    app.counted = CountedApplication(admitted, counts, paths)
+    others = CountedApplication(guard or small_reads, counts, paths)
+    app.counted = ImmediateReads(others, answers, guard, counts)
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     def show_routes() -> Response:
@@ -100,12 +102,11 @@ def create_app(
 
 
 class ServerApplication(FastAPI):
-    """FastAPI; events without parameters go past it, because it would take three quarters of their time.
+    """FastAPI behind the count of requests, the guard, and the small requests that it never receives.
 
     counted: answers all requests, and is the way to `answer`.
     """
 
-    append_events: AppendHandler
     runtime: Runtime
     counted: ASGIApp
     stopping = False
@@ -128,27 +129,12 @@ class ServerApplication(FastAPI):
             begun = True
             return send(message)
 
-        path = scope.get("path")
-        appends = path == _EVENTS and scope.get("method") == "POST" and not scope.get("query_string")
         try:
-            await (self._append if appends else super().__call__)(scope, receive, note)
+            await super().__call__(scope, receive, note)
         except asyncio.CancelledError:
             if not self.stopping or begun:
                 raise
             await (await answer_error(Request(scope), ProcessStops()))(scope, receive, send)
-
-    async def _append(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            answer = await self.append_events(request)
-        except LiveGNNError as error:
-            answer = await answer_error(request, error)
-        except ClientDisconnect as error:
-            answer = await answer_nobody(request, error)
-        except Exception as error:
-            await (await answer_error(request, error))(scope, receive, send)
-            raise
-        await answer(scope, receive, send)
 
 
 def _mark_stale(send: Send) -> Send:
@@ -182,6 +168,7 @@ def serve(
     # all threads for tens of milliseconds each time.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_COLLECTED_TOGETHER)  # else each look goes through the requests that are being answered
     if ready is not None:
         ready(address_of(listener, "http" if tls is None else "https"))
     server = server_of(app, listener, tls=tls)

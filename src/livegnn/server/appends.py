@@ -1,6 +1,7 @@
 """Appends of concurrent requests: one write of the log, one flush and one change of threads for all."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
@@ -46,6 +47,7 @@ class Appender:
         self._runtime = runtime
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Request]] = WeakKeyDictionary()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="livegnn-append")
+        self._here = threading.local()
 
     async def append(self, read: Reader, key: str | None, arrived: float) -> list[Outcome]:
         """Appends the entries that `read` returns, and returns the result of each.
@@ -56,7 +58,7 @@ class Appender:
         Raises the errors of `read`, LogError if none was logged, or only those up to the first with a key,
         and LoopEnded if nothing would apply them.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._loop()
         request = _Request(read, key, arrived, loop.create_future())
         waiting = self._waiting.get(loop)
         if waiting is None:
@@ -65,6 +67,13 @@ class Appender:
         else:
             waiting.append(request)
         return await request.answered
+
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """The running loop. asyncio would ask the system for this process to find it, for each request."""
+        known: asyncio.AbstractEventLoop | None = getattr(self._here, "loop", None)
+        if known is None or not known.is_running():
+            known = self._here.loop = asyncio.get_running_loop()
+        return known
 
     async def _write_all(self, loop: asyncio.AbstractEventLoop) -> None:
         waiting = self._waiting[loop]

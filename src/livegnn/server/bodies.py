@@ -11,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError, create_model
+from starlette.requests import ClientDisconnect
 
 from livegnn.errors import InputError
 from livegnn.events.json_parts import check_parts
@@ -57,14 +58,22 @@ async def read_body(request: Request, largest: int, way: str) -> bytes:
     way: how to send what is larger, for its message.
     """
     refuse_coding(request.headers.get("content-encoding"), request.headers.get("transfer-encoding"))
-    length = request.headers.get("content-length", "0")
-    if length.isascii() and length.isdigit():  # before a client that waits is told to go on
-        _check_size(int(length), largest, way)
-    parts, size = [], 0
-    async for part in request.stream():
-        size += len(part)
+    given = request.headers.get("content-length", "")
+    length = int(given) if given.isascii() and given.isdigit() else None
+    if length is not None:  # before a client that waits is told to go on
+        _check_size(length, largest, way)
+    parts, size, more = [], 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
         _check_size(size, largest, way)
-        parts.append(part)
+        # A server may say of the last bytes that more follow; to wait for nothing takes as long as the bytes.
+        more = message.get("more_body", False) and size != length
+    if length is not None and size < length:
+        raise ClientDisconnect
     return b"".join(parts)
 
 

@@ -1,22 +1,18 @@
 """The routes that append events, and those that show entries that were refused, and append them again."""
 
-from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
-from typing import Annotated, NamedTuple, cast
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from pydantic import BaseModel
 
-from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
-from livegnn.events import Events
+from livegnn.errors import InputError
 from livegnn.expiry import HeldExpiry
-from livegnn.http.problems import PROBLEM_JSON, Problem, problem_of, problem_of_refusal
-from livegnn.http.refusals import NotVisible
+from livegnn.http.problems import problem_of_refusal
 from livegnn.log import BadMessage, Rejection
 from livegnn.runtime import Runtime
-from livegnn.server.appends import Appender, Outcome
+from livegnn.server.append_requests import AppendRequests, GivenBody, to_refusal
 from livegnn.server.bodies import (
     ARROW_TYPE,
     LINE_TYPES,
@@ -26,14 +22,10 @@ from livegnn.server.bodies import (
     read_body,
     to_json,
 )
-from livegnn.server.entries import GivenEntry, read_each_event, read_entries
-from livegnn.server.feed import Feed
 from livegnn.server.query import AsWritten, Seq, Timeout
 from livegnn.server.rejections import list_page
 
 _MOST_REJECTIONS = 1000
-
-AppendHandler = Callable[[Request], Awaitable[Response]]
 
 
 class ProblemAnswer(BaseModel):
@@ -122,9 +114,8 @@ _EVENTS_BODY = {
 }
 
 
-def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Limits) -> AppendHandler:
-    """Adds the routes; returns the one for events, for requests without parameters."""
-    appender = Appender(runtime)
+def add_event_routes(router: APIRouter, runtime: Runtime, appends: AppendRequests, limits: Limits) -> None:
+    """Adds the routes."""
 
     @router.post(
         "/v1/events",
@@ -156,62 +147,9 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         arrived = perf_counter()
         runtime.admit()  # before the body is read: what is pushed back costs as little as can be
         body = await read_body(request, limits.body, "send the events in parts")
-        media_type = media_type_of(request)
-        key = _key_of(request)
-        if partial:
-            outcomes = await appender.append(
-                lambda: read_each_event(body, media_type, limits.objects), key, arrived
-            )
-        else:
-            outcomes = await appender.append(lambda: read_whole(body, media_type), key, arrived)
-        if partial or len(outcomes) > 1:
-            return await answer_each(outcomes, wait, timeout)
-        ((_, outcome),) = outcomes
-        if isinstance(outcome, InputError):
-            raise outcome
-        seq, size, again = outcome
-        status = "logged"
-        if wait and size:
-            try:
-                await feed.wait(seq, timeout)
-                rejection = await run_in_threadpool(runtime.rejection, seq)
-            except LiveGNNError as error:
-                # With any error, the events are in the log: an answer as if they were not would double them.
-                return to_json({"seq": seq, "status": "logged", "problem": _not_visible(seq, error)}, 202)
-            if rejection is not None:
-                return _to_refusal(problem_of_refusal(rejection.error, rejection.message), seq=seq)
-            status = "applied"
-        answer = Response(b'{"seq":%d,"status":"%b"}' % (seq, status.encode()), media_type="application/json")
-        if again:
-            answer.headers["idempotent-replayed"] = "true"
-        return answer
-
-    def read_whole(body: bytes, media_type: str) -> list[GivenEntry]:
-        """The entries of a body of which none is logged if one can never be applied."""
-        entries = read_entries(body, media_type, limits.objects)
-        if len(entries) == 1:
-            return entries
-        return [one._replace(events=runtime.check(cast("Events", one.events))) for one in entries]
-
-    async def answer_each(outcomes: Sequence[Outcome], wait: bool, timeout: float) -> Response:
-        """The answer for several entries; what takes as long as there are many is done in another thread."""
-        became = await run_in_threadpool(_sort, outcomes)
-        if became.refused and not became.logged:
-            return await run_in_threadpool(_refuse_all, became)
-        seq = max(became.logged) if became.logged else runtime.log.last_seq()
-        answer: dict[str, object] = {"seq": seq, "status": "logged"}
-        status = 200
-        rejections: Sequence[Rejection] = ()
-        if wait and became.logged:
-            try:
-                await feed.wait(seq, timeout)
-                first = min(became.logged) - 1
-                rejections = await run_in_threadpool(runtime.log.rejections, first, up_to=seq)
-            except LiveGNNError as error:
-                status, answer["problem"] = 202, _not_visible(seq, error)
-            else:
-                answer["status"] = "applied"
-        return await run_in_threadpool(_to_answer, answer, status, became, rejections)
+        given = GivenBody(body, media_type_of(request), _key_of(request), arrived)
+        outcomes = await appends.append(given, partial=partial)
+        return await appends.answer(outcomes, partial=partial, wait=timeout if wait else None)
 
     @router.get("/v1/rejections", responses={200: {"model": RejectionsAnswer}})
     def list_rejections(
@@ -251,76 +189,13 @@ def add_event_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: Li
         refused = runtime.rejection(again)
         if refused is not None:
             message = f"{refused.message} (retry entry {again}, as which entry {seq} was appended again)"
-            return _to_refusal(problem_of_refusal(refused.error, message), seq=again)
+            return to_refusal(problem_of_refusal(refused.error, message), seq=again)
         return to_json({"seq": again, "status": "logged"})
 
     @router.post("/v1/expiry/confirm", responses={200: {"model": _HELD_EXPIRY}})
     def confirm_expiry() -> Response:
         """Let the expiry that waits happen: `/healthz` shows it as `held_expiry`."""
         return to_json({"seq": runtime.seq, **runtime.confirm_expiry()._asdict()})
-
-    return append_events
-
-
-class _Became(NamedTuple):
-    """The positions of events by the number of their entry; what was refused, by position; whether all that
-    was logged had been logged before.
-    """
-
-    logged: dict[int, list[int]]
-    refused: dict[int, dict[str, object]]
-    again: bool
-
-
-def _sort(outcomes: Sequence[Outcome]) -> _Became:
-    logged: dict[int, list[int]] = {}
-    refused: dict[int, dict[str, object]] = {}
-    again = True
-    for position, result in outcomes:
-        if isinstance(result, InputError):
-            refused[position] = {"position": position, "problem": problem_of(result).members()}
-        else:
-            logged.setdefault(result.seq, []).append(position)
-            again = again and result.again
-    return _Became(logged, refused, again)
-
-
-def _to_answer(
-    answer: dict[str, object], status: int, became: _Became, rejections: Sequence[Rejection]
-) -> Response:
-    refused = dict(became.refused)
-    for seq, kind, message in rejections:
-        problem = problem_of_refusal(kind, message).members()
-        for position in became.logged.get(seq, ()):
-            refused[position] = {"position": position, "seq": seq, "problem": problem}
-    answer["refused"] = _in_order(refused)
-    response = to_json(answer, status)
-    if became.logged and became.again:
-        response.headers["idempotent-replayed"] = "true"
-    return response
-
-
-def _refuse_all(became: _Became) -> Response:
-    """The answer if none of the events was logged."""
-    none = InputError(f"none of the events was logged: refused says why, for {len(became.refused):,}")
-    return _to_refusal(problem_of(none), refused=_in_order(became.refused))
-
-
-def _in_order(refused: dict[int, dict[str, object]]) -> list[dict[str, object]]:
-    return [refused[position] for position in sorted(refused)]
-
-
-def _to_refusal(problem: Problem, **more: object) -> Response:
-    return to_json({**problem.members(), **more}, problem.status, media_type=PROBLEM_JSON)
-
-
-def _not_visible(seq: int, error: LiveGNNError) -> dict[str, object]:
-    turn = "in its turn" if isinstance(error, TimeoutExpired) else "after a restart"
-    why = NotVisible(
-        f"event {seq} is in the log and takes effect {turn}: do not send it again, ask with min_seq={seq} "
-        f"({error})"
-    )
-    return problem_of(why).members()
 
 
 def _key_of(request: Request) -> str | None:

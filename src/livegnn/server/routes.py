@@ -18,10 +18,11 @@ from livegnn.http.metrics import CONTENT_TYPE, Metrics
 from livegnn.http.request_counts import RequestCounts
 from livegnn.inference.explanation import Explanation
 from livegnn.runtime import Runtime, Source
+from livegnn.server.append_requests import AppendRequests
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.bulk_routes import add_bulk_routes
 from livegnn.server.chosen_changes import ChosenChanges
-from livegnn.server.event_routes import AppendHandler, add_event_routes
+from livegnn.server.event_routes import add_event_routes
 from livegnn.server.feed import Feed
 from livegnn.server.metrics import collect
 from livegnn.server.model_routes import add_model_routes
@@ -147,22 +148,20 @@ class _Choice(NamedTuple):
     model: str | None
 
 
-class Routes(NamedTuple):
-    """The routes of the API, and the one for events by itself."""
-
-    router: APIRouter
-    append_events: AppendHandler
-
-
 def create_routes(
-    runtime: Runtime, feed: Feed, limits: Limits, counts: RequestCounts, keys: KeyFile | None = None
-) -> Routes:
+    runtime: Runtime,
+    feed: Feed,
+    appends: AppendRequests,
+    limits: Limits,
+    counts: RequestCounts,
+    keys: KeyFile | None = None,
+) -> APIRouter:
     """All routes of the API. limits: of requests and answers. counts: of requests, for metrics. keys: of
     clients, for health."""
     router = APIRouter(route_class=CheckedRoute)
     graph, metrics = runtime.graph, Metrics(partial(collect, runtime, feed), counts)
     explaining = asyncio.Semaphore(_EXPLAINED_AT_ONCE)
-    append_events = add_event_routes(router, runtime, feed, limits)
+    add_event_routes(router, runtime, appends, limits)
     add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
     add_bulk_routes(router, runtime, feed)
@@ -335,7 +334,7 @@ def create_routes(
         return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
 
     answer_head(router)
-    return Routes(router, append_events)
+    return router
 
 
 def _choose(

@@ -13,7 +13,7 @@ import numpy as np
 
 from livegnn.http.inference_protocol import BINARY, LENGTH, find_target, read_infer, write_infer
 from livegnn.http.request_counts import NotedRoute
-from livegnn.http.small_reads import again, lengths_of, receive_body
+from livegnn.http.small_reads import again, end_turn, lengths_of, receive_body
 from livegnn.runtime import Runtime
 from livegnn.server.bodies import Limits
 from livegnn.server.requests import check_listed, check_number
@@ -84,6 +84,7 @@ class SmallInfers:
             (b"content-type", BINARY.encode()),
             (_LENGTHS[1], b"%d" % len(head)),
         ]
+        await end_turn()
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"".join([head, *(one.data for one in rows)])})
 
