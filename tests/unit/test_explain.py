@@ -204,7 +204,7 @@ def test_text_ids_and_several_types():
 def test_shares_add_up_over_many_events(kind):
     engine, before = make_busy(kind)
     after = reference.compute(engine.model, engine.graph.snapshot())[engine.model.output]
-    for row, id in enumerate(engine.graph.ids().tolist()):
+    for row, id in list(enumerate(engine.graph.ids().tolist()))[::3]:
         found = engine.explain(id, since=0)
         np.testing.assert_allclose(found.before, before[row], atol=1e-12)
         np.testing.assert_allclose(found.after, after[row], atol=1e-12)
@@ -216,10 +216,10 @@ def test_shares_add_up_over_many_events(kind):
 
 def test_copies_come_in_parts(monkeypatch):
     engine, _ = make_busy("gcn")
-    whole = [engine.explain(id, since=0).neighbors for id in range(40)]
-    assert max(map(len, whole)) > 4
+    whole = {id: engine.explain(id, since=0).neighbors for id in range(0, 40, 4)}
+    assert max(map(len, whole.values())) > 4
     monkeypatch.setattr(neighbor_shares, "_EDGES_AT_ONCE", 1)
-    for id, expected in enumerate(whole):
+    for id, expected in whole.items():
         got = engine.explain(id, since=0).neighbors
         assert [(n.edge_type, n.id) for n in got] == [(n.edge_type, n.id) for n in expected]
         for one, other in zip(got, expected, strict=True):
