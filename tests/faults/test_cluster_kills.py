@@ -164,7 +164,6 @@ def start_nodes(processes: Processes, machines: Network, folder: Path) -> None:
         "--num-cpus=1",
         "--object-store-memory=80000000",
         "--disable-usage-stats",
-        "--include-log-monitor=false",
     ]
     ray = str(Path(sys.executable).parent / "ray")
     begin(
