@@ -5,12 +5,14 @@ in the foreground (tests/README.md). Those with a bad network need LIVEGNN_TOXIP
 with `toxiproxy-server`. Where a variable is not set the tests are skipped; where it is set they must run.
 """
 
+import base64
 import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,19 @@ needs_broker = pytest.mark.skipif(not HOME, reason="LIVEGNN_KAFKA_HOME is not se
 needs_proxy = pytest.mark.skipif(
     not (HOME and PROXY_HOME), reason="LIVEGNN_TOXIPROXY_HOME is not set: see tests/README.md"
 )
+
+
+def _format(folder: Path, controller: int) -> str:
+    """Makes the folder that of a broker which is its own controller; returns the setting that says so.
+
+    Kafka's tool for this starts Java twice, which takes longer than the broker's start.
+    """
+    ids = [base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=") for _ in range(2)]
+    data = folder / "data"
+    data.mkdir()
+    lines = ("version=1", f"cluster.id={ids[0]}", "node.id=1", f"directory.id={ids[1]}", "")
+    (data / "meta.properties").write_text("\n".join(lines), encoding="utf-8")
+    return f"controller.quorum.voters=1@127.0.0.1:{controller}"
 
 
 class Broker:
@@ -52,9 +67,9 @@ class Broker:
         self.port, self._controller = port or free_port(), free_port()
         self._host = host
         self.servers = f"{host}:{advertised or self.port}"
-        self._settings = (
-            [] if advertised is None else [f"advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}"]
-        )
+        self._settings = [_format(self.folder, self._controller)]
+        if advertised is not None:
+            self._settings.append(f"advertised.listeners=PLAINTEXT://127.0.0.1:{advertised}")
         if secure is not None:
             ours = f"PLAINTEXT://{host}:{self.port},SECURE://{host}:{secure}"
             self._settings += [
@@ -73,6 +88,7 @@ class Broker:
             "KAFKA_CONTROLLER_PORT": str(self._controller),
             "KAFKA_HEAP": "384m",
             "KAFKA_HOST": self._host,
+            "_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1",  # half of the processor's time: no test is long
         }
         said = (self.folder / "said").open("ab")
         self._process = subprocess.Popen(

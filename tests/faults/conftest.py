@@ -1,4 +1,4 @@
-"""What the tests on Kafka share: a broker for each file, and sources on logs of either kind."""
+"""What the tests on Kafka share: one broker, and sources on logs of either kind."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     one = Broker()
     yield one

@@ -8,6 +8,7 @@ depending on the order of edges or the library for products. The order is not pa
 gives the number.
 """
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -265,13 +266,15 @@ def _propagate_messages(
 
 def _sum_by_target(messages: DoubleArray, target: Nodes, num_nodes: int) -> DoubleArray:
     """The sum of the messages of each target, added one after the other."""
+    return widely(functools.partial(_add_up, target, num_nodes), messages)
 
-    def add_up(messages: DoubleArray) -> DoubleArray:
-        total: DoubleArray = np.zeros((num_nodes, messages.shape[1]), messages.dtype)
-        np.add.at(total, target, messages)
-        return total
 
-    return widely(add_up, messages)
+# Not inside of its caller: tests check the types of each function here, and would prepare the checks of an
+# inner function in each call.
+def _add_up(target: Nodes, num_nodes: int, messages: DoubleArray) -> DoubleArray:
+    total: DoubleArray = np.zeros((num_nodes, messages.shape[1]), messages.dtype)
+    np.add.at(total, target, messages)
+    return total
 
 
 def _are_loops(edge_type: EdgeType, source: Nodes, target: Nodes) -> Bool[np.ndarray, "edges"]:
