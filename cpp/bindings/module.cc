@@ -26,6 +26,7 @@ NB_MODULE(_core, module) {
   livegnn::bindings::bind_row_cache(module);
   livegnn::bindings::bind_fork(module);
   livegnn::bindings::bind_text_ids(module);
+  livegnn::bindings::bind_owners(module);
   livegnn::bindings::bind_stage(module);
   livegnn::bindings::bind_graph(module);
   livegnn::bindings::bind_program(module);

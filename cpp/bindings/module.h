@@ -15,6 +15,7 @@ void bind_byte_ranges(nb::module_& module);
 void bind_row_cache(nb::module_& module);
 void bind_fork(nb::module_& module);
 void bind_text_ids(nb::module_& module);
+void bind_owners(nb::module_& module);
 void bind_stage(nb::module_& module);
 void bind_graph(nb::module_& module);
 void bind_program(nb::module_& module);

@@ -17,12 +17,12 @@
 #include "bindings/module.h"
 #include "bindings/saved_arrays.h"
 #include "bindings/subgraph.h"
+#include "ids/owners.h"
 #include "memory/leases.h"
 #include "presampling/cache/cache_assembly.h"
 #include "presampling/cache/sample_cache.h"
 #include "presampling/sampled_predictions.h"
 #include "presampling/shard/sampling_shard.h"
-#include "presampling/shard/seed_owners.h"
 #include "threads/fair_lock.h"
 #include "threads/waiting.h"
 
@@ -151,19 +151,8 @@ void load(HeldShard& self, const nb::dict& arrays) {
   self.use(kMuch, [&](SamplingShard& shard) { shard.load(views); });
 }
 
-void begin_move(HeldShard& self, uint32_t workers, const In<int64_t>& seeds, const In<int64_t>& to) {
-  if (seeds.shape(0) != to.shape(0)) {
-    throw std::invalid_argument("expected a worker for each of " + std::to_string(seeds.shape(0)) + " seeds, got " +
-                                std::to_string(to.shape(0)));
-  }
-  SeedOwners::Moved moved;
-  const std::span<const uint64_t> ids = ids_in(seeds);
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (to.data()[i] < 0 || to.data()[i] > UINT32_MAX) throw std::invalid_argument("there is no such serving worker");
-    moved.emplace_back(ids[i], static_cast<uint32_t>(to.data()[i]));
-  }
-  SeedOwners next(workers, std::move(moved));
-  self.use(kMuch, [&](SamplingShard& shard) { shard.begin_move(std::move(next)); });
+void begin_move(HeldShard& self, const Owners& next) {
+  self.use(kMuch, [&](SamplingShard& shard) { shard.begin_move(next); });
 }
 
 void bind_shard(nb::module_& module) {
@@ -254,7 +243,7 @@ nb::tuple sample_given(const HeldCache& self, Subgraph&& out, bool attributes) {
       [&](size_t e) { return EdgeShape{self.carried[e].weighted, self.carried[e].timed, 0}; });
 }
 
-nb::tuple sample(HeldCache& self, const In<int64_t>& ids, bool attributes) {
+nb::tuple sample_cached(HeldCache& self, const In<int64_t>& ids, bool attributes) {
   Subgraph out;
   read_under(self.lock, self.size_of(ids.shape(0)),
              [&] { out = self.take()->sample({ids.data(), ids.shape(0)}, attributes); });
@@ -280,7 +269,7 @@ nb::tuple predict(HeldCache& self, const Forward& forward, size_t output, std::v
 
 // For benchmarks: the sample of each node by itself, put together and thrown away, without Python between them. Returns
 // the number of edges.
-size_t sample_each(HeldCache& self, const In<int64_t>& ids, bool attributes) {
+size_t sample_each_cached(HeldCache& self, const In<int64_t>& ids, bool attributes) {
   return read_under(self.lock, SIZE_MAX, [&] {
     CacheAssembly assembly(self.cache);
     size_t edges = 0;
@@ -425,9 +414,9 @@ void bind_cache(nb::module_& module) {
              write_under(self.lock, kMuch, [&] { self.cache.restart_all(sampling_workers); });
            })
       .def("clear", [](HeldCache& self) { write_under(self.lock, kMuch, [&] { self.cache.clear(); }); })
-      .def("sample", &sample)
+      .def("sample", &sample_cached)
       .def("predict", &predict)
-      .def("sample_each", &sample_each)
+      .def("sample_each", &sample_each_cached)
       .def("has_features", &has_features)
       .def("num_samples",
            [](const HeldCache& self, uint32_t query) {
@@ -447,19 +436,9 @@ void bind_cache(nb::module_& module) {
   bind_spilling(cache);
 }
 
-template <uint32_t (*worker_of)(uint64_t node, uint32_t workers)>
-nb::object workers_of(const In<int64_t>& ids, uint32_t workers) {
-  if (workers == 0) throw std::invalid_argument("there must be a worker");
-  auto out = array<int64_t>(ids.shape(0));
-  for (size_t i = 0; i < ids.shape(0); ++i) out.data()[i] = worker_of(static_cast<uint64_t>(ids.data()[i]), workers);
-  return nb::cast(out);
-}
-
 }  // namespace
 
 void bind_workers(nb::module_& module) {
-  module.def("serving_workers_of", &workers_of<serving_worker_of>);
-  module.def("sampling_workers_of", &workers_of<sampling_worker_of>);
   bind_shard(module);
   bind_cache(module);
 }

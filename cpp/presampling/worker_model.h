@@ -102,12 +102,12 @@ struct Needed {
 
 // A full walk from all seeds that a worker has by any of these; `cell_of(query, node)` returns the entries of a cell.
 template <class CellOf>
-Needed walk(const QueryPlan& plan, uint64_t ids, uint32_t worker, const std::vector<SeedOwners>& owners,
+Needed walk(const QueryPlan& plan, uint64_t ids, uint32_t worker, const std::vector<Owners>& owners,
             const CellOf& cell_of) {
   Needed needed;
   std::vector<std::set<uint64_t>> keys(plan.size());
   for (uint64_t id = 0; id < ids; ++id) {
-    if (std::ranges::none_of(owners, [&](const SeedOwners& by) { return by.of(id) == worker; })) continue;
+    if (std::ranges::none_of(owners, [&](const Owners& by) { return by.of_id(id) == worker; })) continue;
     needed.features.insert({plan.seed_type(), id});
     for (size_t q = 0; q < plan.size(); ++q) {
       if (plan[q].of_seeds()) keys[q].insert(id);
@@ -132,7 +132,7 @@ class WorkerNetwork {
   using Blocks = std::deque<std::vector<uint8_t>>;
 
   WorkerNetwork(QueryPlan plan, ShardOptions options)
-      : plan(plan), options(options), owners{SeedOwners(options.serving_workers)} {
+      : plan(plan), options(options), owners{Owners(OwnerRule::kJump, options.serving_workers)} {
     for (uint32_t i = 0; i < options.sampling_workers; ++i) {
       options.worker = i;
       shards.push_back(std::make_unique<SamplingShard>(plan, options));
@@ -182,7 +182,7 @@ class WorkerNetwork {
 
   QueryPlan plan;
   ShardOptions options;
-  std::vector<SeedOwners> owners;                           // workers have their seeds by each of these
+  std::vector<Owners> owners;                               // workers have their seeds by each of these
   std::function<void(std::span<const uint8_t>)> delivered;  // hears of what caches are given
   std::vector<std::unique_ptr<SamplingShard>> shards;
   std::vector<std::unique_ptr<SampleCache>> caches;
@@ -191,7 +191,7 @@ class WorkerNetwork {
 
 // The cell of a node, as its sampling worker has it.
 inline std::vector<CellEntry> cell_in(const WorkerNetwork& workers, uint32_t query, uint64_t node) {
-  const uint32_t owner = sampling_worker_of(node, workers.options.sampling_workers);
+  const uint32_t owner = Owners(OwnerRule::kModulo, workers.options.sampling_workers).of_id(node);
   const CellTable& table = workers.shards[owner]->cells(query);
   const CellView cell = table.find(node);
   std::vector<CellEntry> entries;

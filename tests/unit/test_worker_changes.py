@@ -197,7 +197,7 @@ def test_seeds_go_to_new_workers_alone() -> None:
     assert 0.15 < (after != before).mean() < 0.25
     # The native core has the same seeds: it publishes features to their workers alone.
     shard = plan.make_shard(0)
-    shard.begin_move(4, np.array([50, 7]), np.array([3, 0]))
+    shard.begin_move(plan.seed_owners.native)
     shard.end_move(True)
     shard.set_features(0, ids, np.ones((len(ids), 1), np.float32))
     expected = np.bincount(plan.serving_worker_of(ids), minlength=4)

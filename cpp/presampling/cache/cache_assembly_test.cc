@@ -122,9 +122,10 @@ void check_edges(const Subgraph& sample, PlainSample* expected, const QueryPlan&
 // Some of them twice, and some that the graph does not have.
 std::vector<uint64_t> seeds_of(const WorkerNetwork& workers, uint32_t worker, size_t size, uint64_t ids,
                                Random* random) {
+  const Owners owners(OwnerRule::kJump, workers.options.serving_workers);
   std::vector<uint64_t> own, seeds;
   for (uint64_t id = 0; id < 2 * ids + 100; ++id) {
-    if (serving_worker_of(id, workers.options.serving_workers) == worker) own.push_back(id);
+    if (owners.of_id(id) == worker) own.push_back(id);
   }
   while (seeds.size() < size) seeds.push_back(own[random->below(own.size())]);
   return seeds;

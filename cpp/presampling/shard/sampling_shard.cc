@@ -16,7 +16,8 @@ constexpr size_t kReferencesAhead = 16;  // references for which cells are fetch
 SamplingShard::SamplingShard(QueryPlan plan, ShardOptions options)
     : plan_(std::move(plan)),
       options_(std::move(options)),
-      owners_(options_.serving_workers),
+      node_owners_(OwnerRule::kModulo, options_.sampling_workers),
+      owners_(OwnerRule::kJump, options_.serving_workers),
       received_(options_.sampling_workers) {
   const ShardOptions& o = options_;
   if (o.sampling_workers == 0 || o.worker >= o.sampling_workers) {

@@ -33,9 +33,9 @@
 #include <string>
 #include <vector>
 
+#include "ids/owners.h"
 #include "presampling/samples/publication.h"
 #include "presampling/samples/query_plan.h"
-#include "presampling/shard/seed_owners.h"
 #include "presampling/tables/cell_table.h"
 #include "presampling/tables/feature_table.h"
 #include "presampling/tables/neighbor_lists.h"
@@ -44,10 +44,7 @@
 
 namespace livegnn {
 
-// Which sampling worker owns a node.
-inline uint32_t sampling_worker_of(uint64_t node, uint32_t workers) {
-  return workers == 1 ? 0 : static_cast<uint32_t>(MixHash{}(node ^ 0x9e3779b97f4a7c15ULL) % workers);
-}
+static_assert(Owners::kMaxWorkers <= kMaxServingWorkers);
 
 struct ShardOptions {
   uint32_t worker = 0, sampling_workers = 1;
@@ -103,10 +100,10 @@ class SamplingShard {
 
   // -- seeds that change hands (sampling_shard_owners.cc). Sampling workers may be told one after the other.
 
-  const SeedOwners& owners() const { return owners_; }
+  const Owners& owners() const { return owners_; }
   // From now on workers have their seeds by `next` as well, and are told of those that are new to them. Throws
-  // std::invalid_argument if a move has not ended.
-  void begin_move(SeedOwners next);
+  // std::invalid_argument if a move has not ended, or if `next` is no jump hash.
+  void begin_move(Owners next);
   // From now on workers have their seeds by `next` alone, or, if that is not `taken`, by what was before; what they
   // need no longer is taken back. Throws std::invalid_argument if no move has begun.
   void end_move(bool taken);
@@ -186,7 +183,7 @@ class SamplingShard {
   void make_referred();
   // Whether a query has times: its cells are drawn by them, or carry them.
   static bool has_times(const OneHopQuery& query) { return query.timed || query.by == SampleBy::kLatest; }
-  bool owns(uint64_t node) const { return sampling_worker_of(node, options_.sampling_workers) == options_.worker; }
+  bool owns(uint64_t node) const { return node_owners_.of_id(node) == options_.worker; }
   void check_features(uint32_t node_type, size_t rows, std::span<const float> values) const;
   void check_edges(uint32_t edge_type, const EdgeBatch& edges, bool values) const;
   template <class Visit>
@@ -222,22 +219,22 @@ class SamplingShard {
   }
   bool is_seed_of(uint32_t node_type, uint64_t node, uint32_t worker) const {
     return node_type == plan_.seed_type() &&
-           (owners_.of(node) == worker || (next_owners_ && next_owners_->of(node) == worker));
+           (owners_.of_id(node) == worker || (next_owners_ && next_owners_->of_id(node) == worker));
   }
   template <class Visit>
   void for_each_owner(uint64_t node, const Visit& visit) const {
-    const uint32_t worker = owners_.of(node);
+    const uint32_t worker = owners_.of_id(node);
     visit(worker);
     if (!next_owners_) return;
-    const uint32_t next = next_owners_->of(node);
+    const uint32_t next = next_owners_->of_id(node);
     if (next != worker) visit(next);
   }
-  void tell_owners(const SeedOwners& told, const SeedOwners& other, int64_t change);
+  void tell_owners(const Owners& told, const Owners& other, int64_t change);
   void grow_serving(uint32_t workers);
   // A node is in so many more samples of the query that the worker has: this goes to its owner, when the event is
   // complete. Its row is fetched for then.
   void refer(uint32_t query, uint32_t worker, uint64_t node, int64_t change) {
-    const uint32_t owner = sampling_worker_of(node, options_.sampling_workers);
+    const uint32_t owner = node_owners_.of_id(node);
     uint64_t hash = 0;
     if (owner == options_.worker) {
       if (referred_[query].empty()) return;
@@ -282,8 +279,9 @@ class SamplingShard {
 
   QueryPlan plan_;
   ShardOptions options_;
-  SeedOwners owners_;
-  std::optional<SeedOwners> next_owners_;  // while seeds are moved
+  Owners node_owners_;                 // sampling workers
+  Owners owners_;                      // serving workers
+  std::optional<Owners> next_owners_;  // while seeds are moved
   std::vector<Side> sides_;
   std::vector<size_t> sides_of_;                                           // by query
   std::vector<std::unique_ptr<CellTable>> cells_;                          // by query

@@ -12,13 +12,13 @@ using testing::PlainGraph;
 using testing::Random;
 using testing::WorkerNetwork;
 
-SeedOwners random_owners(Random* random, uint64_t ids) {
+Owners random_owners(Random* random, uint64_t ids) {
   const uint32_t workers = 1 + random->index(5);
-  SeedOwners::Moved moved;
+  Owners::Moved moved;
   for (uint64_t id = 0; id < ids; ++id) {
     if (random->chance(0.1)) moved.emplace_back(id, random->index(workers));
   }
-  return SeedOwners(workers, std::move(moved));
+  return Owners(OwnerRule::kJump, workers, std::move(moved));
 }
 
 // Sampling workers are told in any order, between events and blocks that are under way.
@@ -51,7 +51,7 @@ TEST(seeds_change_hands_while_events_go_on) {
     testing::NetworkStream stream(&workers, &graph, &random, ids);
     for (int move = 0; move < 4; ++move) {
       for (int step = 0; step < 15; ++step) stream.one(0.3);
-      const SeedOwners before = workers.shards[0]->owners(), next = random_owners(&random, ids);
+      const Owners before = workers.shards[0]->owners(), next = random_owners(&random, ids);
       while (workers.caches.size() < next.workers()) {
         workers.caches.push_back(std::make_unique<SampleCache>(workers.plan, workers.options.feature_widths,
                                                                static_cast<uint32_t>(workers.caches.size()),
@@ -74,13 +74,13 @@ TEST(one_move_at_a_time) {
   Random random;
   SamplingShard shard(testing::random_market_plan(&random), {0, 1, 2, 0, true, testing::kMarketWidths});
   CHECK_THROWS(shard.end_move(true), std::invalid_argument, "no seeds are being moved");
-  shard.begin_move(SeedOwners(3));
-  CHECK_THROWS(shard.begin_move(SeedOwners(2)), std::invalid_argument, "end that first");
+  shard.begin_move(Owners(OwnerRule::kJump, 3));
+  CHECK_THROWS(shard.begin_move(Owners(OwnerRule::kJump, 2)), std::invalid_argument, "end that first");
   shard.end_move(false);
   CHECK_EQ(shard.owners().workers(), 2u);
-  shard.begin_move(SeedOwners(4, {{7, 1}}));
+  shard.begin_move(Owners(OwnerRule::kJump, 4, {{7, 1}}));
   shard.end_move(true);
-  CHECK(shard.owners() == SeedOwners(4, {{7, 1}}));
+  CHECK(shard.owners() == Owners(OwnerRule::kJump, 4, {{7, 1}}));
 }
 
 }  // namespace

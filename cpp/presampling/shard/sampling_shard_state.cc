@@ -20,10 +20,10 @@ std::vector<int64_t> sequences_of(const std::vector<PublicationWriter>& writers)
 std::string prefix(const char* what, size_t i) { return what + std::to_string(i) + "_"; }
 
 // None are of 0 workers.
-void save_owners(const std::string& prefix, const SeedOwners* owners, Arrays* to) {
+void save_owners(const std::string& prefix, const Owners* owners, Arrays* to) {
   std::vector<int64_t> seeds;
   std::vector<uint32_t> workers;
-  for (const auto& [seed, worker] : owners == nullptr ? SeedOwners::Moved{} : owners->moved()) {
+  for (const auto& [seed, worker] : owners == nullptr ? Owners::Moved{} : owners->moved()) {
     seeds.push_back(std::bit_cast<int64_t>(seed));
     workers.push_back(worker);
   }
@@ -32,15 +32,16 @@ void save_owners(const std::string& prefix, const SeedOwners* owners, Arrays* to
   to->put(prefix + "moved_to", std::move(workers));
 }
 
-std::optional<SeedOwners> load_owners(const std::string& prefix, const ArrayViews& from) {
+std::optional<Owners> load_owners(const std::string& prefix, const ArrayViews& from) {
   const auto workers = from.of_size<int64_t>(prefix + "workers", 1);
   if (workers[0] == 0) return std::nullopt;
   const auto seeds = from.at<int64_t>(prefix + "moved");
   const auto to = from.of_size<uint32_t>(prefix + "moved_to", seeds.size());
-  SeedOwners::Moved moved;
+  Owners::Moved moved;
   for (size_t i = 0; i < seeds.size(); ++i) moved.emplace_back(std::bit_cast<uint64_t>(seeds[i]), to[i]);
   try {
-    return SeedOwners(static_cast<uint32_t>(std::clamp<int64_t>(workers[0], 0, UINT32_MAX)), std::move(moved));
+    return Owners(OwnerRule::kJump, static_cast<uint32_t>(std::clamp<int64_t>(workers[0], 0, UINT32_MAX)),
+                  std::move(moved));
   } catch (const std::invalid_argument& error) {
     throw std::runtime_error(std::string("sampling worker: ") + error.what());
   }

@@ -28,7 +28,7 @@ TEST(a_worker_that_is_loaded_goes_on) {
     for (int step = 0; step < 30; ++step) stream.one(0.3);
     const uint32_t replaced = random.index(workers.shards.size());
     if (random.chance(0.5)) {  // while seeds change hands
-      const SeedOwners next(workers.options.serving_workers, {{random.below(ids), 0}, {ids, 0}});
+      const Owners next(OwnerRule::kJump, workers.options.serving_workers, {{random.below(ids), 0}, {ids, 0}});
       for (const auto& shard : workers.shards) shard->begin_move(next);
       workers.owners.push_back(next);
     }

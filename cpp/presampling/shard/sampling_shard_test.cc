@@ -133,7 +133,7 @@ TEST(bad_events_change_nothing) {
   CHECK(shard.for_serving(0).empty());
   const QueryPlan& plan = shard.plan();
   CHECK_THROWS(SamplingShard(plan, {1, 1, 1, 0, true, {1, 2, 3}}), std::invalid_argument, "is none of 1");
-  CHECK_THROWS(SamplingShard(plan, {0, 1, 0, 0, true, {1, 2, 3}}), std::invalid_argument, "serving workers, not 0");
+  CHECK_THROWS(SamplingShard(plan, {0, 1, 0, 0, true, {1, 2, 3}}), std::invalid_argument, "workers, not 0");
   CHECK_THROWS(SamplingShard(plan, {0, 1, 1, 0, true, {1}}), std::invalid_argument, "3 node types, and widths of 1");
 }
 

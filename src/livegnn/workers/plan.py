@@ -5,6 +5,7 @@ A cluster and a deployment file have the same numbers: `WorkerNumbers` has their
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -13,6 +14,7 @@ import livegnn._core as _core
 from livegnn.arguments import check_bool, check_int
 from livegnn.errors import InputError
 from livegnn.events.chunk import to_ids
+from livegnn.placement import Owners
 from livegnn.query import Query
 from livegnn.sampling.query import edge_types_of, native_one_hops
 from livegnn.schema import Schema
@@ -76,6 +78,16 @@ class WorkerNumbers:
         if self.placement not in ("source", "target", "both"):
             raise InputError(f"placement must be 'source', 'target' or 'both', got {self.placement!r}")
 
+    @cached_property
+    def node_owners(self) -> Owners:
+        """The sampling worker of each node."""
+        return Owners("modulo", self.sampling_workers)
+
+    @cached_property
+    def seed_owners(self) -> Owners:
+        """The serving worker of each seed."""
+        return Owners("jump", self.serving_workers, moved=self.moved)
+
 
 @dataclass(frozen=True)
 class _Sampled:
@@ -92,7 +104,6 @@ class WorkerPlan(WorkerNumbers, _Sampled):
     """
 
     edge_types: tuple[EdgeType, ...] = field(init=False, repr=False)
-    _moved_to: "Int64[IntArray, '2 moved']" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.schema, Schema):
@@ -100,8 +111,6 @@ class WorkerPlan(WorkerNumbers, _Sampled):
         if not isinstance(self.query, Query):
             raise InputError(f"query must be a Query, got {kind_of(self.query)}")
         super().__post_init__()
-        moved_to = np.array([[*self.moved], [*self.moved.values()]], np.int64)  # by seed
-        object.__setattr__(self, "_moved_to", moved_to)
         self.query.check(self.schema)
         _check_types(self.schema, self.query)
         _check_placement(self.schema, self.query, self.placement)
@@ -118,17 +127,11 @@ class WorkerPlan(WorkerNumbers, _Sampled):
 
     def serving_worker_of(self, ids: "ArrayLike") -> "Int64[IntArray, 'ids']":
         """The serving worker of each seed. Raises InputError for values that are not integers."""
-        given = integer_ids(ids)
-        workers = _core.serving_workers_of(given, self.serving_workers)
-        if self.moved:
-            seeds, to = self._moved_to
-            places = np.minimum(np.searchsorted(seeds, given), len(seeds) - 1)
-            workers = np.where(seeds[places] == given, to[places], workers)
-        return workers
+        return self.seed_owners.of_id(integer_ids(ids))
 
     def sampling_worker_of(self, ids: "Int64[IntArray, 'ids']") -> "Int64[IntArray, 'ids']":
         """The number of the sampling worker that owns each node."""
-        return _core.sampling_workers_of(np.asarray(ids, np.int64), self.sampling_workers)
+        return self.node_owners.of_id(np.asarray(ids, np.int64))
 
     def make_shard(self, worker: int) -> _core.SamplingShard:
         """The tables of sampling worker `worker`, empty. Raises InputError for a plan without a seed."""
@@ -148,7 +151,7 @@ class WorkerPlan(WorkerNumbers, _Sampled):
             self.keep_edges,
         )
         if self.moved:
-            shard.begin_move(self.serving_workers, *self._moved_to)
+            shard.begin_move(self.seed_owners.native)
             shard.end_move(True)
         return shard
 

@@ -20,8 +20,6 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final, cast
 
-import numpy as np
-
 from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log import AppliedBatch, Origin, Tail
@@ -328,9 +326,7 @@ class SamplingWorker:
         if after.generation > self.generation:
             return []
         if after.next is not None:
-            seeds = np.array(list(after.next.moved), np.int64)
-            to = np.array(list(after.next.moved.values()), np.int64)
-            self._shard.begin_move(after.next.serving_workers, seeds, to)
+            self._shard.begin_move(after.next.seed_owners.native)
         elif before.next is not None:
             self._shard.end_move(same_numbers(before.next, after.plan))
         self._open_serving()

@@ -1,0 +1,92 @@
+"""The owners of nodes: sampling workers, serving workers, or the parts of a divided graph."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import numpy as np
+
+import livegnn._core as _core
+from livegnn.arguments import check_int
+from livegnn.errors import InputError
+from livegnn.wording import kind_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Int64, UInt16, UInt32
+    from numpy.typing import NDArray
+
+    from livegnn.types import IntArray
+
+Rule: TypeAlias = Literal["modulo", "jump", "table"]
+
+MOST_WORKERS: Final = _core.MAX_WORKERS
+NO_OWNER: Final = 0xFFFF
+"""The owner of an index without a node, in a table."""
+
+
+class Owners:
+    """The owners of the nodes of one type, numbers from 0 to `workers` - 1. It never changes.
+
+    rule: "modulo", a hash of the id; "jump", a hash by which one worker more takes its fair share and no
+    other id moves; "table", an owner for each index. moved: ids that belong to another worker than their
+    hash determines. table: uint16, by index, `NO_OWNER` for an index without a node. Raises `InputError`.
+    """
+
+    def __init__(
+        self,
+        rule: Rule,
+        workers: int,
+        *,
+        moved: Mapping[int, int] | None = None,
+        table: "UInt16[NDArray[np.uint16], 'capacity'] | None" = None,
+    ) -> None:
+        if rule not in ("modulo", "jump", "table"):
+            raise InputError(f"rule must be 'modulo', 'jump' or 'table', got {rule!r}")
+        if (rule == "table") != (table is not None) or (table is not None and moved):
+            raise InputError(
+                f"a table is for the rule 'table', which has no moved ids, got {rule!r} with "
+                f"table={kind_of(table)} and moved={kind_of(moved)}"
+            )
+        self.rule, self.workers = rule, check_int(workers, "workers", 1, MOST_WORKERS)
+        self._moved, self._table = dict(moved or {}), table
+        try:
+            if table is not None:
+                self.native = _core.Owners.from_table(self.workers, np.ascontiguousarray(table, np.uint16))
+            else:
+                ids = np.array(list(self._moved), np.int64)
+                to = np.array(list(self._moved.values()), np.int64)
+                self.native = _core.Owners(self.workers, rule == "jump", ids, to)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+
+    def of_id(self, ids: "Int64[IntArray, 'ids']") -> "Int64[IntArray, 'ids']":
+        """The owner of each id. Requires a hash."""
+        return self.native.of_ids(ids)
+
+    def of_index(self, indices: "UInt32[NDArray[np.uint32], 'nodes']") -> "Int64[IntArray, 'nodes']":
+        """The owner of each index, `NO_OWNER` where no node is. Requires a table."""
+        return self.native.of_indices(indices)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Owners):
+            return NotImplemented
+        if (self.rule, self.workers, self._moved) != (other.rule, other.workers, other._moved):
+            return False
+        return self._table is None or other._table is None or np.array_equal(self._table, other._table)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        of = f", {len(self._moved):,} moved" if self._moved else ""
+        return f"Owners({self.rule!r}, {self.workers}{of})"
+
+    def __reduce__(self) -> "tuple[object, ...]":
+        return _restore, (self.rule, self.workers, self._moved, self._table)
+
+
+def _restore(
+    rule: Rule,
+    workers: int,
+    moved: Mapping[int, int],
+    table: "UInt16[NDArray[np.uint16], 'capacity'] | None",
+) -> Owners:
+    return Owners(rule, workers, moved=moved, table=table)
