@@ -17,6 +17,11 @@ The shape of `arxiv` imitates ogbn-arxiv: in-degrees (citations received) are wi
 of 13,000, out-degrees (references made) are tame, the largest of the order of 430. In- and out-degree are
 drawn independently.
 
+The shape of `communities` has the sizes of products, and communities: a node of rank `r` is in community `r`
+modulo their number, so each has the same law of degrees. For nine edges of ten the second end is moved to the
+nearest rank in the community of the first (a stochastic block model, corrected for degrees: Karrer and
+Newman, 2011). Without communities such a graph has no small cut, and partitioners have nothing to find.
+
 The update stream
 -----------------
 RIPPLE, section 7.1.2: the graph starts with a random 90 % of its edges; then come equal parts of edge
@@ -65,6 +70,10 @@ class Shape:
     targets: Zipf
     sources: Zipf | None = None
     """The law of the out-degrees; without one the shape is mutual: both ends are drawn from `targets`."""
+    communities: int = 0
+    """The number of communities, of a mutual shape; 0 for none."""
+    inside: float = 0.9
+    """The probability that an edge must stay in its community."""
 
     @property
     def mutual(self) -> bool:
@@ -86,6 +95,9 @@ SHAPES = {
     "arxiv-tenth": Shape(16_934, 116_624, 128, 40, CITED, CITING),
     "reddit-tenth": Shape(23_297, 5_730_795, 602, 41, Zipf(0.5, 30.0)),
     "products-tenth": Shape(244_903, 6_185_914, 100, 47, Zipf(0.5, 5.1)),
+    "communities": Shape(2_449_029, 61_859_140, 100, 47, Zipf(0.5, 5.1), communities=200),
+    "communities-tenth": Shape(244_903, 6_185_914, 100, 47, Zipf(0.5, 5.1), communities=200),
+    "communities-tiny": Shape(2_000, 16_000, 12, 5, Zipf(0.5, 5.1), communities=20),
     "tiny": Shape(300, 1_500, 12, 5, Zipf(0.6, 2.0), Zipf(0.4, 1.5)),
 }
 
@@ -132,8 +144,11 @@ def make(shape: str, seed: int = 0, symmetric: bool = False) -> SyntheticGraph:
     while len(codes) < form.edges:
         missing = form.edges - len(codes)
         count = missing + missing // 50 + 100
-        src = name_of_source[sources.draw(rng, form.nodes, count)]
-        dst = name_of_target[form.targets.draw(rng, form.nodes, count)]
+        source_ranks = sources.draw(rng, form.nodes, count)
+        target_ranks = form.targets.draw(rng, form.nodes, count)
+        if form.communities:
+            target_ranks = _stay(source_ranks, target_ranks, form, rng)
+        src, dst = name_of_source[source_ranks], name_of_target[target_ranks]
         codes = np.concatenate([codes, _encode(src[src != dst], dst[src != dst], form.nodes)])
         codes.sort()
         pairs = codes >> 1
@@ -143,6 +158,15 @@ def make(shape: str, seed: int = 0, symmetric: bool = False) -> SyntheticGraph:
     if form.mutual and not symmetric:
         src, dst = np.concatenate([src, dst]), np.concatenate([dst, src])
     return SyntheticGraph(shape, seed, form.nodes, form.features, form.classes, src, dst, symmetric)
+
+
+def _stay(source_ranks: Int64, target_ranks: Int64, form: Shape, rng: np.random.Generator) -> Int64:
+    """Some of the targets, moved to the nearest rank in the community of their source."""
+    k = form.communities
+    near = target_ranks - target_ranks % k + source_ranks % k
+    near = np.where(near < form.nodes, near, near - k)
+    moved: Int64 = np.where(rng.random(len(target_ranks)) < form.inside, near, target_ranks)
+    return moved
 
 
 def _encode(src: Int64, dst: Int64, n: int) -> Int64:

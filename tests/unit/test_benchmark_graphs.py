@@ -5,7 +5,7 @@ import pytest
 
 from graphs import SHAPES, SyntheticGraph, make, make_stream
 
-SMALL = ["arxiv", "arxiv-tenth", "tolokers", "tiny"]
+SMALL = ["arxiv", "arxiv-tenth", "tolokers", "communities-tiny", "tiny"]
 
 
 def codes(graph: SyntheticGraph) -> np.ndarray:
@@ -48,6 +48,19 @@ def test_arxiv_has_hubs_and_no_edge_in_both_directions() -> None:
     # Power-law tail: between in-degree 30 and 3,000 the survival function falls by about 2 / 0.82 decades.
     fall = np.log10((received >= 30).sum() / (received >= 3_000).sum())
     assert 2.0 < fall < 2.9
+
+
+def test_edges_stay_in_their_communities() -> None:
+    """In a graph with communities a label spreads to most neighbours; drawn again, edges cross at random."""
+    graph, shape = make("communities-tiny", symmetric=True), SHAPES["communities-tiny"]
+    rank = np.argsort(np.random.default_rng([0, 0]).permutation(shape.nodes))  # as drawn by `make`
+    community = rank % shape.communities
+    stays = (community[graph.src] == community[graph.dst]).mean()
+    assert 0.87 < stays < 0.93
+    degrees = np.bincount(np.concatenate([graph.src, graph.dst]), minlength=shape.nodes)
+    mean = np.bincount(community, weights=degrees) / np.bincount(community)
+    assert mean.max() < 1.5 * mean.min()
+    assert degrees.max() > 4 * degrees.mean()
 
 
 def test_a_mutual_shape_lists_both_directions() -> None:
