@@ -14,6 +14,7 @@ LAYERS = (
     ("inference", "sampling"),
     ("views",),
     ("program", "store"),
+    ("placement",),
     ("ids",),
     ("memory",),
     ("hashing", "json", "threads"),
