@@ -12,6 +12,7 @@ import typer
 
 import livegnn.log_lines as log_lines
 from livegnn.cli.checkpoint import app as checkpoint_app
+from livegnn.cli.cluster import app as cluster_app
 from livegnn.cli.files import DeploymentFile, check_apart, read_deployment
 from livegnn.cli.function import app as function_app
 from livegnn.cli.key import app as key_app
@@ -33,6 +34,7 @@ app = typer.Typer(
 )
 
 app.add_typer(checkpoint_app, name="checkpoint")
+app.add_typer(cluster_app, name="cluster")
 app.add_typer(function_app, name="function")
 app.add_typer(key_app, name="key")
 app.add_typer(log_app, name="log")

@@ -1,7 +1,9 @@
-"""The files of commands: deployments; and a command must not overwrite a file that it reads."""
+"""The files of commands: deployments and graphs; and a command must not overwrite a file that it reads."""
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +13,23 @@ from livegnn.errors import InputError
 
 if TYPE_CHECKING:
     from livegnn.deployment import Deployment
+    from livegnn.graph import Graph
 
 DeploymentFile = Annotated[
     Path, typer.Argument(metavar="DEPLOYMENT.TOML", help="deployment file: docs/deployment.md")
+]
+GraphFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="GRAPH", help="deployment file, checkpoint, or .npz file as in \\[graph] of a deployment"
+    ),
+]
+Parallel = Annotated[
+    str | None,
+    typer.Option(
+        metavar="refuse|last|sum|keep",
+        help="treatment of parallel edges of an .npz file, as in \\[graph] of a deployment (default: refuse)",
+    ),
 ]
 _BESIDE = ("", "-wal", "-shm", "-mark", "-lock")
 
@@ -23,6 +39,42 @@ def read_deployment(file: Path) -> "Deployment":
     from livegnn.deployment import Deployment
 
     return Deployment.read(file)
+
+
+def read_graph(source: Path, parallel: str | None) -> "Graph":
+    """The graph of a deployment file, up to its last recorded batch, of a checkpoint, or of an `.npz` file.
+
+    parallel: treatment of parallel edges of an `.npz` file. Raises InputError, FileFormatError.
+    """
+    from livegnn.deployment import read_graph
+
+    if source.suffix != ".toml":
+        try:
+            return read_graph(source, parallel)
+        except InputError as error:
+            if "parallel=" not in str(error):
+                raise
+            raise InputError(f"{error} (on the command line: --parallel)") from error
+    if parallel is not None:
+        raise InputError(
+            f"--parallel is for arrays, got {parallel!r} with the deployment {source}: write it into "
+            "its [graph]"
+        )
+    from livegnn.log.sqlite.reader import SqliteReader
+    from livegnn.runtime import replay, restore
+
+    settings = read_deployment(source)
+    directory = None if settings.checkpoint is None else settings.checkpoint.directory
+    load = replace(settings, features=None).load_graph
+    if settings.log.path is not None and not settings.log.path.exists():  # it was never served
+        graph = load()
+        settings.complete_schema(graph)
+        return graph
+    with closing(SqliteReader(settings.log.file)) as reader:  # a server may run beside it
+        graph, _ = restore({}, load, directory=directory, log=reader)
+        settings.complete_schema(graph)
+        replay(reader, graph)
+    return graph
 
 
 def check_apart(output: Path | None, files: Iterable[Path], folders: Iterable[Path] = ()) -> None:

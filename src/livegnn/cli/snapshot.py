@@ -1,17 +1,13 @@
 """`livegnn snapshot`: writes, inspects and verifies graphs in object storage."""
 
-from contextlib import closing
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from livegnn.cli.files import read_deployment
+from livegnn.cli.files import GraphFile, Parallel, read_graph
 from livegnn.errors import InputError
 
 if TYPE_CHECKING:
-    from livegnn.graph import Graph
     from livegnn.snapshots.manifest import Layer, Manifest
     from livegnn.snapshots.objects import Objects
     from livegnn.types import JSON
@@ -35,25 +31,13 @@ Options = Annotated[
 
 @app.command()
 def write(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="GRAPH", help="deployment file, checkpoint, or .npz file as in \\[graph] of a deployment"
-        ),
-    ],
+    source: GraphFile,
     url: Url,
     direction: Annotated[
         list[str] | None,
         typer.Option(metavar="in|out", help="lists of directed edges to write (default: both)"),
     ] = None,
-    parallel: Annotated[
-        str | None,
-        typer.Option(
-            metavar="refuse|last|sum|keep",
-            help="treatment of parallel edges of an .npz file, as in \\[graph] of a deployment (default: "
-            "refuse)",
-        ),
-    ] = None,
+    parallel: Parallel = None,
     grace: Annotated[
         float, typer.Option(metavar="SECONDS", help="seconds after which a replaced snapshot is removed")
     ] = 600.0,
@@ -66,7 +50,7 @@ def write(
     check_grace(grace)
     objects = _open(url, option)
     wanted = direction or ["in", "out"]
-    manifest = write_snapshot(_read_graph(source, parallel), objects, directions=wanted)  # type: ignore[arg-type]
+    manifest = write_snapshot(read_graph(source, parallel), objects, directions=wanted)  # type: ignore[arg-type]
     collect(objects, grace)
     typer.echo(_as_text(manifest))
 
@@ -134,34 +118,6 @@ def _newest(objects: "Objects", url: str) -> "Manifest":
     if manifest is None:
         raise InputError(f"expected a snapshot in {url}, found none: name the place where one was written")
     return manifest
-
-
-def _read_graph(source: Path, parallel: str | None) -> "Graph":
-    from livegnn.deployment import read_graph
-
-    if source.suffix != ".toml":
-        try:
-            return read_graph(source, parallel)
-        except InputError as error:
-            if "parallel=" not in str(error):
-                raise
-            raise InputError(f"{error} (on the command line: --parallel)") from error
-    if parallel is not None:
-        raise InputError(
-            f"--parallel is for arrays, got {parallel!r} with the deployment {source}: write it into "
-            "its [graph]"
-        )
-    from livegnn.log.sqlite.reader import SqliteReader
-    from livegnn.runtime import replay, restore
-
-    settings = read_deployment(source)
-    directory = None if settings.checkpoint is None else settings.checkpoint.directory
-    with closing(SqliteReader(settings.log.file)) as reader:  # a server may run beside it
-        load = replace(settings, features=None).load_graph
-        graph, _ = restore({}, load, directory=directory, log=reader)
-        settings.complete_schema(graph)
-        replay(reader, graph)
-    return graph
 
 
 def _as_text(manifest: "Manifest") -> str:
