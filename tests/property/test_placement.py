@@ -5,6 +5,7 @@ from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -130,7 +131,8 @@ def divided(draw: st.DrawFn) -> tuple[NumberedGraph, list[list[int]], np.ndarray
     counts = draw(st.lists(st.integers(0, 12), min_size=1, max_size=3))
     parts, nodes = draw(st.integers(1, 4)), sum(counts)
     ends = st.integers(0, max(nodes - 1, 0))
-    edges = draw(st.lists(st.tuples(ends, ends), max_size=60 if nodes else 0)) * draw(st.integers(1, 5))
+    pairs = draw(st.lists(st.tuples(ends, ends, st.integers(1, 20)), max_size=30 if nodes else 0))
+    edges = [(a, b) for a, b, times in pairs for _ in range(times)]
     near: list[list[int]] = [[0] * nodes for _ in range(nodes)]
     for a, b in edges:
         if a != b:
@@ -235,3 +237,25 @@ def test_nodes_move_as_slowly(
     for type, balance in enumerate(graph.balance(owners, parts)):
         n = slow.type_of.count(type)
         assert balance <= max(1.05 + 1e-9, -(-n // parts) * parts / n if n else 1.0)
+
+
+@pytest.mark.parametrize("seed", range(draws(10, 200)))
+def test_nodes_of_dense_graphs_move_as_slowly(seed: int) -> None:
+    """Few nodes with many edges: the loads decide as often as the neighbours."""
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        nodes, parts = int(rng.integers(4, 14)), int(rng.integers(2, 4))
+        ends = rng.integers(0, nodes, (2, 40 * nodes)).astype(np.uint32)
+        graph = NumberedGraph.from_edges([nodes], [(0, ends[0], 0, ends[1])])
+        near = np.zeros((nodes, nodes), np.int64)
+        np.add.at(near, (ends[0], ends[1]), 1)
+        near += near.T
+        np.fill_diagonal(near, 0)
+        owners = rng.integers(0, parts, nodes).astype(np.uint16)
+        slow = SlowMoves(graph, near.tolist(), owners.tolist(), parts)
+        slow.even_out()
+        graph.even_out(owners, parts)
+        movable = np.arange(nodes)
+        moved = graph.rebalance(owners, parts, nodes=movable, passes=3)
+        assert moved == slow.rebalance(movable.tolist(), 3, 10**6)
+        assert owners.tolist() == slow.owners
