@@ -15,7 +15,7 @@ from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
 from livegnn.model import Model
 from livegnn.query import Query
 from livegnn.workers import WorkerPlan
-from livegnn.workers.serving import fit_model
+from livegnn.workers.plan_model import fit_model
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

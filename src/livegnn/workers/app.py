@@ -26,7 +26,8 @@ from livegnn.server.sample_routes import describe
 from livegnn.types import IntArray
 from livegnn.workers.inference import WorkerModel, seeds_of
 from livegnn.workers.plan import integer_ids
-from livegnn.workers.serving import ServingWorker, refuse_model
+from livegnn.workers.plan_model import refuse_model
+from livegnn.workers.serving import ServingWorker
 from livegnn.workers.waiting import Waiters
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ def create_routes(
     def collect() -> Iterator[Metric]:
         yield gauge("up", "1 while the worker answers and follows the graph", worker.readiness().ready)
         yield gauge("seq", "Last event that answers reflect", worker.seq)
+        silent = {str(number): seconds for number, seconds in worker.silent_seconds().items()}
+        described = "How long a sampling worker has taken none of the events that wait for it"
+        yield gauge("sampling_silent_seconds", described, silent, "worker")
         yield gauge("memory_bytes", "Memory of a part", {"samples": worker.memory()}, "part")
 
     model = WorkerModel(worker, waiters)

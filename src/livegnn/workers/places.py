@@ -9,9 +9,22 @@ from typing import Protocol
 from livegnn.errors import InputError
 from livegnn.log import Tail, consumers
 from livegnn.log.client_settings import check_client_settings, read_client_settings
-from livegnn.log.sqlite.tail import SqliteTail
+from livegnn.log.sqlite.tail import SqliteEnd, SqliteTail
 from livegnn.log.streams import ReadableStream, RecordStream
 from livegnn.log.streams.sqlite import SqliteStream, SqliteStreamReader, is_made, path_of
+
+
+class LogEnd(Protocol):
+    """The last applied event of a log. One thread reads. The log keeps nothing for this reader."""
+
+    def read(self) -> int:
+        """The last event of the last batch, 0 if there is none; in Kafka, as far as messages have arrived.
+        Raises LogError."""
+        ...
+
+    def close(self) -> None:
+        """Again does nothing."""
+        ...
 
 
 class Place(Protocol):
@@ -27,6 +40,10 @@ class Place(Protocol):
 
     def forget(self, name: str) -> None:
         """Keeps nothing of the log for the consumer `name` any more, if there is one."""
+        ...
+
+    def end(self) -> LogEnd:
+        """Opens the reader of the last applied event. Raises LogError."""
         ...
 
     def write(self, stream: str, partition: int) -> RecordStream:
@@ -73,6 +90,9 @@ class SqlitePlace:
     def forget(self, name: str) -> None:
         with suppress(InputError):  # there is none
             consumers.forget(self.path, name)
+
+    def end(self) -> LogEnd:
+        return SqliteEnd(self.path)
 
     def write(self, stream: str, partition: int) -> RecordStream:
         with self._making():  # its maker owns it until it has closed it, and it is made before that
@@ -125,6 +145,11 @@ class KafkaPlace:
     def forget(self, name: str) -> None:
         with suppress(InputError):  # there is none
             consumers.forget(self.folder / self.topic, name)
+
+    def end(self) -> LogEnd:
+        from livegnn.log.kafka.end import KafkaEnd
+
+        return KafkaEnd(self.servers, self.topic, settings=self._settings())
 
     def write(self, stream: str, partition: int) -> RecordStream:
         from livegnn.log.streams.kafka import KafkaStream

@@ -12,6 +12,8 @@ requests; one thread follows the streams, and is started by `start`.
 
 import secrets
 import threading
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -30,14 +32,11 @@ from livegnn.inference.predictions import Prediction
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.model import Model
 from livegnn.network.outputs import Output
-from livegnn.query import Query
 from livegnn.readiness import Readiness
 from livegnn.sampling import HeteroSubgraph
-from livegnn.sampling.model_query import fit_query
 from livegnn.sampling.request import chosen_seed
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
-from livegnn.wording import quoted
 from livegnn.workers.changes import PlanState, begin_states
 from livegnn.workers.messages import (
     ALL,
@@ -47,10 +46,13 @@ from livegnn.workers.messages import (
     REQUEST,
     requests_of,
     samples_for,
+    steps_of,
     unpack,
 )
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan, integer_ids
+from livegnn.workers.plan_model import fit_model, refuse_model
+from livegnn.workers.progress import Progress
 
 if TYPE_CHECKING:
     from jaxtyping import Float32, Int64
@@ -155,7 +157,11 @@ class ServingWorker:
             reasons["streams"] = str(self._unread)
         if not self._complete:
             reasons["samples"] = "not all sampling workers have told what they know: every answer waits"
-        return Readiness(reasons)
+        return Readiness({**reasons, **self._progress.reasons()})
+
+    def silent_seconds(self) -> Mapping[int, float]:
+        """For how long each sampling worker has recorded no step though the log has events for it."""
+        return self._progress.silent
 
     def memory(self) -> int:
         """Bytes of the cache."""
@@ -310,6 +316,7 @@ class ServingWorker:
             while not self._stopped.is_set():
                 try:
                     some, self._unread, failures = self.follow(), None, 0
+                    self._progress.look_if_due(time.monotonic(), self._whole)
                 except LogError as error:  # it may pass; until then answers stay as they were
                     some, self._unread, failures = False, error, failures + 1
                 if not some:
@@ -442,14 +449,17 @@ class ServingWorker:
         state = self._state
         samples = samples_for(state.generation, self.worker)
         requests = requests_of(state.generation, self.worker, self.replica)
-        self._where.create({samples: state.plan.sampling_workers, requests: 1})
+        senders = state.plan.sampling_workers
+        self._where.create({samples: senders, requests: 1, steps_of(state.generation): senders})
         with ExitStack() as opened:
             writer = self._where.write(requests, 0)
             opened.callback(writer.close)
             streams: dict[int, ReadableStream] = {}
-            for sender in range(state.plan.sampling_workers):
+            for sender in range(senders):
                 streams[sender] = self._where.read(samples, sender)
                 opened.callback(streams[sender].close)
+            self._progress = Progress(self._where, state.generation, senders)
+            opened.callback(self._progress.close)
             self._read, before = opened.pop_all(), self._read
         before.close()
         self._generation, self._requests, self._streams = state.generation, writer, streams
@@ -465,26 +475,6 @@ def _distinct(ids: "Int64[IntArray, 'ids']") -> "tuple[Int64[IntArray, 'distinct
         return ids, _FIRST
     distinct, places = np.unique(ids, return_inverse=True)
     return distinct, places
-
-
-def refuse_model(name: str | None) -> None:
-    """Raises InputError for a request that names a model."""
-    if name is not None:
-        raise InputError(f"a serving worker has one model, got a request for {quoted(name)}")
-
-
-def fit_model(model: Model | None, plan: WorkerPlan) -> tuple[SampledForward | None, Query]:
-    """The forward pass, and the plan's query in the direction of the model's messages. Raises ModelError
-    unless the model was trained with the plan's query, and as `fit_query`."""
-    if model is None:
-        return None, plan.query
-    forward = SampledForward(model)
-    if model.query != plan.query:
-        raise ModelError(
-            f"a serving worker's model must carry the query of the plan, got {model.query!r}: give it one "
-            "with model.with_query(plan.query)"
-        )
-    return forward, fit_query(model, plan.schema)
 
 
 def _spill(cache: "_core.SampleCache", directory: Path | str, budget_bytes: int) -> "SpilledCache":

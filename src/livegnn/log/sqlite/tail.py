@@ -29,6 +29,21 @@ from livegnn.log.sqlite.sequence import wait_for
 _PAUSES: Final = Backoff(0.002, 0.005, 1.3)
 
 
+class SqliteEnd:
+    """The last applied event of the log at `path`. Raises LogError if there is no log. Thread-safe."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._reader = SqliteReader(path)
+
+    def read(self) -> int:
+        """The last event of the last batch that survives a loss of power, 0 if there is none."""
+        return min(self._reader.acknowledged(), self._reader.last_batch_seq())
+
+    def close(self) -> None:
+        """Again does nothing."""
+        self._reader.close()
+
+
 class SqliteTail(ConsumerTail):
     """Follows the log at `path` as the consumer `name`, from where it last was: see `commit`.
 
