@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias, cast, get_args
 
-from livegnn.arguments import check_bool, check_int
+from livegnn.arguments import FLOAT32_END, check_bool, check_int
 from livegnn.errors import FileFormatError, InputError, UnknownTypeError
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, NodeType
 
@@ -264,12 +264,12 @@ def _to_defaults(auto_add: object, widths: Mapping[NodeType, int]) -> dict[NodeT
         if (
             not isinstance(row, (list, tuple))
             or len(row) != widths[name]
-            or not all(type(one) in (int, float) and abs(one) <= _LARGEST for one in row)
+            or not all(type(one) in (int, float) and abs(one) < FLOAT32_END for one in row)
         ):
             raise InputError(
                 f"auto_add must have {widths[name]} finite numbers for node type {name!r}, got {features!r}"
             )
-        defaults[name] = tuple(map(float, row))
+        defaults[name] = tuple(max(-_LARGEST, min(float(one), _LARGEST)) for one in row)
     return defaults
 
 

@@ -5,6 +5,7 @@ and no copy.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -190,6 +191,9 @@ def to_rows(
 
 def _to_numbers(value: NumbersLike, name: str) -> FloatArray:
     array = plain_numbers(as_array(value, name))
+    if array.dtype.kind == "O" and set(map(type, array.ravel().tolist())) == {int}:  # beyond uint64
+        with suppress(OverflowError):
+            array = array.astype(np.float64)
     if array.size and array.dtype.kind not in "iuf":
         raise InputError(f"{name} must be numbers, got {_describe(array)}")
     with np.errstate(over="ignore"):  # overflow gives infinity, which check() and the graph refuse

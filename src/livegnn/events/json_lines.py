@@ -1,6 +1,7 @@
 """Events as JSON lines, one event on each line, for people, files and HTTP."""
 
 import difflib
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
@@ -8,7 +9,7 @@ from typing import Final, NamedTuple, cast
 import numpy as np
 import orjson
 
-from livegnn.arguments import check_lengths, check_whole_time
+from livegnn.arguments import FLOAT32_END, check_lengths, check_whole_time
 from livegnn.errors import InputError, TooLargeError
 from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind, join
 from livegnn.events.json_parts import check_parts
@@ -37,7 +38,6 @@ FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 
 _LARGEST_ID = 2**63 - 1
 _LARGEST_KEY = 2**32 - 1
-_LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 # Other line breaks of Unicode may occur inside a JSON string. No thread runs while a pattern is matched.
@@ -184,8 +184,8 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
     width = None if x is None else _check_row(place, name, x)
     if NAMES[event] in EDGE_KINDS:
         kinds = (_check_id(place, "src", record["src"]), _check_id(place, "dst", record["dst"]))
-        weighted = _check_number(place, "weight", record.get("weight"), _LARGEST_FLOAT)
-        timed = _check_number(place, "time", record.get("time"), float("inf"))
+        weighted = _check_number(place, "weight", record.get("weight"), FLOAT32_END)
+        timed = _check_number(place, "time", record.get("time"), math.inf)
         if timed:
             check_whole_time(record["time"], f"{place}: 'time'")
         keyed = _check_key(place, record.get("key"))
@@ -203,10 +203,10 @@ def _check_id(place: str, name: str, value: JSON) -> type:
     )
 
 
-def _check_number(place: str, name: str, value: JSON, largest: float) -> bool:
+def _check_number(place: str, name: str, value: JSON, end: float) -> bool:
     if value is None:
         return False
-    if type(value) not in (int, float) or not -largest <= value <= largest:  # type: ignore[operator]
+    if type(value) not in (int, float) or not -end < value < end:  # type: ignore[operator]
         raise InputError(f"{place}: expected {name!r} to be a finite number, got {quoted(value)}")
     return True
 
@@ -222,7 +222,7 @@ def _check_key(place: str, value: JSON) -> bool:
 def _check_row(place: str, name: str, x: JSON) -> int:
     if not isinstance(x, list) or not set(map(type, x)) <= {int, float}:
         raise InputError(f"{place}: expected {name!r} to be a list of numbers, got {quoted(x)}")
-    if x and not -_LARGEST_FLOAT <= min(x) <= max(x) <= _LARGEST_FLOAT:  # type: ignore[operator, type-var]
+    if x and not -FLOAT32_END < min(x) <= max(x) < FLOAT32_END:  # type: ignore[operator, type-var]
         raise InputError(
             f"{place}: expected {name!r} to be finite numbers that float32 can hold, got {quoted(x)}"
         )
