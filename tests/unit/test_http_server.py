@@ -245,6 +245,73 @@ def test_an_open_request_has_its_grace() -> None:
     open_.close()
 
 
+class Answers(Application):
+    """Answers of `size` bytes, in parts or in one; `ended` is set once each was sent, or given up."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.ended = size, threading.Event()
+
+    async def parts(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.seen.append("begun")
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            for _ in range(0, self.size, len(PART)):
+                await send({"type": "http.response.body", "body": PART, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        finally:
+            self.ended.set()
+
+    async def whole(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.seen.append("begun")
+        await answer(send, 200, bytes(self.size))
+        self.ended.set()
+
+
+@pytest.mark.parametrize("path", [b"/parts", b"/whole"])
+def test_a_stop_does_not_wait_for_a_client_that_reads_nothing(path: bytes) -> None:
+    app = Answers(64 << 20)
+    with serving(app, grace=PATIENCE) as address:
+        idle = connect(address, HEAD % (b"GET", path, b""))
+        other = connect(address, HEAD % (b"POST", b"/body", b"content-length: 6\r\n") + b"abc")
+        wait_until(lambda: {"begun", "body"} <= set(app.seen))
+
+        def finish() -> None:
+            wait_until(lambda: app.stopping)
+            assert app.ended.wait(PATIENCE)  # for the unread answer, or before
+            other.sendall(b"def")
+
+        finishing = threading.Thread(target=finish)
+        finishing.start()
+    finishing.join()
+    assert other.recv(1 << 16).endswith(b"\r\n\r\n6")
+    assert app.seen[-1] == "lifespan.shutdown"
+    if path == b"/parts":  # the client sees that the end is missing; in a process that ends, of any answer
+        assert len(received := b"".join(iter(lambda: idle.recv(1 << 20), b""))) < app.size
+        assert not received.endswith(b"0\r\n\r\n")
+    for connection in (idle, other):
+        connection.close()
+
+
+def test_a_stop_waits_for_a_client_that_reads() -> None:
+    app, read = Answers(32 << 20), bytearray()
+    with serving(app, grace=PATIENCE) as address:
+        reader = connect(address, HEAD % (b"GET", b"/parts", b""))
+        wait_until(lambda: "begun" in app.seen)
+
+        def finish() -> None:
+            wait_until(lambda: app.stopping)
+            while part := reader.recv(1 << 16):
+                read.extend(part)
+
+        finishing = threading.Thread(target=finish)
+        finishing.start()
+    finishing.join()
+    assert read.endswith(b"0\r\n\r\n")
+    assert len(read) > app.size
+    reader.close()
+
+
 @pytest.mark.parametrize("asks", [lambda server: server.stop(), lambda server: None], ids=["stop", "until"])
 def test_a_server_that_is_stopped_before_it_runs(asks: Callable[[HttpServer], None]) -> None:
     app = Application()

@@ -5,8 +5,9 @@ the event loop of the thread that calls `HttpServer.run`. It bounds the size of 
 refuses two lengths, and waits in `send` for a client that reads slowly.
 
 A stop has three steps: nothing more is accepted, and `on_stop` ends the answers without an end; open requests
-have `grace` seconds; then they are cancelled, and connections that are still open are left to the end of the
-process. Thread safety: `stop` may be called from any thread; `run` once.
+have `grace` seconds, those whose clients read nothing one second (`unread`); then they are cancelled, and
+connections that are still open are left to the end of the process. Thread safety: `stop` may be called from
+any thread; `run` once.
 """
 
 import asyncio
@@ -34,6 +35,7 @@ from livegnn.http.problems import problem_of, write
 from livegnn.http.refusals import BodyTooSlow, ProcessStops
 from livegnn.http.slow_bodies import Bodies, Body
 from livegnn.http.tls import Tls
+from livegnn.http.unread import Buffers, Sending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -44,7 +46,6 @@ GRACE_SECONDS: Final = 5.0
 _HEAD_SECONDS: Final = 10
 _LARGEST_HEAD: Final = 1 << 16
 _TURN_SECONDS: Final = 0.0002
-_PIECE: Final = 1 << 16  # bytes of a part of an answer
 _LAST_SECONDS: Final = 1.0  # for answers to requests that were cancelled
 _LOOK_SECONDS: Final = 0.1
 _CLOSED_SECONDS: Final = 0.002
@@ -71,12 +72,14 @@ class HttpServer:
         tls: Tls | None = None,
     ) -> None:
         self._app, self._listener, self._grace, self._on_stop = app, listener, grace, on_stop
-        self._tls = tls
+        self._tls, self._port = tls, listener.getsockname()[1]
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = self._hurried = self._ends = False
         self._asked = asyncio.Event()
         self._open: set[asyncio.Task[object]] = set()
         self._bodies = Bodies()
+        self._sending = Sending(time.monotonic)
+        self._unread: set[asyncio.Task[object]] = set()  # that were cancelled because nobody reads
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Serves until `stop`, or until `until`, which is called ten times a second, returns True.
@@ -157,12 +160,13 @@ class HttpServer:
         assert task is not None
         self._open.add(task)
         body: Body | None = None
-        begun = False
+        begun = in_parts = False
 
         def note(message: "Message") -> "Awaitable[None]":
-            nonlocal begun
+            nonlocal begun, in_parts
             begun = True
-            return _send_part(message, send) if message.get("more_body") else send(message)
+            in_parts = in_parts or message.get("more_body", False)
+            return self._sending.send(message, send, task) if in_parts else send(message)
 
         def take() -> "Awaitable[Message]":
             nonlocal body
@@ -174,12 +178,13 @@ class HttpServer:
             await self._app(scope, take, note)
         except asyncio.CancelledError:
             late = body is not None and body.late
-            if not (self._ends or late):
+            if not (self._ends or late or task in self._unread):
                 raise
             if not begun:  # else the connection is closed before the end of the answer, which its client sees
                 await _refuse(BodyTooSlow() if late else ProcessStops(), scope, send)
         finally:
             self._open.discard(task)
+            self._unread.discard(task)
             if body is not None:
                 self._bodies.forget(body)
 
@@ -196,10 +201,15 @@ class HttpServer:
                 self._asked.set()
 
     async def _drain(self, serving: "asyncio.Task[None]") -> None:
-        """Waits for open requests, then cancels them."""
-        ends = asyncio.get_running_loop().time() + self._grace
-        while not serving.done() and not self._hurried and asyncio.get_running_loop().time() < ends:
+        """Waits for open requests, then cancels them; unread answers are cancelled before."""
+        ends, buffers = time.monotonic() + self._grace, Buffers(self._port, time.monotonic)
+        while not serving.done() and not self._hurried and time.monotonic() < ends:
             await asyncio.wait([serving], timeout=_LOOK_SECONDS)
+            for task in self._sending.unread() - self._unread:
+                self._unread.add(task)
+                task.cancel()
+            if buffers.stand_still() and not self._open:
+                break
         self._ends = True
         for task in list(self._open):
             task.cancel()
@@ -232,18 +242,6 @@ async def _closed(file: int, which: os.stat_result) -> None:
     with suppress(OSError):  # it is closed
         while os.path.samestat(os.fstat(file), which) and time.monotonic() < ends:  # noqa: ASYNC110 (no event)
             await asyncio.sleep(_CLOSED_SECONDS)
-
-
-async def _send_part(message: "Message", send: "Send") -> None:
-    """Sends a part of an answer in pieces: granian keeps some ten of them for a client that does not read.
-
-    Other requests have their turn after each: it takes pieces for a client that has disconnected without
-    waiting, and an answer without end would keep the event loop.
-    """
-    body = message.get("body", b"")
-    for at in range(0, max(1, len(body)), _PIECE):
-        await send({**message, "body": body[at : at + _PIECE]})
-        await asyncio.sleep(0)
 
 
 async def _refuse(why: Exception, scope: "Scope", send: "Send") -> None:
