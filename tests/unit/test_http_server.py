@@ -187,6 +187,13 @@ def test_many_idle_connections_keep_nobody_out() -> None:
         assert status_of(ask(address, get(b"/number"))) == 200
 
 
+def test_the_end_of_an_answer_is_not_held_back() -> None:
+    with listen("127.0.0.1", 0) as listener, connect(listener.getsockname(), b""):
+        accepted, _ = listener.accept()
+        with accepted:  # Nagle's algorithm would wait for the client, and it delays what it says by 40 ms
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_a_client_that_goes_is_seen() -> None:
     app = Application()
     with serving(app) as address:

@@ -25,13 +25,14 @@ def listen(host: str, port: int) -> socket.socket:
     Raises OSError that names the address and what to do; InputError for a port that cannot be.
     """
     check_int(port, "port", 0, 65535)
-    # Named by its protocol, or asyncio would not switch off Nagle's algorithm: 40 ms for every answer.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as unless_it_listens:
         try:
             listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             unless_it_listens.callback(listener.close)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Connections inherit it: Nagle's algorithm would hold the end of an answer back for 40 ms.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listener.bind((host, port))
             listener.listen(BACKLOG)
         except TypeError as error:  # a name with letters that no name has
