@@ -9,6 +9,7 @@ import pytest
 import trustme
 from starlette.types import Receive, Scope, Send
 
+from http_2 import BEGIN, END_HEADERS, END_STREAM, HEADERS, SETTINGS, connected, field, frame
 from livegnn.http.guard import Access, Guard
 from livegnn.http.tls import Tls
 from served import place_of, served
@@ -75,16 +76,6 @@ def test_two_hosts_are_one_for_the_application(plain: int) -> None:
     assert ask(plain, b"GET http://evil.example/livez HTTP/1.1\r\nhost: localhost") == 200
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-    head = len(payload).to_bytes(3, "big") + bytes([kind, flags])
-    return head + stream.to_bytes(4, "big") + payload
-
-
-def field(name: bytes, value: bytes) -> bytes:
-    """Of a head in HTTP/2, without compression."""
-    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, ssl.SSLContext]]:
     folder, authority = tmp_path_factory.mktemp("tls"), trustme.CA()
@@ -93,8 +84,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, ssl.
     signed.private_key_pem.write_to_path(folder / "k.pem")
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    context.set_alpn_protocols(["h2"])
-    with guarded(Tls(folder / "c.pem", folder / "k.pem")) as port:
+    with guarded(Tls(folder / "c.pem", folder / "k.pem", http2=True)) as port:
         yield port, context
 
 
@@ -113,13 +103,11 @@ def test_an_authority_of_http_2_is_a_host(
 ) -> None:
     port, context = secure
     head = [(b":method", b"GET"), (b":scheme", b"https"), (b":path", b"/livez"), *fields]
-    with (
-        socket.create_connection(("127.0.0.1", port), PATIENCE) as raw,
-        context.wrap_socket(raw, server_hostname="127.0.0.1") as connection,
-    ):
+    with connected(("127.0.0.1", port), context) as connection:
         block = b"".join(field(*one) for one in head)
-        begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
-        connection.sendall(begin + frame(1, 5, 1, block))
+        connection.sendall(
+            BEGIN + frame(SETTINGS, 0, 0, b"") + frame(HEADERS, END_HEADERS | END_STREAM, 1, block)
+        )
         found = read_until(connection, b"admitted", b"/problems/")
     assert (b"admitted" in found) == admitted
     assert (b"/problems/unknown-host" in found) == (not admitted)

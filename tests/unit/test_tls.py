@@ -3,7 +3,9 @@
 import socket
 import ssl
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 
 import pytest
@@ -13,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from livegnn.deployment.sections import ServerSection
 from livegnn.errors import InputError
 from livegnn.http.tls import Tls
-from served import served
+from served import place_of, served
 from waiting import PATIENCE
 
 
@@ -62,17 +64,36 @@ def test_tls_is_spoken_and_plain_http_is_not(files: Files) -> None:
             assert b"200" not in plain.recv(1000)
 
 
-def test_http_2_is_spoken(files: Files) -> None:
+def test_http_2_is_spoken_where_it_is_asked_for(files: Files) -> None:
     context = ssl.create_default_context()
     files.ours.configure_trust(context)
     context.set_alpn_protocols(["h2", "http/1.1"])
-    with served(name_scheme, tls=Tls(files.certificate, files.key)) as address:
+    with served(name_scheme, tls=Tls(files.certificate, files.key, http2=True)) as address:
         port = int(address.rpartition(":")[2])
         with (
             socket.create_connection(("127.0.0.1", port), PATIENCE) as plain,
             context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
         ):
             assert connection.selected_alpn_protocol() == "h2"
+    with served(name_scheme, tls=Tls(files.certificate, files.key)) as address:  # only where it is asked for
+        place = place_of(address)
+        with (
+            socket.create_connection(place, PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+        ):
+            assert connection.selected_alpn_protocol() != "h2"
+
+
+def test_a_connection_without_a_request_ends(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("livegnn.http.serving._HEAD_SECONDS", 0.25)
+    context = ssl.create_default_context()
+    files.ours.configure_trust(context)
+    with (
+        served(name_scheme, tls=Tls(files.certificate, files.key)) as address,
+        socket.create_connection(place_of(address), PATIENCE) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+    ):
+        assert connection.recv(1 << 16) == b""
 
 
 def test_clients_need_a_certificate_of_their_authority(files: Files) -> None:
@@ -108,6 +129,8 @@ def test_a_deployment_names_the_files(files: Files) -> None:
     assert ServerSection().tls() is None
     section = ServerSection(tls_certificate=files.certificate, tls_key=files.key)
     assert section.tls() == Tls(files.certificate, files.key)
-    for part in ({"tls_certificate": files.certificate}, {"tls_key": files.key}, {"tls_clients": files.key}):
+    assert replace(section, http2=True).tls() == Tls(files.certificate, files.key, http2=True)
+    parts: list[dict[str, Any]] = [{"tls_certificate": files.certificate}, {"tls_key": files.key}]
+    for part in (*parts, {"tls_clients": files.key}, {"http2": True}):
         with pytest.raises(InputError, match="must have tls_certificate and tls_key"):
             ServerSection(**part).tls()

@@ -96,3 +96,4 @@ class ClientOptions:
         default=None,
         metadata={"metavar": "PEM", "help": "authorities whose certificates clients must have"},
     )
+    http2: bool = field(default=False, metadata={"help": "speak HTTP/2 over TLS too"})

@@ -6,7 +6,7 @@ One class has the fields for the server, for workers and their front end, for a 
 from dataclasses import dataclass
 from pathlib import Path
 
-from livegnn.arguments import check_int
+from livegnn.arguments import check_bool, check_int
 from livegnn.errors import InputError
 from livegnn.http.guard import Access, is_local
 from livegnn.http.keys import KeyFile
@@ -18,6 +18,7 @@ class AccessSettings:
     """keys: the file of clients' keys. hosts, origins: names of this process, and pages, that
     `livegnn.http.guard` admits. insecure: listen beyond this machine without keys. requests_per_address:
     open at once; 0 for any number. tls_certificate, tls_key, tls_clients: files of `livegnn.http.tls`.
+    http2: whether to speak HTTP/2 over TLS.
     """
 
     keys: Path | None = None
@@ -28,6 +29,7 @@ class AccessSettings:
     tls_certificate: Path | None = None
     tls_key: Path | None = None
     tls_clients: Path | None = None
+    http2: bool = False
 
     def check_address(self, host: str, name: str = "host") -> None:
         """Raises InputError for an address that other machines reach, if nothing says which clients may.
@@ -53,11 +55,12 @@ class AccessSettings:
 
     def tls(self) -> Tls | None:
         """The certificate of the process; None for plain HTTP. Raises InputError."""
-        if self.tls_certificate is None and self.tls_key is None and self.tls_clients is None:
+        http2 = check_bool(self.http2, "http2")
+        if self.tls_certificate is None and self.tls_key is None and self.tls_clients is None and not http2:
             return None
         if self.tls_certificate is None or self.tls_key is None:
             raise InputError("TLS must have tls_certificate and tls_key, got only a part of them")
-        return Tls(self.tls_certificate, self.tls_key, self.tls_clients)
+        return Tls(self.tls_certificate, self.tls_key, self.tls_clients, http2)
 
 
 def _listed(given: str | list[str]) -> list[str]:

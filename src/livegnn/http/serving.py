@@ -35,7 +35,7 @@ from livegnn.http.problems import problem_of, write
 from livegnn.http.refusals import BodyTooSlow, ProcessStops
 from livegnn.http.slow_bodies import Bodies, Body
 from livegnn.http.tls import Tls
-from livegnn.http.unread import Buffers, Sending
+from livegnn.http.unread import WHOLE, Buffers, Sending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -43,12 +43,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 GRACE_SECONDS: Final = 5.0
-_HEAD_SECONDS: Final = 10
+_HEAD_SECONDS: Final = 10.0
 _LARGEST_HEAD: Final = 1 << 16
 _TURN_SECONDS: Final = 0.0002
 _LAST_SECONDS: Final = 1.0  # for answers to requests that were cancelled
 _LOOK_SECONDS: Final = 0.1
 _CLOSED_SECONDS: Final = 0.002
+_MOST_STREAMS: Final = 32  # requests of a connection of HTTP/2 at once: each may keep some pieces unread
 _OTHER_FILES: Final = 128  # that are no connections
 _MOST_FILES: Final = 1 << 16
 _NO_LOGGING: Final = {"incremental": True, "formatters": {}, "handlers": {}, "loggers": {}}
@@ -59,7 +60,7 @@ class HttpServer:
     """A server of `app`, which takes over `listener`.
 
     grace: seconds for open requests after `stop`. on_stop: called in the event loop when a stop begins.
-    tls: None for plain HTTP; with it, HTTP/2 too.
+    tls: None for plain HTTP.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class HttpServer:
         def note(message: "Message") -> "Awaitable[None]":
             nonlocal begun, in_parts
             begun = True
-            in_parts = in_parts or message.get("more_body", False)
+            in_parts = in_parts or message.get("more_body", False) or len(message.get("body", b"")) > WHOLE
             return self._sending.send(message, send, task) if in_parts else send(message)
 
         def take() -> "Awaitable[Message]":
@@ -264,14 +265,16 @@ class _Granian(Server):
         super().__init__(
             app,
             interface=Interfaces.ASGINL,
-            http=HTTPModes.http1 if tls is None else HTTPModes.auto,
+            http=HTTPModes.auto if tls is not None and tls.http2 else HTTPModes.http1,
             websockets=False,
             backlog=BACKLOG,
             backpressure=_most_connections(),  # of connections; further ones wait
             http1_settings=HTTP1Settings(
-                header_read_timeout=_HEAD_SECONDS * 1000, max_buffer_size=_LARGEST_HEAD
+                header_read_timeout=int(_HEAD_SECONDS * 1000), max_buffer_size=_LARGEST_HEAD
             ),
-            http2_settings=HTTP2Settings(max_headers_size=_LARGEST_HEAD),
+            http2_settings=HTTP2Settings(
+                max_headers_size=_LARGEST_HEAD, max_concurrent_streams=_MOST_STREAMS
+            ),
             ssl_cert=None if tls is None else tls.certificate,
             ssl_key=None if tls is None else tls.key,
             ssl_protocol_min=SSLProtocols.tls12,

@@ -11,7 +11,8 @@ from livegnn.errors import InputError
 class Tls:
     """Files in PEM: the server's certificate with its chain, its private key, and the authorities that sign
     the certificates of clients. clients: None if clients need no certificate; a certificate admits to the
-    connection, and a key is needed besides.
+    connection, and a key is needed besides. http2: whether to speak HTTP/2 too, whose silent connections
+    are not ended.
 
     Raises InputError for files that cannot be used. They are read once.
     """
@@ -19,6 +20,7 @@ class Tls:
     certificate: Path
     key: Path
     clients: Path | None = None
+    http2: bool = False
 
     def __post_init__(self) -> None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 UNREAD_SECONDS: Final = 1.0
 """For which an answer may stand still during a stop."""
+WHOLE: Final = 1 << 18
+"""Bytes of the largest answer that is handed over at once, so that its request ends before it is read. The
+request of a larger one is open until its client has read it, and counts for the limits of the client."""
 _PIECE: Final = 1 << 16  # bytes of a part of an answer
 _TABLES: Final = ("/proc/self/net/tcp", "/proc/self/net/tcp6")
 
