@@ -60,7 +60,9 @@ class AccessSettings:
             return None
         if self.tls_certificate is None or self.tls_key is None:
             raise InputError("TLS must have tls_certificate and tls_key, got only a part of them")
-        return Tls(self.tls_certificate, self.tls_key, self.tls_clients, http2)
+        tls = Tls(self.tls_certificate, self.tls_key, self.tls_clients, http2)
+        tls.check_start()
+        return tls
 
 
 def _listed(given: str | list[str]) -> list[str]:
