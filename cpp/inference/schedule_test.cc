@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "inference/engine_model.h"
+#include "inference/rows/changes_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::schedule_test {
@@ -151,6 +152,31 @@ TEST(rows_that_a_depth_reads_are_complete_before_it) {
       CHECK_EQ(last, engine.depths() - 1);
       for (size_t depth = 1; depth < engine.depths(); ++depth) CHECK(same_bits(seen[depth], read(depth)));
       commit(delta, &graph, {{&engine, &prepared}});
+    }
+  }
+}
+
+// Another machine has reached the nodes that it sends in an order of its own.
+TEST(an_exchange_may_change_the_order_of_rows) {
+  Random random;
+  for (const Setting& setting : kSettings) {
+    Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
+    EventStream stream(&graph);
+    commit(stream.begin(150, 900), &graph, {});
+    Engine engine(graph, setting.make(), 1), other(graph, setting.make(), 1);
+    engine.initialize();
+    other.initialize();
+    Preparation prepared, shuffled;
+    for (size_t batch = 0; batch < 12; ++batch) {
+      const Delta delta = stream.next(batch % 4 == 3 ? 300 : 8);
+      engine.prepare(delta, &prepared);
+      prepare_depths(&other, delta, &shuffled, [&](size_t) {
+        for (uint32_t v = 0; v < other.program().values.size(); ++v) {
+          shuffle(other.program().values[v].width, &random, &shuffled.batch.changes.rows[v]);
+        }
+      });
+      commit(delta, &graph, {{&engine, &prepared}, {&other, &shuffled}});
+      CHECK(Kept(&engine) == Kept(&other));
     }
   }
 }

@@ -51,22 +51,28 @@ void MaxPropagation::find_messages(Batch* batch) const {
   RowFrontier& s = batch->frontier;
   const Changes& input = batch->input;
   const std::vector<uint32_t>& nodes = input.nodes();
+  s.order.sort(nodes);
   s.targets.clear();
   s.counts.clear();
   for (size_t i = 0; i < nodes.size(); ++i) batch->source_slots[nodes[i]] = static_cast<uint32_t>(i);
   find_edge_sources(state_, step_, &pool_, &batch->prepared);
   stored_rows_of_many(state_, step_.input, nodes, &pool_, &s.differences, &batch->olds);
+  grow(&s.first, nodes.size() + 1);
   for (size_t i = 0; i < nodes.size(); ++i) {
-    batch->store.scan_out(nodes[i], [&](NeighborSpan span) {
+    const uint32_t source = s.order.node(i), slot = s.order.place(i);
+    s.first[i] = static_cast<uint32_t>(batch->found.size());
+    batch->store.scan_out(source, [&](NeighborSpan span) {
       for (size_t j = 0; j < span.size; ++j) {
         const float weight = step_.weighted && span.weights != nullptr ? span.weights[j] : 1.0f;
         const DirectedChange* change =
             batch->edges.empty() ? nullptr
-                                 : change_from(changes_of(batch->edges, span.ids[j]), nodes[i], key_at(span, j));
-        if (change == nullptr) add(span.ids[j], {batch->olds[i], input.row(i), weight, weight}, batch);
+                                 : change_from(changes_of(batch->edges, span.ids[j]), source, key_at(span, j));
+        if (change != nullptr) continue;
+        add(span.ids[j], {batch->olds[slot], input.row(slot), weight, weight, key_at(span, j)}, batch);
       }
     });
   }
+  s.first[nodes.size()] = static_cast<uint32_t>(batch->found.size());
   for (size_t e = 0; e < batch->edges.size(); ++e) {
     const DirectedChange& change = batch->edges[e];
     const uint32_t slot = batch->source_slots[change.source];
@@ -74,13 +80,32 @@ void MaxPropagation::find_messages(Batch* batch) const {
     const float* const before = change.had ? was : nullptr;
     const float* const after = !change.has ? nullptr : slot == kNoIndex ? was : input.row(slot);
     const float before_weight = step_.weighted ? change.old_weight : 1.0f;
-    add(change.target, {before, after, before_weight, step_.weighted ? change.new_weight : 1.0f}, batch);
+    const float after_weight = step_.weighted ? change.new_weight : 1.0f;
+    add(change.target, {before, after, before_weight, after_weight, change.key}, batch);
   }
+  group(batch);
+}
+
+// Groups messages by target, in the order of source_order.h: the first one decides whether a zero is negative.
+void MaxPropagation::group(Batch* batch) const {
+  RowFrontier& s = batch->frontier;
+  const std::vector<Message>& found = batch->found;
   count_offsets(&s.counts, s.targets.size(), &s.offsets);
-  grow(&s.row_of, batch->found.size());
-  for (size_t m = 0; m < batch->found.size(); ++m) {
-    s.row_of[s.counts[batch->found_target[m]]++] = static_cast<uint32_t>(m);
-  }
+  grow(&s.row_of, found.size());
+  const auto place = [&](uint32_t first, uint32_t end, bool by_key) {
+    for (uint32_t m = first; m < end; ++m) {
+      const uint32_t target = batch->found_target[m], begin = s.offsets[target];
+      uint32_t* const messages = s.row_of.data() + begin;
+      const uint32_t count = s.counts[target]++ - begin;
+      const auto follows = [&](size_t i) {
+        return by_key && messages[i] >= first && found[messages[i]].key > found[m].key;
+      };
+      messages[place_by_key(count, follows, [&](size_t from, size_t to) { messages[to] = messages[from]; })] = m;
+    }
+  };
+  const size_t sources = batch->input.size();
+  for (size_t i = 0; i < sources; ++i) place(s.first[i], s.first[i + 1], batch->store.keyed());
+  place(s.first[sources], static_cast<uint32_t>(found.size()), false);
 }
 
 void MaxPropagation::recompute(Batch* batch, uint32_t node, float* row, uint32_t* ties) const {

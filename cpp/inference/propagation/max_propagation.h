@@ -22,10 +22,12 @@ class MaxPropagation final : public RowPropagation {
   struct Message {
     const float *before, *after;
     float before_weight, after_weight;
+    uint32_t key;  // of the edge
   };
   struct Batch;  // state that blocks of targets share
 
   void find_messages(Batch* batch) const;
+  void group(Batch* batch) const;
   void add(uint32_t target, const Message& message, Batch* batch) const;
   void update(Batch* batch, size_t t) const;
   // The row of a node from all its neighbours after the batch, and how many messages equal it.

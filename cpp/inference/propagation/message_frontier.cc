@@ -38,7 +38,7 @@ class MessageFrontierSearch {
     // Subtracting a single message is not worthwhile.
     if (step_.only_loops) s_.constrained = s_.targets.size();
     const size_t along_edges = find_along_edges();
-    group(find_changed_edges(along_edges));
+    group(along_edges, find_changed_edges(along_edges));
     find_positions();
   }
 
@@ -61,13 +61,18 @@ class MessageFrontierSearch {
         s_.source_slots = &prepared_.workspace->slots[0][state_.program.values[source.value].node_type];
         for (uint32_t node : prepared_.of(source.value).nodes()) {
           if ((*s_.source_slots)[node] != kNoIndex) continue;
-          (*s_.source_slots)[node] = static_cast<uint32_t>(s_.sources.size());
+          (*s_.source_slots)[node] = 0;
           s_.sources.push_back(node);
           if (step_.only_loops) enter(node);
         }
       } else if (source.side == MessageSource::kTarget) {
         for (uint32_t node : prepared_.of(source.value).nodes()) enter(node);
       }
+    }
+    s_.order.sort(s_.sources);
+    for (size_t i = 0; i < s_.sources.size(); ++i) {
+      s_.sources[i] = s_.order.node(i);
+      (*s_.source_slots)[s_.sources[i]] = static_cast<uint32_t>(i);
     }
   }
 
@@ -100,10 +105,11 @@ class MessageFrontierSearch {
         const uint32_t target = span.ids[j], slot = slots_[target];
         const float weight = span.weights == nullptr ? 1.0f : span.weights[j];
         const float* row = span.rows == nullptr ? nullptr : features.row(span.rows[j]);
-        s_.found[at] = {source, static_cast<uint32_t>(i), weight, weight, row, row, true, true};
+        const uint32_t key = key_at(span, j);
+        s_.found[at] = {source, static_cast<uint32_t>(i), weight, weight, row, row, true, true, key};
         const bool elsewhere = (slot != kNoIndex && slot < s_.constrained) || (step_.skip_loops && target == source) ||
                                (!changes_.empty() && slot != kNoIndex && slot < num_changed_ &&
-                                change_from(changes_of(changes_, target), source, key_at(span, j)) != nullptr);
+                                change_from(changes_of(changes_, target), source, key) != nullptr);
         s_.found_target[at] = elsewhere ? kNoIndex : target;
       }
     });
@@ -116,13 +122,13 @@ class MessageFrontierSearch {
       if (!change.had && !change.has) continue;
       const uint32_t source = s_.source_slots == nullptr ? kNoIndex : (*s_.source_slots)[change.source];
       s_.found[found] = {change.source,       source,     change.old_weight, change.new_weight, change.old_features,
-                         change.new_features, change.had, change.has};
+                         change.new_features, change.had, change.has,        change.key};
       s_.found_target[found++] = change.target;
     }
     return found;
   }
 
-  void group(size_t found) {
+  void group(size_t along_edges, size_t found) {
     s_.counts.assign(s_.targets.size(), 0);
     for (size_t m = 0; m < found; ++m) {
       if (s_.found_target[m] == kNoIndex) continue;
@@ -133,8 +139,17 @@ class MessageFrontierSearch {
     }
     count_offsets(&s_.counts, s_.targets.size(), &s_.offsets);
     grow(&s_.terms, s_.offsets[s_.targets.size()]);
+    const size_t by_key = store_.keyed() ? along_edges : 0;  // others are in order already
     for (size_t m = 0; m < found; ++m) {
-      if (s_.found_target[m] != kNoIndex) s_.terms[s_.counts[s_.found_target[m]]++] = s_.found[m];
+      const uint32_t target = s_.found_target[m];
+      if (target == kNoIndex) continue;
+      MessageFrontier::Term* const terms = s_.terms.data() + s_.offsets[target];
+      const MessageFrontier::Term& term = s_.found[m];
+      const size_t count = s_.counts[target]++ - s_.offsets[target];
+      const auto follows = [&](size_t i) {
+        return m < by_key && terms[i].source == term.source && terms[i].key > term.key;
+      };
+      terms[place_by_key(count, follows, [&](size_t from, size_t to) { terms[to] = terms[from]; })] = term;
     }
   }
 

@@ -9,8 +9,9 @@
 
 namespace livegnn {
 
-// Fills the workspace's `message_frontier`. On return, the workspace's second slots are set for the targets and, if
-// rows of sources are read, the first slots for the sources; the caller must clear them.
+// Fills the workspace's `message_frontier`; terms are in the order of source_order.h. On return, the workspace's second
+// slots are set for the targets and, if rows of sources are read, the first slots for the sources; the caller must
+// clear them.
 void find_message_frontier(const RowState& state, const PropagateStep& step, ThreadPool* pool, PreparedBatch* prepared);
 
 // Visits the in-edges of a node whose messages a step uses, after the batch: `visit(source, weight, features)`, first

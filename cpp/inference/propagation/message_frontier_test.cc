@@ -1,6 +1,7 @@
 // What a batch does to messages that depend on more than their source, beside a walk over all edges.
 #include "inference/propagation/message_frontier.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
@@ -8,6 +9,7 @@
 
 #include "inference/engine_model.h"
 #include "inference/plain_steps_model.h"
+#include "inference/rows/changes_model.h"
 #include "inference/schedule.h"
 #include "testing/testing.h"
 #include "threads/parallel.h"
@@ -39,7 +41,71 @@ Messages messages_to(const Engine& engine, const PropagateStep& step, uint32_t n
   return all;
 }
 
+// The terms of each target in their order, without where they lie; checks that it is the order of their sources.
+using Terms = std::vector<std::tuple<uint32_t, uint32_t, float, float, bool, bool>>;
+
+std::map<uint32_t, Terms> terms_by_target(const MessageFrontier& s) {
+  CHECK(std::is_sorted(s.sources.begin(), s.sources.end()));
+  std::map<uint32_t, Terms> all;
+  for (size_t t = 0; t < s.targets.size(); ++t) {
+    uint64_t before = 0;
+    bool along_changed = false;
+    for (size_t m = s.offsets[t]; m < s.offsets[t + 1]; ++m) {
+      const MessageFrontier::Term& term = s.terms[m];
+      const uint64_t now = (uint64_t{term.source} << 32) | term.key;
+      if (now < before) {
+        CHECK(!along_changed);  // once: where those of changed edges begin
+        along_changed = true;
+      }
+      before = now;
+      CHECK(term.slot == kNoIndex || s.sources[term.slot] == term.source);
+      all[s.targets[t]].emplace_back(term.source, term.key, term.old_weight, term.new_weight, term.before, term.after);
+    }
+  }
+  return all;
+}
+
 }  // namespace
+
+// In whatever order a batch has reached the sources: the terms of each target are the same ones, in the same order.
+TEST(terms_of_a_target_are_in_the_order_of_their_sources) {
+  Random random;
+  size_t compared = 0;
+  for (const Setting& setting : kSettings) {
+    if (setting.make().messages.empty()) continue;
+    Graph graph({kFeatures}, {{0, 0, setting.options, setting.edge_features}});
+    EventStream stream(&graph);
+    commit(stream.begin(150, 1200), &graph, {});
+    Engine engine(graph, setting.make(), 1);
+    engine.initialize();
+    const PropagateStep& step = engine.program().propagations[0];
+    ThreadPool pool(1);
+    for (int batch = 0; batch < 8; ++batch) {
+      const Delta delta = stream.next(batch % 2 == 0 ? 400 : 20);
+      struct Enough {};
+      std::map<uint32_t, Terms> expected, found;
+      Preparation prepared;
+      for (std::map<uint32_t, Terms>* terms : {&expected, &found}) {
+        try {
+          prepare_depths(&engine, delta, &prepared, [&](size_t) {
+            for (uint32_t v = 0; v < engine.program().values.size() && terms == &found; ++v) {
+              shuffle(engine.program().values[v].width, &random, &prepared.batch.changes.rows[v]);
+            }
+            find_message_frontier(engine.state().rows, step, &pool, &prepared.batch);
+            *terms = terms_by_target(prepared.batch.workspace->message_frontier);
+            throw Enough();
+          });
+        } catch (const Enough&) {
+        }
+      }
+      CHECK(found == expected);
+      for (const auto& [target, terms] : found) compared += terms.size() > 1;
+      engine.prepare(delta, &prepared);
+      commit(delta, &graph, {{&engine, &prepared}});
+    }
+  }
+  CHECK(compared > 100);
+}
 
 // A target that is not in the frontier has the messages that it had. One whose own rows have changed is computed anew;
 // any other's terms are enough: so many messages go and come as they say.

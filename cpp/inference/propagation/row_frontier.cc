@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "inference/edges/edge_view.h"
 #include "inference/rows/stored_rows.h"
@@ -21,14 +22,17 @@ class RowFrontierSearch {
         pool_(*pool),
         prepared_(*prepared),
         s_(prepared->workspace->row_frontier),
+        order_(s_.order),
         store_(view_of(state.graph, step)),
         edges_(prepared->changes.edges[direction_of(state.graph, step)]),
+        by_key_(store_.keyed() && step.weighted),
         input_(prepared->of(step.input)),
         removed_(prepared->workspace->removed[state.program.values[step.output].node_type]),
         sources_(prepared->workspace->slots[0][state.program.values[step.input].node_type]),
         slots_(prepared->workspace->slots[1][state.program.values[step.output].node_type]) {}
 
   void run() {
+    order_.sort(input_.nodes());
     const size_t along_edges = make_room();
     find_along_edges(along_edges);
     s_.targets.clear();
@@ -40,25 +44,26 @@ class RowFrontierSearch {
     for (size_t r = input_.size(); r < num_rows; ++r) {
       s_.peaks[r] = kernels().scaled_peak(input_.stride(), s_.rows[r], inverse_);
     }
-    group(messages);
+    group(along_edges, messages);
   }
 
  private:
   // Counts the messages of each source, so that every thread knows where to put its own. Returns their total number.
   size_t make_room() {
     constexpr size_t kAhead = 16;
-    const std::vector<uint32_t>& nodes = input_.nodes();
-    grow(&s_.first, nodes.size() + 1);
+    const size_t count = order_.size();
+    grow(&s_.first, count + 1);
     s_.first[0] = 0;
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      if (i + kAhead < nodes.size()) store_.prefetch_out(nodes[i + kAhead]);
-      s_.first[i + 1] = s_.first[i] + store_.degree_out(nodes[i]);
+    for (size_t i = 0; i < count; ++i) {
+      if (i + kAhead < count) store_.prefetch_out(order_.node(i + kAhead));
+      s_.first[i + 1] = s_.first[i] + store_.degree_out(order_.node(i));
     }
-    const size_t along_edges = s_.first[nodes.size()], most = along_edges + edges_.size();
-    const size_t rows = nodes.size() + edges_.size();
+    const size_t along_edges = s_.first[count], most = along_edges + edges_.size();
+    const size_t rows = count + edges_.size();
     grow(&s_.found_target, most);
     grow(&s_.found_row, most);
     grow(&s_.found_weight, step_.weighted ? most : 0);
+    grow(&s_.found_key, by_key_ ? along_edges : 0);
     grow(&s_.rows, rows);
     grow(&s_.peaks, rows);
     grow(&s_.coefficients, rows);
@@ -67,33 +72,40 @@ class RowFrontierSearch {
 
   // Finds messages that carry the change of a source, along the edges that existed before.
   void find_along_edges(size_t along_edges) {
-    const Kernels& k = kernels();
-    const std::vector<uint32_t>& nodes = input_.nodes();
-    const size_t stride = input_.stride();
+    const size_t count = order_.size(), stride = input_.stride();
     const Rows stored = state_.rows(step_.input);
-    float* const differences = s_.differences.reserve(nodes.size() * stride);
-    const double cost = kMessageCost * static_cast<double>(along_edges + 2 * nodes.size());
-    pool_.run(blocks_of(nodes.size()), cost, [&](size_t block) {
-      const size_t begin = block * kBlockRows, end = std::min(nodes.size(), begin + kBlockRows);
+    float* const differences = s_.differences.reserve(count * stride);
+    const double cost = kMessageCost * static_cast<double>(along_edges + 2 * count);
+    pool_.run(blocks_of(count), cost, [&](size_t block) {
+      const size_t begin = block * kBlockRows, end = std::min(count, begin + kBlockRows);
+      uint32_t nodes[kBlockRows];
       for (size_t i = begin; i < end; ++i) {
-        const void* leaf = store_.out_leaf(nodes[i]);
+        const uint32_t node = nodes[i - begin] = order_.node(i);
+        const void* leaf = store_.out_leaf(node);
         if (leaf != nullptr) touch(static_cast<const float*>(leaf));
-        if (nodes[i] < stored.count) touch(stored.row(nodes[i]));
+        if (node < stored.count) touch(stored.row(node));
       }
-      for (size_t i = begin; i < end; ++i) fetch(stored, nodes[i]);
-      static thread_local RowArena arena;
-      arena.clear();
-      const float* before[kBlockRows];
-      stored_rows(state_, step_.input, {nodes.data() + begin, end - begin}, &arena, before);
-      for (size_t i = begin; i < end; ++i) {
-        float* const difference = differences + i * stride;
-        k.subtract(stride, input_.row(i), before[i - begin], difference);
-        s_.rows[i] = difference;
-        s_.peaks[i] = k.scaled_peak(stride, difference, inverse_);
-        s_.coefficients[i] = 1;
-        copy_targets(nodes[i], i);
-      }
+      for (size_t i = begin; i < end; ++i) fetch(stored, nodes[i - begin]);
+      subtract_block({nodes, end - begin}, begin, differences);
+      for (size_t i = begin; i < end; ++i) copy_targets(nodes[i - begin], i);
     });
+  }
+
+  // How much the rows of some sources change, those from place `first` of the order on.
+  void subtract_block(std::span<const uint32_t> nodes, size_t first, float* differences) {
+    const Kernels& k = kernels();
+    const size_t stride = input_.stride();
+    static thread_local RowArena arena;
+    arena.clear();
+    const float* before[kBlockRows];
+    stored_rows(state_, step_.input, nodes, &arena, before);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      float* const difference = differences + (first + i) * stride;
+      k.subtract(stride, input_.row(order_.place(first + i)), before[i], difference);
+      s_.rows[first + i] = difference;
+      s_.peaks[first + i] = k.scaled_peak(stride, difference, inverse_);
+      s_.coefficients[first + i] = 1;
+    }
   }
 
   void copy_targets(uint32_t node, size_t row) {
@@ -102,6 +114,7 @@ class RowFrontierSearch {
       std::memcpy(s_.found_target.data() + at, span.ids, span.size * sizeof(uint32_t));
       std::fill_n(s_.found_row.data() + at, span.size, static_cast<uint32_t>(row));
       if (step_.weighted) std::memcpy(s_.found_weight.data() + at, span.weights, span.size * sizeof(float));
+      if (by_key_) std::memcpy(s_.found_key.data() + at, span.keys, span.size * sizeof(uint32_t));
       at += span.size;
     });
   }
@@ -125,7 +138,7 @@ class RowFrontierSearch {
   void enter_along_edges(size_t along_edges) {
     for (size_t m = 0; m < along_edges; ++m) {
       if (m + 16 < along_edges) __builtin_prefetch(&slots_[s_.found_target[m + 16]]);
-      if (step_.skip_loops && s_.found_target[m] == input_.nodes()[s_.found_row[m]]) {
+      if (step_.skip_loops && s_.found_target[m] == order_.node(s_.found_row[m])) {
         s_.found_target[m] = kNoIndex;
         continue;
       }
@@ -169,17 +182,49 @@ class RowFrontierSearch {
     }
   }
 
-  void group(size_t messages) {
+  void group(size_t along_edges, size_t messages) {
     count_offsets(&s_.counts, s_.targets.size(), &s_.offsets);
     grow(&s_.row_of, messages);
     grow(&s_.weight_of, messages);
-    for (size_t m = 0; m < messages; ++m) {
+    if (by_key_) {
+      grow(&s_.key_of, messages);
+      place_by_keys(along_edges);
+    } else {
+      place(0, along_edges);
+    }
+    place(along_edges, messages);
+    s_.num_messages = messages;
+  }
+
+  void place(size_t first, size_t end) {
+    for (size_t m = first; m < end; ++m) {
       if (s_.found_target[m] == kNoIndex) continue;
       const uint32_t at = s_.counts[s_.found_target[m]]++;
       s_.row_of[at] = s_.found_row[m];
       s_.weight_of[at] = step_.weighted ? s_.found_weight[m] : s_.coefficients[s_.found_row[m]];
     }
-    s_.num_messages = messages;
+  }
+
+  // The same for messages of changed sources if edges are parallel. Those have the same row, but other weights.
+  void place_by_keys(size_t end) {
+    uint32_t *const rows = s_.row_of.data(), *const keys = s_.key_of.data();
+    float* const weights = s_.weight_of.data();
+    for (size_t m = 0; m < end; ++m) {
+      const uint32_t target = s_.found_target[m];
+      if (target == kNoIndex) continue;
+      const uint32_t row = s_.found_row[m], key = s_.found_key[m], first = s_.offsets[target];
+      uint32_t at = s_.counts[target]++;
+      rows[at] = row;
+      // One branch for all conditions: whether two edges are parallel follows no pattern, but their keys nearly always
+      // ascend.
+      while ((at > first) & (rows[at - (at > first)] == row) & (keys[at - (at > first)] > key)) {
+        keys[at] = keys[at - 1];
+        weights[at] = weights[at - 1];
+        --at;
+      }
+      keys[at] = key;
+      weights[at] = s_.found_weight[m];
+    }
   }
 
   const RowState& state_;
@@ -188,8 +233,10 @@ class RowFrontierSearch {
   ThreadPool& pool_;
   PreparedBatch& prepared_;
   RowFrontier& s_;
+  SourceOrder& order_;
   const EdgeView store_;
   const std::vector<DirectedChange>& edges_;
+  const bool by_key_;
   const Changes& input_;
   const std::vector<uint8_t>& removed_;
   std::vector<uint32_t>&sources_, &slots_;

@@ -9,10 +9,10 @@
 
 namespace livegnn {
 
-// Finds the messages that change sums; each group has first the messages of changed sources in their order, then those
-// of changed edges. Fills targets, offsets, row_of, weight_of, rows and peaks of the workspace's `row_frontier`. On
-// return, the workspace's second slots are set for the targets and its first slots for the sources; the caller must
-// clear them. Rows are processed with their padding, which is zero everywhere.
+// Finds the messages that change sums; each group is in the order of source_order.h. Fills order, targets, offsets,
+// row_of, weight_of, rows and peaks of the workspace's `row_frontier`. On return, the workspace's second slots are set
+// for the targets and its first slots for the sources; the caller must clear them. Rows are processed with their
+// padding, which is zero everywhere.
 void find_row_frontier(const RowState& state, const PropagateStep& step, const float* inverse, ThreadPool* pool,
                        PreparedBatch* prepared);
 

@@ -11,19 +11,20 @@ size_t Reach::bytes() const {
 
 size_t RowFrontier::bytes() const {
   size_t bytes = 0;
-  for (const auto* list : {&targets, &counts, &offsets, &first, &found_target, &found_row, &row_of, &edge_nodes}) {
+  for (const auto* list :
+       {&targets, &counts, &offsets, &first, &found_target, &found_row, &found_key, &key_of, &row_of, &edge_nodes}) {
     bytes += bytes_of(*list);
   }
   for (const auto* list : {&found_weight, &weight_of, &peaks, &coefficients}) bytes += bytes_of(*list);
   for (const auto* list : {&rows, &edge_sources, &edge_rows}) bytes += bytes_of(*list);
   for (const auto* list : {&keep, &recounted}) bytes += bytes_of(*list);
-  return bytes + differences.bytes() + edge_memory.bytes();
+  return bytes + order.bytes() + differences.bytes() + edge_memory.bytes();
 }
 
 size_t MessageFrontier::bytes() const {
   return bytes_of(sources) + bytes_of(targets) + bytes_of(positions) + bytes_of(first) + bytes_of(offsets) +
          bytes_of(counts) + bytes_of(found) + bytes_of(terms) + bytes_of(found_target) + bytes_of(keep) +
-         bytes_of(keep_context);
+         bytes_of(keep_context) + order.bytes();
 }
 
 void Workspace::open(const Delta& delta) {

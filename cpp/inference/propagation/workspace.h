@@ -10,6 +10,7 @@
 #include "inference/edges/directed_changes.h"
 #include "inference/evaluation/blocks.h"
 #include "inference/evaluation/rows.h"
+#include "inference/propagation/source_order.h"
 #include "memory/leases.h"
 #include "memory/recent_needs.h"
 
@@ -28,10 +29,12 @@ struct Reach {
 
 // The messages of a batch if a message is a row of its source times a weight, grouped by target (row_frontier.h).
 struct RowFrontier {
+  SourceOrder order;  // of the changed nodes of the input
   // First in the order in which messages were found, then grouped by target. Vectors that `grow` resizes are larger
   // than what is in use.
   std::vector<uint32_t> targets, counts, offsets, first;
   std::vector<uint32_t> found_target, found_row;
+  std::vector<uint32_t> found_key, key_of;  // if edges are parallel and have weights
   std::vector<float> found_weight;
   std::vector<uint32_t> row_of;
   std::vector<float> weight_of;
@@ -55,9 +58,12 @@ struct MessageFrontier {
     float old_weight, new_weight;
     const float *old_features, *new_features;
     bool before, after;  // whether the message exists before and after the batch
+    uint32_t key;        // distinguishes parallel edges
   };
 
-  std::vector<uint32_t> sources, targets;         // the own rows of the first `constrained` targets change
+  SourceOrder order;
+  // Sources ascend. The own rows of the first `constrained` targets change.
+  std::vector<uint32_t> sources, targets;
   std::vector<std::vector<uint32_t>> positions;   // by source of the program: places of the new rows of nodes
   std::vector<uint32_t>* source_slots = nullptr;  // null if no row of a source is read
   size_t constrained = 0;
