@@ -143,6 +143,7 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   lazy_->prepare(p->batch.changes, &p->marks, p);
   include_added(p);
   p->affected = p->changed.size();
+  p->batch.totals = totals_of(state_.rows, delta, *p);
 }
 
 void Engine::begin(const Delta& delta, Prepared* prepared) {
@@ -163,8 +164,8 @@ bool Engine::finish(Prepared* prepared) {
     close(p);
     const BatchChanges& changes = p->batch.changes;
     NewScales& scales = p->batch.scales;
-    again = p->lost == kNoIndex && !scales.in_use &&
-            is_measured_after(state_.rows, state_.rounding, *changes.delta, *p) &&
+    p->batch.totals = totals_of(state_.rows, *changes.delta, *p);
+    again = p->lost == kNoIndex && !scales.in_use && is_measured_after(state_.rounding, p->batch.totals) &&
             measure_after(state_.rows, state_.rounding, changes, &scales);
     if (!again) return;
     scales.in_use = true;

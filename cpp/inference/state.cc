@@ -12,7 +12,7 @@ void State::reserve(const Delta& delta, const BatchChanges& batch) {
 
 void State::commit(const Delta& delta, const PreparedBatch& prepared, ThreadPool* pool) noexcept {
   rows.commit(delta, prepared.changes, pool);
-  rounding.commit(rows, delta, prepared.changes, prepared.scales, prepared.effects);
+  rounding.commit(rows, delta, prepared.changes, prepared.scales, prepared.totals);
   degrees.commit(rows.program, delta, prepared.changes);
 }
 

@@ -12,6 +12,7 @@
 #include "inference/rounding/error_bounds.h"
 #include "inference/rounding/measurement.h"
 #include "inference/rounding/rounding.h"
+#include "inference/rounding/sample_reader.h"
 #include "program/kernels.h"
 #include "program/row_operators.h"
 #include "threads/parallel.h"
@@ -384,14 +385,21 @@ double MessagePropagation::difference_of(uint32_t node, size_t terms, const std:
   return difference;
 }
 
+std::vector<float> MessagePropagation::measured_units() const {
+  if (!is_sum()) return std::vector<float>(state_.program.values[step_.output].width);
+  const WholeSample sample(state_, rounding_, step_, nullptr);
+  const Measurement measurement(state_.program, step_, sample.few);
+  std::vector<float> units = measurement.scales(rounding_.scales[position_].scales, [&] { return sample.many(); });
+  fill_scales(&units);
+  return units;
+}
+
 Scrubbed MessagePropagation::scrub(std::span<const uint32_t> nodes) const {
   const Program& program = state_.program;
   const Table& features = state_.graph.edges[step_.edge_type].features.table();
   const std::vector<Rows> stored = source_rows();
   const size_t width = program.values[step_.output].width;
-  std::vector<float> units(width);
-  if (is_sum()) units = Measurement(state_, rounding_, step_, nullptr).scales(rounding_.scales[position_].scales);
-  if (is_sum()) fill_scales(&units);
+  const std::vector<float> units = measured_units();
   MessageSums& sums = sums_of(state_.program, state_.serial, step_, rounding_.scales[position_].inverses.data());
   std::vector<float> row(width), context(has_context() ? program.values[step_.context].width : 0);
   std::vector<double> reach(width);

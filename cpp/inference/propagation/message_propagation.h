@@ -45,6 +45,8 @@ class MessagePropagation final : public Propagation {
   bool apply(Batch* batch, MessageSums* sums, size_t place, size_t t) const;
   bool apply_heads(Batch* batch, MessageSums* sums, size_t place, size_t t) const;
 
+  // The typical magnitudes of messages now, by channel; 0 for a maximum.
+  std::vector<float> measured_units() const;
   // Adds up the magnitudes of a node's messages, channel by channel.
   void add_reach(const std::vector<InEdge>& in, const std::vector<float>& context, const std::vector<Rows>& stored,
                  MessageSums* sums, std::vector<double>* reach) const;

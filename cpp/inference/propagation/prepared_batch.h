@@ -20,6 +20,7 @@ struct PreparedBatch {
   Effects& effects;
   BatchChanges changes;
   NewScales scales;             // if they were measured on the result of the batch
+  Totals totals;                // of the whole batch, once it is prepared
   Workspaces::Lease workspace;  // from `begin` to `finish`
   size_t step = 0;              // the one that is being computed, by its position in the program's order
   bool guarded = false;         // look for rows that the batch makes non-finite

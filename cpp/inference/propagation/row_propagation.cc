@@ -7,6 +7,7 @@
 #include "inference/edges/directed_changes.h"
 #include "inference/rounding/measurement.h"
 #include "inference/rounding/rounding.h"
+#include "inference/rounding/sample_reader.h"
 #include "inference/rows/aggregate.h"
 #include "program/kernels.h"
 #include "threads/parallel.h"
@@ -72,8 +73,9 @@ Scrubbed RowPropagation::scrub(std::span<const uint32_t> nodes) const {
   std::vector<float> units(width);
   float mean = 0;
   if (!counted) {
-    const Measurement measurement(state_, rounding_, step_, nullptr);
-    units = measurement.scales(rounding_.scales[position_].scales);
+    const WholeSample sample(state_, rounding_, step_, nullptr);
+    const Measurement measurement(state_.program, step_, sample.few);
+    units = measurement.scales(rounding_.scales[position_].scales, [&] { return sample.many(); });
     mean = measurement.mean(units);
     fill_scales(&units);
   }

@@ -1,4 +1,4 @@
-// Samples of messages, of the graph as it is and as a batch leaves it.
+// Magnitudes of messages, on the graph as it is and as a batch leaves it.
 #include "inference/rounding/measurement.h"
 
 #include <algorithm>
@@ -6,11 +6,20 @@
 #include <vector>
 
 #include "inference/engine_model.h"
+#include "inference/rounding/sample_reader.h"
 #include "testing/testing.h"
 
 namespace livegnn::measurement_test {
 
 using namespace testing;
+
+namespace {
+
+Floats scales_of(const Measurement& measurement, const WholeSample& sample) {
+  return measurement.scales(Floats(measurement.typical().size(), 1.0f), [&] { return sample.many(); });
+}
+
+}  // namespace
 
 // What is measured on a prepared batch is what would be measured after its commit.
 TEST(measurement_of_a_prepared_batch_is_that_after_its_commit) {
@@ -29,16 +38,18 @@ TEST(measurement_of_a_prepared_batch_is_that_after_its_commit) {
       std::vector<float> means;
       for (const PropagateStep& step : steps) {
         if (step.aggregate != Aggregate::kSum) continue;
-        const Measurement measurement(engine.state().rows, engine.state().rounding, step, &prepared.batch.changes);
-        before.push_back(measurement.scales(Floats(engine.program().values[step.output].width, 1.0f)));
+        const WholeSample sample(engine.state().rows, engine.state().rounding, step, &prepared.batch.changes);
+        const Measurement measurement(engine.program(), step, sample.few);
+        before.push_back(scales_of(measurement, sample));
         means.push_back(measurement.mean(before.back()));
       }
       commit(delta, &graph, {{&engine, &prepared}});
       size_t at = 0;
       for (const PropagateStep& step : steps) {
         if (step.aggregate != Aggregate::kSum) continue;
-        const Measurement measurement(engine.state().rows, engine.state().rounding, step, nullptr);
-        const Floats after = measurement.scales(Floats(engine.program().values[step.output].width, 1.0f));
+        const WholeSample sample(engine.state().rows, engine.state().rounding, step, nullptr);
+        const Measurement measurement(engine.program(), step, sample.few);
+        const Floats after = scales_of(measurement, sample);
         // Lists are in another order, so that other edges of a target may be among the two that are looked at.
         CHECK_EQ(after.size(), before[at].size());
         for (size_t c = 0; c < after.size(); ++c) {
@@ -68,7 +79,8 @@ TEST(measurement_confirms_what_it_would_measure) {
     engine.prepare(delta, &prepared);
     for (const PropagateStep& step : engine.program().propagations) {
       if (step.aggregate != Aggregate::kSum) continue;
-      const Measurement measurement(engine.state().rows, engine.state().rounding, step, &prepared.batch.changes);
+      const WholeSample sample(engine.state().rows, engine.state().rounding, step, &prepared.batch.changes);
+      const Measurement measurement(engine.program(), step, sample.few);
       const Floats typical = measurement.typical();
       for (float factor : {1.0f, 0.3f, 0.2f, 3.5f, 5.0f}) {
         for (size_t c = 0; c < typical.size(); ++c) {
@@ -115,11 +127,13 @@ TEST(a_channel_that_has_had_messages_is_looked_for_further) {
   propagate(&program, kX, kSum, Aggregate::kSum, true);
   Engine engine(graph, std::move(program), 1);
   engine.initialize();
-  const Measurement measurement(engine.state().rows, engine.state().rounding, engine.program().propagations[0],
-                                nullptr);
+  const PropagateStep& step = engine.program().propagations[0];
+  const WholeSample sample(engine.state().rows, engine.state().rounding, step, nullptr);
+  const Measurement measurement(engine.program(), step, sample.few);
   const Floats unknown(kFeatures, 0.0f), known(kFeatures, 1.0f);
-  CHECK_EQ(measurement.scales(unknown)[0], 1.0f);
-  CHECK_EQ(measurement.scales(known)[1], 8.0f);
+  const auto never = []() -> MessageSample { testing::fail(__FILE__, __LINE__, "more messages were asked for"); };
+  CHECK_EQ(measurement.scales(unknown, never)[0], 1.0f);
+  CHECK_EQ(measurement.scales(known, [&] { return sample.many(); })[1], 8.0f);
 }
 
 }  // namespace livegnn::measurement_test

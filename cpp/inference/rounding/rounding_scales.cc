@@ -7,9 +7,9 @@
 
 #include "inference/evaluation/message_sums.h"
 #include "inference/rounding/error_bounds.h"
-#include "inference/rounding/measurement.h"
 #include "inference/rounding/rounding.h"
 #include "inference/rounding/rounding_state.h"
+#include "inference/rounding/sample_reader.h"
 #include "inference/rows/changes.h"
 #include "inference/rows/effects.h"
 #include "program/kernels.h"
@@ -85,29 +85,12 @@ void find_overdue(const RowState& rows, const RoundingState& rounding, size_t pr
 // Measures the new unit of a propagation. Returns whether it is smaller than the old one.
 bool measure_scale(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, size_t p,
                    NewScale* scale) {
-  const RoundingScale& now = rounding.scales[p];
-  const Measurement measurement(rows, rounding, rows.program.propagations[p], &changes);
-  scale->offset = measurement.is_offset();
-  if (scale->offset == now.offset && measurement.confirms(now.scales, now.mean, kMoved))
-    return false;  // as nearly always
-  const std::vector<float> measured = measurement.scales(now.scales);
-  std::vector<float> scales = now.scales, present(scales.size());
-  for (size_t c = 0; c < scales.size(); ++c) {
-    scales[c] = moved_scale(scales[c], measured[c]);
-    present[c] = measured[c] == 0 ? 0 : scales[c];
-  }
-  FloatBlock inverses(row_stride(scales.size()));
-  invert_scales(scales, inverses.data());
-  scale->shrunk = shrinkage(scales, inverses.data(), now.inverses.data());
-  const float mean = measurement.mean(present), before = now.mean;
-  const bool moved = before == 0 || mean <= before / kMoved || mean >= before * kMoved;
-  scale->mean = !moved ? before : before == 0 ? mean : std::min(mean, before * kMoved);
-  if (scales == now.scales && scale->mean == before && scale->offset == now.offset) return false;
-  scale->scales = std::move(scales);
-  scale->inverses = std::move(inverses);
-  if (scale->shrunk == 1 && scale->mean >= before && scale->offset <= now.offset) return false;
-  find_overdue(rows, rounding, p, scale);
-  return true;
+  const PropagateStep& step = rows.program.propagations[p];
+  const WholeSample sample(rows, rounding, step, &changes);
+  const Measurement measurement(rows.program, step, sample.few);
+  const bool smaller = renew_scale(rounding.scales[p], measurement, [&] { return sample.many(); }, scale);
+  if (smaller) find_overdue(rows, rounding, p, scale);
+  return smaller;
 }
 
 }  // namespace
@@ -178,27 +161,61 @@ void invert_scales(std::span<const float> scales, float* inverses) noexcept {
   for (size_t c = 0; c < scales.size(); ++c) inverses[c] = 1 / (scales[c] == 0 ? unit : scales[c]);
 }
 
+Totals& Totals::operator+=(const Totals& part) {
+  affected += part.affected;
+  touched += part.touched;
+  messages += part.messages;
+  return *this;
+}
+
 void measure_first(const RowState& rows, RoundingState* rounding, ThreadPool* pool) {
   for (size_t p = 0; p < rows.program.propagations.size(); ++p) {
     const PropagateStep& step = rows.program.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
-    const Measurement measurement(rows, *rounding, step, nullptr);
+    const WholeSample sample(rows, *rounding, step, nullptr);
+    const Measurement measurement(rows.program, step, sample.few);
     const std::vector<float> scales = measurement.typical();
     rounding->scales[p].set(scales, measurement.mean(scales), measurement.is_offset());
     if (step.context == kNoIndex) begin_all_bounds(rows, p, pool, rounding);
   }
 }
 
-bool is_measured_after(const RowState& rows, const RoundingState& rounding, const Delta& delta,
-                       const Effects& effects) {
-  if (effects.affected == 0 && effects.edges_touched == 0) return false;  // nothing relevant changed
-  if (rounding.moments.measured < last_moment(rounding.moments.batches + 1)) return true;
-  size_t messages = 0;
+Totals totals_of(const RowState& rows, const Delta& delta, const Effects& effects) {
+  Totals totals{effects.affected, effects.edges_touched, 0};
   for (const PropagateStep& step : rows.program.propagations) {
     if (step.aggregate != Aggregate::kSum) continue;
-    messages += rows.graph.edges[step.edge_type].store->num_edges() + delta.edges[step.edge_type].size();
+    totals.messages += rows.graph.edges[step.edge_type].store->num_edges() + delta.edges[step.edge_type].size();
   }
-  return kPart * (rounding.moments.touched + effects.edges_touched) > messages;
+  return totals;
+}
+
+bool is_measured_after(const RoundingState& rounding, const Totals& totals) {
+  if (totals.affected == 0 && totals.touched == 0) return false;  // nothing relevant changed
+  if (rounding.moments.measured < last_moment(rounding.moments.batches + 1)) return true;
+  return kPart * (rounding.moments.touched + totals.touched) > totals.messages;
+}
+
+bool renew_scale(const RoundingScale& now, const Measurement& measurement, const Measurement::More& more,
+                 NewScale* scale) {
+  scale->offset = measurement.is_offset();
+  if (scale->offset == now.offset && measurement.confirms(now.scales, now.mean, kMoved))
+    return false;  // as nearly always
+  const std::vector<float> measured = measurement.scales(now.scales, more);
+  std::vector<float> scales = now.scales, present(scales.size());
+  for (size_t c = 0; c < scales.size(); ++c) {
+    scales[c] = moved_scale(scales[c], measured[c]);
+    present[c] = measured[c] == 0 ? 0 : scales[c];
+  }
+  FloatBlock inverses(row_stride(scales.size()));
+  invert_scales(scales, inverses.data());
+  scale->shrunk = shrinkage(scales, inverses.data(), now.inverses.data());
+  const float mean = measurement.mean(present), before = now.mean;
+  const bool moved = before == 0 || mean <= before / kMoved || mean >= before * kMoved;
+  scale->mean = !moved ? before : before == 0 ? mean : std::min(mean, before * kMoved);
+  if (scales == now.scales && scale->mean == before && scale->offset == now.offset) return false;
+  scale->scales = std::move(scales);
+  scale->inverses = std::move(inverses);
+  return scale->shrunk != 1 || scale->mean < before || scale->offset > now.offset;
 }
 
 bool measure_after(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, NewScales* fresh) {
@@ -211,10 +228,10 @@ bool measure_after(const RowState& rows, const RoundingState& rounding, const Ba
   return smaller;
 }
 
-void commit_scales(const NewScales& fresh, const Effects& effects, RoundingState* rounding) noexcept {
+void commit_scales(const NewScales& fresh, const Totals& totals, RoundingState* rounding) noexcept {
   Moments& moments = rounding->moments;
   ++moments.batches;
-  moments.touched += effects.edges_touched;
+  moments.touched += totals.touched;
   if (!fresh.measured) return;
   moments.measured = last_moment(moments.batches);
   moments.touched = 0;

@@ -14,9 +14,10 @@
 // more, in new units, together with the rows that then exceed their bounds (`NewScale::overdue`). So no reader sees a
 // row whose rounding error was hidden by a unit, and what-if predictions are bitwise what a commit gives.
 //
-// The sample (measurement.h) is a function of the graph and the batch, and the times of measurement are a function of
-// the number of batches and of touched messages: a replay gives the same bits. A lazy engine measures only in a batch
-// that it computes at once, when it is settled.
+// The sample (sample.h) is a function of the graph and the batch, and the times of measurement are a function of the
+// number of batches and of touched messages: a replay gives the same bits. Scales and times follow from a sample and
+// totals of the whole, which may be put together from those of parts of the nodes. A lazy engine measures only in a
+// batch that it computes at once, when it is settled.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +25,7 @@
 #include <span>
 #include <vector>
 
+#include "inference/rounding/measurement.h"
 #include "memory/table.h"
 #include "store/graph.h"
 
@@ -57,6 +59,16 @@ struct RoundingScale {
 // touched since.
 struct Moments {
   size_t batches = 0, measured = 0, touched = 0;
+};
+
+// The counts of a batch that decide whether scales are measured after it. Those of the parts of any division of the
+// nodes add up to those of the whole.
+struct Totals {
+  size_t affected = 0;  // nodes whose prediction was computed again
+  size_t touched = 0;   // messages that the batch touched
+  size_t messages = 0;  // messages of all sums; each changed edge counts as one more
+
+  Totals& operator+=(const Totals& part);
 };
 
 // The unit that bounds rounding while a batch is prepared.
@@ -94,11 +106,16 @@ void fill_scales(std::vector<float>* scales);
 
 // Measures the units of all sums, which have just been computed.
 void measure_first(const RowState& rows, RoundingState* rounding, ThreadPool* pool);
-bool is_measured_after(const RowState& rows, const RoundingState& rounding, const Delta& delta, const Effects& effects);
-// Returns whether any unit is smaller, so that rows that the batch has not reached may exceed their bounds.
+Totals totals_of(const RowState& rows, const Delta& delta, const Effects& effects);
+bool is_measured_after(const RoundingState& rounding, const Totals& totals);
+// The new unit of a sum whose scale is `now`. Returns whether it is smaller, so that rows that the batch has not
+// reached may exceed their bounds.
+bool renew_scale(const RoundingScale& now, const Measurement& measurement, const Measurement::More& more,
+                 NewScale* scale);
+// Returns whether any unit is smaller.
 bool measure_after(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, NewScales* fresh);
 // Allocates no memory, like the commit that it is part of. Bounds in the table are converted to new units after the
 // table has its new size, and before those that are already in new units are written.
-void commit_scales(const NewScales& fresh, const Effects& effects, RoundingState* rounding) noexcept;
+void commit_scales(const NewScales& fresh, const Totals& totals, RoundingState* rounding) noexcept;
 
 }  // namespace livegnn

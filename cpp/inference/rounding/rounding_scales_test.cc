@@ -145,4 +145,36 @@ TEST(scales_stay_while_messages_vary) {
   CHECK(std::equal(before.begin(), before.begin() + kFeatures, scales.begin()));
 }
 
+// Whether they are measured follows from counts of the whole, which those of parts add up to.
+TEST(totals_of_parts_decide_like_those_of_the_whole) {
+  Random random;
+  Scaled scaled;
+  commit(scaled.stream.begin(100, 600), &scaled.graph, {});
+  scaled.engine.initialize();
+  const RoundingState& rounding = scaled.engine.state().rounding;
+  size_t measured = 0;
+  for (int batch = 0; batch < 40; ++batch) {
+    const Delta delta = scaled.stream.next(5);
+    scaled.engine.prepare(delta, &scaled.prepared);
+    const Totals& whole = scaled.prepared.batch.totals;
+    CHECK_EQ(whole.touched, scaled.prepared.edges_touched);
+    CHECK_EQ(whole.affected, scaled.prepared.affected);
+    CHECK_EQ(whole.messages, scaled.graph.edges[0].store->num_edges() + delta.edges[0].size());
+    Totals rest = whole, sum;
+    for (size_t part = 0; part < random.below(4); ++part) {
+      const Totals one{random.below(rest.affected + 1), random.below(rest.touched + 1),
+                       random.below(rest.messages + 1)};
+      rest = {rest.affected - one.affected, rest.touched - one.touched, rest.messages - one.messages};
+      sum += one;
+    }
+    sum += rest;
+    CHECK_EQ(is_measured_after(rounding, sum), is_measured_after(rounding, whole));
+    const NewScales& scales = scaled.prepared.batch.scales;  // measured on the batch as it was prepared first
+    CHECK(scales.in_use || is_measured_after(rounding, sum) == scales.measured);
+    measured += is_measured_after(rounding, sum);
+    commit(delta, &scaled.graph, {{&scaled.engine, &scaled.prepared}});
+  }
+  CHECK(measured > 2 && measured < 38);
+}
+
 }  // namespace livegnn::rounding_scales_test

@@ -5,7 +5,6 @@
 
 #include "inference/edges/edge_view.h"
 #include "inference/rounding/error_bounds.h"
-#include "inference/rows/effects.h"
 #include "program/steepness.h"
 
 namespace livegnn {
@@ -27,8 +26,8 @@ void RoundingState::reserve(const RowState& rows, const Delta& delta, const Batc
 }
 
 void RoundingState::commit(const RowState& rows, const Delta& delta, const BatchChanges& batch, const NewScales& fresh,
-                           const Effects& effects) noexcept {
-  commit_scales(fresh, effects, this);
+                           const Totals& totals) noexcept {
+  commit_scales(fresh, totals, this);
   for (size_t p = 0; p < rows.program.propagations.size(); ++p) {
     const PropagateStep& step = rows.program.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;

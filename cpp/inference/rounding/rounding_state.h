@@ -13,8 +13,6 @@
 
 namespace livegnn {
 
-struct Effects;
-
 struct RoundingState {
   // Errors are stored in files in `directory`; an empty name means memory. Throws std::system_error.
   RoundingState(const Program& program, const std::string& directory);
@@ -28,7 +26,7 @@ struct RoundingState {
   void reserve(const RowState& rows, const Delta& delta, const BatchChanges& batch);
   // Requires: the rows have been committed.
   void commit(const RowState& rows, const Delta& delta, const BatchChanges& batch, const NewScales& fresh,
-              const Effects& effects) noexcept;
+              const Totals& totals) noexcept;
   void release() noexcept;
 
   bool is_laid_out_as(const RoundingState& other) const;

@@ -6,7 +6,6 @@
 #include "inference/engine_model.h"
 #include "inference/rounding/error_bounds.h"
 #include "inference/rounding/rounding.h"
-#include "inference/rows/effects.h"
 #include "testing/testing.h"
 
 namespace livegnn::rounding_state_test {
@@ -52,7 +51,7 @@ TEST(bounds_are_converted_to_new_units) {
     NewScales fresh;
     fresh.forget(rows.program.propagations.size());
     rounding.reserve(rows, delta, changes);
-    rounding.commit(rows, delta, changes, fresh, Effects());
+    rounding.commit(rows, delta, changes, fresh, Totals());
     for (size_t p = 0; p < rounding.errors.size(); ++p) {
       const PropagateStep& step = rows.program.propagations[p];
       if (step.aggregate != Aggregate::kSum) continue;
@@ -60,7 +59,7 @@ TEST(bounds_are_converted_to_new_units) {
       load_errors(rows.program, p, bounds, &rounding);
       fresh.all[p].shrunk = 4;
     }
-    rounding.commit(rows, delta, changes, fresh, Effects());
+    rounding.commit(rows, delta, changes, fresh, Totals());
     for (size_t p = 0; p < rounding.errors.size(); ++p) {
       const PropagateStep& step = rows.program.propagations[p];
       if (step.aggregate != Aggregate::kSum) continue;
