@@ -2,10 +2,13 @@
 
 #include <numeric>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "bindings/arrays.h"
 #include "bindings/locks.h"
 #include "bindings/module.h"
+#include "hashing/bytes_hash.h"
 
 namespace livegnn::bindings {
 namespace {
@@ -45,12 +48,40 @@ nb::object checksum(In<unsigned char> bytes, In<int64_t> starts, In<int64_t> len
   return nb::cast(out);
 }
 
+// The bytes of a Python object, held as long as this one lives.
+class HeldBuffer {
+ public:
+  explicit HeldBuffer(nb::handle from) {
+    if (PyObject_GetBuffer(from.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  HeldBuffer(HeldBuffer&& other) noexcept : view_(std::exchange(other.view_, Py_buffer{})) {}
+  ~HeldBuffer() { PyBuffer_Release(&view_); }
+
+  Bytes bytes() const { return {static_cast<const unsigned char*>(view_.buf), static_cast<size_t>(view_.len)}; }
+
+ private:
+  Py_buffer view_{};
+};
+
+uint64_t hash_all(nb::list of) {
+  std::vector<HeldBuffer> buffers;
+  buffers.reserve(of.size());
+  size_t size = 0;
+  for (nb::handle one : of) size += buffers.emplace_back(one).bytes().size();
+  BytesHash result;
+  run(size > kMuch, [&] {
+    for (const HeldBuffer& buffer : buffers) result.add(buffer.bytes().data(), buffer.bytes().size());
+  });
+  return result.value();
+}
+
 }  // namespace
 
 void bind_byte_ranges(nb::module_& module) {
   module.def("gather_ranges", &gather);
   module.def("copy_ranges", &copy_each);
   module.def("checksum_ranges", &checksum);
+  module.def("hash_buffers", &hash_all);
 }
 
 }  // namespace livegnn::bindings
