@@ -11,7 +11,7 @@ import livegnn
 from livegnn import Engine, checkpoint
 from streams import make_graph, make_model
 
-HEAVY = ("torch", "torch_geometric", "fastapi", "granian", "pyarrow", "scipy", "ray")
+HEAVY = ("torch", "torch_geometric", "fastapi", "granian", "pyarrow", "scipy", "ray", "zmq")
 
 
 def run(code: str, *arguments: str) -> str:
@@ -67,6 +67,10 @@ def test_the_command_line_loads_a_command_only_when_it_runs() -> None:
 
 def test_ray_is_loaded_only_where_a_cluster_is_asked() -> None:
     assert "ray" not in loaded("import livegnn.cluster.actors, livegnn.cluster.app, livegnn.deployment")
+
+
+def test_zmq_is_loaded_only_for_channels_between_processes() -> None:
+    assert "zmq" not in loaded("import livegnn.channels.exchange, livegnn.cluster.actors, livegnn.deployment")
 
 
 def test_every_public_name_is_there() -> None:
