@@ -4,6 +4,9 @@ Every message says what was expected, what was given and what to do. An error le
 """
 
 import errno
+from typing import TypeVar
+
+Refusal = TypeVar("Refusal", bound=Exception)
 
 LONGEST_MESSAGE = 2000
 """In characters. A given value may have any length, and messages are written to logs and responses."""
@@ -156,6 +159,15 @@ class OverloadedError(LiveGNNError):
     def __init__(self, message: str = "", *, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+def as_value(error: Refusal) -> Refusal:
+    """The error as a value, without the frames of its traceback and of the error before it.
+
+    Frames hold their callers, so a caller that holds the error would be in a cycle with all it works on.
+    """
+    error.__context__ = None
+    return error.with_traceback(None)
 
 
 def is_disk_full(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
 from livegnn.connectors.partitions import Arrived, Begin, Partitions, Unreachable, check_place
-from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError
+from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError, as_value
 from livegnn.events import Events, json_lines
 from livegnn.events.builder import from_chunks
 from livegnn.log import Appended, Origin
@@ -253,7 +253,7 @@ def _decode(value: bytes | None) -> Events | InputError:
     try:
         return from_chunks(json_lines.decode(value, json_lines.STRANGERS))
     except InputError as error:
-        return error
+        return as_value(error)
     except Exception as error:
         return _unforeseen(error)
 

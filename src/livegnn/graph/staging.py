@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.errors import InputError, UnknownNodeError
+from livegnn.errors import InputError, UnknownNodeError, as_value
 from livegnn.events.chunk import EDGE_KINDS
 from livegnn.graph.auto_add import add_unknown_nodes
 from livegnn.graph.columns import check_columns
@@ -96,11 +96,13 @@ def stage_events(
                 stage.remove_nodes(node_type, nodes)
         return stage.finish(), pin
     except BaseException as error:
-        explained = _explain(graph, error) if isinstance(error, _core.EventError) else None
-        pin.let_go()  # the traceback of a stored error keeps this frame, and so the pin, alive
-        if explained is not None:
-            raise explained from None
-        raise
+        try:
+            if isinstance(error, _core.EventError):
+                # Not by a name of this frame, which the error's traceback holds: a cycle keeps the events.
+                raise _explain(graph, error) from None
+            raise
+        finally:
+            pin.let_go()  # the traceback of a stored error keeps this frame, and so the pin, alive
 
 
 def find_refusal(graph: NativeGraph, events: "Events") -> InputError | None:
@@ -112,7 +114,7 @@ def _find_refusal(graph: NativeGraph, events: "Events") -> InputError | None:
     try:
         _, pin = stage_events(graph, graph.with_types(events), refuse_parallel=False)
     except InputError as error:
-        return error
+        return as_value(error)
     pin.let_go()
     return None
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import livegnn._core as _core
 from livegnn.arguments import check_bool, check_int, check_not_negative
-from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired
+from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, as_value
 from livegnn.events import Chunk, Events
 from livegnn.events.binary import check_type
 from livegnn.events.builder import CheckedEvents
@@ -269,7 +269,7 @@ def try_check(intake: Intake, events: Events | InputError) -> CheckedEvents | In
     try:
         return intake.check(events)
     except InputError as error:
-        return error
+        return as_value(error)
 
 
 def _has_payload(origin: Origin | None) -> bool:

@@ -432,7 +432,7 @@ class Loop(Intake):
             turn.recorded = True
             self._take_turn()
         else:
-            self._turn = None
+            self._forget(turn)
 
     def _finish_turn(self, turn: Turn) -> None:
         assert turn.transaction is not None
@@ -441,7 +441,11 @@ class Loop(Intake):
         self._show(turn, change)
         self._rebuilding.settle()
         self._tell(change, self._clock() - turn.began)
+        self._forget(turn)
+
+    def _forget(self, turn: Turn) -> None:
         self._turn = None
+        turn.transaction = None  # which holds the turn: else the batch stays until Python looks for cycles
 
     def _show(self, turn: Turn, change: GraphDelta) -> None:
         """Counts a visible batch, and wakes threads that wait for it: each once."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
-from livegnn.errors import InputError, UnknownNodeError
+from livegnn.errors import InputError, UnknownNodeError, as_value
 from livegnn.events import Events
 from livegnn.graph import Graph, Schema, find_refusal
 from livegnn.log import Entry, Rejection, Write
@@ -114,7 +114,7 @@ def find_cause(events: Events, graph: Graph, ahead: Ahead) -> InputError | None:
     try:
         ahead.check(events, graph.latest_time)
     except InputError as error:
-        return error
+        return as_value(error)
     return find_refusal(graph.core, events)
 
 

@@ -38,7 +38,7 @@ from livegnn.server.small_appends import SmallAppends
 from livegnn.server.small_infers import SmallInfers
 
 _PREDICTIONS = "/v1/predictions"
-_COLLECTED_TOGETHER = 20_000  # new objects of Python
+_COLLECTED_TOGETHER = 5_000  # new objects of Python
 
 
 def create_app(

@@ -19,7 +19,7 @@ from typing import Final
 
 import livegnn._core as _core
 from livegnn.arguments import check_int
-from livegnn.errors import FileFormatError, InputError, LogError, may_pass
+from livegnn.errors import FileFormatError, InputError, LogError, as_value, may_pass
 from livegnn.events import Events
 from livegnn.log import Appended, Batch, Given, Origin, Outcomes, Rejection
 from livegnn.log.arguments import LARGEST_SEQ, check_rejections, new_properties
@@ -262,4 +262,4 @@ def _add(
     try:
         return writer.add(events, key, origin)
     except InputError as error:
-        return error
+        return as_value(error)
