@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from livegnn.channels.channel import Round
+from livegnn.channels.errors import BatchAborted, ChannelError
 from livegnn.channels.exchange import Exchange
 from livegnn.channels.frames import Section, SectionKind
-from livegnn.errors import BatchAborted, ChannelError
 
 Frames = list[bytes]
 MOST_SECONDS = 100_000.0

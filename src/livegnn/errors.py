@@ -126,30 +126,6 @@ class WorkerUnavailableError(LiveGNNError):
     """No replica of a serving worker answers. It works again when one of them does."""
 
 
-class ChannelError(LiveGNNError):
-    """Workers cannot exchange rows. The batch is not applied; subclasses say why."""
-
-
-class ChannelRefusedError(ChannelError):
-    """A worker of another version, model, key or plan. The message says how to make both the same."""
-
-
-class BatchAborted(ChannelError):
-    """A worker has ended a batch for all. Nothing of it is applied; the next one can be exchanged."""
-
-
-class SlowWorkerError(ChannelError):
-    """A worker has not made a round in time; its link works."""
-
-
-class SlowLinkError(ChannelError):
-    """The messages of a round have not arrived in time, though their sender has sent them."""
-
-
-class DeadLinkError(ChannelError):
-    """Nothing is received from a worker: its process, or the network to it, is lost."""
-
-
 class OverloadedError(LiveGNNError):
     """More events wait than may. Nothing was stored; it works again when some of them are applied.
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from channel_network import Faults, Network, Simulated, Turn, plain, sections_for, simulate
 from gate import draws
 from livegnn.channels.channel import Round
+from livegnn.channels.errors import ChannelError
 from livegnn.channels.exchange import Exchange
 from livegnn.channels.health import Patience
 from livegnn.channels.link import End, Limits
-from livegnn.errors import ChannelError
 
 SMALL = Limits(part_bytes=60, window_bytes=150)  # a row of five floats takes 40
 TURNS = st.lists(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 import livegnn._core as _core
 from gate import draws
 from livegnn.channels.channel import Round
+from livegnn.channels.errors import ChannelError
 from livegnn.channels.frames import (
     HEARD,
     LAST,
@@ -24,7 +25,7 @@ from livegnn.channels.frames import (
     encode,
 )
 from livegnn.channels.health import Pulse
-from livegnn.errors import ChannelError, InputError
+from livegnn.errors import InputError
 
 MASK = 2**64 - 1
 

@@ -9,20 +9,20 @@ import pytest
 
 from channel_network import plain, sections_for
 from livegnn.channels.channel import Arrived, Channel, LocalChannels, Round
+from livegnn.channels.errors import (
+    BatchAborted,
+    ChannelError,
+    ChannelRefusedError,
+    DeadLinkError,
+    SlowLinkError,
+    SlowWorkerError,
+)
 from livegnn.channels.exchange import Exchange
 from livegnn.channels.frames import Kind, Section, SectionKind
 from livegnn.channels.health import Diagnosis, LinkHealth, Patience, Pulse, Report, Trouble, diagnose
 from livegnn.channels.link import End, Limits
 from livegnn.channels.terms import check_same, from_note, to_note
-from livegnn.errors import (
-    BatchAborted,
-    ChannelError,
-    ChannelRefusedError,
-    DeadLinkError,
-    InputError,
-    SlowLinkError,
-    SlowWorkerError,
-)
+from livegnn.errors import InputError
 from waiting import PATIENCE, wait_until
 
 ROWS = Section(SectionKind.ROWS, 0, np.arange(2, dtype=np.uint32), np.ones((2, 3), np.float32))

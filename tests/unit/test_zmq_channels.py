@@ -27,18 +27,18 @@ import zmq
 from channel_network import Faults, plain, sections_for
 from livegnn.channels.admission import Keys, is_readable, require_keys
 from livegnn.channels.channel import Channel, Round
-from livegnn.channels.frames import Section, SectionKind
-from livegnn.channels.health import Patience
-from livegnn.channels.link import Limits
-from livegnn.channels.zmq import Listener, Peer, ZmqChannel
-from livegnn.errors import (
+from livegnn.channels.errors import (
     BatchAborted,
     ChannelError,
     ChannelRefusedError,
     DeadLinkError,
-    InputError,
     SlowWorkerError,
 )
+from livegnn.channels.frames import Section, SectionKind
+from livegnn.channels.health import Patience
+from livegnn.channels.link import Limits
+from livegnn.channels.zmq import Listener, Peer, ZmqChannel
+from livegnn.errors import InputError
 from waiting import PATIENCE, wait_until
 from zmq_relay import Relay
 

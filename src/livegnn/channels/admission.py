@@ -14,7 +14,8 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
-from livegnn.errors import ChannelRefusedError, InputError
+from livegnn.channels.errors import ChannelRefusedError
+from livegnn.errors import InputError
 
 _logger = logging.getLogger(__name__)
 _KEY_FRAME: Final = 6

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from livegnn.arguments import check_int, check_positive
+from livegnn.channels.errors import BatchAborted, ChannelError, DeadLinkError, SlowWorkerError
 from livegnn.channels.frames import Section
-from livegnn.errors import BatchAborted, ChannelError, DeadLinkError, InputError, SlowWorkerError
+from livegnn.errors import InputError
 
 
 class Round(NamedTuple):

@@ -9,17 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from livegnn.channels.channel import Round, Turns
+from livegnn.channels.errors import ChannelError, DeadLinkError, SlowLinkError, SlowWorkerError
 from livegnn.channels.frames import Buffer, Section
 from livegnn.channels.health import LinkHealth, Patience, Pulse, Report
 from livegnn.channels.link import Counts, End, Limits, Link
-from livegnn.errors import (
-    ChannelError,
-    DeadLinkError,
-    InputError,
-    LiveGNNError,
-    SlowLinkError,
-    SlowWorkerError,
-)
+from livegnn.errors import InputError, LiveGNNError
 
 _CHECK_SECONDS: Final = 0.02  # between two looks at times in a round
 _STILL: Final = 0.5  # of `silent_seconds`: a longer pause of this process counts for nobody

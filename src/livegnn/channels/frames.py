@@ -19,7 +19,8 @@ import numpy as np
 
 import livegnn._core as _core
 from livegnn.arguments import check_int
-from livegnn.errors import ChannelError, InputError
+from livegnn.channels.errors import ChannelError
+from livegnn.errors import InputError
 from livegnn.wording import format_size
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from livegnn.channels.channel import Arrived, Inbox, Round
+from livegnn.channels.errors import ChannelError, ChannelRefusedError
 from livegnn.channels.frames import (
     HEARD,
     LAST,
@@ -36,7 +37,6 @@ from livegnn.channels.frames import (
 )
 from livegnn.channels.health import LinkHealth, Patience, Pulse
 from livegnn.channels.terms import check_same, from_note, to_note
-from livegnn.errors import ChannelError, ChannelRefusedError
 
 _STAMP: Final = struct.Struct("<d")
 _SWEEP: Final = struct.Struct("<I")

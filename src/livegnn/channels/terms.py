@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from livegnn.errors import ChannelError, ChannelRefusedError
+from livegnn.channels.errors import ChannelError, ChannelRefusedError
 
 ADVICE: Final = {
     "version": "install the same version of livegnn on all machines of the cluster",

@@ -28,11 +28,12 @@ import zmq
 from livegnn.arguments import check_int
 from livegnn.channels.admission import Admission, Handshakes, Keys, require_keys
 from livegnn.channels.channel import Round
+from livegnn.channels.errors import ChannelError, DeadLinkError
 from livegnn.channels.exchange import Exchange
 from livegnn.channels.frames import MOST_PART_BYTES, Buffer, Section
 from livegnn.channels.health import Patience, Report
 from livegnn.channels.link import Counts, End, Limits, Link
-from livegnn.errors import ChannelError, DeadLinkError, InputError
+from livegnn.errors import InputError
 from livegnn.interrupts import Background, Flag
 
 _Socket: TypeAlias = "zmq.Socket[bytes]"
