@@ -48,6 +48,12 @@ nb::object of_indices(const Owners& self, const In<uint32_t>& indices) {
   return nb::cast(out);
 }
 
+nb::dict moved_of(const Owners& self) {
+  nb::dict out;
+  for (const auto& [id, worker] : self.moved()) out[nb::int_(static_cast<int64_t>(id))] = worker;
+  return out;
+}
+
 template <class T>
 std::span<const T> column(const In<T>& from) {
   return {from.data(), from.shape(0)};
@@ -132,7 +138,10 @@ void bind_owners(nb::module_& module) {
                     return Owners(workers, std::span(by_index.data(), by_index.shape(0)));
                   })
       .def("of_ids", &of_ids)
-      .def("of_indices", &of_indices);
+      .def("of_indices", &of_indices)
+      .def("moved", &moved_of)
+      .def("table", [](const Owners& self) { return given(std::vector<uint16_t>(self.table())); })
+      .def("equals", [](const Owners& self, const Owners& other) { return self == other; });
   module.def("join_edges", &join);
   module.def("count_cut", &count_cut);
   module.def("even_out", &even_out_owners);

@@ -1,4 +1,7 @@
-"""The owners of nodes: sampling workers, serving workers, or the parts of a divided graph."""
+"""The owners of nodes: sampling workers, serving workers, or the parts of a divided graph.
+
+The class in C++ is in cpp/ids/owners.h, because the store reads it by index.
+"""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -47,13 +50,12 @@ class Owners:
                 f"table={kind_of(table)} and moved={kind_of(moved)}"
             )
         self.rule, self.workers = rule, check_int(workers, "workers", 1, MOST_WORKERS)
-        self._moved, self._table = dict(moved or {}), table
         try:
             if table is not None:
                 self.native = _core.Owners.from_table(self.workers, np.ascontiguousarray(table, np.uint16))
             else:
-                ids = np.array(list(self._moved), np.int64)
-                to = np.array(list(self._moved.values()), np.int64)
+                given = moved or {}
+                ids, to = np.array(list(given), np.int64), np.array(list(given.values()), np.int64)
                 self.native = _core.Owners(self.workers, rule == "jump", ids, to)
         except ValueError as error:
             raise InputError(str(error)) from error
@@ -66,21 +68,25 @@ class Owners:
         """The owner of each index, `NO_OWNER` where no node is. Requires a table."""
         return self.native.of_indices(indices)
 
+    @property
+    def moved(self) -> Mapping[int, int]:
+        """The ids that belong to another worker than their hash determines, and their workers."""
+        return self.native.moved()
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Owners):
             return NotImplemented
-        if (self.rule, self.workers, self._moved) != (other.rule, other.workers, other._moved):
-            return False
-        return self._table is None or other._table is None or np.array_equal(self._table, other._table)
+        return self.native.equals(other.native)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        of = f", {len(self._moved):,} moved" if self._moved else ""
+        of = f", {count:,} moved" if (count := len(self.moved)) else ""
         return f"Owners({self.rule!r}, {self.workers}{of})"
 
     def __reduce__(self) -> "tuple[object, ...]":
-        return _restore, (self.rule, self.workers, self._moved, self._table)
+        table = self.native.table() if self.rule == "table" else None
+        return _restore, (self.rule, self.workers, self.moved, table)
 
 
 def _restore(
