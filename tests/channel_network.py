@@ -1,13 +1,14 @@
-"""A bad network between workers, which loses, doubles, delays and damages messages, by a seed.
+"""Workers in threads, and a bad network between workers, which loses, doubles, delays and damages messages.
 
-`Faults` decides about each message, `Network` carries them between `Exchange`s in virtual time.
+`Faults` decides about each message by a seed, `Network` carries them between `Exchange`s in virtual time.
 `zmq_relay.Relay` carries them between sockets.
 """
 
 import heapq
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,19 @@ from livegnn.channels.frames import Section, SectionKind
 Frames = list[bytes]
 MOST_SECONDS = 100_000.0
 KINDS = ("lose", "double", "delay", "cut", "flip")
+
+
+def in_threads(calls: Sequence[Callable[[], object]]) -> list[object]:
+    """What each call returns, or the error of a channel that it raises."""
+
+    def attempt(call: Callable[[], object]) -> object:
+        try:
+            return call()
+        except ChannelError as error:
+            return error
+
+    with ThreadPoolExecutor(max(1, len(calls))) as threads:
+        return list(threads.map(attempt, calls))
 
 
 class Faults:

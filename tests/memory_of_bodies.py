@@ -23,7 +23,7 @@ import numpy as np
 from hurtful_bodies import MIB, TOPIC, WHAT_IF, Hurtful, cases, large_answers
 from livegnn import Engine, Events, Graph
 from livegnn.connectors.kafka import JsonLinesTopic
-from livegnn.connectors.partitions import Arrived
+from livegnn.connectors.kafka_partitions import Arrived
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app

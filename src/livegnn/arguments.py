@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _MAX_THREADS: Final = 1024
 
 FLOAT32_END: Final = 2**128 - 2**103 - 2**74
-"""A float64 of this size or more is infinite as float32, and so is an integer, as which float64 it may be."""
+"""The least integer that is infinite after rounding to float64, then to float32."""
 
 _Made = TypeVar("_Made")
 

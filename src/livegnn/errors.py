@@ -6,7 +6,7 @@ Every message says what was expected, what was given and what to do. An error le
 import errno
 from typing import TypeVar
 
-Refusal = TypeVar("Refusal", bound=Exception)
+_Error = TypeVar("_Error", bound=Exception)
 
 LONGEST_MESSAGE = 2000
 """In characters. A given value may have any length, and messages are written to logs and responses."""
@@ -137,7 +137,7 @@ class OverloadedError(LiveGNNError):
         self.retry_after = retry_after
 
 
-def as_value(error: Refusal) -> Refusal:
+def as_value(error: _Error) -> _Error:
     """The error as a value, without the frames of its traceback and of the error before it.
 
     Frames hold their callers, so a caller that holds the error would be in a cycle with all it works on.

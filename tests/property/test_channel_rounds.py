@@ -25,6 +25,12 @@ TURNS = st.lists(
     min_size=1,
     max_size=5,
 )
+RUNS = {
+    "workers": st.integers(2, 3),
+    "turns": TURNS,
+    "seed": st.integers(0, 2**32),
+    "limits": st.sampled_from([Limits(), SMALL]),
+}
 
 
 def run(workers: int, turns: Sequence[Turn], seed: int, faults: Faults, limits: Limits) -> list[Simulated]:
@@ -69,18 +75,10 @@ def check_got(worker: Simulated, turns: Sequence[Turn], workers: int, seed: int)
 
 
 @settings(max_examples=draws(80, 3000))
-@given(
-    workers=st.integers(2, 3),
-    turns=TURNS,
-    seed=st.integers(0, 2**32),
-    share=st.floats(0, 0.7),
-    delay=st.sampled_from([0.01, 2.0, 30.0]),
-    small=st.booleans(),
-)
+@given(**RUNS, share=st.floats(0, 0.7), delay=st.sampled_from([0.01, 2.0, 30.0]))
 def test_any_faults_give_the_same_rounds_or_an_error(
-    workers: int, turns: list[Turn], seed: int, share: float, delay: float, small: bool
+    workers: int, turns: list[Turn], seed: int, share: float, delay: float, limits: Limits
 ) -> None:
-    limits = SMALL if small else Limits()
     for worker in run(workers, turns, seed, Faults(seed, share, longest_delay=delay), limits):
         check_got(worker, turns, workers, seed)
         assert worker.error is None or isinstance(worker.error, ChannelError)
@@ -88,14 +86,12 @@ def test_any_faults_give_the_same_rounds_or_an_error(
 
 @settings(max_examples=draws(80, 3000))
 @given(
-    workers=st.integers(2, 3),
-    turns=TURNS,
-    seed=st.integers(0, 2**32),
+    **RUNS,
     most=st.integers(0, 30),
-    small=st.booleans(),
 )
-def test_some_faults_are_healed(workers: int, turns: list[Turn], seed: int, most: int, small: bool) -> None:
-    limits = SMALL if small else Limits()
+def test_some_faults_are_healed(
+    workers: int, turns: list[Turn], seed: int, most: int, limits: Limits
+) -> None:
     for worker in run(workers, turns, seed, Faults(seed, 0.5, most=most), limits):
         check_got(worker, turns, workers, seed)
         assert worker.error is None

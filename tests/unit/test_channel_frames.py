@@ -15,6 +15,7 @@ from livegnn.channels.errors import ChannelError
 from livegnn.channels.frames import (
     HEARD,
     LAST,
+    Buffer,
     DamagedMessage,
     Header,
     Kind,
@@ -64,8 +65,8 @@ HEADER = Header(
 )  # fmt: skip
 
 
-def as_bytes(frames: Sequence[object]) -> list[bytes]:
-    return [bytes(frame) for frame in frames]  # type: ignore[call-overload]
+def as_bytes(frames: Sequence[Buffer]) -> list[bytes]:
+    return [bytes(frame) for frame in frames]
 
 
 def test_the_layout_is_pinned() -> None:

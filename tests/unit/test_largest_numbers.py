@@ -15,9 +15,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from numpy.typing import ArrayLike
 
 from gate import draws
 from livegnn import EdgeSchema, Events, Graph, InputError, Schema
+from livegnn.types import JSON
 
 LARGEST = float(np.finfo(np.float32).max)
 BORDER = 2**128 - 2**103  # between the largest float32 and 2^128; what is as far from both rounds to infinity
@@ -25,47 +27,46 @@ HALF = 2**74  # half of the distance of two numbers of float64 there
 WIDTH = {"set_features": "x", "add_node": "x", "add_edge": "edge_attr"}
 
 
-def record_of(event: str, name: str, value: float) -> dict[str, object]:
+def record_of(event: str, name: str, value: float) -> dict[str, JSON]:
     ends = {"src": 1, "dst": 2} if event == "add_edge" else {"id": 1}
     return {"event": event, **ends, name: value if name == "weight" else [0.0, value]}
 
 
-def of_lines(record: dict[str, object]) -> Events:
+def of_lines(record: dict[str, JSON]) -> Events:
     return Events.from_json_lines(orjson_or_digits(record) + "\n")
 
 
-def orjson_or_digits(record: dict[str, object]) -> str:
+def orjson_or_digits(record: dict[str, JSON]) -> str:
     """JSON with all digits of an integer, which orjson does not write."""
     name = next(name for name in ("weight", "x", "edge_attr") if name in record)
-    value = record[name]
-    text = str(value) if isinstance(value, int | float) else str(list(value))  # type: ignore[call-overload]
+    text = str(record[name])
     rest = orjson.dumps({key: other for key, other in record.items() if key != name}).decode()
     return f'{rest[:-1]},"{name}":{text}}}'
 
 
-def of_arrow(record: dict[str, object]) -> Events:
+def of_arrow(record: dict[str, JSON]) -> Events:
     columns = {name: [value] for name, value in record.items()}
     kinds = {"weight": pa.float64(), "x": pa.list_(pa.float64()), "edge_attr": pa.list_(pa.float64())}
     arrays = {name: pa.array(values, kinds.get(name)) for name, values in columns.items()}
     return Events.from_arrow(pa.table(arrays))
 
 
-def of_python(convert: Callable[[object], object]) -> Callable[[dict[str, object]], Events]:
-    def build(record: dict[str, object]) -> Events:
+def of_python(convert: Callable[[list[JSON]], ArrayLike]) -> Callable[[dict[str, JSON]], Events]:
+    def build(record: dict[str, JSON]) -> Events:
         if record["event"] == "add_edge":
             named = {name: convert([record[name]]) for name in ("weight", "edge_attr") if name in record}
-            return Events().add_edges([1], [2], **named)  # type: ignore[arg-type]
+            return Events().add_edges([1], [2], **named)
         row = convert([record["x"]])
         if record["event"] == "set_features":
-            return Events().set_features([1], row)  # type: ignore[arg-type]
-        return Events().add_nodes([1], row)  # type: ignore[arg-type]
+            return Events().set_features([1], row)
+        return Events().add_nodes([1], row)
 
     return build
 
 
-WAYS: dict[str, Callable[[dict[str, object]], Events]] = {
+WAYS: dict[str, Callable[[dict[str, JSON]], Events]] = {
     "JSON lines": of_lines,
-    "records": lambda record: Events.from_records([record]),  # type: ignore[list-item]
+    "records": lambda record: Events.from_records([record]),
     "Arrow": of_arrow,
     "lists": of_python(lambda values: values),
     "arrays": of_python(lambda values: np.array(values, np.float64)),

@@ -48,7 +48,7 @@ def classes_of(module: object) -> set[type[Exception]]:
 
 def test_every_error_has_one_kind() -> None:
     # Those with errors of their own.
-    for room in ("functions.worker_host", "connectors.partitions", "channels.errors", "demo.replay"):
+    for room in ("functions.worker_host", "connectors.kafka_partitions", "channels.errors", "demo.replay"):
         import_module(f"livegnn.{room}")
     own = classes_of(livegnn.errors) | classes_of(refusals)
     assert own | {MemoryError, Exception} == set(PROBLEMS)

@@ -24,7 +24,7 @@ if "CI" not in os.environ:  # which installs all extras
     pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
 import zmq
 
-from channel_network import Faults, plain, sections_for
+from channel_network import Faults, in_threads, plain, sections_for
 from livegnn.channels.admission import Keys, is_readable, require_keys
 from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import (
@@ -49,19 +49,6 @@ PATIENT = Patience(
 )
 Address = Callable[[int, int, str], str]
 Interface = str | Mapping[tuple[int, int], str | None] | None
-
-
-def in_threads(calls: Sequence[Callable[[], object]]) -> list[object]:
-    """What each call returns, or the error that it raises."""
-
-    def attempt(call: Callable[[], object]) -> object:
-        try:
-            return call()
-        except ChannelError as error:
-            return error
-
-    with ThreadPoolExecutor(max(1, len(calls))) as threads:
-        return list(threads.map(attempt, calls))
 
 
 def plan_for(
