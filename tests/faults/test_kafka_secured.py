@@ -21,7 +21,7 @@ from kafka_broker import Broker, needs_broker
 from kafka_reading import Produced, make_topic, wait_for
 from livegnn import Events, Graph
 from livegnn.cli import app
-from livegnn.connectors import partitions
+from livegnn.connectors import kafka_partitions
 from livegnn.connectors.kafka import JsonLinesTopic, check_skip
 from livegnn.deployment import Deployment
 from livegnn.errors import LogError, SourceError
@@ -99,7 +99,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers that do not answer are given up soon."""
     monkeypatch.setattr(connection, "_SECONDS", 0.1)
     monkeypatch.setattr(connection, "_MORE_SECONDS", 0.1)
-    monkeypatch.setattr(partitions, "_SECONDS", 0.1)
+    monkeypatch.setattr(kafka_partitions, "_SECONDS", 0.1)
 
 
 def test_every_connection_has_the_settings(

@@ -31,7 +31,7 @@ from kafka_reading import (
 from livegnn import Engine, Events
 from livegnn.cli import app
 from livegnn.connectors import kafka as connector
-from livegnn.connectors import partitions
+from livegnn.connectors import kafka_partitions
 from livegnn.connectors.kafka import JsonLinesTopic
 from livegnn.deployment import Deployment
 from livegnn.errors import DiskFullError, InputError, LiveGNNError
@@ -289,7 +289,7 @@ def test_a_broker_that_is_away_is_waited_for(
     """At the start, and in the middle of a stream."""
     caplog.set_level("INFO", "livegnn.connectors")
     monkeypatch.setattr(connector, "_LOOK_SECONDS", 0.1)
-    monkeypatch.setattr(partitions, "_SECONDS", 1.0)
+    monkeypatch.setattr(kafka_partitions, "_SECONDS", 1.0)
     broker = mortal
     produced = Produced(broker.servers, make_topic(broker, 2))
     for at in range(100):

@@ -29,7 +29,7 @@ from kafka_reading import (
 )
 from livegnn.cli import app
 from livegnn.connectors import kafka as connector
-from livegnn.connectors import partitions
+from livegnn.connectors import kafka_partitions
 from livegnn.connectors.kafka import JsonLinesTopic
 from livegnn.deployment import Deployment
 from livegnn.errors import InputError, SourceError
@@ -195,7 +195,7 @@ def test_the_id_of_a_topic_is_not_asked_for_with_each_message(
     one = reading(make_topic(broker), name="mine")
     one.begin()
     one.source._looked = math.inf  # so that it asks because of messages alone
-    monkeypatch.setattr(partitions, "ASK_EVERY_SECONDS", 0.5)
+    monkeypatch.setattr(kafka_partitions, "ASK_EVERY_SECONDS", 0.5)
     read = one.source._partitions
     read.open()
     asked, find_id = [], read._find_id
@@ -218,7 +218,7 @@ def test_the_id_of_a_topic_is_not_asked_for_with_each_message(
     sender.join()
     assert asked
     assert all(
-        later - earlier >= partitions.ASK_EVERY_SECONDS for earlier, later in itertools.pairwise(asked)
+        later - earlier >= kafka_partitions.ASK_EVERY_SECONDS for earlier, later in itertools.pairwise(asked)
     )
     produced.check(one.log)
     one.source.stop()
@@ -323,7 +323,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(
     assert gone in str(one.source.failure), "health is red before the topic is given up"
     assert gone in one.runtime.readiness().reasons[f"source {one.source.name}"]
     assert one.source._failure is None
-    monkeypatch.setattr(partitions, "_MISSING_SECONDS", 0.5)
+    monkeypatch.setattr(kafka_partitions, "_MISSING_SECONDS", 0.5)
     wait_for(lambda: one.source._failure is not None)
     assert gone in str(one.source.failure)
     assert produced.topic not in admin.list_topics().topics

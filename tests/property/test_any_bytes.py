@@ -20,7 +20,7 @@ import livegnn
 from gate import draws
 from livegnn import Engine, InputError
 from livegnn.connectors.kafka import JsonLinesTopic
-from livegnn.connectors.partitions import Arrived
+from livegnn.connectors.kafka_partitions import Arrived
 from livegnn.errors import LONGEST_MESSAGE
 from livegnn.functions.bodies import read_asked
 from livegnn.http.inference_protocol import read_infer

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from livegnn import Events, Graph, InputError
 from livegnn.connectors import kafka, skip
 from livegnn.connectors.kafka import JsonLinesTopic
-from livegnn.connectors.partitions import Arrived
+from livegnn.connectors.kafka_partitions import Arrived
 from livegnn.errors import SourceError
 from livegnn.log import BadMessage, Origin
 from livegnn.log.sqlite import SqliteLog

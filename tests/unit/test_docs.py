@@ -179,6 +179,13 @@ def test_the_map_shows_the_layers_as_they_are_checked() -> None:
     assert " → ".join(f"`{layer}`" for layer in contract["layers"]) in read("ARCHITECTURE.md")
 
 
+def test_torch_is_forbidden_in_each_package_but_two() -> None:
+    layers = tomllib.loads(read("pyproject.toml"))["tool"]["importlinter"]["contracts"][0]["layers"]
+    packages = {f"livegnn.{one.strip()}" for layer in layers for one in layer.split("|")}
+    (torch,) = tomllib.loads(read("toolchain/run_time_imports.toml"))["tool"]["importlinter"]["contracts"]
+    assert set(torch["source_modules"]) == packages - {"livegnn.importers", "livegnn.training"}
+
+
 PATHS = sorted((DOCS / "internals").glob("path-of-a-*.md"))
 _NAMED_BY = {"module", "function", "where"}
 """The columns of tables that name modules, and after each of them functions in it."""

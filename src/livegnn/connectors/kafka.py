@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, get_args
 
-from livegnn.connectors.partitions import Arrived, Begin, Partitions, Unreachable, check_place
+from livegnn.connectors.kafka_partitions import Arrived, Begin, Partitions, Unreachable, check_place
 from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError, as_value
 from livegnn.events import Events, json_lines
 from livegnn.events.builder import from_chunks

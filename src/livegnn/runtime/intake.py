@@ -33,6 +33,13 @@ _logger = logging.getLogger(__name__)
 class Source(Protocol):
     """A reader of a stream into the log of a runtime. Every method may be called from any thread."""
 
+    def start(self) -> None:
+        """Reads in a thread of its own until `stop`, from where the log says that it was. Raises InputError
+        if a source of this name reads already."""
+
+    def stop(self) -> None:
+        """Ends it after what it is appending; again does nothing."""
+
     @property
     def name(self) -> str:
         """The name under which the log keeps how far the stream was read."""
