@@ -130,6 +130,7 @@ void Graph::prepare(const Delta& delta) {
       nodes[n].features.prepare(change.capacity);
       const auto passing = static_cast<size_t>(std::count(change.added_ids.begin(), change.added_ids.end(), kNoId));
       nodes[n].ids.prepare(change.added_ids, change.removed.size() + passing);
+      if (part != nullptr) part->prepare(static_cast<uint32_t>(n), change.added, change.capacity);
     }
     for (size_t e = 0; e < edges.size(); ++e) {
       EdgeType& type = edges[e];
@@ -158,6 +159,7 @@ void Graph::settle_tables() noexcept {
     type.features.settle();
   }
   for (EdgeType& type : edges) type.features.settle();
+  if (part != nullptr) part->settle();
 }
 
 void Graph::abandon() noexcept {
@@ -209,6 +211,7 @@ void Graph::commit(const Delta& delta) noexcept {
     for (size_t i = 0; i < change.added.size(); ++i) {
       if (change.added_ids[i] == kNoId) type.ids.release(change.added[i]);
     }
+    if (part != nullptr) part->commit(static_cast<uint32_t>(n), change.owners, change.removed);
     type.features.resize(change.capacity);
     for (uint32_t index : change.removed) {
       type.ids.erase(index);
@@ -218,6 +221,7 @@ void Graph::commit(const Delta& delta) noexcept {
       type.features.write(change.featured[i], change.features.data() + i * type.features.stride());
     }
   }
+  if (part != nullptr) part->finish_commit();
 }
 
 // Checks that every end is a node, and that both lists of an edge agree: then the sums of hashes over both sides are

@@ -30,6 +30,7 @@
 #include "memory/table.h"
 #include "store/earliest_times.h"
 #include "store/edge_features.h"
+#include "store/graph_part.h"
 #include "store/graph_store.h"
 #include "threads/fair_lock.h"
 #include "threads/waiting.h"
@@ -60,6 +61,7 @@ struct EdgeName {
 struct NodeDelta {
   std::vector<uint32_t> added;     // in the order in which the id map will assign their indices
   std::vector<int64_t> added_ids;  // kNoId: added and removed again; the index is only reserved
+  std::vector<uint16_t> owners;    // of the added ones, in a part of a graph; kNoOwner where the index is only reserved
   std::vector<uint32_t> removed;
   std::vector<int64_t> removed_ids;
   std::vector<uint32_t> featured;  // new features, including those of added nodes that have any
@@ -120,7 +122,8 @@ class Graph {
   // Readers of views share it; a commit holds it exclusively. No thread waits for it while holding the interpreter's
   // lock.
   mutable Checked<FairLock> lock;
-  std::shared_ptr<TextIds> texts;  // the texts that internal numbers stand for if ids are texts; else null
+  std::shared_ptr<TextIds> texts;   // the texts that internal numbers stand for if ids are texts; else null
+  std::unique_ptr<GraphPart> part;  // null of an undivided graph; set it before the first batch
   // The latest time of any edge event, even if the event had no effect; -inf before the first.
   double latest_time = -std::numeric_limits<double>::infinity();
 

@@ -21,25 +21,25 @@ uint64_t end_key(const EdgeOptions& options, uint32_t source, uint32_t target) {
 }
 
 // Whose values a check looks at: nodes, or edges if there are `targets`.
-struct Owners {
+struct Holders {
   uint32_t type;
   const int64_t* ids;
   const int64_t* targets = nullptr;
 };
 
-[[noreturn]] void refuse_value(const std::string& what, double value, const std::string& place, const Owners& of,
+[[noreturn]] void refuse_value(const std::string& what, double value, const std::string& place, const Holders& of,
                                size_t at) {
   throw EventError(BadEvent::kNotFinite, what + ", got " + std::to_string(value) + place, of.ids[at], of.type,
                    of.targets == nullptr ? kNoId : of.targets[at]);
 }
 
-void check_weight(float weight, const char* what, const Owners& of, size_t at) {
+void check_weight(float weight, const char* what, const Holders& of, size_t at) {
   if (std::abs(weight) <= kMaxWeight) return;
   refuse_value(std::string(what) + " must be finite, and at most 2^96 so that sums of it are", weight, "", of, at);
 }
 
 // Whole numbers must add up exactly, and no weight may be lost altogether, as a count is that stands still at 2^24.
-void check_sum(float old, float more, const Owners& of, size_t at) {
+void check_sum(float old, float more, const Holders& of, size_t at) {
   const float sum = old + more;
   const bool whole = old == std::trunc(old) && more == std::trunc(more);
   const bool lost = more != 0 && sum == old;
@@ -52,7 +52,7 @@ void check_sum(float old, float more, const Owners& of, size_t at) {
   throw EventError(BadEvent::kInexact, what.str(), of.ids[at], of.type, of.targets[at]);
 }
 
-void check_rows(const float* x, size_t width, size_t count, const Table& table, const char* what, const Owners& of) {
+void check_rows(const float* x, size_t width, size_t count, const Table& table, const char* what, const Holders& of) {
   if (width != table.width()) {
     throw EventError(BadEvent::kWidth, std::string(what) + " must be " + std::to_string(table.width()) + " wide, got " +
                                            std::to_string(width));
@@ -70,7 +70,8 @@ Stage::Stage(const Graph& graph, bool refuse_parallel, bool trusted)
       refuse_parallel_(refuse_parallel),
       trusted_(trusted),
       node_stages_(graph.nodes.size()),
-      edge_stages_(graph.edges.size()) {
+      edge_stages_(graph.edges.size()),
+      owners_(graph.part.get(), graph.nodes.size()) {
   delta_.nodes.resize(graph.nodes.size());
   delta_.edges.resize(graph.edges.size());
   delta_.edge_features.resize(graph.edges.size());
@@ -171,7 +172,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   const Graph::EdgeType& type = graph_.edges[edge_type];
   const EdgeTypeSpec& spec = type.spec;
   const bool weighted = spec.options.columns.weighted, timed = spec.options.columns.timed;
-  const Owners edges{edge_type, source, target};
+  const Holders edges{edge_type, source, target};
   for (size_t i = 0; weight != nullptr && i < count; ++i) check_weight(weight[i], "edge weights", edges, i);
   if (time != nullptr) {
     for (size_t i = 0; i < count; ++i) {
@@ -183,6 +184,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   resolve_ends(spec, source, target, count);
   for (size_t i = 0; i < count; ++i) {
     prefetch_ahead(*type.store, i);
+    if (owners_.divided() && !keeps(spec, i)) continue;
     const bool keyed = spec.options.keyed;
     const uint32_t pair = keyed ? pair_of(edge_type, sources_[i], targets_[i]) : kNoIndex;
     uint32_t edge = 0;
@@ -227,6 +229,7 @@ void Stage::remove_edges(uint32_t edge_type, const int64_t* source, const int64_
   const GraphStore& store = *graph_.edges[edge_type].store;
   for (size_t i = 0; i < count; ++i) {
     prefetch_ahead(store, i);
+    if (owners_.divided() && !keeps(spec, i)) continue;
     if (!spec.options.keyed) {
       change_of(edge_type, sources_[i], targets_[i], 0)->has = false;
       continue;
@@ -296,6 +299,7 @@ uint32_t Stage::add_node(uint32_t node_type, int64_t id) {
   stage.added.insert(static_cast<uint64_t>(id), static_cast<uint32_t>(delta.added.size()));
   delta.added.push_back(index);
   delta.added_ids.push_back(id);
+  if (owners_.divided()) delta.owners.push_back(owners_.place(node_type, delta.owners.size(), index, id));
   return index;
 }
 
@@ -407,6 +411,7 @@ void Stage::remove_nodes(uint32_t node_type, const int64_t* ids, size_t count) {
       // The index stays reserved, so that later ones stay valid: the node is added and removed at once.
       stage.added.erase(id);
       delta.added_ids[added] = kNoId;
+      if (owners_.divided()) delta.owners[added] = Owners::kNoOwner;
     } else {
       stage.removed.insert(index, static_cast<uint32_t>(delta.removed.size()));
       delta.removed.push_back(index);

@@ -11,12 +11,14 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "hashing/mix_hash.h"
 #include "store/graph.h"
 #include "store/positions.h"
+#include "store/staged_owners.h"
 
 namespace livegnn {
 
@@ -40,6 +42,10 @@ class Stage {
   // Adds those of the nodes that are not there, each with the features `row`, null for none. They are no events.
   void add_unknown(uint32_t node_type, const int64_t* ids, const float* row, size_t width, size_t count);
   void remove_nodes(uint32_t node_type, const int64_t* ids, size_t count);
+
+  // In a part of a graph: the owners of the next nodes that are added, in the order in which they are; of further ones
+  // the part's rule decides. Throws std::invalid_argument.
+  void give_owners(uint32_t node_type, std::span<const uint16_t> owners) { owners_.give(node_type, owners); }
 
   size_t num_events() const { return delta_.num_events; }
   // Removes changes without a net effect. The stage must not be used after it.
@@ -79,6 +85,10 @@ class Stage {
   uint32_t add_node(uint32_t node_type, int64_t id);
   void resolve_ends(const EdgeTypeSpec& spec, const int64_t* source, const int64_t* target, size_t count);
   void prefetch_ahead(const GraphStore& store, size_t i) const;
+  // Requires: a part of a graph. Whether it keeps an edge of the current call.
+  bool keeps(const EdgeTypeSpec& spec, size_t i) const {
+    return owners_.keeps(spec.source_type, sources_[i], spec.target_type, targets_[i]);
+  }
   uint32_t pair_of(uint32_t edge_type, uint32_t source, uint32_t target);
   uint32_t next_key(uint32_t edge_type, uint32_t pair) const;
   void note_key(uint32_t edge_type, uint32_t pair, const EdgeChange& change);
@@ -97,6 +107,7 @@ class Stage {
   Delta delta_;
   std::vector<NodeStage> node_stages_;
   std::vector<EdgeStage> edge_stages_;
+  StagedOwners owners_;
   std::vector<uint32_t> sources_, targets_;  // ends of the edges of the current call
 };
 

@@ -1,0 +1,162 @@
+// Parts of a graph beside the whole: the same nodes under the same indices, and of the edges those with an owned end.
+#include "store/graph_part.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+
+#include "store/owners_after.h"
+#include "store/stage.h"
+#include "testing/testing.h"
+
+namespace livegnn::graph_part_test {
+
+using namespace testing;
+
+namespace {
+
+const std::vector<EdgeTypeSpec> kTypes{{0, 1, {{true, true}, false, true}}, {1, 1, {{true, false}, true, false}}};
+
+std::vector<uint32_t> list_of(const GraphStore& store, uint32_t node, bool in) {
+  std::vector<uint32_t> list;
+  const auto visit = [&](const NeighborSpan& span) { list.insert(list.end(), span.ids, span.ids + span.size); };
+  in ? store.scan_in(node, visit) : store.scan_out(node, visit);
+  return list;
+}
+
+void commit(const Delta& delta, Graph* graph) {
+  graph->prepare(delta);
+  {
+    std::unique_lock lock(graph->lock);
+    graph->commit(delta);
+  }
+  graph->settle();
+}
+
+struct Drawn {
+  uint64_t kind;
+  uint32_t type;
+  int64_t first, second;
+  float weight;
+};
+
+void stage(const Drawn& event, const std::array<size_t, 2>& ids, Stage* stage) {
+  const uint32_t source_type = kTypes[event.type].source_type;
+  const int64_t source = event.first % static_cast<int64_t>(ids[source_type]);
+  const int64_t target = event.second % static_cast<int64_t>(ids[1]);
+  const double time = 1;
+  if (event.kind < 50) {
+    stage->add_edges(event.type, &source, &target, &event.weight, &time, nullptr, 0, 1);
+  } else if (event.kind < 75) {
+    stage->remove_edges(event.type, &source, &target, 1);
+  } else if (event.kind < 85) {
+    stage->remove_nodes(source_type, &source, 1);
+    stage->add_nodes(source_type, &source, nullptr, 0, 1);
+  } else {
+    const float x[2] = {event.weight, 1};
+    stage->set_features(source_type, &source, x, 2, 1);
+  }
+}
+
+void check_part(const Graph& part, const Graph& whole) {
+  for (uint32_t n = 0; n < 2; ++n) CHECK(part.nodes[n].ids.ids() == whole.nodes[n].ids.ids());
+  for (size_t e = 0; e < kTypes.size(); ++e) {
+    const GraphStore &store = *part.edges[e].store, &all = *whole.edges[e].store;
+    store.check();
+    for (const bool in : {false, true}) {
+      const uint32_t type = in ? kTypes[e].target_type : kTypes[e].source_type;
+      const uint32_t other = in ? kTypes[e].source_type : kTypes[e].target_type;
+      for (uint32_t node = 0; node < whole.nodes[type].ids.capacity(); ++node) {
+        std::vector<uint32_t> list = list_of(store, node, in), expected = list_of(all, node, in);
+        if (!part.part->owns(type, node)) {
+          std::erase_if(expected, [&](uint32_t end) { return !part.part->owns(other, end); });
+          std::sort(expected.begin(), expected.end());
+          std::sort(list.begin(), list.end());
+        }
+        CHECK(list == expected);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+TEST(a_part_keeps_the_edges_with_an_owned_end) {
+  constexpr std::array<size_t, 2> kIds{30, 20};
+  Random random;
+  for (const bool told : {false, true}) {
+    const Owners rule(told ? OwnerRule::kTable : OwnerRule::kModulo, 3);
+    Graph whole({2, 2}, kTypes);
+    std::vector<std::unique_ptr<Graph>> parts;
+    for (uint32_t self : {0u, 1u, 2u, GraphPart::kNone}) {
+      parts.push_back(std::make_unique<Graph>(std::vector<size_t>{2, 2}, kTypes));
+      parts.back()->part = std::make_unique<GraphPart>(rule, self, 2);
+    }
+    for (size_t batch = 0; batch < 60; ++batch) {
+      std::vector<Drawn> events(batch == 1 ? 150 : 6);
+      for (Drawn& event : events) {
+        event = {random.below(100), random.index(2), static_cast<int64_t>(random.below(1000)),
+                 static_cast<int64_t>(random.below(1000)), random.between(-1, 1)};
+      }
+      std::array<std::vector<uint16_t>, 2> given;
+      for (auto& owners : given) {
+        for (size_t i = 0; i < 60; ++i) owners.push_back(static_cast<uint16_t>(random.below(3)));
+      }
+      const auto delta_of = [&](const Graph& graph) {
+        Stage staged(graph);
+        for (uint32_t n = 0; told && graph.part != nullptr && n < 2; ++n) staged.give_owners(n, given[n]);
+        if (batch == 0) {
+          for (uint32_t n = 0; n < 2; ++n) {
+            for (size_t i = 0; i < kIds[n]; ++i) {
+              const auto id = static_cast<int64_t>(i);
+              staged.add_nodes(n, &id, nullptr, 0, 1);
+            }
+          }
+        }
+        for (const Drawn& event : events) stage(event, kIds, &staged);
+        return staged.finish();
+      };
+      commit(delta_of(whole), &whole);
+      for (const auto& part : parts) {
+        const Delta delta = delta_of(*part);
+        const OwnersAfter after(*part->part, delta);
+        for (uint32_t n = 0; n < 2; ++n) {
+          for (size_t i = 0; i < delta.nodes[n].added.size(); ++i) {
+            CHECK_EQ(after.of(n, delta.nodes[n].added[i]), delta.nodes[n].owners[i]);
+            CHECK_EQ(delta.nodes[n].owners[i] == Owners::kNoOwner, delta.nodes[n].added_ids[i] == kNoId);
+            if (told && delta.nodes[n].added_ids[i] != kNoId) CHECK_EQ(delta.nodes[n].owners[i], given[n][i]);
+          }
+        }
+        if (batch % 4 == 3) {  // given up, and tried again
+          part->prepare(delta);
+          part->abandon();
+        }
+        commit(delta, part.get());
+        check_part(*part, whole);
+        for (uint32_t n = 0; n < 2; ++n) {
+          for (uint32_t node = 0; node < whole.nodes[n].ids.capacity(); ++node) {
+            CHECK_EQ(part->part->owner(n, node), parts[0]->part->owner(n, node));
+            CHECK_EQ(part->part->owner(n, node) == Owners::kNoOwner, !whole.nodes[n].ids.in_use(node));
+          }
+        }
+      }
+      CHECK_EQ(parts.back()->edges[0].store->num_edges(), 0u);
+    }
+  }
+}
+
+TEST(a_part_that_there_is_not_is_refused) {
+  CHECK_THROWS(GraphPart(Owners(OwnerRule::kModulo, 2), 2, 1), std::invalid_argument, "there is no such part");
+  const std::array<uint16_t, 1> owners{0};
+  CHECK_THROWS(GraphPart(Owners(2, owners), 0, 1), std::invalid_argument, "begins without nodes");
+  Graph graph({2, 2}, kTypes);
+  CHECK_THROWS(Stage(graph).give_owners(0, owners), std::invalid_argument, "an undivided graph has no owners");
+  graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kTable, 2), 0, 2);
+  const std::array<uint16_t, 1> none{2};
+  CHECK_THROWS(Stage(graph).give_owners(0, none), std::invalid_argument, "there is no part 2");
+  const int64_t id = 0;
+  CHECK_THROWS(Stage(graph).add_nodes(0, &id, nullptr, 0, 1), std::invalid_argument, "a node needs an owner");
+}
+
+}  // namespace livegnn::graph_part_test
