@@ -74,6 +74,13 @@ void Engine::make_steps() {
   }
 }
 
+void Engine::join(Exchange* exchange) {
+  if (lazy_ != nullptr || state_.rows.keep_degree > 0) {
+    throw std::invalid_argument("an engine of a part of a graph computes at once, and keeps all aggregates");
+  }
+  halo_ = std::make_unique<Halo>(state_.rows, exchange);
+}
+
 void Engine::initialize() {
   if (lazy_ != nullptr) lazy_->clear();
   state_.rows.clear();
@@ -121,7 +128,11 @@ void Engine::load(const ArrayViews& from) {
 
 // -- a batch
 
-void Engine::prepare(const Delta& delta, Prepared* prepared) { prepare_depths(this, delta, prepared); }
+void Engine::prepare(const Delta& delta, Prepared* prepared) {
+  if (halo_ == nullptr) return prepare_depths(this, delta, prepared);
+  Preparation* const p = preparation(prepared);
+  prepare_depths(this, delta, prepared, [&](size_t depth) { halo_->exchange(depth, &p->batch); });
+}
 
 void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
   if (lazy_ == nullptr) return prepare(delta, prepared);
@@ -149,6 +160,7 @@ void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {
 void Engine::begin(const Delta& delta, Prepared* prepared) {
   Preparation* const p = preparation(prepared);
   p->batch.scales.forget(state_.rows.program.propagations.size());
+  if (halo_ != nullptr) halo_->begin(delta);
   give_up_on_failure(p, [&] { open(delta, state_.rows.program.order.size(), p); });
 }
 
@@ -165,8 +177,10 @@ bool Engine::finish(Prepared* prepared) {
     const BatchChanges& changes = p->batch.changes;
     NewScales& scales = p->batch.scales;
     p->batch.totals = totals_of(state_.rows, *changes.delta, *p);
+    if (halo_ != nullptr) halo_->gather(&p->batch);
     again = p->lost == kNoIndex && !scales.in_use && is_measured_after(state_.rounding, p->batch.totals) &&
-            measure_after(state_.rows, state_.rounding, changes, &scales);
+            (halo_ == nullptr ? measure_after(state_.rows, state_.rounding, changes, &scales)
+                              : halo_->measure(state_.rounding, changes, &scales));
     if (!again) return;
     scales.in_use = true;
     open(*changes.delta, p->steps, p);
@@ -187,12 +201,12 @@ void Engine::open(const Delta& delta, size_t steps, Preparation* prepared) {
   prepared->changed.clear();
   prepared->affected = prepared->edges_touched = prepared->nodes_touched = prepared->recomputed = 0;
   batch.workspace = workspaces_.take();
-  batch.workspace->open(delta);
+  batch.workspace->open(delta, state_.rows.graph.part.get());
   const Program& program = state_.rows.program;
   changes.rows.resize(program.values.size());
   for (size_t v = 0; v < program.values.size(); ++v) changes.rows[v].begin(program.values[v].width);
-  take_features(&changes);
-  take_edges(&changes);
+  take_features(&batch);
+  take_edges(&batch);
   find_moves(&batch);
 }
 
@@ -202,7 +216,9 @@ void Engine::close(Preparation* prepared) const {
   if (batch.has_lost() || prepared->steps < program.order.size()) {
     // The effect on the prediction is unknown.
   } else if (program.output_kept) {
-    prepared->changed = batch.of(program.output).nodes();
+    const Changes& output = batch.of(program.output);
+    prepared->changed.assign(output.nodes().begin(),
+                             output.nodes().begin() + static_cast<std::ptrdiff_t>(output.own_size()));
   } else if (!prepared->output_done) {
     batch.step = program.order.size();
     output_->prepare(&batch);
@@ -219,7 +235,9 @@ void Engine::include_added(Preparation* prepared) const {
   tsl::robin_map<uint32_t, bool, MixHash> listed;
   listed.reserve(changed.size() + nodes.added.size());
   for (uint32_t node : changed) listed[node] = true;
+  const GraphPart* const part = state_.rows.graph.part.get();
   for (size_t i = 0; i < nodes.added.size(); ++i) {
+    if (part != nullptr && nodes.owners[i] != part->self()) continue;
     if (nodes.added_ids[i] == kNoId || !listed.insert({nodes.added[i], true}).second) continue;
     changed.push_back(nodes.added[i]);
   }
@@ -262,30 +280,49 @@ const NodeRows* Engine::reader_after(size_t position, size_t steps) const {
   return reader != nullptr && reader->reads(aggregate) ? reader : nullptr;
 }
 
-void Engine::take_features(BatchChanges* changes) const {
+void Engine::take_features(PreparedBatch* batch) const {
   const Program& program = state_.rows.program;
+  BatchChanges* const changes = &batch->changes;
+  const bool divided = state_.rows.graph.part != nullptr;
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
     if (!value.features) continue;
     const NodeDelta& nodes = changes->delta->nodes[value.node_type];
     Changes& rows = changes->rows[v];
     rows.lie_at(nodes.features.data());
-    for (size_t i = 0; i < nodes.featured.size(); ++i) {
+    const auto take = [&](size_t i) {
       const float* const row = rows.at(i);
-      if (!kernels().differs(value.width, state_.rows.stored_row(v, nodes.featured[i]), row)) continue;
+      if (!kernels().differs(value.width, state_.rows.stored_row(v, nodes.featured[i]), row)) return;
       rows.add(nodes.featured[i], static_cast<uint32_t>(i));
+    };
+    const std::vector<uint8_t>& marks = batch->workspace->removed[value.node_type];
+    for (size_t i = 0; i < nodes.featured.size(); ++i) {
+      if (!divided || marks[nodes.featured[i]] == 0) take(i);
     }
+    if (!divided) continue;
+    const size_t own = rows.size();
+    for (size_t i = 0; i < nodes.featured.size(); ++i) {
+      if (marks[nodes.featured[i]] != 0) take(i);
+    }
+    rows.take_for_halo(rows.size() - own);
   }
 }
 
-void Engine::take_edges(BatchChanges* changes) const {
+void Engine::take_edges(PreparedBatch* batch) const {
   const Graph& graph = state_.rows.graph;
+  BatchChanges* const changes = &batch->changes;
   changes->edges.resize(state_.rows.has_direction.size());
   for (size_t e = 0; e < graph.edges.size(); ++e) {
     direct_changes(graph, *changes->delta, e, state_.rows.zeros.data(), &changes->edges[e]);
     if (state_.rows.has_direction[graph.edges.size() + e]) {
       reverse_changes(changes->edges[e], &changes->edges[graph.edges.size() + e]);
     }
+  }
+  if (graph.part == nullptr) return;
+  for (size_t d = 0; d < changes->edges.size(); ++d) {
+    const std::vector<uint8_t>& marks = batch->workspace->removed[receiver_type(graph, d)];
+    std::erase_if(changes->edges[d],
+                  [&](const DirectedChange& change) { return (marks[change.target] & Workspace::kForeign) != 0; });
   }
 }
 
@@ -335,11 +372,13 @@ void Engine::reserve(const Delta& delta, const Prepared& prepared) {
 void Engine::release() noexcept {
   state_.release();
   if (lazy_ != nullptr) lazy_->release();
+  if (halo_ != nullptr) halo_->abandon();
 }
 
 void Engine::commit(const Delta& delta, const Prepared& prepared) noexcept {
   const Preparation& p = preparation(prepared);
   state_.commit(delta, p.batch, pool_.get());
+  if (halo_ != nullptr) halo_->commit();
   if (p.marked) {
     lazy_->commit(delta, p.batch.changes, p.marks);
   } else if (lazy_ != nullptr) {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "inference/backend.h"
+#include "inference/halo/halo.h"
 #include "inference/lazy/lazy.h"
 #include "inference/preparation.h"
 #include "inference/propagation/degrees.h"
@@ -48,6 +49,11 @@ class Engine final : public Backend {
   // Whether `prepare` looks for rows that a batch would make non-finite.
   void set_guard(bool on) { guard_ = on; }
   bool guarded() const { return guard_; }
+
+  // Before the first batch, of a part of a graph: from now on batches are prepared together with those of the other
+  // parts, by threads that call the same functions for each. The exchange must outlive the engine. Throws
+  // std::invalid_argument (halo.h).
+  void join(Exchange* exchange);
 
   const State& state() const { return state_; }
   const Program& program() const override { return state_.rows.program; }
@@ -147,8 +153,8 @@ class Engine final : public Backend {
   // The step that reads the result of the propagation at this position in the order and runs together with it.
   const NodeRows* reader_after(size_t position, size_t steps) const;
   void open(const Delta& delta, size_t steps, Preparation* prepared);
-  void take_features(BatchChanges* changes) const;
-  void take_edges(BatchChanges* changes) const;
+  void take_features(PreparedBatch* batch) const;
+  void take_edges(PreparedBatch* batch) const;
   void find_moves(PreparedBatch* batch) const;
   // Lists the nodes that the batch adds among those whose prediction changes, whatever their rows are: no step has
   // looked at a sum that nothing reaches.
@@ -166,6 +172,7 @@ class Engine final : public Backend {
   bool guard_ = false, recompute_all_ = false;
   std::atomic<bool> retired_{false};
   std::unique_ptr<Lazy> lazy_;
+  std::unique_ptr<Halo> halo_;  // of a part of a graph
 };
 
 }  // namespace livegnn

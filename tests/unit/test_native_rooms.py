@@ -24,7 +24,7 @@ LAYERS = (
 FOLDERS = {
     "inference": (
         ("",),
-        ("forward", "lazy"),
+        ("forward", "halo", "lazy"),
         ("propagation",),
         ("rounding",),
         ("rows",),

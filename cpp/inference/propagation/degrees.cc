@@ -190,7 +190,7 @@ void Degrees::prepare(PreparedBatch* prepared) const {
 
   auto& slots = prepared->workspace->slots[0][node_type];
   for (size_t i = 0; i < nodes.added.size(); ++i) {
-    if (nodes.added_ids[i] == kNoId) continue;
+    if (nodes.added_ids[i] == kNoId || removed[nodes.added[i]] != 0) continue;
     slots[nodes.added[i]] = 0;
     write(nodes.added[i], changes_of(edges, nodes.added[i]), true);
   }

@@ -123,9 +123,10 @@ void NodeRows::find_reach(uint32_t aggregate, PreparedBatch* prepared) const {
     return slots[node];
   };
   const NodeDelta& nodes = prepared->changes.delta->nodes[step_.node_type];
+  const std::vector<uint8_t>& foreign = workspace.removed[step_.node_type];  // none of the added ones is removed
   reach.added.assign(reach.nodes.size(), 0);
   for (size_t i = 0; i < nodes.added.size(); ++i) {
-    if (nodes.added_ids[i] == kNoId) continue;
+    if (nodes.added_ids[i] == kNoId || foreign[nodes.added[i]] != 0) continue;
     const uint32_t slot = enter(nodes.added[i]);
     if (slot >= reach.added.size()) reach.added.resize(slot + 1, 0);
     reach.added[slot] = 1;
@@ -139,9 +140,10 @@ void NodeRows::find_reach(uint32_t aggregate, PreparedBatch* prepared) const {
     }
     const Changes& source = prepared->of(step_.sources[s]);
     const std::vector<uint32_t>& changed = source.nodes();
-    positions.reserve(reach.nodes.size() + changed.size());
-    for (size_t i = 0; i < changed.size(); ++i) {
-      if (i + 16 < changed.size()) __builtin_prefetch(&slots[changed[i + 16]]);
+    const size_t own = source.own_size();
+    positions.reserve(reach.nodes.size() + own);
+    for (size_t i = 0; i < own; ++i) {
+      if (i + 16 < own) __builtin_prefetch(&slots[changed[i + 16]]);
       const uint32_t slot = enter(changed[i]);
       if (slot == positions.size()) {
         positions.push_back(source.position(i));

@@ -119,11 +119,13 @@ class RowFrontierSearch {
     });
   }
 
-  // Replaces the target of a message by its place among the targets; kNoIndex if the batch removes the target.
+  // Replaces the target of a message by its place among the targets; kNoIndex if the batch removes the target, or if
+  // another part owns it.
   void enter(uint32_t* target) {
     uint32_t& slot = slots_[*target];
     if (slot == kNoIndex) {
       if (removed_[*target]) {
+        foreign_ += removed_[*target] / Workspace::kForeign;
         *target = kNoIndex;
         return;
       }
@@ -193,7 +195,7 @@ class RowFrontierSearch {
       place(0, along_edges);
     }
     place(along_edges, messages);
-    s_.num_messages = messages;
+    s_.num_messages = messages - foreign_;
   }
 
   void place(size_t first, size_t end) {
@@ -240,6 +242,7 @@ class RowFrontierSearch {
   const Changes& input_;
   const std::vector<uint8_t>& removed_;
   std::vector<uint32_t>&sources_, &slots_;
+  size_t foreign_ = 0;  // messages to nodes of other parts, which are not added here
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ size_t MessageFrontier::bytes() const {
          bytes_of(keep_context) + order.bytes();
 }
 
-void Workspace::open(const Delta& delta) {
+void Workspace::open(const Delta& delta, const GraphPart* part) {
   const size_t types = delta.nodes.size();
   for (auto& sides : slots) sides.resize(types);
   removed.resize(types);
@@ -38,13 +38,33 @@ void Workspace::open(const Delta& delta) {
       if (sides[n].size() < capacity) sides[n].resize(capacity, kNoIndex);
     }
     if (removed[n].size() < capacity) removed[n].resize(capacity, 0);
-    for (uint32_t node : delta.nodes[n].removed) removed[n][node] = 1;
+    for (uint32_t node : delta.nodes[n].removed) removed[n][node] |= kRemoved;
   }
+  if (part != nullptr) mark_foreign(delta, *part);
+}
+
+// All nodes only if more than the last batch was missed: a batch takes time in proportion to what it adds.
+void Workspace::mark_foreign(const Delta& delta, const GraphPart& part) {
+  const bool follows = marked_ != kNever && marked_ + 1 == part.commits();
+  const bool all = marked_ == kNever || (!follows && marked_ != part.commits());
+  for (uint32_t n = 0; n < removed.size(); ++n) {
+    std::vector<uint8_t>& marks = removed[n];
+    const auto mark = [&](uint32_t node, uint32_t owner) {
+      marks[node] = static_cast<uint8_t>((marks[node] & kRemoved) | (owner == part.self() ? 0 : kForeign));
+    };
+    for (uint32_t node = 0; all && node < marks.size(); ++node) mark(node, part.owner(n, node));
+    if (follows) {
+      for (uint32_t node : part.last_placed(n)) mark(node, part.owner(n, node));
+    }
+    const NodeDelta& nodes = delta.nodes[n];
+    for (size_t i = 0; i < nodes.added.size(); ++i) mark(nodes.added[i], nodes.owners[i]);
+  }
+  marked_ = part.commits();
 }
 
 void Workspace::close(const Delta& delta, size_t need) {
   for (size_t n = 0; n < removed.size(); ++n) {
-    for (uint32_t node : delta.nodes[n].removed) removed[n][node] = 0;
+    for (uint32_t node : delta.nodes[n].removed) removed[n][node] &= kForeign;
   }
   open_ = false;
   if (!needs_.outgrown(need)) return;
@@ -62,6 +82,7 @@ void Workspace::restore() noexcept {
   }
   for (auto& nodes : removed) std::fill(nodes.begin(), nodes.end(), uint8_t{0});
   open_ = false;
+  marked_ = kNever;
 }
 
 size_t Workspace::bytes() const {

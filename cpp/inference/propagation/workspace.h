@@ -91,14 +91,19 @@ struct Workspace {
   // By node type: the place of a node in the current list, kNoIndex between uses. There are two, because a frontier
   // needs its sources and its targets at once.
   std::vector<std::vector<uint32_t>> slots[2];
-  std::vector<std::vector<uint8_t>> removed;  // by node type: set while a batch is prepared that removes the node
+  // By node type: kRemoved while a batch is prepared that removes the node, kForeign if another part owns it. What is
+  // not 0 is no target.
+  std::vector<std::vector<uint8_t>> removed;
 
   RowFrontier row_frontier;
   MessageFrontier message_frontier;
   Reach reach;
 
-  // Makes room for all nodes that exist after the batch, and marks those that it removes.
-  void open(const Delta& delta);
+  static constexpr uint8_t kRemoved = 1, kForeign = 2;
+
+  // Makes room for all nodes that exist after the batch, and marks those that it removes, and those of other parts.
+  // `part`: of the graph, null of an undivided one.
+  void open(const Delta& delta, const GraphPart* part = nullptr);
   // After a batch that needed `need`: gives back memory that is much larger than other batches need. Lists by node
   // stay.
   void close(const Delta& delta, size_t need);
@@ -107,8 +112,13 @@ struct Workspace {
   size_t bytes() const;
 
  private:
+  static constexpr size_t kNever = ~size_t{0};
+
+  void mark_foreign(const Delta& delta, const GraphPart& part);
+
   RecentNeeds needs_{size_t{1} << 12};
   bool open_ = false;
+  size_t marked_ = kNever;  // the commits of the part after which foreign nodes were last marked
 };
 
 using Workspaces = Leases<Workspace>;

@@ -82,17 +82,6 @@ void find_overdue(const RowState& rows, const RoundingState& rounding, size_t pr
   std::sort(scale->overdue.begin(), scale->overdue.end());
 }
 
-// Measures the new unit of a propagation. Returns whether it is smaller than the old one.
-bool measure_scale(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, size_t p,
-                   NewScale* scale) {
-  const PropagateStep& step = rows.program.propagations[p];
-  const WholeSample sample(rows, rounding, step, &changes);
-  const Measurement measurement(rows.program, step, sample.few);
-  const bool smaller = renew_scale(rounding.scales[p], measurement, [&] { return sample.many(); }, scale);
-  if (smaller) find_overdue(rows, rounding, p, scale);
-  return smaller;
-}
-
 }  // namespace
 
 void RoundingScale::begin(size_t width) {
@@ -218,11 +207,20 @@ bool renew_scale(const RoundingScale& now, const Measurement& measurement, const
   return scale->shrunk != 1 || scale->mean < before || scale->offset > now.offset;
 }
 
+bool measure_scale(const RowState& rows, const RoundingState& rounding, size_t propagation, const MessageSample& few,
+                   const Measurement::More& more, NewScale* scale) {
+  const Measurement measurement(rows.program, rows.program.propagations[propagation], few);
+  const bool smaller = renew_scale(rounding.scales[propagation], measurement, more, scale);
+  if (smaller) find_overdue(rows, rounding, propagation, scale);
+  return smaller;
+}
+
 bool measure_after(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, NewScales* fresh) {
   bool smaller = false;
   for (size_t p = 0; p < rows.program.propagations.size(); ++p) {
     if (rows.program.propagations[p].aggregate != Aggregate::kSum) continue;
-    smaller |= measure_scale(rows, rounding, changes, p, &fresh->all[p]);
+    const WholeSample sample(rows, rounding, rows.program.propagations[p], &changes);
+    smaller |= measure_scale(rows, rounding, p, sample.few, [&] { return sample.many(); }, &fresh->all[p]);
   }
   fresh->measured = true;
   return smaller;

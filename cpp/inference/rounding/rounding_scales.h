@@ -112,6 +112,10 @@ bool is_measured_after(const RoundingState& rounding, const Totals& totals);
 // reached may exceed their bounds.
 bool renew_scale(const RoundingScale& now, const Measurement& measurement, const Measurement::More& more,
                  NewScale* scale);
+// The same on the result of a batch, from samples of all nodes: also finds the rows of these nodes, or of a part of
+// them, that then exceed their bounds.
+bool measure_scale(const RowState& rows, const RoundingState& rounding, size_t propagation, const MessageSample& few,
+                   const Measurement::More& more, NewScale* scale);
 // Returns whether any unit is smaller.
 bool measure_after(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes, NewScales* fresh);
 // Allocates no memory, like the commit that it is part of. Bounds in the table are converted to new units after the

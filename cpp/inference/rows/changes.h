@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "inference/edges/directed_changes.h"
@@ -18,6 +19,12 @@
 #include "memory/recent_needs.h"
 
 namespace livegnn {
+
+// Rows that another part of the graph has computed, `width` floats each.
+struct HaloRows {
+  std::span<const uint32_t> nodes;
+  const float* rows;
+};
 
 // New rows of one value.
 class Changes {
@@ -30,6 +37,11 @@ class Changes {
   float* row_to_write(size_t position) { return memory_.data() + position * stride_; }
   // Uses rows that are stored elsewhere, with the same stride: the features in the delta.
   void lie_at(const float* rows) { elsewhere_ = rows; }
+  // Appends nodes of other parts, with their rows. Only steps along edges read them. Requires: it has none yet, and all
+  // own rows.
+  void append_halo(std::span<const HaloRows> rows, size_t width);
+  // The last `count` nodes, which were added like any, are those of other parts.
+  void take_for_halo(size_t count) { halo_ = count; }
   void add(uint32_t node, uint32_t position) {
     nodes_.push_back(node);
     positions_.push_back(position);
@@ -39,6 +51,8 @@ class Changes {
 
   const std::vector<uint32_t>& nodes() const { return nodes_; }
   size_t size() const { return nodes_.size(); }
+  // Those of this part of the graph come first.
+  size_t own_size() const { return nodes_.size() - halo_; }
   uint32_t position(size_t i) const { return positions_[i]; }
   const float* at(size_t position) const {
     return (elsewhere_ != nullptr ? elsewhere_ : memory_.data()) + position * stride_;
@@ -46,8 +60,8 @@ class Changes {
   const float* row(size_t i) const { return at(positions_[i]); }
   size_t stride() const { return stride_; }
   size_t bytes() const {
-    return bytes_of(nodes_) + bytes_of(positions_) + memory_.bytes() + bytes_of(reached) + bytes_of(errors) +
-           bytes_of(sums) + bytes_of(sum_errors);
+    return bytes_of(nodes_) + bytes_of(positions_) + memory_.bytes() + joined_.bytes() + bytes_of(reached) +
+           bytes_of(errors) + bytes_of(sums) + bytes_of(sum_errors);
   }
 
   // For aggregates: all nodes that the batch reached, by position, and the bounds on their rounding. They include nodes
@@ -60,6 +74,8 @@ class Changes {
  private:
   std::vector<uint32_t> nodes_, positions_;
   Scratch memory_;
+  Scratch joined_;   // own rows and those of the halo
+  size_t halo_ = 0;  // nodes of other parts
   const float* elsewhere_ = nullptr;
   size_t stride_ = 0;
 };

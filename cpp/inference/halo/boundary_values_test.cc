@@ -1,0 +1,40 @@
+#include "inference/halo/boundary_values.h"
+
+#include "inference/engine_model.h"
+#include "testing/testing.h"
+
+namespace livegnn::boundary_values_test {
+
+using namespace testing;
+
+namespace {
+
+std::vector<std::vector<uint32_t>> values_of(Program program) {
+  const Graph graph({kFeatures}, {{0, 0, {{true, false}, false, false}}});
+  return boundary_values(RowState(graph, std::move(program), "", 0));
+}
+
+}  // namespace
+
+TEST(values_are_sent_once_before_the_first_depth_that_reads_them) {
+  Program program = gcn(true, {});
+  const uint32_t first = program.propagations[0].input, second = program.propagations[1].input;
+  CHECK(values_of(std::move(program)) == std::vector<std::vector<uint32_t>>({{}, {first}, {second}}));
+  Program twice = gcn(true, {});
+  twice.propagations[1].input = first;
+  CHECK(values_of(std::move(twice)) == std::vector<std::vector<uint32_t>>({{}, {first}, {}}));
+  Program features = gcn(true, {});
+  features.propagations[0].input = 0;
+  CHECK(values_of(std::move(features)) == std::vector<std::vector<uint32_t>>({{}, {}, {second}}));
+}
+
+TEST(programs_that_parts_cannot_run_are_refused) {
+  CHECK_THROWS(values_of(mean_and_max(true, {})), std::invalid_argument, "only sum rows");
+  CHECK_THROWS(values_of(attention(true, {})), std::invalid_argument, "only sum rows");
+  CHECK_THROWS(values_of(keeping_aggregates(gcn(true, {}))), std::invalid_argument, "must keep what others read");
+  Program calls = gcn(true, {});
+  calls.functions.emplace_back();
+  CHECK_THROWS(values_of(std::move(calls)), std::invalid_argument, "cannot call functions");
+}
+
+}  // namespace livegnn::boundary_values_test

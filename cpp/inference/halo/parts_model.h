@@ -1,0 +1,250 @@
+// Helpers for the tests of divided graphs: events that several graphs take, engines of all parts of a graph, and the
+// comparison of what they keep with what the engine of the undivided graph keeps.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "inference/engine_model.h"
+#include "inference/halo/local_exchange.h"
+
+namespace livegnn::testing {
+
+// A batch as a list of what each event does to a stage.
+using StagedEvents = std::vector<std::function<void(Stage*)>>;
+
+inline Delta stage_all(const Graph& graph, const StagedEvents& events) {
+  Stage stage(graph);
+  for (const auto& event : events) event(&stage);
+  return stage.finish();
+}
+
+// Random batches on nodes with few ids, so that edges and nodes are added, changed and removed again and again. Knows
+// its nodes, so every event is valid; an edge may be added twice or removed where there is none.
+class SharedStream {
+ public:
+  // `magnitude`: of features; `least`: the smallest weight.
+  explicit SharedStream(size_t number, float magnitude = 1, float least = -1) : magnitude_(magnitude), least_(least) {
+    for (size_t i = 0; i < number; ++i) random_.below(2);
+  }
+
+  StagedEvents next(size_t events) {
+    StagedEvents batch;
+    before_ = ids_;
+    for (size_t i = 0; i < events; ++i) {
+      const uint64_t kind = random_.below(100);
+      if (kind < 12 || ids_.size() < 4) {
+        add_node(&batch);
+      } else if (kind < 60) {
+        add_edge(&batch);
+      } else if (kind < 78) {
+        const auto [source, target] = ends();
+        batch.push_back([=](Stage* stage) { stage->remove_edges(0, &source, &target, 1); });
+      } else if (kind < 95) {
+        const int64_t id = ids_[random_.below(ids_.size())];
+        Floats x = features();
+        batch.push_back([=](Stage* stage) { stage->set_features(0, &id, x.data(), kFeatures, 1); });
+      } else {
+        const auto at = ids_.begin() + static_cast<std::ptrdiff_t>(random_.below(ids_.size()));
+        const int64_t id = *at;
+        ids_.erase(at);
+        batch.push_back([=](Stage* stage) { stage->remove_nodes(0, &id, 1); });
+      }
+    }
+    return batch;
+  }
+  // The last batch was refused.
+  void undo() { ids_ = before_; }
+
+ private:
+  Floats features() {
+    Floats x = random_.floats(kFeatures);
+    const float scale = random_.chance(0.1) ? magnitude_ * 1000 : magnitude_;
+    for (float& value : x) value *= scale;
+    return x;
+  }
+  void add_node(StagedEvents* batch) {
+    const int64_t id = random_.chance(0.2) && next_id_ > 0
+                           ? static_cast<int64_t>(random_.below(static_cast<uint64_t>(next_id_)))
+                           : next_id_++;
+    if (std::find(ids_.begin(), ids_.end(), id) == ids_.end()) ids_.push_back(id);
+    const bool has_features = random_.chance(0.9);
+    Floats x = features();
+    batch->push_back([=](Stage* stage) { stage->add_nodes(0, &id, has_features ? x.data() : nullptr, kFeatures, 1); });
+  }
+  void add_edge(StagedEvents* batch) {
+    const auto [source, target] = ends();
+    const float weight = random_.between(least_, 2);
+    const double time = ++now_;
+    batch->push_back([=](Stage* stage) { stage->add_edges(0, &source, &target, &weight, &time, nullptr, 0, 1); });
+  }
+  // Some nodes are hubs, and some edges are loops.
+  std::pair<int64_t, int64_t> ends() {
+    const int64_t source = ids_[random_.below(ids_.size())];
+    const int64_t target = ids_[random_.below(random_.chance(0.3) ? std::min<size_t>(3, ids_.size()) : ids_.size())];
+    return random_.chance(0.3) ? std::pair(target, source) : std::pair(source, target);
+  }
+
+  Random random_;
+  const float magnitude_, least_;
+  std::vector<int64_t> ids_, before_;
+  int64_t next_id_ = 0;
+  double now_ = 0;
+};
+
+// A graph in parts, each with its engine, prepared by a thread for each part.
+class DividedGraph {
+ public:
+  struct Part {
+    Part(const EdgeTypeSpec& spec, Program program, const Owners& owners, uint32_t self)
+        : graph({kFeatures}, {spec}), engine(graph_of(owners, self), std::move(program), 1) {
+      engine.set_guard(true);
+    }
+    Graph& graph_of(const Owners& owners, uint32_t self) {
+      graph.part = std::make_unique<GraphPart>(owners, self, 1);
+      return graph;
+    }
+
+    Graph graph;
+    Engine engine;
+    Preparation prepared;
+    Delta delta;
+  };
+
+  template <class MakeProgram>
+  DividedGraph(const EdgeTypeSpec& spec, const MakeProgram& make, const Owners& owners) : exchange(owners.workers()) {
+    for (uint32_t self = 0; self < owners.workers(); ++self) {
+      parts.push_back(std::make_unique<Part>(spec, make(), owners, self));
+      parts.back()->engine.join(&exchange.of(self));
+      parts.back()->engine.initialize();
+    }
+  }
+
+  // Runs `body(part)` for all parts at once. A part that throws ends the batch for all; the first one's exception that
+  // is not about another's is thrown again.
+  template <class Body>
+  void run(const Body& body) {
+    exchange.begin();
+    std::vector<std::exception_ptr> failures(parts.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          body(i, parts[i].get());
+        } catch (...) {
+          failures[i] = std::current_exception();
+          exchange.end();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::exception_ptr first;
+    for (const std::exception_ptr& failure : failures) {
+      if (failure == nullptr) continue;
+      try {
+        std::rethrow_exception(failure);
+      } catch (const ExchangeEnded&) {
+        if (first == nullptr) first = failure;
+      } catch (...) {
+        std::rethrow_exception(failure);
+      }
+    }
+    if (first != nullptr) std::rethrow_exception(first);
+  }
+
+  void stage(const StagedEvents& events) {
+    for (const auto& part : parts) part->delta = stage_all(part->graph, events);
+  }
+  void prepare() {
+    run([](size_t, Part* part) {
+      part->graph.prepare(part->delta);
+      part->engine.prepare(part->delta, &part->prepared);
+      part->engine.reserve(part->delta, part->prepared);
+    });
+  }
+  void abandon() {
+    for (const auto& part : parts) {
+      part->graph.abandon();
+      part->engine.release();
+    }
+  }
+  void commit() {
+    for (const auto& part : parts) {
+      {
+        std::unique_lock lock(part->graph.lock);
+        check_allocates_nothing([&] {
+          part->graph.commit(part->delta);
+          part->engine.commit(part->delta, part->prepared);
+        });
+      }
+      part->engine.release();
+      part->graph.settle();
+    }
+  }
+
+  LocalExchange exchange;
+  std::vector<std::unique_ptr<Part>> parts;
+};
+
+inline std::vector<std::pair<uint32_t, float>> list_of(const GraphStore& store, uint32_t node, bool in) {
+  std::vector<std::pair<uint32_t, float>> list;
+  const auto visit = [&](const NeighborSpan& span) {
+    for (size_t i = 0; i < span.size; ++i)
+      list.emplace_back(span.ids[i], span.weights == nullptr ? 1 : span.weights[i]);
+  };
+  in ? store.scan_in(node, visit) : store.scan_out(node, visit);
+  return list;
+}
+
+// Everything that the parts keep of the nodes that they own, and what the engine of the undivided graph keeps of them.
+inline void check_equal_to_one(const DividedGraph& divided, const Engine& one) {
+  const Graph& whole = one.graph();
+  const Program& program = one.program();
+  const std::vector<uint32_t> nodes = nodes_in_use(one);
+  size_t owned = 0;
+  for (const auto& part : divided.parts) {
+    const Engine& engine = part->engine;
+    const RoundingState &rounding = engine.state().rounding, &expected = one.state().rounding;
+    CHECK(part->graph.nodes[0].ids.ids() == whole.nodes[0].ids.ids());
+    CHECK_EQ(rounding.moments.batches, expected.moments.batches);
+    CHECK_EQ(rounding.moments.measured, expected.moments.measured);
+    CHECK_EQ(rounding.moments.touched, expected.moments.touched);
+    for (size_t p = 0; p < program.propagations.size(); ++p) {
+      CHECK(rounding.scales[p].saved() == expected.scales[p].saved());
+    }
+    std::vector<uint32_t> own;
+    for (uint32_t node : nodes) {
+      if (part->graph.part->owns(0, node)) own.push_back(node);
+    }
+    owned += own.size();
+    for (uint32_t v = 0; v < program.values.size(); ++v) {
+      const size_t bytes = program.values[v].width * sizeof(float);
+      for (uint32_t node : own) {
+        CHECK(std::memcmp(engine.state().rows.stored_row(v, node), one.state().rows.stored_row(v, node), bytes) == 0);
+      }
+    }
+    for (uint32_t node : own) {
+      for (bool in : {false, true}) {
+        CHECK(list_of(*part->graph.edges[0].store, node, in) == list_of(*whole.edges[0].store, node, in));
+      }
+      for (size_t p = 0; p < program.propagations.size(); ++p) {
+        const Table &errors = rounding.errors[p], &others = expected.errors[p];
+        const Floats zeros(errors.width());
+        const float* const bounds = node < errors.rows() ? errors.row(node) : zeros.data();
+        const float* const other = node < others.rows() ? others.row(node) : zeros.data();
+        CHECK(std::memcmp(bounds, other, errors.width() * sizeof(float)) == 0);
+      }
+      for (size_t c = 0; c < program.contexts.size(); ++c) {
+        const std::vector<double>&sums = engine.state().degrees.sums[c], &others = one.state().degrees.sums[c];
+        CHECK(sums.size() <= node || std::memcmp(&sums[node], &others[node], sizeof(double)) == 0);
+      }
+    }
+  }
+  CHECK_EQ(owned, nodes.size());
+}
+
+}  // namespace livegnn::testing
