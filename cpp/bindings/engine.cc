@@ -152,6 +152,9 @@ void bind_batches(nb::class_<Engine>& engine) {
       .def("take", [](Engine& self, Engine& from) { return self.take(&from); })
       .def("prepare",
            [](Engine& self, const Delta& delta, Prepared& prepared) {
+             if (self.graph().part != nullptr) {
+               throw std::runtime_error("a part of a graph prepares only batches that all parts prepare");
+             }
              as_writer([&] { self.prepare(delta, &prepared); });
              return prepared.lost == kNoIndex;
            })

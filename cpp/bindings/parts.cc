@@ -1,0 +1,64 @@
+// Parts of a graph, and the exchange between those of one process.
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "bindings/locks.h"
+#include "bindings/module.h"
+#include "ids/owners.h"
+#include "inference/engine.h"
+#include "inference/halo/local_exchange.h"
+
+namespace livegnn::bindings {
+namespace {
+
+// Makes an empty graph a part of one; without a number, a part that owns no node and keeps no edge.
+void divide(Graph& self, const Owners& owners, int64_t part) {
+  for (const Graph::NodeType& type : self.nodes) {
+    if (type.ids.capacity() > 0) throw std::invalid_argument("only an empty graph can be divided");
+  }
+  const uint32_t number = part < 0 ? GraphPart::kNone : static_cast<uint32_t>(part);
+  self.part = std::make_unique<GraphPart>(owners, number, self.nodes.size());
+}
+
+// The owner of each index of a node type.
+nb::object owners_of(const Graph& self, uint32_t node_type) {
+  std::vector<uint16_t> owners = read(
+      self, [&] { return self.nodes[node_type].ids.capacity(); },
+      [&] {
+        std::vector<uint16_t> all(self.nodes[node_type].ids.capacity());
+        for (uint32_t node = 0; node < all.size(); ++node) {
+          all[node] = static_cast<uint16_t>(self.part->owner(node_type, node));
+        }
+        return all;
+      });
+  return nb::cast(given(std::move(owners)));
+}
+
+}  // namespace
+
+void bind_parts(nb::module_& module) {
+  static nb::object ended = nb::steal(PyErr_NewException("livegnn._core.ExchangeEndedError", nullptr, nullptr));
+  module.attr("ExchangeEndedError") = ended;
+  nb::register_exception_translator([](const std::exception_ptr& pointer, void*) {
+    try {
+      std::rethrow_exception(pointer);
+    } catch (const ExchangeEnded& error) {
+      PyErr_SetString(ended.ptr(), error.what());
+    }
+  });
+  module.attr("MAX_PARTS") = Readers::kMostParts;
+  nb::class_<LocalExchange>(module, "LocalExchange")
+      .def(nb::init<size_t>())
+      .def("begin", [](LocalExchange& self) { as_writer([&] { self.begin(); }); })
+      .def("end", [](LocalExchange& self) { as_writer([&] { self.end(); }); })
+      // From then on the engine prepares its batches together with those of the other parts.
+      .def(
+          "join", [](LocalExchange& self, Engine& engine, size_t part) { engine.join(&self.of(part)); },
+          nb::keep_alive<2, 1>());
+  module.def("divide", &divide);
+  module.def("owners_of", &owners_of);
+}
+
+}  // namespace livegnn::bindings

@@ -1,0 +1,61 @@
+"""The decision of all parts on one batch: each part votes, and then all commit it or all abandon it."""
+
+import threading
+from typing import Final
+
+import livegnn._core as _core
+
+
+class GivenUpError(Exception):
+    """The batch is abandoned, because another part cannot commit it."""
+
+
+class Ballot:
+    """One batch. `vote` and `fail` are called by the parts' threads, once for each part; `wait` and `decide`
+    by the thread that leads them.
+    """
+
+    def __init__(self, parts: int) -> None:
+        self._changed = threading.Condition()
+        self._waited_for = parts
+        self._decision: bool | None = None
+        self.errors: Final[dict[int, BaseException]] = {}
+        """By part."""
+
+    def vote(self) -> None:
+        """Agrees, and returns once the batch is to be committed. Raises GivenUpError if it is not."""
+        with self._changed:
+            self._waited_for -= 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._decision is not None)
+            if not self._decision:
+                raise GivenUpError
+
+    def fail(self, part: int, error: BaseException) -> None:
+        """Notes the error of a part that abandons the batch, or fails after it voted."""
+        with self._changed:
+            if self._decision is None:
+                self._waited_for -= 1
+            self.errors[part] = error
+            self._changed.notify_all()
+
+    def wait(self) -> BaseException | None:
+        """Waits until each part has voted or failed. Returns the error to show, None if all agree."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._waited_for)
+            return self.cause()
+
+    def decide(self, commit: bool) -> None:
+        """Ends the wait of all parts that voted."""
+        with self._changed:
+            self._decision = commit
+            self._changed.notify_all()
+
+    def cause(self) -> BaseException | None:
+        """The error of the first part that did not only follow another."""
+        own = [
+            self.errors[part]
+            for part in sorted(self.errors)
+            if not isinstance(self.errors[part], (GivenUpError, _core.ExchangeEndedError))
+        ]
+        return own[0] if own else next(iter(self.errors.values()), None)

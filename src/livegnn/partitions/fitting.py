@@ -1,0 +1,76 @@
+"""The models, graphs and settings that can be divided into parts."""
+
+from typing import Final
+
+import livegnn._core as _core
+from livegnn.compiler.lowering import lower
+from livegnn.errors import InputError
+from livegnn.inference import EngineOptions
+from livegnn.network import Model
+from livegnn.placement import Owners
+from livegnn.schema import Schema
+from livegnn.types import EdgeType
+
+_ALONG_EDGES: Final = {
+    "max": "the maximum or minimum of messages",
+    "messages": "messages that depend on more than the row and the degree of their source",
+    "message_context": "messages that depend on more than the row and the degree of their source",
+}
+_DEFAULTS: Final = {"mode": "eager", "keep": "all", "keep_degree": 0, "history": 0, "non_finite": "refuse"}
+
+
+def refuse_unfit(model: Model, schema: Schema, options: EngineOptions, owners: Owners) -> None:
+    """Raises `InputError`, with the reason, if the parts of a graph would not give all predictions the bits
+    that one engine gives them.
+    """
+    for reason in (
+        _unfit_owners(owners),
+        _unfit_options(options),
+        _unfit_schema(schema),
+        _unfit_model(model),
+    ):
+        if reason is not None:
+            raise InputError(f"{reason}: run it with one Engine, which has no such limit, or change this")
+
+
+def _unfit_owners(owners: Owners) -> str | None:
+    if owners.rule == "table":
+        return "owners of the parts of a graph must follow from ids, got a table by index"
+    if owners.workers > _core.MAX_PARTS:
+        return f"a graph can be divided into at most {_core.MAX_PARTS} parts, got {owners.workers}"
+    return None
+
+
+def _unfit_options(options: EngineOptions) -> str | None:
+    for name, expected in _DEFAULTS.items():
+        if (got := getattr(options, name)) != expected:
+            return f"an engine of a divided graph needs {name}={expected!r}, got {got!r}"
+    return None
+
+
+def _unfit_schema(schema: Schema) -> str | None:
+    for edge_type, edges in schema.edge_types.items():
+        if edges.duplicates == "keep":
+            return f"a graph with parallel edges cannot be divided yet, got edge type {_shown(edge_type)}"
+        if edges.edge_dim:
+            return f"a graph with edge features cannot be divided yet, got edge type {_shown(edge_type)}"
+        if edges.time_to_live is not None:
+            return f"a graph whose edges expire cannot be divided yet, got edge type {_shown(edge_type)}"
+    return None
+
+
+def _unfit_model(model: Model) -> str | None:
+    operations, _ = lower(model)
+    for operation in operations:
+        if operation.op == "call":
+            return (
+                "a model of a divided graph may not call a function that is not LiveGNN's, which may give "
+                f"a row other bits in another block of rows, got {operation.output!r}"
+            )
+        if (got := _ALONG_EDGES.get(operation.op)) is not None:
+            return f"a model of a divided graph must sum rows along edges, got {got} ({operation.output!r})"
+    return None
+
+
+def _shown(edge_type: EdgeType) -> str:
+    return "-".join(edge_type)

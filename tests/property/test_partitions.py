@@ -1,0 +1,502 @@
+"""A graph in parts keeps the bits of one graph, after every batch of any stream: of predictions and of
+everything that engines keep.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import livegnn._core as _core
+from gate import draws
+from livegnn import Engine, EngineOptions, Events, Graph, InputError, Model
+from livegnn.graph import EdgeSchema, GraphDelta, Schema, View
+from livegnn.model import Input, Propagate, Step
+from livegnn.partitions import LocalPartitions, refuse_unfit
+from livegnn.placement import Owners
+from modules import CONVOLUTIONS, WIDTH, designs_of, make
+from streams import make_model, make_overflow
+
+BATCHES = 45
+"""In a stream, so that units are measured after 1, 4 and 16 of them, and after many messages."""
+
+MAGNITUDES = (1.0, 1.0, 1e-30, 1e-6, 1e6, 1e30, 3e38)
+SUMS = [kind for kind in CONVOLUTIONS if "max" not in kind and "min" not in kind]
+
+columns = st.sampled_from(["", "weight", "weight time", "time", "weight add", "weight time add"])
+owners = st.builds(
+    Owners,
+    st.sampled_from(["modulo", "jump"]),
+    st.integers(1, 4),
+).flatmap(
+    lambda drawn: st.builds(
+        lambda moved: Owners(drawn.rule, drawn.workers, moved=moved),
+        st.dictionaries(st.integers(0, 60), st.integers(0, drawn.workers - 1), max_size=20),
+    )
+)
+
+
+def schema_of(columns: str, *, undirected: bool, text: bool) -> Schema:
+    edges = EdgeSchema(
+        undirected=undirected,
+        weighted="weight" in columns,
+        timed="time" in columns,
+        duplicates="add" if "add" in columns else "replace",
+    )
+    return Schema({"node": WIDTH}, {("node", "to", "node"): edges}, text_ids=text)
+
+
+@dataclass
+class Stream:
+    """Random batches. A few name nodes that are not there, or features and weights past every limit."""
+
+    rng: np.random.Generator
+    edges: EdgeSchema
+    negative: bool
+    text: bool
+    magnitude: float = 1.0
+    present: list[int] = field(default_factory=list)
+    named: int = 0
+
+    def ids(self, numbers: Any) -> Any:
+        listed = [int(n) for n in np.atleast_1d(numbers)]
+        return [f"n\u00f6{n}" for n in listed] if self.text else listed
+
+    def rows(self, count: int) -> np.ndarray:
+        rows = self.rng.normal(size=(count, WIDTH)) * min(self.magnitude, 1e37)
+        if self.magnitude > 1e38 and self.rng.random() < 0.1:
+            rows = np.full((count, WIDTH), self.magnitude) * self.rng.choice([-1, 1], (count, WIDTH))
+        return rows.astype(np.float32)
+
+    def pick(self, count: int) -> np.ndarray:
+        """Nodes, of which the first three are taken often; seldom one that is not there."""
+        if self.rng.random() < 0.005:
+            return np.array([self.named + 7] * count)
+        few = self.present[:3] if self.rng.random() < 0.3 else self.present
+        return self.rng.choice(few, count)
+
+    def next(self, count: int) -> tuple[Events, list[int]]:
+        """Events, and the nodes after them."""
+        events, before = Events(), list(self.present)
+        for _ in range(count):
+            kind = self.rng.random()
+            if kind < 0.15 or len(self.present) < 3:
+                fresh = self.rng.random() < 0.7 or not self.named
+                node = self.named if fresh else int(self.rng.integers(self.named))
+                self.named = max(self.named, node + 1)
+                if node not in self.present:
+                    self.present.append(node)
+                events.add_nodes(self.ids(node), self.rows(1) if self.rng.random() < 0.9 else None)
+            elif kind < 0.6:
+                self.add_edges(events, int(self.rng.integers(1, 5)))
+            elif kind < 0.75:
+                n = int(self.rng.integers(1, 5))
+                events.remove_edges(self.ids(self.pick(n)), self.ids(self.pick(n)))
+            elif kind < 0.95:
+                n = int(self.rng.integers(1, 3))
+                events.set_features(self.ids(self.pick(n)), self.rows(n))
+            else:
+                node = self.present.pop(int(self.rng.integers(len(self.present))))
+                events.remove_nodes(self.ids(node))
+        after, self.present = self.present, before
+        return events, after
+
+    def add_edges(self, events: Events, n: int) -> None:
+        weight = time = None
+        if self.edges.weighted and self.rng.random() < 0.9:
+            weight = self.rng.choice([0.0, 0.25, 1.0, 1.3, 2.0], n) * (-1 if self.negative else 1)
+            if self.rng.random() < 0.02:
+                weight = weight + 2.0**30
+        if self.edges.timed and self.rng.random() < 0.9:
+            time = self.rng.integers(0, 4, n).astype(float)
+        events.add_edges(self.ids(self.pick(n)), self.ids(self.pick(n)), weight=weight, time=time)
+
+
+def outcome(apply: Any) -> tuple[Any, str | None]:
+    """The result, or the text of the refusal."""
+    try:
+        return apply(), None
+    except InputError as error:
+        return None, f"{type(error).__name__}: {error}"
+
+
+def assert_same_state(parts: LocalPartitions, engine: Engine) -> None:
+    """Every part keeps of its own nodes what the engine of the whole graph keeps, to the bit."""
+    whole = engine.state()
+    indices = engine.graph.native.indices(0)
+    capacity = engine.graph.native.capacity(0)
+    owned = 0
+    for part, (graph, each) in enumerate(zip(parts.graphs, parts.engines, strict=True)):
+        state = each.state()
+        assert state.meta == whole.meta
+        assert np.array_equal(graph.native.indices(0), indices)
+        own = indices[_core.owners_of(graph.native, 0)[indices] == part]
+        owned += len(own)
+        assert list(state.arrays) == list(whole.arrays)
+        for name, array in state.arrays.items():
+            expected = np.asarray(whole.arrays[name])
+            got = np.asarray(array)
+            if not name.startswith("scales") and len(expected):
+                got, expected = (rows.reshape(capacity, -1)[own] for rows in (got, expected))
+            assert got.tobytes() == expected.tobytes(), name
+    assert owned == len(indices)
+
+
+def assert_same_lists(parts: LocalPartitions, graph: Graph) -> None:
+    graph.native.check()
+    for part in parts.graphs:
+        part.native.check()
+    ids = graph.ids()
+    if not len(ids):
+        return
+    part_of = parts.owners.of_id(parts.names.to_numbers(ids))
+    for direction in ("in", "out"):
+        for id_, part in zip(ids, part_of, strict=True):
+            got = parts.graphs[part].neighbors(id_, direction=direction)
+            expected = graph.neighbors(id_, direction=direction)
+            for ours, theirs in zip(got, expected, strict=True):
+                assert (ours is None) == (theirs is None)
+                assert ours is None or np.array_equal(ours, theirs)
+
+
+def check_stream(model: Model, schema: Schema, owners: Owners, stream: Stream, sizes: list[int]) -> int:
+    """Returns how many batches were refused."""
+    graph = Graph(schema, threads=1)
+    engine = Engine(graph, model, threads=1)
+    parts = LocalPartitions(schema, model, owners, threads=1)
+    refused = 0
+    try:
+        for size in sizes:
+            events, after = stream.next(size)
+            one, expected = outcome(lambda events=events: engine.update_of(graph.apply(events)))
+            many, got = outcome(lambda events=events: parts.apply(events))
+            assert got == expected
+            if expected is None:
+                assert sorted(many.changed.tolist()) == sorted(one.changed.tolist())
+                assert (many.seq, many.affected) == (one.seq, one.affected)
+                stream.present = after
+            refused += expected is not None
+            ids = graph.ids()
+            assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
+            assert_same_state(parts, engine)
+        assert_same_lists(parts, graph)
+        assert parts.seq == graph.seq
+    finally:
+        parts.close()
+    return refused
+
+
+@pytest.mark.parametrize("kind", SUMS)
+@settings(max_examples=draws(3, 40), suppress_health_check=list(HealthCheck), deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    columns=columns,
+    undirected=st.booleans(),
+    text=st.booleans(),
+    negative=st.booleans(),
+    magnitude=st.sampled_from(MAGNITUDES),
+    owners=owners,
+    first=st.integers(0, 60),
+)
+def test_parts_keep_the_bits_of_one_engine(
+    kind, seed, columns, undirected, text, negative, magnitude, owners, first
+):
+    _, model = make(designs_of(kind)[0])
+    schema = schema_of(columns, undirected=undirected, text=text)
+    edges = schema.edge_types["node", "to", "node"]
+    rng = np.random.default_rng(seed)
+    stream = Stream(rng, edges, negative and not kind.startswith("gcn"), text, magnitude)
+    sizes = [first, *(int(n) for n in rng.integers(1, 6, BATCHES - 1))]
+    check_stream(model, schema, owners, stream, sizes)
+
+
+EDGES = ("node", "to", "node")
+
+
+def weights_of(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.normal(0, 0.5, shape).astype(np.float32)
+
+
+def both_ways() -> Model:
+    """Sums along edges and then against them, of a layer's rows and of sums."""
+    rng = np.random.default_rng(5)
+
+    def propagate(source: str, name: str, *, reverse: bool) -> Step:
+        operators = Propagate(edge_type=EDGES, message_local=("weight",), reverse=reverse)
+        return Step("propagate", (source,), name, attrs=operators.to_attrs())
+
+    return Model(
+        inputs={"x": Input("node", WIDTH)},
+        steps=(
+            propagate("x", "around", reverse=False),
+            propagate("around", "back", reverse=True),
+            Step("linear", ("back",), "projected", {"weight": "w"}),
+            Step("tanh", ("projected",), "hidden"),
+            propagate("hidden", "out", reverse=True),
+        ),
+        tensors={"w": weights_of(rng, 5, WIDTH)},
+        output="out",
+        layers=("x", "hidden", "out"),
+    )
+
+
+@settings(max_examples=draws(8, 100), suppress_health_check=list(HealthCheck), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), undirected=st.booleans(), negative=st.booleans(), owners=owners)
+def test_parts_keep_the_bits_of_messages_in_both_directions(seed, undirected, negative, owners):
+    schema = schema_of("weight", undirected=undirected, text=False)
+    rng = np.random.default_rng(seed)
+    stream = Stream(rng, schema.edge_types[EDGES], negative, False)
+    check_stream(both_ways(), schema, owners, stream, [40, *([4] * (BATCHES - 1))])
+
+
+BUYS = ("user", "buys", "item")
+
+
+def shop() -> Model:
+    """Items sum their users, and users the mean of their items."""
+    rng = np.random.default_rng(6)
+    to_items = Propagate(edge_type=BUYS, message_local=("weight",))
+    to_users = Propagate(edge_type=BUYS, reverse=True, neighbor_context="count", combine="divide")
+    return Model(
+        inputs={"user": Input("user", 3), "item": Input("item", 2)},
+        steps=(
+            Step("linear", ("user",), "sent", {"weight": "sent"}),
+            Step("propagate", ("sent",), "received", attrs=to_items.to_attrs()),
+            Step("linear", ("item",), "own", {"weight": "own"}),
+            Step("add", ("received", "own"), "both"),
+            Step("relu", ("both",), "hidden"),
+            Step("propagate", ("hidden",), "mean", attrs=to_users.to_attrs()),
+            Step("add", ("mean", "sent"), "out"),
+        ),
+        tensors={"sent": weights_of(rng, 5, 3), "own": weights_of(rng, 5, 2)},
+        output="out",
+        layers=("user", "out"),
+    )
+
+
+def next_of_shop(rng: np.random.Generator, present: dict[str, list[int]], count: int) -> Events:
+    events = Events()
+    for _ in range(count):
+        kind, name = rng.random(), str(rng.choice(["user", "item"]))
+        width = {"user": 3, "item": 2}[name]
+        rows = rng.normal(size=(1, width)).astype(np.float32)
+        if kind < 0.2 or len(present[name]) < 3:
+            node = int(rng.integers(40))
+            present[name] = [*{*present[name], node}]
+            events.add_nodes([node], rows, node_type=name)
+        elif kind < 0.25:
+            node = present[name].pop(int(rng.integers(len(present[name]))))
+            events.remove_nodes([node], node_type=name)
+        elif kind < 0.4:
+            events.set_features([int(rng.choice(present[name]))], rows, node_type=name)
+        elif all(present.values()):
+            src, dst = (rng.choice(present[one], 3) for one in ("user", "item"))
+            if kind < 0.8:
+                events.add_edges(src, dst, weight=rng.normal(size=3), edge_type=BUYS)
+            else:
+                events.remove_edges(src, dst, edge_type=BUYS)
+    return events
+
+
+@settings(max_examples=draws(8, 100), suppress_health_check=list(HealthCheck), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), owners=owners)
+def test_parts_keep_the_bits_of_several_node_types(seed, owners):
+    schema = Schema({"user": 3, "item": 2}, {BUYS: EdgeSchema(weighted=True)})
+    rng, model = np.random.default_rng(seed), shop()
+    present: dict[str, list[int]] = {"user": [], "item": []}
+    graph = Graph(schema, threads=1)
+    engine, parts = Engine(graph, model, threads=1), LocalPartitions(schema, model, owners, threads=1)
+    for batch in range(BATCHES):
+        events = next_of_shop(rng, present, 30 if batch == 0 else 4)
+        update = engine.update_of(graph.apply(events))
+        divided = parts.apply(events)
+        assert sorted(divided.changed.tolist()) == sorted(update.changed.tolist())
+        ids = graph.ids("user")
+        assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
+        assert {one.state().meta["touched"] for one in parts.engines} == {engine.state().meta["touched"]}
+    parts.close()
+
+
+# -- batches that are not applied
+# ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def divided():
+    schema = schema_of("weight", undirected=False, text=False)
+    graph = Graph(schema, threads=1)
+    engine = Engine(graph, make_model(), threads=1)
+    parts = LocalPartitions(schema, make_model(), Owners("modulo", 3), threads=1)
+    rng = np.random.default_rng(1)
+    ids = np.arange(30)
+    events = Events().add_nodes(ids, rng.normal(size=(30, WIDTH)))
+    events.add_edges(rng.choice(ids, 90), rng.choice(ids, 90), weight=rng.uniform(0.5, 2, 90))
+    graph.apply(events)
+    parts.apply(events)
+    yield parts, graph, engine
+    parts.close()
+
+
+def test_a_batch_that_is_not_finite_is_refused_with_the_same_text(divided):
+    parts, graph, engine = divided
+    refused = set()
+    for node in range(30):
+        events = Events().set_features([node], [make_overflow()])
+        _, expected = outcome(lambda events=events: graph.apply(events))
+        assert outcome(lambda events=events: parts.apply(events))[1] == expected
+        assert_same_state(parts, engine)
+        refused.add(expected)
+    named = {text.split("for node ")[1].split()[0] for text in refused if text is not None}
+    assert len(named) > 5  # nodes of several parts
+    parts.apply(Events().set_features([3], [[1, 2, 3, 4]]))
+    graph.apply(Events().set_features([3], [[1, 2, 3, 4]]))
+    assert_same_state(parts, engine)
+
+
+def test_a_batch_that_is_not_recorded_changes_no_part(divided):
+    parts, graph, engine = divided
+    events = Events().add_edges([1, 2, 3], [4, 5, 6]).remove_nodes([7])
+
+    def fail(_: object) -> None:
+        raise OSError("the log is full")
+
+    for _ in range(3):
+        with pytest.raises(OSError, match="the log is full"):
+            parts.apply(events, on_staged=fail)
+        assert_same_state(parts, engine)
+    graph.apply(events)
+    parts.apply(events)
+    assert_same_state(parts, engine)
+    assert parts.seq == graph.seq
+
+
+class Failing(View):
+    """A view that fails to prepare while `on`."""
+
+    on = True
+
+    def prepare(self, change: GraphDelta) -> None:
+        if self.on:
+            raise ValueError("this part fails")
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_part_that_fails_takes_the_batch_from_all(divided, part):
+    parts, graph, engine = divided
+    failing = Failing(parts.graphs[part])
+    parts.graphs[part].attach(failing)
+    events = Events().add_edges([1, 2, 3], [4, 5, 6]).remove_nodes([7])
+    for _ in range(3):
+        with pytest.raises(ValueError, match="this part fails"):
+            parts.apply(events)
+        assert_same_state(parts, engine)
+    failing.on = False
+    graph.apply(events)
+    parts.apply(events)
+    assert_same_state(parts, engine)
+
+
+def test_one_part_alone_prepares_no_batch(divided):
+    parts, _, engine = divided
+    with pytest.raises(RuntimeError, match="only batches that all parts prepare"):
+        parts.engines[0].what_if(Events().set_features([3], [[1, 2, 3, 4]]))
+    assert_same_state(parts, engine)
+
+
+def test_reads_of_what_there_is_not(divided):
+    parts, _, engine = divided
+    assert parts.predict([]).shape == engine.predict([]).shape
+    assert len(parts.memory()) == 3
+    for ask in (parts.predict, engine.predict):
+        with pytest.raises(InputError, match="got 77, which is not in the graph"):
+            ask([3, 77])
+    with pytest.raises(InputError, match="output must be one of the model's"):
+        parts.predict([3], output="other")
+
+
+def test_each_part_has_its_directory(tmp_path):
+    schema = schema_of("", undirected=True, text=False)
+    parts = LocalPartitions(
+        schema, make(designs_of("gin")[0])[1], Owners("jump", 2), threads=1, state_dir=tmp_path / "rows"
+    )
+    parts.apply(Events().add_nodes([1, 2], np.ones((2, WIDTH))))
+    assert sorted(one.name for one in (tmp_path / "rows").iterdir()) == ["part-0", "part-1"]
+    assert parts.predict([1, 2]).shape == (2, 3)
+    parts.close()
+
+
+# -- refusals
+# ---------------------------------------------------------------------------------------------------
+
+
+def fits(model: Model, schema: Schema | None = None, owners: Owners | None = None, **options: Any) -> None:
+    schema = schema_of("weight", undirected=False, text=False) if schema is None else schema
+    refuse_unfit(model, schema, EngineOptions(**options), Owners("modulo", 2) if owners is None else owners)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"mode": "lazy"}, "needs mode='eager', got 'lazy'"),
+        ({"mode": ["eager", "lazy"]}, "needs mode='eager', got"),
+        ({"keep": "aggregates"}, "needs keep='all', got 'aggregates'"),
+        ({"keep_degree": 3}, "needs keep_degree=0, got 3"),
+        ({"history": 5}, "needs history=0, got 5"),
+        ({"non_finite": "allow"}, "needs non_finite='refuse', got 'allow'"),
+    ],
+)
+def test_settings_that_do_not_fit(options, reason):
+    with pytest.raises(InputError, match=re.escape(reason)):
+        fits(make_model(), **options)
+
+
+@pytest.mark.parametrize(
+    ("edges", "reason"),
+    [
+        (EdgeSchema(weighted=True, duplicates="keep"), "parallel edges cannot be divided"),
+        (EdgeSchema(edge_dim=2), "edge features cannot be divided"),
+        (EdgeSchema(timed=True, time_to_live=5.0), "whose edges expire cannot be divided"),
+    ],
+)
+def test_graphs_that_do_not_fit(edges, reason):
+    with pytest.raises(InputError, match=f"{reason} yet, got edge type node-to-node: run it with one Engine"):
+        fits(make_model(), Schema({"node": WIDTH}, {EDGES: edges}))
+
+
+@pytest.mark.parametrize("kind", [*CONVOLUTIONS, "gat", "transformer"])
+def test_models_that_do_not_fit(kind):
+    _, model = make(designs_of(kind)[0])
+    if kind in SUMS:
+        fits(model)
+        return
+    reason = "maximum or minimum" if kind in CONVOLUTIONS else "depend on more than the row"
+    with pytest.raises(InputError, match=f"must sum rows along edges, got .*{reason}"):
+        fits(model)
+
+
+def test_owners_that_do_not_fit():
+    with pytest.raises(InputError, match="must follow from ids, got a table"):
+        fits(make_model(), owners=Owners("table", 2, table=np.zeros(3, np.uint16)))
+    with pytest.raises(InputError, match="at most 64 parts, got 65"):
+        fits(make_model(), owners=Owners("modulo", 65))
+    with pytest.raises(InputError, match="owners must be Owners"):
+        LocalPartitions(schema_of("", undirected=False, text=False), make_model(), 3)  # type: ignore[arg-type]
+
+
+def test_functions_of_users_do_not_fit():
+    model = Model(
+        inputs={"x": Input("node", WIDTH)},
+        steps=(Step("call", ("x",), "out", attrs={"function": "double", "width": WIDTH}),),
+        tensors={},
+        output="out",
+        layers=("x", "out"),
+        functions={"double": lambda rows: 2 * rows},
+    )
+    with pytest.raises(InputError, match="may not call a function that is not LiveGNN's"):
+        fits(model)
