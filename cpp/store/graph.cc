@@ -256,6 +256,7 @@ void Graph::check_lists(const EdgeType& type) const {
 
 void Graph::load_nodes(uint32_t node_type, std::vector<int64_t> ids, std::vector<uint32_t> free, const float* values,
                        size_t rows, size_t width) {
+  if (part != nullptr) throw std::runtime_error("a part of a graph begins without nodes, so none can be loaded");
   NodeType& type = nodes[node_type];
   check_width(width, type.features.width());
   if (rows != ids.size()) {

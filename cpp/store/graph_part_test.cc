@@ -155,6 +155,7 @@ TEST(a_part_that_there_is_not_is_refused) {
   graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kTable, 2), 0, 2);
   const std::array<uint16_t, 1> none{2};
   CHECK_THROWS(Stage(graph).give_owners(0, none), std::invalid_argument, "there is no part 2");
+  CHECK_THROWS(graph.load_nodes(0, {}, {}, nullptr, 0, 2), std::runtime_error, "none can be loaded");
   const int64_t id = 0;
   CHECK_THROWS(Stage(graph).add_nodes(0, &id, nullptr, 0, 1), std::invalid_argument, "a node needs an owner");
 }

@@ -23,6 +23,7 @@ from livegnn.placement import Owners
 from modules import CONVOLUTIONS, WIDTH, designs_of, make
 from streams import make_model, make_overflow
 
+EDGES = ("node", "to", "node")
 BATCHES = 45
 """In a stream, so that units are measured after 1, 4 and 16 of them, and after many messages."""
 
@@ -42,14 +43,15 @@ owners = st.builds(
 )
 
 
-def schema_of(columns: str, *, undirected: bool, text: bool) -> Schema:
+def schema_of(columns: str, *, undirected: bool, text: bool, **settings: Any) -> Schema:
     edges = EdgeSchema(
         undirected=undirected,
         weighted="weight" in columns,
         timed="time" in columns,
         duplicates="add" if "add" in columns else "replace",
+        **settings,
     )
-    return Schema({"node": WIDTH}, {("node", "to", "node"): edges}, text_ids=text)
+    return Schema({"node": WIDTH}, {EDGES: edges}, text_ids=text)
 
 
 @dataclass
@@ -165,23 +167,24 @@ def assert_same_lists(parts: LocalPartitions, graph: Graph) -> None:
                 assert ours is None or np.array_equal(ours, theirs)
 
 
-def check_stream(model: Model, schema: Schema, owners: Owners, stream: Stream, sizes: list[int]) -> int:
-    """Returns how many batches were refused."""
+def check_stream(
+    model: Model, schema: Schema, owners: Owners, stream: Stream, sizes: list[int], *, trusted: bool = False
+) -> None:
     graph = Graph(schema, threads=1)
     engine = Engine(graph, model, threads=1)
-    parts = LocalPartitions(schema, model, owners, threads=1)
-    refused = 0
+    parts = LocalPartitions(schema, model, owners, threads=2)
     try:
         for size in sizes:
             events, after = stream.next(size)
-            one, expected = outcome(lambda events=events: engine.update_of(graph.apply(events)))
-            many, got = outcome(lambda events=events: parts.apply(events))
+            one, expected = outcome(
+                lambda events=events: engine.update_of(graph.apply(events, trusted=trusted))
+            )
+            many, got = outcome(lambda events=events: parts.apply(events, trusted=trusted))
             assert got == expected
             if expected is None:
                 assert sorted(many.changed.tolist()) == sorted(one.changed.tolist())
                 assert (many.seq, many.affected) == (one.seq, one.affected)
                 stream.present = after
-            refused += expected is not None
             ids = graph.ids()
             assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
             assert_same_state(parts, engine)
@@ -189,7 +192,6 @@ def check_stream(model: Model, schema: Schema, owners: Owners, stream: Stream, s
         assert parts.seq == graph.seq
     finally:
         parts.close()
-    return refused
 
 
 @pytest.mark.parametrize("kind", SUMS)
@@ -203,20 +205,19 @@ def check_stream(model: Model, schema: Schema, owners: Owners, stream: Stream, s
     magnitude=st.sampled_from(MAGNITUDES),
     owners=owners,
     first=st.integers(0, 60),
+    capacity=st.sampled_from([4, 256]),
+    trusted=st.booleans(),
 )
 def test_parts_keep_the_bits_of_one_engine(
-    kind, seed, columns, undirected, text, negative, magnitude, owners, first
+    kind, seed, columns, undirected, text, negative, magnitude, owners, first, capacity, trusted
 ):
     _, model = make(designs_of(kind)[0])
-    schema = schema_of(columns, undirected=undirected, text=text)
-    edges = schema.edge_types["node", "to", "node"]
+    schema = schema_of(columns, undirected=undirected, text=text, capacity=capacity)
+    edges = schema.edge_types[EDGES]
     rng = np.random.default_rng(seed)
     stream = Stream(rng, edges, negative and not kind.startswith("gcn"), text, magnitude)
     sizes = [first, *(int(n) for n in rng.integers(1, 6, BATCHES - 1))]
-    check_stream(model, schema, owners, stream, sizes)
-
-
-EDGES = ("node", "to", "node")
+    check_stream(model, schema, owners, stream, sizes, trusted=trusted)
 
 
 def weights_of(rng: np.random.Generator, *shape: int) -> np.ndarray:

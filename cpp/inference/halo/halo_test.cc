@@ -106,11 +106,16 @@ size_t check_stream(const Setting& setting, const Owners& owners, float magnitud
   One one(spec, setting.make());
   DividedGraph divided(spec, [&] { return setting.make(); }, owners);
   SharedStream stream(owners.workers(), magnitude, least_weight);
+  Random random;
   size_t refused = 0;
   for (size_t batch = 0; batch < batches; ++batch) {
     const StagedEvents more = stream.next(batch == 0 ? 30 * events : batch % 10 == 9 ? 10 * events : events);
     one.prepare(more);
-    divided.stage(more);
+    std::vector<uint16_t> given;
+    while (owners.rule() == OwnerRule::kTable && given.size() < more.size()) {
+      given.push_back(static_cast<uint16_t>(random.below(owners.workers())));
+    }
+    divided.stage(more, given);
     divided.prepare();
     check_effects(divided, one);
     if (one.prepared.lost != kNoIndex) {
@@ -152,6 +157,10 @@ TEST(parts_keep_the_bits_of_features_of_any_magnitude) {
       check_stream(setting, Owners(OwnerRule::kModulo, 2), magnitude, testing::draws(25, 60), 4);
     });
   }
+}
+
+TEST(owners_may_be_given_to_nodes_as_they_arrive) {
+  for_all_settings([](const Setting& setting) { check_stream(setting, Owners(OwnerRule::kTable, 3), 1, 30, 4); });
 }
 
 TEST(a_part_may_own_no_node) {

@@ -17,8 +17,10 @@ namespace livegnn::testing {
 // A batch as a list of what each event does to a stage.
 using StagedEvents = std::vector<std::function<void(Stage*)>>;
 
-inline Delta stage_all(const Graph& graph, const StagedEvents& events) {
+// `owners`: of the nodes that they add, if the rule of the parts does not say it.
+inline Delta stage_all(const Graph& graph, const StagedEvents& events, const std::vector<uint16_t>& owners = {}) {
   Stage stage(graph);
+  if (!owners.empty()) stage.give_owners(0, owners);
   for (const auto& event : events) event(&stage);
   return stage.finish();
 }
@@ -156,8 +158,8 @@ class DividedGraph {
     if (first != nullptr) std::rethrow_exception(first);
   }
 
-  void stage(const StagedEvents& events) {
-    for (const auto& part : parts) part->delta = stage_all(part->graph, events);
+  void stage(const StagedEvents& events, const std::vector<uint16_t>& owners = {}) {
+    for (const auto& part : parts) part->delta = stage_all(part->graph, events, owners);
   }
   void prepare() {
     run([](size_t, Part* part) {

@@ -2,10 +2,13 @@
 #include "inference/propagation/workspace.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "store/stage.h"
 #include "testing/testing.h"
 
 namespace livegnn::workspace_test {
@@ -113,6 +116,57 @@ TEST(workspace_gives_back_what_a_large_batch_needed) {
   CHECK(all.bytes() < (1 << 16));
   for (int i = 0; i < 3; ++i) run(1 << 20);
   CHECK(all.bytes() >= (1 << 20) * sizeof(uint32_t));
+}
+
+// Whichever of several workspaces prepares a batch, and whatever it has missed.
+TEST(a_workspace_marks_the_nodes_of_other_parts) {
+  testing::Random random;
+  Graph graph({1}, {});
+  graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 1);
+  Workspace workspaces[3];
+  std::vector<int64_t> ids;
+  int64_t next = 0;
+  for (size_t batch = 0; batch < 300; ++batch) {
+    Stage stage(graph);
+    for (size_t i = 0; i < random.below(3); ++i) {
+      stage.add_nodes(0, &next, nullptr, 0, 1);
+      ids.push_back(next++);
+    }
+    if (ids.size() > 8 && random.chance(0.7)) {
+      std::swap(ids.back(), ids[random.below(ids.size() - 2)]);
+      stage.remove_nodes(0, &ids.back(), 1);
+      ids.pop_back();
+    }
+    const Delta delta = stage.finish();
+    const NodeDelta& nodes = delta.nodes[0];
+    Workspace& workspace = workspaces[random.below(3)];
+    workspace.open(delta, graph.part.get());
+    const auto mark_of = [&](uint32_t owner) { return owner == 0 ? 0 : Workspace::kForeign; };
+    for (uint32_t node = 0; node < graph.nodes[0].ids.capacity(); ++node) {
+      if (!graph.nodes[0].ids.in_use(node)) continue;
+      const bool is_removed = std::find(nodes.removed.begin(), nodes.removed.end(), node) != nodes.removed.end();
+      CHECK_EQ(int{workspace.removed[0][node]}, mark_of(graph.part->owner(0, node)) | (is_removed ? 1 : 0));
+    }
+    for (size_t i = 0; i < nodes.added.size(); ++i) {
+      CHECK_EQ(int{workspace.removed[0][nodes.added[i]]}, mark_of(nodes.owners[i]));
+    }
+    if (random.chance(0.2)) {
+      workspace.restore();
+    } else {
+      workspace.close(delta, 1);
+    }
+    if (random.chance(0.2)) {  // given up
+      for (int64_t id : nodes.added_ids) std::erase(ids, id);
+      ids.insert(ids.end(), nodes.removed_ids.begin(), nodes.removed_ids.end());
+      continue;
+    }
+    graph.prepare(delta);
+    {
+      std::unique_lock lock(graph.lock);
+      graph.commit(delta);
+    }
+    graph.settle();
+  }
 }
 
 }  // namespace livegnn::workspace_test
