@@ -51,7 +51,7 @@ class FrameWriter {
   // The reader must know their number.
   template <class T>
   void put_all(std::span<const T> values) {
-    std::memcpy(room(values.size_bytes()), values.data(), values.size_bytes());
+    if (!values.empty()) std::memcpy(room(values.size_bytes()), values.data(), values.size_bytes());
   }
   // Room for this many floats, to be filled before anything else is put.
   float* floats(size_t count) { return reinterpret_cast<float*>(room(count * sizeof(float))); }

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -133,8 +134,10 @@ class DividedGraph {
     exchange.begin();
     std::vector<std::exception_ptr> failures(parts.size());
     std::vector<std::thread> threads;
+    std::latch all(static_cast<std::ptrdiff_t>(parts.size()));  // an allocation that fails must not be that of a thread
     for (size_t i = 0; i < parts.size(); ++i) {
       threads.emplace_back([&, i] {
+        all.arrive_and_wait();
         try {
           body(i, parts[i].get());
         } catch (...) {
