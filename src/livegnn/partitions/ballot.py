@@ -11,13 +11,13 @@ class GivenUpError(Exception):
 
 
 class Ballot:
-    """One batch. `vote` and `fail` are called by the parts' threads, once for each part; `wait` and `decide`
-    by the thread that leads them.
+    """One batch. `vote`, `fail` and `leave` are called by the threads of parts; `wait`, `decide` and
+    `wait_for_all` by the thread that leads them. No interrupt keeps its lock.
     """
 
     def __init__(self, parts: int) -> None:
         self._changed = threading.Condition()
-        self._waited_for = parts
+        self._voting = self._inside = parts
         self._decision: bool | None = None
         self.errors: Final[dict[int, BaseException]] = {}
         """By part."""
@@ -25,7 +25,7 @@ class Ballot:
     def vote(self) -> None:
         """Agrees, and returns once the batch is to be committed. Raises GivenUpError if it is not."""
         with self._changed:
-            self._waited_for -= 1
+            self._voting -= 1
             self._changed.notify_all()
             self._changed.wait_for(lambda: self._decision is not None)
             if not self._decision:
@@ -35,21 +35,30 @@ class Ballot:
         """Notes the error of a part that abandons the batch, or fails after it voted."""
         with self._changed:
             if self._decision is None:
-                self._waited_for -= 1
+                self._voting -= 1
             self.errors[part] = error
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        """The last call of a part: it has committed or abandoned the batch."""
+        with self._changed:
+            self._inside -= 1
             self._changed.notify_all()
 
     def wait(self) -> BaseException | None:
         """Waits until each part has voted or failed. Returns the error to show, None if all agree."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._waited_for)
-            return self.cause()
+        _core.holding(self._changed, self._changed.wait_for, lambda: not self._voting)
+        return self.cause()
 
     def decide(self, commit: bool) -> None:
-        """Ends the wait of all parts that voted."""
-        with self._changed:
+        """Ends the wait of all parts that voted. The first decision stays."""
+        if self._decision is None:
             self._decision = commit
-            self._changed.notify_all()
+        _core.holding(self._changed, self._changed.notify_all)
+
+    def wait_for_all(self) -> None:
+        """Waits until all parts have left."""
+        _core.holding(self._changed, self._changed.wait_for, lambda: not self._inside)
 
     def cause(self) -> BaseException | None:
         """The error of the first part that did not only follow another."""

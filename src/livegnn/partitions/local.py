@@ -1,12 +1,12 @@
 """A graph and the engine of a model, divided into parts in one process, a thread for each.
 
 A batch is staged on the graph of names, which refuses unknown ids and wrong values. Then all parts stage and
-prepare it together, and vote. If all agree, all commit, and then the names; else all abandon it.
+prepare it together, and vote. If all agree, the names commit, and then all parts; else all abandon it.
 """
 
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, wait
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -21,8 +21,9 @@ from livegnn.graph import GraphDelta
 from livegnn.graph.division import make_part
 from livegnn.inference import Engine, EngineOptions, Update
 from livegnn.inference.options import EngineSettings, choose_options
+from livegnn.interrupts import at_once
 from livegnn.network import Model
-from livegnn.partitions.ballot import Ballot
+from livegnn.partitions.batch import Batch, PartThread
 from livegnn.partitions.fitting import refuse_unfit
 from livegnn.placement import Owners
 from livegnn.schema import Schema
@@ -79,9 +80,11 @@ class LocalPartitions:
         self._exchange = _core.LocalExchange(owners.workers)
         for part in parts:
             self._exchange.join(self.engines[part].core.native, part)
-        self._threads = ThreadPoolExecutor(owners.workers, thread_name_prefix="livegnn-part")
+        self._threads = tuple(
+            PartThread(part, graph, self._exchange) for part, graph in enumerate(self.graphs)
+        )
+        self._end = weakref.finalize(self, at_once, *(partial(thread.give, None) for thread in self._threads))
         self._visible = threading.Lock()
-        self._showing = False  # this batch holds it
         self._broken: BaseException | None = None
 
     @property
@@ -91,7 +94,9 @@ class LocalPartitions:
 
     def close(self) -> None:
         """Ends the threads; no batch can be applied afterwards."""
-        self._threads.shutdown()
+        self._end()
+        for thread in self._threads:
+            thread.join()
 
     def apply(
         self,
@@ -104,59 +109,29 @@ class LocalPartitions:
         """Applies a batch to all parts, or changes nothing. Arguments and errors are those of `Graph.apply`;
         `on_staged` receives the change of `names` once all parts are ready to commit.
         """
-        with self.names.writer:
-            if self._broken is not None:
-                raise LiveGNNError(
-                    f"a part of the graph failed as it committed a batch ({self._broken!r}), and is out of "
-                    "date: divide the graph again"
-                )
-            began = time.perf_counter()
-            prepare = partial(self._prepare_parts, events, on_staged, trusted)
-            try:
-                change = self.names.apply(events, seq=seq, on_staged=prepare, trusted=trusted)
-            finally:
-                if self._showing:
-                    self._showing = False
-                    self._visible.release()
-            return self._update(change, time.perf_counter() - began)
+        batch = Batch(
+            self.names, self._threads, self._exchange, self._visible, events, on_staged, trusted=trusted
+        )
+        return _core.holding(
+            self.names.writer, _core.settled, self._run, partial(self._settle, batch), batch, seq
+        )
 
-    def _prepare_parts(
-        self,
-        events: Events,
-        on_staged: "Callable[[GraphDelta], None] | None",
-        trusted: bool,
-        change: GraphDelta,
-    ) -> None:
-        """Brings all parts to the batch that `names` is about to commit; if it raises, none has changed."""
-        ballot = Ballot(len(self.graphs))
-        self._exchange.begin()
-        running = [
-            self._threads.submit(self._apply_to, part, events, change.seq, trusted, ballot)
-            for part in range(len(self.graphs))
-        ]
-        committed = False
-        try:
-            if (error := ballot.wait()) is not None:
-                raise error
-            if on_staged is not None:
-                on_staged(change)
-            self._visible.acquire()
-            self._showing = committed = True
-        finally:
-            if not committed:
-                self._exchange.end()
-            ballot.decide(committed)
-            wait(running)
-        if (broken := ballot.cause()) is not None:
-            self._broken = broken
-            raise LiveGNNError(f"a part of the graph failed as it committed a batch: {broken!r}") from broken
+    def _run(self, batch: Batch, seq: int | None) -> Update:
+        if not self._end.alive:
+            raise InputError(
+                "the parts must be open to apply a batch, got closed ones: divide the graph again"
+            )
+        if self._broken is not None:
+            raise LiveGNNError(
+                f"not all parts of the graph show the last batch ({self._broken!r}): divide the graph again"
+            )
+        began = time.perf_counter()
+        change = batch.run(seq)
+        return self._update(change, time.perf_counter() - began)
 
-    def _apply_to(self, part: int, events: Events, seq: int, trusted: bool, ballot: Ballot) -> None:
-        try:
-            self.graphs[part].apply(events, seq=seq, on_staged=lambda _: ballot.vote(), trusted=trusted)
-        except BaseException as error:
-            self._exchange.end()
-            ballot.fail(part, error)
+    def _settle(self, batch: Batch) -> None:
+        batch.settle()
+        self._broken = self._broken or batch.broken
 
     def _update(self, change: GraphDelta, seconds: float) -> Update:
         outcomes = [engine.core.view.outcome() for engine in self.engines]
