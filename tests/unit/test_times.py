@@ -6,6 +6,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import example, given
@@ -17,6 +18,7 @@ from livegnn import arguments
 from livegnn.errors import InputError
 from livegnn.query import Query
 from livegnn.sampling import sample_neighbors, sample_query, sample_subgraph
+from livegnn.server.bodies import parse_records
 from livegnn.training import LinkLoader, NodeLoader
 
 SECOND = 10**9
@@ -111,6 +113,65 @@ def test_what_float64_holds_is_taken_at_each_entry(entry, time):
 def test_tensors_that_are_no_times_are_refused(entry, time):
     with pytest.raises(InputError):
         ENTRIES[entry](time)
+
+
+def in_json(time: str) -> lg.Events:
+    return lg.Events.from_json_lines(f'{{"event": "add_edge", "src": 1, "dst": 0, "time": {time}}}')
+
+
+def in_body(time: str) -> lg.Events:
+    body = f'{{"events": [{{"event": "add_edge", "src": 1, "dst": 0, "time": {time}}}]}}'.encode()
+    return lg.Events.from_records(parse_records(body, "application/json", 2**20))
+
+
+def in_arrow(time: pa.Array) -> lg.Events:
+    return lg.Events.from_arrow(pa.table({"event": ["add_edge"], "src": [1], "dst": [0], "time": time}))
+
+
+@pytest.mark.parametrize("entry", [in_json, in_body])
+@pytest.mark.parametrize(
+    "time",
+    [
+        "true", '"100"', "[100]", str(NOW), f"-{NOW}", str(2**64 + 1), str(-(2**63) - 1), str(10**40),
+        "1e400",
+    ],
+)  # fmt: skip
+def test_what_is_no_time_in_json_is_refused(entry, time):
+    with pytest.raises(InputError):
+        entry(time).check()
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        pa.array([NOW]), pa.array([-NOW]), pa.array([2**63 + 1], pa.uint64()), pa.array([True]),
+        pa.array(["100"]), pa.array([100], pa.timestamp("s")), pa.array([100], pa.date32()),
+        pa.array([5], pa.duration("s")), pa.array([Decimal(1)]), pa.array([float("nan")]),
+    ],
+    ids=lambda time: str(time.type),
+)  # fmt: skip
+def test_what_is_no_time_in_arrow_is_refused(time):
+    with pytest.raises(InputError):
+        in_arrow(time).check()
+
+
+@pytest.mark.parametrize("time", [100, 2**53, -(2**53), NOW - NOW % 256, 2**62])
+def test_whole_times_in_json_and_arrow_are_exact(time):
+    entries = (
+        in_json(str(time)),
+        in_body(str(time)),
+        in_arrow(pa.array([time])),
+        in_arrow(pa.array([1.0 * time])),
+    )
+    for events in entries:
+        assert events.chunks[0].time.tolist() == [time]
+
+
+@pytest.mark.parametrize("time", [2**63, 2**64, -(2**64), 2**200])
+def test_integers_of_more_than_64_bits_in_json_are_exact(time):
+    for entry in (in_json, in_body):
+        for text in (str(time), str(float(time))):
+            assert entry(text).chunks[0].time.tolist() == [time]
 
 
 @given(st.lists(st.integers(-(2**63), 2**64 - 1), min_size=1, max_size=4))

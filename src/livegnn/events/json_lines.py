@@ -42,6 +42,7 @@ _LARGEST_KEY = 2**32 - 1
 
 # Other line breaks of Unicode may occur inside a JSON string. No thread runs while a pattern is matched.
 _ENDS: Final = re.compile(rb"\n{1,65536}")
+_LARGE_TIME: Final = re.compile(rb'"time"\s*:\s*(-?\d{19,})(?![\d.eE])')
 _NUMBERS: Final = 16_384  # of rows, and as many as four for each event, that are Python objects at a time
 
 
@@ -109,7 +110,19 @@ def parse_lines(text: bytes, limits: Limits | None = None) -> "Iterator[tuple[st
             raise InputError(f"line {number}: expected a JSON object, got {quoted(line)}: {error}") from error
         if (key := repeated_key(line, record)) is not None:
             raise InputError(f"line {number}: expected each field once, got {quoted(key)} twice")
+        check_large_times(line, [record], f"line {number}: 'time'")
         yield f"line {number}", record
+
+
+def check_large_times(text: bytes, records: "Iterable[JSON]", name: str) -> None:
+    """Raises `InputError` if a time in `text` is an integer that float64 does not hold.
+
+    The parser reads integers that need more than 64 bits as float64. records: of `text`, parsed.
+    """
+    times = (record.get("time") for record in records if isinstance(record, dict))
+    if any(type(time) is float and abs(time) >= _LARGEST_ID for time in times):
+        for time in _LARGE_TIME.findall(text):
+            check_whole_time(int(time), name)
 
 
 def collect(

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError, create_model
 from starlette.requests import ClientDisconnect
 
 from livegnn.errors import InputError
+from livegnn.events.json_lines import check_large_times
 from livegnn.events.json_parts import check_parts
 from livegnn.events.repeated_keys import find_repeated, repeated_key
 from livegnn.http.refusals import BodyTooLarge, UnknownMediaType, refuse_coding
@@ -140,6 +141,7 @@ def parse_records(body: bytes, media_type: str, largest: int) -> Sequence[JSON]:
     records = content["events"]
     if not isinstance(records, list):
         raise InputError(f"events must be a list of objects, got {quoted(records)}")
+    check_large_times(body, records, "'time' of events")
     return records
 
 
