@@ -1,7 +1,8 @@
 """The memory of a function, as the system sees it (VmHWM), under every way to start one.
 
 A limit that is taken is kept, whatever is asked; small requests are answered within the least limit that is
-taken; one that is smaller is refused at the start, in one line that says which is not.
+taken; one that is smaller is refused at the start, in one line that says which is not. So it is with a
+folder, which is read without threads, and with an S3 server, which many threads read at once.
 """
 
 import json
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -25,26 +27,53 @@ from livegnn.model import Input, Step
 from livegnn.snapshots.writer import write_snapshot
 from loopback import get
 from processes import children, peak_memory
+from s3_server import KEYS, S3Server, needs_server
 from scraped import scrape
 
 NODES, WIDTH = 40_000, 128
 LARGE = 400  # ids that reach most of the graph, 20 MB of features
 
 
+class Place(NamedTuple):
+    """The URL of a snapshot, and a folder with a model."""
+
+    snapshot: str
+    folder: Path
+
+    @property
+    def model(self) -> str:
+        return str(self.folder / "model.lgnn")
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A snapshot and a model."""
-    folder = tmp_path_factory.mktemp("memory")
+def graph() -> Graph:
     random = np.random.default_rng(0)
-    graph = Graph.from_edges(
+    return Graph.from_edges(
         *random.integers(0, NODES, (2, 8 * NODES)),
         x=random.standard_normal((NODES, WIDTH), dtype=np.float32),
         num_nodes=NODES,
         parallel="last",
     )
+
+
+@pytest.fixture(scope="module")
+def place(graph: Graph, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A snapshot in a folder."""
+    folder = tmp_path_factory.mktemp("memory")
     write_snapshot(graph, str(folder / "snapshot"), directions=("in",))
     make_model().save(folder / "model.lgnn")
-    return folder
+    return Place(str(folder / "snapshot"), folder)
+
+
+@pytest.fixture(scope="module")
+def server(graph: Graph) -> Iterator[S3Server]:
+    """A snapshot on an S3 server."""
+    server = S3Server()
+    try:
+        write_snapshot(graph, server.open(), directions=("in",))
+        yield server
+    finally:
+        server.close()
 
 
 def make_model() -> Model:
@@ -78,21 +107,21 @@ WAYS = {
 }
 
 
-def opened(folder: Path) -> tuple[str, ...]:
-    return ("--snapshot", str(folder / "snapshot"), "--model", str(folder / "model.lgnn"))
+def opened(place: Place) -> tuple[str, ...]:
+    return ("--snapshot", place.snapshot, "--model", place.model)
 
 
 @contextmanager
-def start(folder: Path, way: str, memory: int) -> Iterator[tuple[Callable[[bytes], int], Callable[[], int]]]:
+def start(place: Place, way: str, memory: int) -> Iterator[tuple[Callable[[bytes], int], Callable[[], int]]]:
     """A function with so many MiB: what it answers to a body, and the most that a process of it has had."""
     if way == "lambda":
         variables = {
-            "LIVEGNN_SNAPSHOT": str(folder / "snapshot"),
-            "LIVEGNN_MODEL": str(folder / "model.lgnn"),
+            "LIVEGNN_SNAPSHOT": place.snapshot,
+            "LIVEGNN_MODEL": place.model,
             "LIVEGNN_FUNCTION": PREDICTOR,
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(memory),
         }
-        with Instance(folder, **variables) as instance:
+        with Instance(place.folder, **variables) as instance:
             yield (
                 lambda content: checked(instance.invoke(event_of(content))),
                 lambda: peak_memory(instance.process.pid),
@@ -101,7 +130,7 @@ def start(folder: Path, way: str, memory: int) -> Iterator[tuple[Callable[[bytes
     words = WAYS[way]
     assert words is not None
     words = ("--workers", "1", "--memory", str(memory), *words)
-    with Container(folder, *words, opened=opened(folder)) as node:
+    with Container(place.folder, *words, opened=opened(place)) as node:
 
         def ask(content: bytes) -> int:
             answer = node.post(content)
@@ -126,18 +155,19 @@ def checked(answer: dict) -> int:
     return answer["statusCode"]
 
 
-def refused(folder: Path, way: str, memory: int) -> str:
+def refused(place: Place, way: str, memory: int) -> str:
     """What the start says to so many MiB."""
     if way == "lambda":
-        with pytest.raises(AssertionError) as told, start(folder, way, memory) as (ask, _):
+        with pytest.raises(AssertionError) as told, start(place, way, memory) as (ask, _):
             ask(body(1))
         return str(told.value)
-    command = [sys.executable, "-m", "livegnn.cli", "function", "serve", "--port", "0", *opened(folder)]
+    command = [sys.executable, "-m", "livegnn.cli", "function", "serve", "--port", "0", *opened(place)]
     ended = subprocess.run(
         [*command, "--memory", str(memory), "--workers", "1", *(WAYS[way] or ())],
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT},
+        timeout=60,
         check=False,
     )
     assert ended.returncode == 1
@@ -146,15 +176,32 @@ def refused(folder: Path, way: str, memory: int) -> str:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_limit_is_kept_or_refused(folder: Path, way: str) -> None:
-    said = refused(folder, way, 30)
+def test_a_limit_is_kept_or_refused(place: Place, way: str) -> None:
+    check_limits(place, way)
+
+
+@needs_server
+@pytest.mark.parametrize("way", WAYS)
+def test_a_limit_has_room_for_the_threads_that_read(
+    server: S3Server, place: Place, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stacks of the usual 8 MiB, requests within most limits found no room for another thread."""
+    monkeypatch.setenv("AWS_ENDPOINT", f"http://127.0.0.1:{server.port}")
+    monkeypatch.setenv("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "false")
+    for name, key in KEYS.items():
+        monkeypatch.setenv(f"AWS_{name.upper()}", key)
+    check_limits(place._replace(snapshot="s3://graph/some/place"), way)
+
+
+def check_limits(place: Place, way: str) -> None:
+    said = refused(place, way, 30)
     least = int(re.findall(r"memory must be at least (\d+) MiB", said)[0])
     if way != "lambda":
         lines = [line for line in said.splitlines() if "a worker could not begin" not in line]
         assert len(lines) == 1, said
     random = np.random.default_rng(1)
     for memory in (least, least + 60):
-        with start(folder, way, memory) as (ask, peak):
+        with start(place, way, memory) as (ask, peak):
             for _ in range(10):
                 small = random.integers(0, NODES, random.integers(1, 4)).tolist()
                 assert ask(body(*small)) == 200
