@@ -143,6 +143,24 @@ def test_predictions_from_a_snapshot_are_those_of_an_engine(tmp_path, words) -> 
         assert metrics[f"livegnn_http_requests_total{{{asked}}}"] == 3
 
 
+def test_the_gap_of_the_command_is_that_of_its_workers(tmp_path) -> None:
+    """A gap of 0 reads nothing between two ranges, with more requests."""
+    write_snapshot(make_graph(), str(tmp_path / "snapshot"))
+    make_model().save(tmp_path / "model.lgnn")
+    opened = ("--snapshot", str(tmp_path / "snapshot"), "--model", str(tmp_path / "model.lgnn"))
+    read = {}
+    for gap in ("0", "100000"):
+        with Container(tmp_path, "--workers", "1", "--gap", gap, opened=opened) as container:
+            assert container.post(body(3)).status_code == 200
+            metrics = scrape(loopback.get(f"{container.address}/metrics").text)
+            read[gap] = [
+                metrics[f'livegnn_function_store_{name}_total{{stage="predict"}}']
+                for name in ("requests", "bytes")
+            ]
+    assert read["0"][0] > read["100000"][0]
+    assert read["0"][1] < read["100000"][1]
+
+
 def test_a_worker_that_opens_for_ever_does_not_hold_up_the_end(tmp_path) -> None:
     """One that is a thread: nobody can end it, and the platform gives ten seconds."""
     opened = ("--snapshot", "none", "--model", "none", "--opener", "functions:open_for_ever")
