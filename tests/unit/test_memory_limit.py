@@ -1,6 +1,7 @@
 """What memory a process may have, how much is left, and that no cache takes more than half of it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from livegnn import Graph
 from livegnn.errors import InputError
-from livegnn.functions.function import Function, confine
+from livegnn.functions.function import Function, confine, limit
+from livegnn.functions.settings import MachineSettings
+from livegnn.functions.threads import ThreadHost
 from livegnn.remote.memory_limit import (
     LEAST_ROOM,
     MARGIN,
@@ -119,3 +122,32 @@ def test_a_cache_takes_no_more_than_it_may(tmp_path: Path, room: int | None, sha
         held.append(predictor.describe()["cache_bytes"])
     assert 15_000 < max(held) <= 30_000
     file.close()
+
+
+@pytest.mark.parametrize("way", ["processes", "threads", "lambda"])
+def test_caches_of_all_workers_take_half_of_the_machine(tmp_path: Path, way: str) -> None:
+    """As each kind of worker opens its predictor where there is no limit."""
+    graph = Graph.from_edges([0, 1, 2], [1, 2, 0], x=np.eye(3, WIDTH, dtype=np.float32))
+    write_snapshot(graph, str(tmp_path / "snapshot"))
+    model = tmp_path / "model.lgnn"
+    make_model().save(model)
+    settings = MachineSettings(str(tmp_path / "snapshot"), str(model), workers=3, sampling_workers=2)
+    function = settings._function("infer")
+    if way == "lambda":
+        code = "from livegnn.functions.lambda_handler import _predictor as p; print(p._room_of_cache(None))"
+        variables = {"LIVEGNN_SNAPSHOT": settings.snapshot, "LIVEGNN_MODEL": settings.model}
+        command, environment = [sys.executable, "-c", code], {**os.environ, **variables}
+        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        most = int(found.stdout)
+    else:
+        if way == "threads":
+            predictor, _, room = ThreadHost(function)._open()
+        else:
+            predictor = function.open()
+            room = limit(predictor, function)
+        assert room is None
+        assert isinstance(predictor, SnapshotPredictor)
+        most = predictor._room_of_cache(None)
+    machine = memory_of_machine()
+    assert machine is not None
+    assert most == machine // 2 // (1 if way == "lambda" else 5)
