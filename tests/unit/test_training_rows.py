@@ -254,6 +254,22 @@ def test_masks_are_seeds_of_the_nodes_that_they_mark(world):
         assert part.input_id.tolist() == [1, 3][: len(ids)]
 
 
+@pytest.mark.parametrize(
+    "kind", [kind for kind in NOT_INDICES if "mask" in kind or kind == "a list of booleans"]
+)
+def test_masks_that_mark_no_nodes_of_the_graph_are_no_seeds(kind):
+    given = NOT_INDICES[kind](5)
+    with pytest.raises(InputError, match="a mask as the seeds must have an entry for each of the 5 nodes"):
+        NodeLoader(of_one_type([0, 1, 2, 3, 4]), [1], given)
+
+
+def test_a_mask_says_no_ends_of_links():
+    graph, mask = of_one_type([0, 1, 2, 3, 4]), torch.ones(5, dtype=torch.bool)
+    for given in ([mask, mask], torch.stack([mask, mask]), [mask.tolist()] * 2):
+        with pytest.raises(InputError, match=r"got a mask: pass links\[:, mask\]"):
+            LinkLoader(graph, [1], given)
+
+
 # -- weights of negative ends
 
 
