@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,49 @@ print(json.dumps([room, refused, 1024 * int(status.partition("VmHWM:")[2].split(
     assert 100 * MIB < room < 200 * MIB
     assert refused == 2
     assert room // 2 < peak <= 200 * MIB
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="memory of workers can be limited on Linux alone"
+)
+def test_many_threads_take_little_memory() -> None:
+    """They have small stacks, share one arena of the allocator, and it gives back what is freed."""
+    code = """
+import ctypes, json, sys, threading
+from livegnn.remote.memory_limit import prepare
+prepare()
+MIB = 1 << 20
+def status(name):
+    return 1024 * int(open("/proc/self/status").read().partition(name + ":")[2].split()[0])
+before = status("VmData")
+wait = threading.Barrier(33)
+def run():
+    held = [bytearray(100_000) for _ in range(20)]
+    wait.wait()
+    wait.wait()
+threads = [threading.Thread(target=run) for _ in range(32)]
+for thread in threads:
+    thread.start()
+wait.wait()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+full, data = status("VmRSS"), status("VmData") - before
+wait.wait()
+for thread in threads:
+    thread.join()
+print(json.dumps([open(sys.argv[1]).read().count("<heap nr"), full - status("VmRSS"), data]))
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    with tempfile.NamedTemporaryFile() as file:
+        command = [sys.executable, "-c", code, file.name]
+        found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    arenas, returned, data = json.loads(found.stdout)
+    assert arenas == 1
+    assert returned > 50 * MIB
+    assert data < (64 + 32) * MIB
 
 
 @pytest.mark.parametrize(
