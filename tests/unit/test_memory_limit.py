@@ -15,6 +15,7 @@ from livegnn.errors import InputError
 from livegnn.functions.function import Function, confine, limit
 from livegnn.functions.settings import MachineSettings
 from livegnn.functions.threads import ThreadHost
+from livegnn.remote import memory_limit
 from livegnn.remote.memory_limit import (
     LEAST_ROOM,
     MARGIN,
@@ -135,6 +136,15 @@ def test_the_limit_of_a_cgroup_is_found(
         (root / name).write_text(f"{text}\n", encoding="ascii")
     (tmp_path / "own").write_text(f"{own}\n", encoding="ascii")
     assert _limit_of_cgroup(root, tmp_path / "own") == limit
+
+
+@pytest.mark.parametrize("limit", [None, 1 << 20, 1 << 60])
+def test_a_process_may_have_what_its_cgroup_and_its_machine_let_it(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None
+) -> None:
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr(memory_limit, "_limit_of_cgroup", lambda: limit)
+    assert memory_of_machine() == min(machine, limit or machine)
 
 
 @pytest.mark.parametrize("shared", [False, True])
