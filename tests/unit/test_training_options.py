@@ -464,9 +464,9 @@ def test_workers_must_be_forked(method, as_object):
 @FORKS
 def test_workers_are_forked_whatever_is_the_default(monkeypatch):
     """From Python 3.14 on it is "forkserver"."""
-    monkeypatch.setattr(
-        multiprocessing, "_default_context", multiprocessing.get_context("spawn"), raising=False
-    )
+    spawn = multiprocessing.get_context("spawn")
+    monkeypatch.setattr("multiprocessing.context._default_context._actual_context", spawn)
+    assert multiprocessing.get_start_method() == "spawn"
     (batch,) = NodeLoader(ring(), [1], [1], num_workers=1)
     assert batch.n_id.tolist() == [1, 0]
 
