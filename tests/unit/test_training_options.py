@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch_geometric.transforms as T
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import LinkLoader as PyGLinkLoader
 from torch_geometric.loader import NodeLoader as PyGNodeLoader
 from torch_geometric.sampler import NodeSamplerInput
@@ -444,6 +444,19 @@ def test_what_refusals_of_options_say_works():
     ).is_undirected()
     snapshot = graph.snapshot()
     assert snapshot.edge_index[TYPE].shape == (2, 15)
+
+
+def test_what_is_not_as_with_pyg_is_as_the_page_says():
+    edges = torch.tensor([[0], [1]])
+    with pytest.raises(InputError, match=r"x must have the shape \(nodes, channels\), got \(3,\)"):
+        lg.Graph.from_pyg(Data(x=torch.zeros(3), edge_index=edges))
+    with pytest.raises(InputError, match="'time' is not taken"):
+        lg.Graph.from_pyg(Data(x=torch.zeros(3, 1), edge_index=edges, time=torch.zeros(3)))
+    graph = lg.Graph.from_pyg(Data(x=torch.tensor([[3], [1], [2]]), edge_index=edges))
+    (batch,) = NodeLoader(graph, [1], [1])
+    assert batch.x.dtype is torch.float32
+    with pytest.raises(AttributeError, match="e_id"):
+        batch.e_id
 
 
 @FORKS
