@@ -40,6 +40,15 @@ def check_replaceable(path: Path) -> int | None:
     return stat.S_IMODE(mode)
 
 
+def check_writable(path: Path) -> None:
+    """Raises as `replace_file` does if a file cannot be made at `path`, which takes long to compute."""
+    check_replaceable(path)
+    partial = name_partial(path)
+    with _naming(path, partial):
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        partial.unlink()
+
+
 def name_kind(mode: int) -> str:
     """Names the kind of a file that is not a regular one, for messages. mode: as `os.stat` has it."""
     return _KINDS.get(stat.S_IFMT(mode), "something else")

@@ -1,5 +1,6 @@
 """A file is there as a whole, old or new, whatever happens while it is written."""
 
+import errno
 import os
 import re
 import stat
@@ -9,7 +10,7 @@ import pytest
 from model_examples import make_sage
 
 from livegnn import checkpoint
-from livegnn.atomic_file import check_replaceable, replace_file
+from livegnn.atomic_file import check_replaceable, check_writable, replace_file
 from livegnn.errors import InputError
 
 MODEL = make_sage()
@@ -98,17 +99,42 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path, write, linked):
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_a_device_is_refused():
+@pytest.mark.parametrize("check", [check_replaceable, check_writable])
+def test_a_device_is_refused(check):
     with pytest.raises(InputError, match=r"must be a regular file, .* got a character device"):
-        check_replaceable(Path(os.devnull))
+        check(Path(os.devnull))
 
 
-@every_writer
+def test_a_check_changes_nothing(tmp_path):
+    """Neither a file nor its absence."""
+    path = tmp_path / "file"
+    check_writable(path)
+    assert not list(tmp_path.iterdir())
+    path.write_bytes(b"old")
+    before = path.stat()
+    check_writable(path)
+    assert (path.read_bytes(), path.stat()) == (b"old", before)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_directory_that_may_not_be_written_to_is_found(tmp_path, monkeypatch):
+    """The processes of tests may write everywhere, so it is said by the system call."""
+
+    def deny(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr("livegnn.atomic_file.os.open", deny)
+    with pytest.raises(PermissionError) as caught:
+        check_writable(tmp_path / "file")
+    assert caught.value.filename == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize("write", [*WRITERS.values(), check_writable], ids=[*WRITERS, "check"])
 def test_errors_name_the_file_that_was_given(tmp_path, write):
     loop = tmp_path / "loop"
     loop.symlink_to("loop")
-    missing = tmp_path / "missing" / "file"
-    for path, kind in ((missing, FileNotFoundError), (loop, OSError)):
+    missing, inside = tmp_path / "missing" / "file", Path(__file__, "file")
+    for path, kind in ((missing, FileNotFoundError), (loop, OSError), (inside, NotADirectoryError)):
         with pytest.raises(kind) as caught:
             write(path)
         assert caught.value.filename == str(path) or caught.value.filename == path

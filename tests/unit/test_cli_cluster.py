@@ -40,6 +40,21 @@ def test_a_checkpoint_and_arrays_are_divided(tmp_path: Path) -> None:
     assert lines[0].startswith("2 workers by fennel, event 0: 8 nodes of node (balance 1.000); ")
 
 
+@pytest.mark.parametrize("out", ["missing/parts", "g.npz/parts"])
+def test_a_place_where_no_file_can_be_is_refused_first(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compute(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("livegnn.placement.partition_graph", compute)
+    monkeypatch.setattr("livegnn.cli.cluster.read_graph", compute)
+    np.savez(tmp_path / "g.npz", src=[0, 1], dst=[1, 0])
+    with pytest.raises((FileNotFoundError, NotADirectoryError)) as refused:
+        call(tmp_path / "g.npz", "--workers", 2, "--out", tmp_path / out)
+    assert refused.value.filename == str(tmp_path / out)
+
+
 def test_a_deployment_is_divided_as_its_log_says(tmp_path: Path) -> None:
     file = write_deployment(tmp_path)
     status, lines = call(file, "--workers", 2, "--out", tmp_path / "parts")

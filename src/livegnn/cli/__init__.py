@@ -191,7 +191,7 @@ def import_model(
     ] = None,
 ) -> None:
     """Import a model from an exported program, and print how it was understood. Needs torch."""
-    from livegnn.atomic_file import check_replaceable
+    from livegnn.atomic_file import check_writable
     from livegnn.deployment import read_schema
     from livegnn.model import Model
 
@@ -200,7 +200,7 @@ def import_model(
     numbered = [_edge_type(one, "--relation") for one in relations or ()] or None
     path = program.parent / f"{program.stem}.lgnn" if to is None else to
     check_apart(path, [one for one in (program, schema) if one is not None])
-    check_replaceable(path)
+    check_writable(path)
     types = None if schema is None else read_schema(schema)
     try:
         from livegnn.model import explain_exported

@@ -33,13 +33,13 @@ def partition(
     parallel: Parallel = None,
 ) -> None:
     """Divide the nodes of a graph among workers, and write their owners to a partition file."""
-    from livegnn.atomic_file import check_replaceable
+    from livegnn.atomic_file import check_writable
     from livegnn.placement import partition_graph
 
     check_apart(out, [source])
     if source.suffix == ".toml":
         check_apart_from_deployment(out, source, read_deployment(source))
-    check_replaceable(out)
+    check_writable(out)
     graph = read_graph(source, parallel)
     found = partition_graph(graph, workers, partitioner=partitioner, seed=seed)  # type: ignore[arg-type]
     size = found.write(out)

@@ -98,11 +98,11 @@ def replay(
     ] = None,
 ) -> None:
     """Restore the graph after event SEQ from the recorded batches. A server may run on the log."""
-    from livegnn.atomic_file import check_replaceable
+    from livegnn.atomic_file import check_writable
     from livegnn.inference import Engine
 
     if output is not None:
-        check_replaceable(output)
+        check_writable(output)
     settings = read_deployment(deployment)
     check_apart_from_deployment(output, deployment, settings)
     with _reading(settings.log.file) as reader:
