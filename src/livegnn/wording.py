@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Final, TypeVar
 
+from livegnn.errors import shortened
+
 Shown = TypeVar("Shown")
 
 _UNITS = ("kB", "MB", "GB", "TB", "PB")
@@ -30,6 +32,13 @@ def format_size(number: int) -> str:
     while value >= 999.5 and unit + 1 < len(_UNITS):
         value, unit = value / 1000, unit + 1
     return f"{value:.1f} {_UNITS[unit]}" if value < 99.95 else f"{value:.0f} {_UNITS[unit]}"
+
+
+def needs(what: str, package: str, error: ImportError, extra: str) -> str:
+    """Says that `what` needs a package, and how to install it. error: of its import."""
+    missing = isinstance(error, ModuleNotFoundError)
+    state = "is not installed" if missing else f"cannot be imported ({shortened(str(error))})"
+    return f"{what} needs {package}, which {state}: pip install 'livegnn[{extra}]'"
 
 
 def never_raises(show: Callable[[Shown], str]) -> Callable[[Shown], str]:

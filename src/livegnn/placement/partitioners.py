@@ -7,6 +7,7 @@ import numpy as np
 
 import livegnn._core as _core
 from livegnn.errors import InputError
+from livegnn.wording import needs
 
 if TYPE_CHECKING:
     from jaxtyping import Int64, UInt16
@@ -41,11 +42,10 @@ def _by_metis(graph: "NumberedGraph", workers: int, seed: int) -> "UInt16[NDArra
     """METIS balances in-edges and nodes together; then each type is evened out."""
     try:
         import pymetis
-    except ModuleNotFoundError:
+    except ImportError as error:
         raise InputError(
-            "partitioning by METIS needs pymetis, which is not installed: pip install 'livegnn[cluster]', "
-            "or take the partitioner 'fennel'"
-        ) from None
+            f"{needs('partitioning by METIS', 'pymetis', error, 'cluster')}, or take the partitioner 'fennel'"
+        ) from error
     starts, neighbors, weights = graph.lists
     if workers == 1 or not len(neighbors):
         owners = np.arange(graph.num_nodes) % workers
