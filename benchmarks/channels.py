@@ -53,7 +53,8 @@ LOOPBACK = "127.0.0.1"
 @contextmanager
 def channel(number: int, pipe: Connection, folder: Path, *, interface: str | None) -> Iterator[Swap]:
     """Our own. pipe: to the other worker. folder: of both."""
-    from livegnn.channels.zmq import Listener, Peer
+    from livegnn.channels.plan import Peer
+    from livegnn.channels.zmq import Listener
 
     other = 1 - number
     listener = Listener(number, {1: interface} if number == 0 else {})

@@ -12,8 +12,9 @@ from gate import draws
 from livegnn.channels.channel import Round
 from livegnn.channels.errors import ChannelError
 from livegnn.channels.exchange import Exchange
+from livegnn.channels.greeting import End
 from livegnn.channels.health import Patience
-from livegnn.channels.link import End, Limits
+from livegnn.channels.link import Limits
 
 SMALL = Limits(part_bytes=60, window_bytes=150)  # a row of five floats takes 40
 TURNS = st.lists(

@@ -1,11 +1,13 @@
 """The rounds of a worker over its links, without sockets and clock: hellos, losses, windows, silence."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from itertools import permutations
 
 import numpy as np
 import pytest
 
+import livegnn._core as _core
 from channel_network import plain
 from livegnn.channels.channel import Round
 from livegnn.channels.errors import (
@@ -17,10 +19,12 @@ from livegnn.channels.errors import (
     SlowWorkerError,
 )
 from livegnn.channels.exchange import Exchange
-from livegnn.channels.frames import Kind, Section, SectionKind
+from livegnn.channels.frames import Kind, Section, SectionKind, decode
+from livegnn.channels.greeting import End
 from livegnn.channels.health import LinkHealth, Patience, Pulse
-from livegnn.channels.link import End, Limits
-from livegnn.channels.terms import check_same, from_note, to_note
+from livegnn.channels.link import Limits
+from livegnn.channels.terms import MOST_BYTES, check_same, check_terms, from_note, to_note
+from livegnn.errors import InputError
 
 ROWS = Section(SectionKind.ROWS, 0, np.arange(2, dtype=np.uint32), np.ones((2, 3), np.float32))
 TERMS = {"version": "1", "model": "a"}
@@ -77,7 +81,7 @@ def all_greeted(workers: int, patience: Patience | None = None) -> list[Exchange
     ]
     for one in made:
         one.tick(0.0)
-    for one, other in [*permutations(made, 2)] * 2:
+    for one, other in [*permutations(made, 2)] * 3:
         carry(one, other, 0.0)
     assert all(one.is_greeted() for one in made)
     return made
@@ -96,11 +100,140 @@ def test_hellos_are_said_until_both_have_one() -> None:
     assert carry(one, other, 0.1) == 0  # it is not due
     one.tick(0.2)
     carry(one, other, 0.2)
-    assert other.is_greeted()
+    assert not other.is_greeted()
+    carry(other, one, 0.2)
     assert not one.is_greeted()
+    carry(one, other, 0.2)
+    assert other.is_greeted()
     carry(other, one, 0.2)
     assert one.is_greeted()
     assert carry(one, other, 0.2) == 0
+
+
+@pytest.mark.parametrize("lost", range(4))
+def test_a_hello_that_is_lost_is_repeated(lost: int) -> None:
+    """Whichever of the four."""
+    one, other = exchange(0), exchange(1)
+    places = itertools.count()
+    for step in range(1, 10):
+        for sender, receiver in ((one, other), (other, one)):
+            sender.tick(0.2 * step)
+            carry(sender, receiver, 0.2 * step, lose=lambda _: next(places) == lost)
+    assert one.is_greeted()
+    assert other.is_greeted()
+
+
+def test_an_answer_of_another_end_is_a_greeting_too() -> None:
+    """An end that has heard nothing of its acceptance but a beat."""
+    one, other = exchange(0), exchange(1)
+    one.tick(0.0)
+    carry(one, other, 0.0)
+    carry(other, one, 0.0)
+    carry(one, other, 0.0)
+    carry(other, one, 0.0, lose=lambda _: True)
+    assert not one.is_greeted()
+    other.tick(0.2)
+    carry(other, one, 0.2)
+    assert one.is_greeted()
+
+
+def test_a_hello_of_a_process_that_is_lost_greets_nobody() -> None:
+    """It lies in a socket, as often as it was said. A replacement with other terms is greeted."""
+    lost, new = exchange(1, terms={**TERMS, "model": "b"}), exchange(1)
+    hellos = []
+    for now in (0.0, 0.2, 0.4):
+        lost.tick(now)
+        hellos += sent(lost, exchange(0))
+    zero = exchange(0)
+    for frames in hellos:
+        zero.receive(1, frames, 1.0, b"lost")
+    assert not zero.is_greeted()
+    zero.links[1].outgoing()
+    assert zero.links[1].route == b"lost"
+    zero.links[1].note_cut()
+    greet(zero, (new, b"new"))
+    assert zero.is_greeted()
+    assert new.is_greeted()
+
+
+def greet(zero: Exchange, *others: tuple[Exchange, bytes]) -> None:
+    """All that the others and worker 0 have to say to each other, by the routes of the others."""
+    for step in range(1, 6):
+        for other, route in others:
+            other.tick(0.2 * step)
+            for frames in sent(other, zero):
+                zero.receive(1, frames, 0.2 * step, route)
+        zero.tick(0.2 * step)
+        link = zero.links[1]
+        while (answer := link.outgoing()) is not None:
+            to = link.route
+            copied = [bytes(frame) for frame in answer]
+            link.note_sent()
+            for other, route in others:
+                if route == to:
+                    other.receive(0, copied, 0.2 * step)
+
+
+def test_of_two_processes_with_one_incarnation_the_second_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """And receives nothing, and sends nothing that is taken."""
+    zero, one, twin = exchange(0), exchange(1), exchange(1)
+    greet(zero, (one, b"one"), (twin, b"twin"))
+    assert zero.is_greeted()
+    assert one.is_greeted()
+    with pytest.raises(
+        ChannelRefusedError,
+        match="worker 0 exchanges rows with another process 1 of worker 1: end this one, or give all workers",
+    ):
+        twin.is_greeted()
+    assert caplog.messages == ["worker 0 has refused a second process 1 of worker 1"]
+    assert zero.links[1].refused == ["a second process 1 of worker 1"]
+    for other in (one, twin):
+        other.links[0]._greeting.is_greeted = True
+        other._failure = None
+        other.begin(Round(1, 0, 0), {0: [rows(3 if other is one else 5)]}, 2.0)
+    for frames in sent(twin, zero):
+        zero.receive(1, frames, 2.0, b"twin")
+    zero.begin(Round(1, 0, 0), {1: [rows(4)]}, 2.0)
+    carry_by_route(zero, one, b"one", 2.0)
+    found = zero.finish(2.0)
+    assert found is None
+    for frames in sent(one, zero):
+        zero.receive(1, frames, 2.0, b"one")
+    found = zero.finish(2.0)
+    assert found is not None
+    assert plain(found[1]) == plain([rows(3)])
+
+
+def carry_by_route(zero: Exchange, one: Exchange, route: bytes, now: float) -> None:
+    link = zero.links[1]
+    while (frames := link.outgoing()) is not None:
+        assert link.route == route
+        one.receive(0, [bytes(frame) for frame in frames], now)
+        link.note_sent()
+
+
+def test_messages_wait_for_the_next_connection() -> None:
+    """Those with numbers: beats are not kept."""
+    zero, one = exchange(0), exchange(1)
+    greet(zero, (one, b"first"))
+    one.begin(Round(1, 0, 0), {}, 2.0)
+    zero.begin(Round(1, 0, 0), {1: [rows(4)]}, 2.0)
+    zero.tick(2.0)
+    link = zero.links[1]
+    while link.outgoing() is not None:
+        assert link.route == b"first"
+        link.note_cut()
+    assert zero.finish(2.0) is None
+    for frames in sent(one, zero):
+        zero.receive(1, frames, 2.1, b"second")
+    carry_by_route(zero, one, b"second", 2.1)
+    assert zero.finish(2.1) is not None
+    found = one.finish(2.1)
+    assert found is not None
+    assert plain(found[0]) == plain([rows(4)])
+    assert zero.counts()[1].resent == 0
 
 
 @pytest.mark.parametrize(
@@ -111,6 +244,7 @@ def test_other_terms_are_refused_at_both_ends(name: str) -> None:
     one.tick(0.0)
     carry(one, other, 0.0)
     carry(other, one, 0.0)
+    carry(one, other, 0.0)
     for at, number, its, theirs in ((one, 0, "mine", "yours"), (other, 1, "yours", "mine")):
         said = f"{name} is '{its}' at worker {number} and '{theirs}' at worker {1 - number}: "
         with pytest.raises(ChannelRefusedError, match=said) as refused:
@@ -129,12 +263,44 @@ def test_a_term_that_one_end_lacks_is_another() -> None:
             from_note(note, 1)
 
 
+@pytest.mark.parametrize("terms", [None, 5, [("a", "b")], {"a": 1}, {1: "a"}, {"a": None}, {"a": b"b"}])
+def test_terms_are_texts(terms: Mapping[str, str]) -> None:
+    with pytest.raises(InputError, match="terms must be a mapping of texts to texts, got "):
+        check_terms(terms)
+
+
+def test_terms_are_short() -> None:
+    check_terms({"a": "x" * (MOST_BYTES - 8)})
+    with pytest.raises(
+        InputError,
+        match="terms must have at most 65,536 bytes as JSON, got 65,537: give the digest of a long one",
+    ):
+        check_terms({"a": "x" * (MOST_BYTES - 7)})
+
+
+def test_long_terms_are_cut_where_they_differ() -> None:
+    long = "x" * 30_000
+    with pytest.raises(ChannelRefusedError) as refused:
+        check_same(0, {"model": long + "a"}, 1, {"model": long + "b"})
+    said = str(refused.value)
+    assert len(said) < 500
+    assert ", which differ after 30,000 characters: give all workers the same model file" in said
+    with pytest.raises(ChannelRefusedError, match="which differ after 30,000 characters") as refused:
+        check_same(0, {"model": long}, 1, {"model": long + "b"})
+    many = {str(number): "a" * 50 for number in range(1000)}
+    with pytest.raises(ChannelRefusedError) as refused:
+        check_same(0, many, 1, {})
+    assert len(str(refused.value)) <= 2000
+
+
 def test_another_number_of_workers_is_refused() -> None:
     one, other = (
         exchange(0),
         Exchange(End(1, 1), {0: 1, 2: 1}, 1, TERMS, patience=Patience(), limits=Limits(), now=0.0),
     )
     one.tick(0.0)
+    carry(one, other, 0.0)
+    carry(other, one, 0.0)
     carry(one, other, 0.0)
     with pytest.raises(
         ChannelRefusedError, match="workers is '3' at worker 1 and '2' at worker 0: start all"
@@ -151,8 +317,11 @@ def test_a_process_that_was_replaced_finds_out() -> None:
         carry(new, old, 0.0)
         assert not new.is_greeted()
         assert new.counts()[0].dropped == 1
+        assert carry(old, new, 0.0) == 0  # the answer is not answered again
         with pytest.raises(ChannelRefusedError, match=r"worker 0 was replaced: .* End this process"):
             old.is_greeted()
+        (said,) = new.links[0].refused
+        assert said.endswith(" of worker 0, whose plan is of epoch 1 and has process 1 of worker 1")
 
 
 def test_a_worker_that_does_not_know_of_a_replacement_finds_out() -> None:
@@ -160,10 +329,84 @@ def test_a_worker_that_does_not_know_of_a_replacement_finds_out() -> None:
     new.tick(0.0)
     carry(new, old, 0.0)
     with pytest.raises(
-        ChannelRefusedError, match=r"worker 1 must be process 1, got 2: it was replaced. Connect"
+        ChannelRefusedError, match=r"worker 1 must be process 1, got 2: it was replaced. Make a new listener"
     ):
         old.is_greeted()
     assert old.counts()[1].dropped == 0
+    carry(old, new, 0.0)
+    assert new.links[0].refused == [
+        "process 1 of worker 0, whose plan is of epoch 1 and has process 1 of worker 1"
+    ]
+    assert carry(new, old, 0.0) == 0
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        exchange(1, epoch=2),
+        exchange(1, incarnation=2),
+        Exchange(End(2, 1), {0: 1}, 1, TERMS, patience=Patience(), limits=SMALL, now=0.0),
+    ],
+    ids=["epoch", "incarnation", "number"],
+)
+def test_an_end_that_fails_tells_the_other_until_it_has_gone(refused: Exchange) -> None:
+    zero = exchange(0)
+    refused.tick(0.0)
+    (hello,) = sent(refused, zero)
+    zero.receive(1, hello, 0.0, b"it")
+    with pytest.raises(ChannelRefusedError):
+        zero.is_greeted()
+    assert len(sent(zero, exchange(1))) == 1
+    zero.say_bye()
+    assert not zero.has_parted(0.0)
+    assert len(sent(zero, exchange(1))) == 1
+    zero.tick(0.0)  # with a hello to the process of the plan
+    again = [frames for frames in sent(zero, exchange(1)) if len(frames)]
+    assert len(again) == 2
+    assert not zero.has_parted(0.1)
+    zero.tick(0.2)
+    assert zero.links[1].outgoing() is not None
+    assert zero.links[1].route == b"it"
+    zero.links[1].note_cut()
+    assert zero.has_parted(0.2)
+    refused.receive(0, again[0], 0.2)
+    if refused.here.number == 2:
+        with pytest.raises(ChannelRefusedError, match="got worker 0 that addresses worker 1: give each"):
+            refused.is_greeted()
+    else:
+        assert refused.links[0].refused
+
+
+def test_strangers_take_little_room() -> None:
+    """Each by a connection of its own, as one that is cut and connects again has them."""
+    zero, stranger = exchange(0, epoch=2), exchange(1)
+    stranger.tick(0.0)
+    (hello,) = sent(stranger, zero)
+    for number in range(1000):
+        zero.receive(1, hello, 0.0, b"%d" % number)
+        if number % 3 == 0:
+            sent(zero, stranger)
+    greeting = zero.links[1]._greeting
+    assert max(len(greeting.told), len(greeting.answers)) <= 64
+    assert len(greeting.refused) == 1
+
+
+def test_another_version_is_told_at_both_ends() -> None:
+    one, other = exchange(0), exchange(1)
+    other.tick(0.0)
+    (hello,) = sent(other, one)
+    header = bytearray(hello[0])
+    header[4:6] = (99).to_bytes(2, "little")
+    header[72:80] = bytes(8)
+    header[72:80] = _core.hash_buffers([bytes(header[:80]), bytes(header[80:])]).to_bytes(8, "little")
+    for _ in range(2):
+        one.receive(1, [bytes(header)], 0.0, b"other")
+        with pytest.raises(ChannelError, match="worker 1 must send messages of version 1, got 99: install"):
+            one.is_greeted()
+    answers = sent(one, other)
+    one.receive(1, [bytes(header)], 0.0, b"other")
+    assert [decode(frames).header.kind for frames in answers] == [Kind.HELLO]
+    assert sent(one, other) == []  # the other end fails itself, and may answer in turn
 
 
 def test_the_addresses_of_another_plan_are_refused() -> None:
@@ -172,7 +415,7 @@ def test_the_addresses_of_another_plan_are_refused() -> None:
     other.tick(0.0)
     frames = other.links[1].outgoing()
     assert frames is not None
-    one.receive(1, frames, 0.0)
+    one.receive(1, [bytes(frame) for frame in frames], 0.0)
     with pytest.raises(
         ChannelRefusedError, match="got worker 2 that addresses worker 1: give each worker the addr"
     ):

@@ -13,7 +13,7 @@ from gate import draws
 from livegnn.channels.channel import Round
 from livegnn.channels.errors import ChannelError
 from livegnn.channels.frames import (
-    HEARD,
+    ACCEPTED,
     LAST,
     Buffer,
     DamagedMessage,
@@ -61,7 +61,7 @@ def section(
 
 HEADER = Header(
     Kind.ROUND, epoch=3, sender=1, receiver=2, incarnation=4, known=5, turn=6, seq=700, number=8, received=9,
-    round=10, attempt=1, sweep=11, flags=LAST,
+    round=10, attempt=1, sweep=11, session=12, flags=LAST,
 )  # fmt: skip
 
 
@@ -74,9 +74,9 @@ def test_the_layout_is_pinned() -> None:
     first, nodes, rows = as_bytes(encode(HEADER, [section([1, 258])]))
     assert first[:72].hex(" ", 4) == (
         "4c475058 01000201 03000000 01000200 04000000 05000000 06000000 00000000 bc020000 00000000 "
-        "08000000 00000000 09000000 00000000 28000000 0a010100 0b000000 00000000"
+        "08000000 00000000 09000000 00000000 28000000 0a010100 0b000000 0c000000"
     )
-    assert first[72:80].hex() == "12e3ed614b230d43"
+    assert first[72:80].hex() == "8809e74eb6e66728"
     assert first[80:].hex(" ", 4) == "07000000 02000000 02000000 00000000"
     assert nodes.hex(" ", 4) == "01000000 02010000"
     assert rows.hex(" ", 4) == "00000000 0000803f 00000040 00004040"
@@ -89,7 +89,7 @@ def test_the_kinds_are_pinned() -> None:
     assert {kind.name: kind.value for kind in SectionKind} == {
         "ROWS": 0, "FEATURES": 1, "COUNTERS": 2, "SAMPLE": 3, "LOST": 4,
     }  # fmt: skip
-    assert (LAST, HEARD) == (1, 2)
+    assert (LAST, ACCEPTED) == (1, 2)
 
 
 def test_a_pulse_is_pinned() -> None:

@@ -74,17 +74,27 @@ class Admission:
             is_known = self._admitted.get(domain.decode()) == key
             if not is_known and len(self.refused) < _MOST_NAMED:
                 self.refused.append(key)
-                _logger.warning("the key %s was refused, from %s for worker %s", key, address, domain)
+                _logger.warning(
+                    "the key %s was refused, from %s for worker %s",
+                    key,
+                    address.decode(errors="replace"),
+                    domain.decode(errors="replace"),
+                )
             status = (b"200", b"OK") if is_known else (b"400", b"unknown key")
             self.socket.send_multipart([version, request, *status, domain, b""])
 
 
 class Handshakes:
-    """The handshakes of a socket that connects, until its peer has said hello. Thread safety: none."""
+    """The handshakes of a socket over TCP, until its peer has said hello. Thread safety: none.
 
-    def __init__(self, socket: "zmq.Socket[bytes]", peer: int, address: str) -> None:
+    address: to which it connects; None if it listens. refused: at a socket that listens, which connections
+    were refused because they do not know its key, as a text, or none.
+    """
+
+    def __init__(self, socket: "zmq.Socket[bytes]", peer: int, address: str | None) -> None:
         self._peer, self._address = peer, address
         self._failed = 0
+        self.refused = ""
         self._socket = socket
         self.monitor = socket.get_monitor_socket(
             zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -97,6 +107,12 @@ class Handshakes:
         """Raises `ChannelRefusedError` if the peer refuses this worker's key, or has another one itself."""
         while is_readable(self.monitor):
             event = recv_monitor_message(self.monitor)["event"]
+            if self._address is None:
+                if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+                    self.refused = (
+                        f"a process at the address for worker {self._peer} without the key of this one"
+                    )
+                continue
             if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
                 raise ChannelRefusedError(
                     f"worker {self._peer} at {self._address} does not admit the key of this process: give "
@@ -106,8 +122,8 @@ class Handshakes:
             if event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL or self._failed == _FAILED_HANDSHAKES:
                 raise ChannelRefusedError(
                     f"the process at {self._address} does not have the key of worker {self._peer} in the "
-                    "plan: its process was replaced, or another program listens there. Connect again with "
-                    "the plan of now"
+                    "plan: its process was replaced, or another program listens there. Make a new listener, "
+                    "and connect it by the plan of now"
                 )
 
     def close(self) -> None:

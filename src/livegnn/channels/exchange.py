@@ -11,8 +11,9 @@ from typing import Final
 from livegnn.channels.channel import Round, Turns
 from livegnn.channels.errors import ChannelError, DeadLinkError, SlowLinkError, SlowWorkerError
 from livegnn.channels.frames import Buffer, Section
+from livegnn.channels.greeting import End
 from livegnn.channels.health import LinkHealth, Patience, Pulse, Report
-from livegnn.channels.link import Counts, End, Limits, Link
+from livegnn.channels.link import Counts, Limits, Link
 from livegnn.errors import InputError, LiveGNNError
 
 _CHECK_SECONDS: Final = 0.02  # between two looks at times in a round
@@ -54,10 +55,10 @@ class Exchange:
 
     # -- messages
 
-    def receive(self, peer: int, frames: list[Buffer], now: float) -> None:
-        """Takes a message that has arrived on the link of `peer`."""
+    def receive(self, peer: int, frames: list[Buffer], now: float, route: bytes = b"") -> None:
+        """Takes a message that has arrived on the link of `peer`. route: see `Link`."""
         try:
-            self.links[peer].receive(frames, now, self._pulse)
+            self.links[peer].receive(frames, now, self._pulse, route)
         except ChannelError as error:
             self._failure = self._failure or error
 
@@ -84,8 +85,8 @@ class Exchange:
     # -- the start
 
     def is_greeted(self) -> bool:
-        """Whether all peers have said hello. Raises `ChannelRefusedError` if one differs, `DeadLinkError` if
-        one has closed its channel.
+        """Whether this worker and all peers have accepted each other. Raises `ChannelRefusedError` if one
+        differs, `DeadLinkError` if one has closed its channel.
         """
         self._raise_failure()
         if all(link.is_greeted for link in self.links.values()):

@@ -36,8 +36,8 @@ MOST_PART_BYTES: Final = 16 << 20
 
 LAST: Final = 1
 """Flag: no other part of this round follows."""
-HEARD: Final = 2
-"""Flag of `HELLO`: the sender has received that of its receiver."""
+ACCEPTED: Final = 2
+"""Flag of `HELLO`: the sender exchanges rows with the process of `Hello.known` alone."""
 
 _HEADER: Final = struct.Struct("<4sHBBIHHIIQQQQIBBHIIQ")
 _HASH_AT: Final = _HEADER.size - 8
@@ -92,7 +92,7 @@ class Header(NamedTuple):
     incarnation: of the sender's process. known: the incarnation of the receiver, as the sender knows it.
     number: of this message on its link, or of the last message before it that has a number. received: the
     number of the last message that the sender has received in order. sweep: how often the sender has begun
-    to send its messages again.
+    to send its messages again. session: a random number of the sender's process, for this link.
     """
 
     kind: Kind
@@ -108,6 +108,7 @@ class Header(NamedTuple):
     round: int = 0
     attempt: int = 0
     sweep: int = 0
+    session: int = 0
     flags: int = 0
 
 
@@ -171,10 +172,10 @@ def encode(header: Header, sections: Sequence[Section] = (), note: bytes = b"") 
         frames.append(note)
         size += len(note)
     kind, epoch, sender, receiver, incarnation, known, turn, seq, number, received = header[:10]
-    round, attempt, sweep, flags = header[10:]
+    round, attempt, sweep, session, flags = header[10:]
     _HEADER.pack_into(
         first, 0, MAGIC, VERSION, kind, flags, epoch, sender, receiver, incarnation, known, turn, seq, number,
-        received, size, round, attempt, len(sections), sweep, 0, 0,
+        received, size, round, attempt, len(sections), sweep, session, 0,
     )  # fmt: skip
     struct.pack_into("<Q", first, _HASH_AT, _core.hash_buffers(frames))
     return frames
@@ -201,7 +202,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
         raise DamagedMessage("there is no whole header")
     *fields, hash = _HEADER.unpack_from(frames[0])
     magic, version, number_of_kind, flags, epoch, sender, receiver, incarnation, known = fields[:9]
-    turn, seq, number, received, size, round, attempt, count, sweep, _ = fields[9:]
+    turn, seq, number, received, size, round, attempt, count, sweep, session = fields[9:]
     if magic != MAGIC:
         raise DamagedMessage("it does not begin as messages do")
     parts = _split(frames[0], size, count if version == VERSION else 0) if len(frames) == 1 else frames
@@ -225,7 +226,7 @@ def decode(frames: Sequence[Buffer]) -> Message:
         raise _foreign(sender, f"kind {number_of_kind} with {size} bytes behind its header")
     header = Header(
         kind, epoch, sender, receiver, incarnation, known, turn, seq, number, received, round, attempt, sweep,
-        flags,
+        session, flags,
     )  # fmt: skip
     return Message(header, _sections(first, parts, count, sender), bytes(parts[1]) if notes else b"")
 

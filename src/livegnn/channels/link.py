@@ -9,7 +9,8 @@ order, each once, however often they are lost, doubled, delayed or damaged:
   that of the last one before them. So any message that follows a lost one, a beat at the latest, shows the
   loss, and the receiver requests another sweep. Requests that are based on an earlier sweep are ignored.
 
-Numbers begin at 1 for two processes and an epoch. Messages of other processes and earlier epochs are dropped.
+Numbers begin at 1 for two processes and an epoch, which have found each other by `Greeting`. Messages of
+others are dropped.
 """
 
 import struct
@@ -18,9 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from livegnn.channels.channel import Arrived, Inbox, Round
-from livegnn.channels.errors import ChannelError, ChannelRefusedError
+from livegnn.channels.errors import ChannelError
 from livegnn.channels.frames import (
-    HEARD,
     LAST,
     MOST_PART_BYTES,
     NUMBERED,
@@ -35,20 +35,14 @@ from livegnn.channels.frames import (
     encode,
     join,
 )
+from livegnn.channels.greeting import End, Greeting
 from livegnn.channels.health import LinkHealth, Patience, Pulse
-from livegnn.channels.terms import check_same, from_note, to_note
+from livegnn.wording import quoted
 
 _STAMP: Final = struct.Struct("<d")
 _SWEEP: Final = struct.Struct("<I")
 _MOST_BEATS: Final = 64  # whose echoes are waited for
 _NO_ROUND: Final = Round(0, 0, 0)
-
-
-class End(NamedTuple):
-    """A worker's process. incarnation: how many processes the worker has had, this one included."""
-
-    number: int
-    incarnation: int
 
 
 class Limits(NamedTuple):
@@ -89,7 +83,11 @@ def _size_of(sections: Sequence[Section], note: bytes) -> int:
 
 
 class Link:
-    """One end of a link. Thread safety: none."""
+    """One end of a link. Thread safety: none.
+
+    A *route* is the connection by which a message has arrived or is to be sent, in the bytes of the caller;
+    it is empty where a link has one alone.
+    """
 
     def __init__(
         self,
@@ -103,9 +101,10 @@ class Link:
     ) -> None:
         self.inbox = Inbox(there.number)
         self._counts = dict.fromkeys(Counts._fields, 0)
-        self.is_greeted, self.is_closed = False, False
+        self.is_closed = False
+        self._greeting = Greeting(here, there, epoch, terms)
         self._here, self._there, self._epoch = here, there, epoch
-        self._terms, self._patience, self._limits = terms, patience, limits
+        self._patience, self._limits = patience, limits
         self._controls: dict[Kind, tuple[int, bytes]] = {}  # to be sent: the newest of each kind
         self._kept: deque[_Kept] = deque()
         self._unsent = 0  # the place in `_kept` of the next one to send
@@ -114,7 +113,11 @@ class Link:
         self._next = 1
         self._highest = 0  # the last number that was ever sent
         self._outgoing: list[Buffer] | None = None
-        self._sending: _Kept | Kind | None = None  # what `_outgoing` is
+        self._sending: _Kept | Kind | bytes | None = (
+            None  # what `_outgoing` is: bytes for an answer, its route
+        )
+        self._is_leaving = False
+        self._is_cut = False  # there is no way to the peer until it sends again
         self._received = 0
         self._heard = self._beat_at = now
         self._echo_seconds = 0.0
@@ -140,11 +143,25 @@ class Link:
     def send_bye(self) -> None:
         """Says that this worker closes its channel: its last message."""
         self._keep(Kind.BYE, _NO_ROUND, [])
+        self._is_leaving = True
+        self._greeting.tell_again()
 
     def has_parted(self, now: float) -> bool:
         """Whether the peer has received everything, or cannot: it has closed, is lost, or was never there."""
         is_lost = now - self._heard > self._patience.silent_seconds
+        if not self._greeting.has_told_all:
+            return False
         return not self._kept or not self.is_greeted or self.is_closed or is_lost
+
+    @property
+    def is_greeted(self) -> bool:
+        """Whether the processes at both ends have accepted each other."""
+        return self._greeting.is_greeted
+
+    @property
+    def refused(self) -> Sequence[str]:
+        """The processes that were refused because they are not those of the plan, as texts."""
+        return self._greeting.refused
 
     def _keep(
         self, kind: Kind, round: Round, sections: list[Section], note: bytes = b"", flags: int = 0
@@ -156,12 +173,14 @@ class Link:
     def outgoing(self) -> list[Buffer] | None:
         """The frames of the next message, the same ones until `note_sent`; None if there is none to send."""
         if self._outgoing is None:
-            if self._controls:
+            answers = self._greeting.answers
+            if answers:
+                self._sending = route = next(iter(answers))
+                self._outgoing = self._control(Kind.HELLO, *answers[route])
+            elif self._controls:
                 self._sending = kind = next(iter(self._controls))
-                flags, note = self._controls[kind]
-                before = self._kept[self._unsent].number if self.has_unsent else self._next
-                self._outgoing = join(encode(self._header(kind, before - 1, flags), note=note))
-            elif self.is_greeted and self.has_unsent:
+                self._outgoing = self._control(kind, *self._controls[kind])
+            elif self.is_greeted and self.has_unsent and not self._is_cut:
                 kept = self._kept[self._unsent]
                 if self._in_flight and self._in_flight + kept.num_bytes > self._limits.window_bytes:
                     return None
@@ -169,6 +188,31 @@ class Link:
                 header = self._header(kept.kind, kept.number, kept.flags, kept.round)
                 self._outgoing = join(encode(header, kept.sections, kept.note))
         return self._outgoing
+
+    def _control(self, kind: Kind, flags: int, note: bytes) -> list[Buffer]:
+        before = self._kept[self._unsent].number if self.has_unsent else self._next
+        return join(encode(self._header(kind, before - 1, flags), note=note))
+
+    @property
+    def route(self) -> bytes:
+        """By which the message of `outgoing` is to be sent. Empty at first: the peer is not there yet."""
+        return self._sending if isinstance(self._sending, bytes) else self._greeting.route
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether the message of `outgoing` is an answer to a hello, which another hello would repeat."""
+        return isinstance(self._sending, bytes)
+
+    def note_cut(self) -> None:
+        """Notes that there is no connection by which the message of `outgoing` can be sent: it is kept if it
+        has a number, else it is lost. Messages with numbers wait until the peer has sent one.
+        """
+        if isinstance(self._sending, _Kept):
+            self._outgoing, self._sending, self._is_cut = None, None, True
+            return
+        if isinstance(self._sending, bytes):
+            self._greeting.forget(self._sending)
+        self.note_sent()
 
     def note_sent(self) -> None:
         """Notes that the message that `outgoing` has returned is on its way."""
@@ -181,6 +225,8 @@ class Link:
             self._counts["sent_bytes"] += sending.num_bytes
             self._counts["resent"] += sending.number <= self._highest
             self._highest = max(self._highest, sending.number)
+        elif isinstance(sending, bytes):
+            self._greeting.answers.pop(sending, None)
         elif sending is not None:
             del self._controls[sending]
 
@@ -193,16 +239,19 @@ class Link:
         here, there = self._here, self._there
         return Header(
             kind, self._epoch, here.number, there.number, here.incarnation, there.incarnation, round.turn,
-            round.seq, number, self._received, round.number, round.attempt, self._sweep, flags,
+            round.seq, number, self._received, round.number, round.attempt, self._sweep,
+            self._greeting.session, flags,
         )  # fmt: skip
 
     # -- receiving
 
-    def receive(self, frames: list[Buffer], now: float, pulse: Callable[[float], Pulse]) -> None:
+    def receive(
+        self, frames: list[Buffer], now: float, pulse: Callable[[float], Pulse], route: bytes = b""
+    ) -> None:
         """Takes a message that has arrived. pulse: returns this worker's, for an echo.
 
-        Raises `ChannelRefusedError` for a peer with other terms, and if this process was replaced;
-        `ChannelError` for a peer that speaks otherwise than this one.
+        Raises `ChannelRefusedError` for a peer with other terms, and if this process was replaced or is not
+        the one that the peer has accepted; `ChannelError` for a peer that speaks otherwise than this one.
         """
         try:
             message = decode(frames)
@@ -210,54 +259,39 @@ class Link:
             self._counts["damaged"] += 1
             self._drop()
             return
-        header = message.header
-        if not self._is_ours(header):
-            self._drop()
-            return
-        self._heard = now
-        self._release(header.received)
-        if header.kind in NUMBERED:
-            self._take_numbered(message)
-        else:
-            if header.number > self._received:
-                self._request(header.sweep)
-            try:
-                self._take_control(message, now, pulse)
-            except struct.error as error:
-                raise ChannelError(
-                    f"worker {header.sender} must send notes as docs/channels.md describes them, got "
-                    f"{message.note!r} in a message of kind {header.kind.name}"
-                ) from error
+        except ChannelError:  # of another version, which may read a hello of this one
+            self._greeting.tell_once(route)
+            raise
+        header, greeting = message.header, self._greeting
+        try:
+            if greeting.is_of_plan(header, message.note, route) and header.kind is Kind.HELLO:
+                greeting.take_hello(header, message.note, route)
+            if not greeting.is_accepted(header):
+                self._drop()
+                return
+            self._take(message, now, pulse)
+        except struct.error as error:
+            raise ChannelError(
+                f"worker {header.sender} must send notes as docs/channels.md describes them, got "
+                f"{quoted(message.note)} in a message of kind {header.kind.name}"
+            ) from error
+        greeting.route, self._is_cut = route, False
 
     def _drop(self) -> None:
         self._counts["dropped"] += 1
 
-    def _is_ours(self, header: Header) -> bool:
-        """Whether a message is of this link: of these two processes and this epoch."""
-        here, there = self._here, self._there
-        if header.receiver != here.number or header.sender != there.number:
-            raise ChannelRefusedError(
-                f"worker {there.number} must answer at its address in the plan, got worker {header.sender} "
-                f"that addresses worker {header.receiver}: give each worker the addresses of the same plan"
-            )
-        if header.epoch > self._epoch or (header.epoch == self._epoch and header.known > here.incarnation):
-            raise ChannelRefusedError(
-                f"worker {here.number} was replaced: it is process {here.incarnation} of epoch "
-                f"{self._epoch}, and worker {there.number} knows process {header.known} of epoch "
-                f"{header.epoch}. End this process"
-            )
-        if header.epoch == self._epoch and header.incarnation > there.incarnation:
-            raise ChannelRefusedError(
-                f"worker {there.number} must be process {there.incarnation}, got {header.incarnation}: it "
-                "was replaced. Connect again with the plan of now"
-            )
-        ours = header.epoch == self._epoch and (header.incarnation, header.known) == (
-            there.incarnation,
-            here.incarnation,
-        )
-        if not ours and header.kind is Kind.HELLO:  # of a process that was replaced: the answer says so
-            self._say_hello(0)
-        return ours
+    def _take(self, message: Message, now: float, pulse: Callable[[float], Pulse]) -> None:
+        """Takes a message of the process that was accepted."""
+        header = message.header
+        self._heard = now
+        self._release(header.received)
+        if header.kind in NUMBERED:
+            self._take_numbered(message)
+        elif header.number > self._received:
+            self._request(header.sweep)
+        if header.kind is not Kind.HELLO:  # which it sends to a process that it has accepted alone
+            self._greeting.is_greeted = True
+            self._take_control(message.header.kind, message.note, now, pulse)
 
     def _take_numbered(self, message: Message) -> None:
         header = message.header
@@ -280,16 +314,8 @@ class Link:
         self._counts["received"] += 1
         self._counts["received_bytes"] += _size_of(message.sections, message.note)
 
-    def _take_control(self, message: Message, now: float, pulse: Callable[[float], Pulse]) -> None:
-        kind, note = message.header.kind, message.note
-        if kind is Kind.HELLO:
-            if not message.header.flags & HEARD:
-                self._say_hello(HEARD)
-            self.is_greeted = True
-            check_same(
-                self._here.number, self._terms, self._there.number, from_note(note, self._there.number)
-            )
-        elif kind is Kind.RESEND:
+    def _take_control(self, kind: Kind, note: bytes, now: float, pulse: Callable[[float], Pulse]) -> None:
+        if kind is Kind.RESEND:
             self._sweep_again(*_SWEEP.unpack(note))
         elif kind is Kind.BEAT:
             self._controls[Kind.ECHO] = (0, note[: _STAMP.size] + pulse(now).to_bytes())
@@ -300,9 +326,6 @@ class Link:
             self._echo_seconds = now - stamp
             while self._beats and self._beats[0] <= stamp:
                 self._beats.popleft()
-
-    def _say_hello(self, flags: int) -> None:
-        self._controls[Kind.HELLO] = (flags, to_note(self._terms))
 
     def _request(self, sweep: int) -> None:
         """Requests what follows the last number that was received, of which this sweep has lost a message."""
@@ -333,8 +356,10 @@ class Link:
         if now < self._beat_at:
             return
         self._beat_at = now + self._patience.beat_seconds
+        if self._is_leaving:
+            self._greeting.tell_again()
         if not self.is_greeted:
-            self._say_hello(0)
+            self._controls[Kind.HELLO] = self._greeting.hello()
             return
         if len(self._beats) < _MOST_BEATS:
             self._beats.append(now)

@@ -8,6 +8,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from livegnn.channels.errors import ChannelError, ChannelRefusedError
+from livegnn.errors import InputError, shortened
+from livegnn.wording import format_count, quoted
+
+MOST_BYTES: Final = 1 << 16
+"""Of all terms, as JSON."""
 
 ADVICE: Final = {
     "version": "install the same version of livegnn on all machines of the cluster",
@@ -22,6 +27,20 @@ ADVICE: Final = {
 """The terms that are known, and how to make each the same."""
 
 
+def check_terms(terms: Mapping[str, str]) -> None:
+    """Raises `InputError` if terms are not texts by texts, or are larger than a hello may be."""
+    if not isinstance(terms, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str) for name, value in terms.items()
+    ):
+        raise InputError(f"terms must be a mapping of texts to texts, got {quoted(terms)}")
+    size = len(to_note(terms))
+    if size > MOST_BYTES:
+        raise InputError(
+            f"terms must have at most {MOST_BYTES:,} bytes as JSON, got {size:,}: give the digest of a long "
+            "one"
+        )
+
+
 def to_note(terms: Mapping[str, str]) -> bytes:
     """The terms as the note of a hello."""
     return json.dumps(dict(terms), sort_keys=True, separators=(",", ":")).encode()
@@ -34,7 +53,7 @@ def from_note(note: bytes, peer: int) -> dict[str, str]:
     except ValueError:
         terms = None
     if not isinstance(terms, dict) or not all(isinstance(one, str) for one in terms.values()):
-        raise ChannelError(f"the hello of worker {peer} must have an object of texts, got {note[:100]!r}")
+        raise ChannelError(f"the hello of worker {peer} must have an object of texts, got {quoted(note)}")
     return terms
 
 
@@ -43,10 +62,21 @@ def check_same(here: int, own: Mapping[str, str], there: int, others: Mapping[st
     differing = [name for name in sorted(own.keys() | others.keys()) if own.get(name) != others.get(name)]
     if differing:
         said = "; ".join(
-            f"{name} is {own.get(name)!r} at worker {here} and {others.get(name)!r} at worker {there}: "
+            f"{quoted(name)[1:-1]} is {_both(own.get(name), others.get(name), here, there)}: "
             f"{ADVICE.get(name, 'start both with the same')}"
             for name in differing
         )
         raise ChannelRefusedError(
-            f"workers must agree before they exchange rows, got two that differ: {said}"
+            shortened(f"workers must agree before they exchange rows, got two that differ: {said}")
         )
+
+
+def _both(own: str | None, other: str | None, here: int, there: int) -> str:
+    """The two values of a term that differ, each cut if it is long."""
+    one, two = quoted(own), quoted(other)
+    text = f"{one} at worker {here} and {two} at worker {there}"
+    if one == two and own and other:
+        pairs = enumerate(zip(own, other, strict=False))
+        same = next((at for at, (a, b) in pairs if a != b), min(len(own), len(other)))
+        text += f", which differ after {format_count(same, 'character')}"
+    return text

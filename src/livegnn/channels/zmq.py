@@ -1,8 +1,8 @@
 """`ZmqChannel`: a channel between processes over ZeroMQ. Needs `pyzmq`: `pip install 'livegnn[cluster]'`.
 
-Two workers have one link, of two DEALER sockets: the worker with the lower number listens, at a socket for
-each peer, and the other connects. On one machine links are `ipc://` in a directory of this user's own;
-between machines they are `tcp://`, encrypted, and only the processes of the plan are admitted.
+Two workers have one link: the worker with the lower number listens, at a socket for each peer, and the other
+connects. On one machine links are `ipc://` in a directory of this user's own; between machines they are
+`tcp://`, encrypted, and only the processes of the plan are admitted.
 
 ZeroMQ connects again when a connection is lost, and may lose messages then; `Link` has its own numbers and
 repeats them. ZeroMQ's own heartbeats end a connection whose other end is lost.
@@ -13,53 +13,39 @@ sockets and the rounds; ZeroMQ lets sockets change their thread if a lock lies b
 """
 
 import ipaddress
-import os
-import shutil
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from contextlib import suppress
+from typing import Final
 
-import zmq
+from livegnn.errors import InputError
+from livegnn.wording import needs, quoted
+
+try:
+    import zmq
+except ImportError as error:
+    raise ImportError(needs("livegnn.channels.zmq", "pyzmq", error, "cluster"), name="zmq") from error
 
 from livegnn.arguments import check_int
-from livegnn.channels.admission import Admission, Handshakes, Keys, require_keys
+from livegnn.channels.admission import Handshakes, Keys, require_keys
 from livegnn.channels.channel import Round
 from livegnn.channels.errors import ChannelError, DeadLinkError
 from livegnn.channels.exchange import Exchange
-from livegnn.channels.frames import MOST_PART_BYTES, Buffer, Section
+from livegnn.channels.frames import Section
+from livegnn.channels.greeting import End
 from livegnn.channels.health import Patience, Report
-from livegnn.channels.link import Counts, End, Limits, Link
-from livegnn.errors import InputError
+from livegnn.channels.link import Counts, Limits
+from livegnn.channels.plan import MOST_INCARNATION, MOST_NUMBER, Peer, check_plan, is_tcp, require_key
+from livegnn.channels.sockets import Socket, Sockets, receive, send
+from livegnn.channels.terms import check_terms
 from livegnn.interrupts import Background, Flag
-
-_Socket: TypeAlias = "zmq.Socket[bytes]"
 
 _TICK_MS: Final = 50
 _READABLE: Final = int(zmq.POLLIN)
 _WRITABLE: Final = int(zmq.POLLOUT)
 _PARTING_SECONDS: Final = 1.0  # for which peers that do not answer may receive the last messages
-_HEARTBEAT_MS: Final = 500
-_HEARTBEAT_TIMEOUT_MS: Final = 2000
-_RECONNECT_MS: Final = 50
-_MOST_RECONNECT_MS: Final = 1000
-_MOST_QUEUED: Final = 64
-_MOST_NUMBER: Final = 0xFFFF
-_MOST_INCARNATION: Final = 0xFFFF_FFFF
-_LONGEST_PATH: Final = 107  # of a socket of the system
-
-
-class Peer(NamedTuple):
-    """Another worker of the plan. address: where it listens for this one, if its number is lower. key: its
-    public key, needed over TCP.
-    """
-
-    incarnation: int = 1
-    address: str | None = None
-    key: str | None = None
 
 
 class Listener:
@@ -67,18 +53,22 @@ class Listener:
 
     number: of this worker. interfaces: for each peer with a greater number, the IP address of this machine
     at which that one connects, or None if it is on this machine. incarnation: how many processes the worker
-    has had, this one included.
+    has had, this one included. Locks: `_lock`, for `_gone`.
     """
 
     def __init__(self, number: int, interfaces: Mapping[int, str | None], *, incarnation: int = 1) -> None:
         self.here = End(
-            check_int(number, "number", 0, _MOST_NUMBER),
-            check_int(incarnation, "incarnation", 1, _MOST_INCARNATION),
+            check_int(number, "number", 0, MOST_NUMBER),
+            check_int(incarnation, "incarnation", 1, MOST_INCARNATION),
         )
+        if not isinstance(interfaces, Mapping):
+            raise InputError(f"interfaces must be a mapping of peers to addresses, got {quoted(interfaces)}")
         for peer in interfaces:
-            check_int(peer, "a peer in interfaces", number + 1, _MOST_NUMBER)
+            check_int(peer, "a peer in interfaces", number + 1, MOST_NUMBER)
         self._keys = Keys.create() if zmq.has("curve") else None
-        self._sockets = _Sockets()
+        self._sockets = Sockets()
+        self._lock = threading.Lock()
+        self._gone = ""  # why the sockets are not this listener's any more
         self.addresses: dict[int, str] = {}
         try:
             for peer, interface in interfaces.items():
@@ -93,7 +83,7 @@ class Listener:
         return None if self._keys is None else self._keys.public
 
     def _listen(self, peer: int, interface: str | None) -> None:
-        socket = self._sockets.add(peer)
+        socket = self._sockets.add(peer, listens=True)
         if interface is None:
             endpoint = f"ipc://{self._sockets.path_for(f'{self.here.number}-{peer}')}"
         else:
@@ -120,21 +110,32 @@ class Listener:
         epoch: int = 1,
         patience: Patience | None = None,
     ) -> "ZmqChannel":
-        """The channel to all other workers of a plan, when each of them has said hello. The listener ends.
+        """The channel to all other workers of a plan, when each of them has accepted this process.
 
+        A listener connects once: whether this succeeds or not, it cannot connect again. A replacement of it
+        has the next incarnation, other addresses and another key, so all workers need another plan.
         terms: properties that must be the same at all workers, by name (`terms.ADVICE` lists some). epoch: of
         the leader that made the plan.
         Raises `ChannelRefusedError` for a peer with other terms, versions or keys, and if this process was
-        replaced; `DeadLinkError` if one does not answer; `InputError` for a plan that does not fit.
+        replaced or is another one than the peer has accepted; `DeadLinkError` if one does not answer. Raises
+        `InputError` for arguments that do not fit, then the listener stays as it was, and for a listener that
+        has connected before or is closed.
         """
+        check_int(epoch, "epoch", 1, MOST_INCARNATION)
+        check_plan(self.here.number, peers, self.addresses)
+        self._check_keys(peers)
+        check_terms(terms)
+        if not isinstance(patience, (Patience, type(None))):
+            raise InputError(f"patience must be a Patience or None, got {quoted(patience)}")
         patience = patience or Patience()
+        sockets = self._take("has connected before")
         try:
-            check_int(epoch, "epoch", 1, _MOST_INCARNATION)
-            self._check(peers)
             for peer, its in peers.items():
                 if peer < self.here.number:
-                    self._connect(peer, its)
-            self._sockets.admission.admit({peer: its.key or "" for peer, its in peers.items()})
+                    self._connect(sockets, peer, its)
+                elif is_tcp(self.addresses[peer]):
+                    sockets.handshakes.append(Handshakes(sockets.of[peer], peer, None))
+            sockets.admission.admit({peer: its.key or "" for peer, its in peers.items()})
             exchange = Exchange(
                 self.here,
                 {peer: its.incarnation for peer, its in peers.items()},
@@ -144,9 +145,9 @@ class Listener:
                 limits=Limits(),
                 now=time.monotonic(),
             )
-            channel = ZmqChannel(exchange, self._sockets)
+            channel = ZmqChannel(exchange, sockets)
         except BaseException:
-            self.close()
+            sockets.close()
             raise
         try:
             channel.greet(patience.hello_seconds)
@@ -155,44 +156,53 @@ class Listener:
             raise
         return channel
 
-    def _check(self, peers: Mapping[int, Peer]) -> None:
-        greater = {peer for peer in peers if peer > self.here.number}
-        if greater != self._sockets.of.keys() or self.here.number in peers:
-            raise InputError(
-                f"peers must be the other workers, those after {self.here.number} being "
-                f"{sorted(self._sockets.of)}, which it listens for, got {sorted(peers)}"
-            )
+    def _check_keys(self, peers: Mapping[int, Peer]) -> None:
+        """Raises `InputError` if a key is missing, of a peer over TCP or of this process."""
         for peer, its in peers.items():
-            check_int(peer, "a peer", 0, _MOST_NUMBER)
-            check_int(its.incarnation, "incarnation", 1, _MOST_INCARNATION)
-            address = self.addresses.get(peer, its.address)
-            if address is None or not address.startswith(("ipc://", "tcp://")):
-                raise InputError(
-                    f"worker {peer} must have an address that begins with ipc:// or tcp://, got {address!r}"
-                )
-            if address.startswith("tcp://") and (its.key is None or len(its.key) != len(self.key or "")):
-                raise InputError(f"worker {peer} at {address} must have a public key, got {its.key!r}")
+            address = self.addresses.get(peer) or its.address
+            if address is not None and is_tcp(address):
+                require_key(peer, its, address)
+                require_keys(self._keys, f"worker {peer} is reached at {address}")
 
-    def _connect(self, peer: int, its: Peer) -> None:
+    def _connect(self, sockets: Sockets, peer: int, its: Peer) -> None:
         assert its.address is not None
-        socket = self._sockets.add(peer)
+        socket = sockets.add(peer, listens=False)
         socket.ipv6 = "[" in its.address
-        if its.key is not None and its.address.startswith("tcp://"):
-            keys = require_keys(self._keys, f"worker {peer} listens at {its.address}")
-            socket.curve_publickey, socket.curve_secretkey = keys.public.encode(), keys.secret.encode()
+        if self._keys is not None and its.key is not None and is_tcp(its.address):
+            socket.curve_publickey = self._keys.public.encode()
+            socket.curve_secretkey = self._keys.secret.encode()
             socket.curve_serverkey = its.key.encode()
-        self._sockets.handshakes.append(Handshakes(socket, peer, its.address))
-        socket.connect(its.address)
+        sockets.handshakes.append(Handshakes(socket, peer, its.address))
+        try:
+            socket.connect(its.address)
+        except zmq.ZMQError as error:
+            raise InputError(
+                f"worker {peer} must have an address that this machine can connect to, got {its.address}: "
+                f"{error}"
+            ) from error
+
+    def _take(self, why: str) -> Sockets:
+        """The sockets, once. why: for the error of the next call, an `InputError`."""
+        with self._lock:
+            if self._gone:
+                raise InputError(
+                    f"worker {self.here.number} must connect with a new listener: this one {self._gone}. "
+                    "Close it and what it has connected to, make one with the next incarnation at each "
+                    "worker, and give all workers the plan of these"
+                )
+            self._gone = why
+            return self._sockets
 
     def close(self) -> None:
-        """Ends a listener that has not become a channel."""
-        self._sockets.close()
+        """Ends a listener that has not connected. Does nothing to its channel."""
+        with suppress(InputError):
+            self._take("was closed").close()
 
 
 class ZmqChannel:
     """A `Channel` between processes; `Listener.connect` makes it."""
 
-    def __init__(self, exchange: Exchange, sockets: "_Sockets") -> None:
+    def __init__(self, exchange: Exchange, sockets: Sockets) -> None:
         self._exchange, self._sockets = exchange, sockets
         self._lock = threading.Lock()
         self._poller = zmq.Poller()
@@ -236,12 +246,23 @@ class ZmqChannel:
         self._service.start()
 
     def _not_greeted(self, seconds: float) -> DeadLinkError:
-        missing = [peer for peer, link in self._exchange.links.items() if not link.is_greeted]
-        keys = ", ".join(self._sockets.admission.refused)
-        refused = f"; these keys were refused, which are not in the plan: {keys}" if keys else ""
+        links = self._exchange.links
+        missing = [peer for peer, link in links.items() if not link.is_greeted]
+        refused = [
+            *(f"the key {key}, which is not in the plan" for key in self._sockets.admission.refused),
+            *(text for one in self._sockets.handshakes if (text := one.refused)),
+            *(text for link in links.values() for text in link.refused),
+        ]
+        if refused:
+            got = (
+                f"got none of {missing}, and refused {'; '.join(refused)}: connect all workers by one plan, "
+                "with the keys and incarnations of their processes of now"
+            )
+        else:
+            got = f"got nothing of {missing}: start them, or check the addresses in the plan and the network"
         return DeadLinkError(
-            f"worker {self.number} must be answered by all workers of the plan within {seconds} seconds, got "
-            f"nothing of {missing}: start them, or check the addresses in the plan and the network{refused}"
+            f"worker {self.number} must be answered by all workers of the plan within {seconds} seconds, "
+            f"{got}"
         )
 
     def swap(self, round: Round, sections: Mapping[int, Sequence[Section]]) -> dict[int, list[Section]]:
@@ -314,17 +335,16 @@ class ZmqChannel:
         while self._aborts:
             self._exchange.abort(*self._aborts.popleft())
 
-    def _receive(self, peer: int, socket: _Socket, now: float) -> None:
+    def _receive(self, peer: int, socket: Socket, now: float) -> None:
         try:
-            frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            route, frames = receive(socket)
         except zmq.Again:  # it has room for messages again
             return
-        buffers: list[Buffer] = [frame.buffer for frame in frames]
-        self._exchange.receive(peer, buffers, now)
+        self._exchange.receive(peer, [*frames], now, route)
 
     def _send(self) -> None:
         for peer, link in self._exchange.links.items():
-            events = _READABLE if _send(link, self._sockets.of[peer]) else _READABLE | _WRITABLE
+            events = _READABLE if send(link, self._sockets.of[peer]) else _READABLE | _WRITABLE
             if self._polled[peer] != events:
                 self._poll_for(peer, events)
 
@@ -343,75 +363,14 @@ class ZmqChannel:
                     self._lock.release()
 
 
-class _Sockets:
-    """The sockets of one process, and the files that they need. of: by peer."""
-
-    def __init__(self) -> None:
-        self._context: zmq.Context[_Socket] = zmq.Context()
-        self.admission = Admission(self._context)
-        self.of: dict[int, _Socket] = {}
-        self.handshakes: list[Handshakes] = []
-        self._folder: str | None = None
-
-    def add(self, peer: int) -> _Socket:
-        """The socket of another peer."""
-        socket = self.of[peer] = self._context.socket(zmq.DEALER)
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.IMMEDIATE, 1),
-            (zmq.SNDHWM, _MOST_QUEUED),
-            (zmq.RCVHWM, _MOST_QUEUED),
-            (zmq.MAXMSGSIZE, 2 * MOST_PART_BYTES),
-            (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
-            (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS),
-            (zmq.RECONNECT_IVL, _RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, _MOST_RECONNECT_MS),
-        ):
-            socket.set(option, value)
-        return socket
-
-    def path_for(self, name: str) -> str:
-        """A path in a folder that no other user can enter. Raises `InputError` if it is too long."""
-        if self._folder is None:
-            self._folder = tempfile.mkdtemp(prefix="livegnn-", dir=os.environ.get("XDG_RUNTIME_DIR"))
-        path = str(Path(self._folder, name))
-        if len(os.fsencode(path)) > _LONGEST_PATH:
-            raise InputError(
-                f"the path of a socket must have at most {_LONGEST_PATH} bytes, got {path!r}: set "
-                "XDG_RUNTIME_DIR to a shorter one"
-            )
-        return path
-
-    def close(self, seconds: float = 0.0) -> None:
-        """Ends all, after `seconds` at most: within them messages that are on their way may leave."""
-        for one in self.handshakes:
-            one.close()
-        for socket in self.of.values():
-            socket.close(max(0, round(1000 * seconds)))
-        self.admission.socket.close()
-        self._context.term()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _send(link: Link, socket: _Socket) -> bool:
-    """Sends what the link has to send; whether all of it, because the socket has room."""
-    while (frames := link.outgoing()) is not None:
-        try:
-            socket.send_multipart(frames, zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return False
-        link.note_sent()
-    return True
-
-
 def _tcp_endpoint(interface: str) -> str:
     try:
-        address = ipaddress.ip_address(interface)
+        address = ipaddress.ip_address(interface) if isinstance(interface, str) else None
     except ValueError:
         address = None
     if address is None or address.is_unspecified:
         raise InputError(
-            f"an interface must be an IP address of this machine that the peer can reach, got {interface!r}"
+            "an interface must be an IP address of this machine that the peer can reach, got "
+            f"{quoted(interface)}"
         )
     return f"tcp://[{address}]:*" if address.version == 6 else f"tcp://{address}:*"
