@@ -556,6 +556,19 @@ def test_a_later_turn_that_ended_does_not_end_a_whole_round() -> None:
     assert plain(found[1]) == plain([rows(3)])
 
 
+def test_a_turn_ends_though_a_later_one_has_ended_too() -> None:
+    """By a worker that has not received a part of it, and closes."""
+    one, other = pair()
+    other.begin(Round(1, 0, 0), {0: [rows(3)]}, 1.0)
+    for turn in (1, 2):
+        other.abort(turn, "no memory")
+    other.say_bye()
+    carry(other, one, 1.0)
+    one.begin(Round(1, 0, 0), {1: [rows(3)]}, 1.0)
+    with pytest.raises(BatchAborted, match="worker 1 has ended turn 2: no memory"):
+        one.finish(1.0)
+
+
 def test_the_last_round_arrives_before_the_bye() -> None:
     """However late."""
     one, other = waiting_for_other(Patience())

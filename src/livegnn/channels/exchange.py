@@ -152,6 +152,7 @@ class Exchange:
                 self._found[peer] = sections
             if peer not in self._found or link.has_unsent:
                 if link.is_closed:
+                    link.inbox.ended.check(round)
                     raise DeadLinkError(f"worker {peer} has closed its channel before {round}")
                 missing.append(peer)
         return missing
