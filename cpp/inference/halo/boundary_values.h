@@ -11,8 +11,8 @@
 
 namespace livegnn {
 
-// By depth, ascending. Throws std::invalid_argument if a part of a graph cannot run the program: it must sum rows that
-// are all kept.
+// By depth, ascending. Throws std::invalid_argument if a part of a graph cannot run the program: rows that
+// others read must be kept, and functions of others might give a row other bits in another block.
 std::vector<std::vector<uint32_t>> boundary_values(const RowState& state);
 
 }  // namespace livegnn

@@ -18,14 +18,16 @@ MessageSample merge_with(const MessageSample& own, const std::vector<MessageSamp
 GatheredSamples::GatheredSamples(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes,
                                  const OwnersAfter& owners, Exchange* exchange)
     : owners_(owners), exchange_(*exchange) {
-  for (const PropagateStep& step : rows.program.propagations) {
+  for (size_t p = 0; p < rows.program.propagations.size(); ++p) {
+    const PropagateStep& step = rows.program.propagations[p];
+    if (step.aggregate != Aggregate::kSum) continue;
     const Value& value = rows.program.values[step.output];
-    sums_.push_back(
-        {SampleReader(rows, rounding, step, &changes), value.node_type, value.width, {}, {}, {}, {}, {}, {}, {}});
+    const SampleReader reader(rows, rounding, step, &changes);
+    sums_.emplace(p, Sum{reader, value.node_type, value.width, {}, {}, {}, {}, {}, {}, {}});
   }
   choose_together();
   FrameWriter own;
-  for (Sum& sum : sums_) {
+  for (auto& [_, sum] : sums_) {
     sum.own_few = sum.reader.few(sum.targets);
     put_sample(sum.own_few, sum.width, &own);
   }
@@ -33,34 +35,34 @@ GatheredSamples::GatheredSamples(const RowState& rows, const RoundingState& roun
   kept_.reserve(exchange_.parts());
   swap_same(&exchange_, owners_.self(), own, [&](const Frame& frame) {
     FrameReader from(kept_.emplace_back(frame));
-    for (Sum& sum : sums_) sum.received_few.push_back(get_sample(sum.width, &from));
+    for (auto& [_, sum] : sums_) sum.received_few.push_back(get_sample(sum.width, &from));
   });
-  for (Sum& sum : sums_) sum.few = merge_with(sum.own_few, sum.received_few);
+  for (auto& [_, sum] : sums_) sum.few = merge_with(sum.own_few, sum.received_few);
 }
 
 void GatheredSamples::choose_together() {
   FrameWriter own;
-  for (Sum& sum : sums_) {
+  for (auto& [_, sum] : sums_) {
     sum.targets = sum.reader.find([&](uint32_t node) { return owners_.owns(sum.node_type, node); });
     own.put<uint64_t>(sum.targets.size());
     own.put_all(std::span<const SampledTarget>(sum.targets));
   }
   swap_same(&exchange_, owners_.self(), own, [&](const Frame& frame) {
     FrameReader from(frame);
-    for (Sum& sum : sums_) {
+    for (auto& [_, sum] : sums_) {
       const auto count = from.get<uint64_t>();
       const auto others = from.get_all<SampledTarget>(count);
       sum.targets.insert(sum.targets.end(), others.begin(), others.end());
     }
   });
-  for (Sum& sum : sums_) {
+  for (auto& [_, sum] : sums_) {
     sum.targets = choose_targets(std::move(sum.targets));
     std::erase_if(sum.targets, [&](const SampledTarget& target) { return !owners_.owns(sum.node_type, target.node); });
   }
 }
 
 MessageSample GatheredSamples::many(size_t propagation) {
-  Sum& sum = sums_[propagation];
+  Sum& sum = sums_.at(propagation);
   sum.own_many = sum.reader.many(sum.targets);
   sum.received_many.clear();
   sum.kept.clear();

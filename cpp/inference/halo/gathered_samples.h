@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
+#include <map>
 #include <vector>
 
 #include "inference/halo/exchange.h"
@@ -24,7 +24,7 @@ class GatheredSamples {
 
   // A few messages of each target of a sum, and as many as a sample may have. A sample is valid until the next call of
   // `many` for the sum; one of a few, as long as this object.
-  const MessageSample& few(size_t propagation) const { return sums_[propagation].few; }
+  const MessageSample& few(size_t propagation) const { return sums_.at(propagation).few; }
   MessageSample many(size_t propagation);
 
  private:
@@ -42,7 +42,7 @@ class GatheredSamples {
 
   const OwnersAfter& owners_;
   Exchange& exchange_;
-  std::deque<Sum> sums_;
+  std::map<size_t, Sum> sums_;  // by propagation
   std::vector<Frame> kept_;  // what others sent of the samples of few messages
 };
 

@@ -45,7 +45,7 @@ TEST(parts_gather_the_samples_of_the_undivided_graph) {
   engine.initialize();
   Preparation prepared;
   DividedGraph divided(spec, make, Owners(OwnerRule::kModulo, 3));
-  SharedStream stream(1, 1, 0.1f);
+  SharedStream stream(1, {1, 0.1f});
   for (size_t batch = 0; batch < 12; ++batch) {
     const StagedEvents events = stream.next(batch == 0 ? 300 : 6);
     const Delta delta = stage_all(graph, events);

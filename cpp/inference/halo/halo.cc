@@ -129,7 +129,9 @@ void Halo::gather(PreparedBatch* batch) {
   Lost lost = lost_by(batch);
   Totals& totals = batch->totals;
   totals.messages = 0;
-  for (const PropagateStep& step : rows_.program.propagations) totals.messages += readers_.edges(step.edge_type);
+  for (const PropagateStep& step : rows_.program.propagations) {
+    if (step.aggregate == Aggregate::kSum) totals.messages += readers_.edges(step.edge_type);
+  }
   FrameWriter own;
   own.put(lost);
   own.put(totals);
@@ -145,6 +147,7 @@ bool Halo::measure(const RoundingState& rounding, const BatchChanges& changes, N
   GatheredSamples samples(rows_, rounding, changes, *owners_, &exchange_);
   bool smaller = false;
   for (size_t p = 0; p < rows_.program.propagations.size(); ++p) {
+    if (rows_.program.propagations[p].aggregate != Aggregate::kSum) continue;
     smaller |= measure_scale(rows_, rounding, p, samples.few(p), [&] { return samples.many(p); }, &fresh->all[p]);
   }
   fresh->measured = true;

@@ -13,20 +13,6 @@ using namespace testing;
 
 namespace {
 
-bool only_sums(const Program& program) {
-  return std::all_of(program.propagations.begin(), program.propagations.end(), [](const PropagateStep& step) {
-    return step.message == kNoIndex && step.aggregate == Aggregate::kSum;
-  });
-}
-
-std::vector<const Setting*> sum_settings() {
-  std::vector<const Setting*> found;
-  for (const Setting& setting : kSettings) {
-    if (!setting.options.keyed && only_sums(setting.make())) found.push_back(&setting);
-  }
-  return found;
-}
-
 // Sums of sums of features, along edges and against them: aggregates are read along edges themselves.
 Program sums_of_sums(bool weighted, Random random) {
   enum : uint32_t { kX, kSum, kBack, kOut };
@@ -52,7 +38,7 @@ const Setting kMore[] = {
 
 template <class Test>
 void for_all_settings(const Test& test) {
-  for (const Setting* setting : sum_settings()) test(*setting);
+  for (const Setting& setting : kSettings) test(setting);
   for (const Setting& setting : kMore) test(setting);
 }
 
@@ -102,10 +88,10 @@ void check_effects(const DividedGraph& divided, const One& one) {
 // Returns how many batches were refused because a row would not be finite.
 size_t check_stream(const Setting& setting, const Owners& owners, float magnitude, size_t batches, size_t events,
                     float least_weight = -1) {
-  const EdgeTypeSpec spec{0, 0, setting.options};
+  const EdgeTypeSpec spec{0, 0, setting.options, setting.edge_features};
   One one(spec, setting.make());
   DividedGraph divided(spec, [&] { return setting.make(); }, owners);
-  SharedStream stream(owners.workers(), magnitude, least_weight);
+  SharedStream stream(owners.workers(), {magnitude, least_weight, setting.edge_features, setting.options.keyed});
   Random random;
   size_t refused = 0;
   for (size_t batch = 0; batch < batches; ++batch) {
@@ -175,7 +161,7 @@ TEST(a_part_may_own_no_node) {
 // elsewhere.
 TEST(parts_are_as_they_were_after_any_allocation_that_fails) {
   const Setting& setting = kMore[2];
-  const EdgeTypeSpec spec{0, 0, setting.options};
+  const EdgeTypeSpec spec{0, 0, setting.options, setting.edge_features};
   One one(spec, setting.make());
   DividedGraph divided(spec, [&] { return setting.make(); }, Owners(OwnerRule::kModulo, 2));
   SharedStream stream(1);
@@ -218,7 +204,7 @@ TEST(parts_are_as_they_were_after_any_allocation_that_fails) {
 
 TEST(a_part_that_gives_up_ends_the_batch_for_all) {
   const Setting& setting = kMore[0];
-  const EdgeTypeSpec spec{0, 0, setting.options};
+  const EdgeTypeSpec spec{0, 0, setting.options, setting.edge_features};
   One one(spec, setting.make());
   DividedGraph divided(spec, [&] { return setting.make(); }, Owners(OwnerRule::kModulo, 3));
   SharedStream stream(1);
@@ -257,7 +243,7 @@ TEST(an_engine_that_cannot_exchange_rows_is_refused) {
   graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), GraphPart::kNone, 1);
   CHECK_THROWS(join(&graph, gcn(true, {})), std::invalid_argument, "a part without nodes");
   graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 1);
-  CHECK_THROWS(join(&graph, mean_and_max(true, {})), std::invalid_argument, "only sum rows");
+  CHECK_THROWS(join(&graph, keeping_aggregates(gcn(true, {}))), std::invalid_argument, "must keep what others read");
   SharedStream stream(1);
   commit(stage_all(graph, stream.next(20)), &graph, {});
   CHECK_THROWS(join(&graph, gcn(true, {})), std::invalid_argument, "begins with an empty graph");

@@ -6,7 +6,9 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,8 +32,13 @@ inline Delta stage_all(const Graph& graph, const StagedEvents& events, const std
 // its nodes, so every event is valid; an edge may be added twice or removed where there is none.
 class SharedStream {
  public:
-  // `magnitude`: of features; `least`: the smallest weight.
-  explicit SharedStream(size_t number, float magnitude = 1, float least = -1) : magnitude_(magnitude), least_(least) {
+  struct Kind {
+    float magnitude = 1, least = -1;  // of features; the smallest weight
+    size_t edge_features = 0;
+    bool keyed = false;
+  };
+  explicit SharedStream(size_t number) : SharedStream(number, Kind()) {}
+  SharedStream(size_t number, const Kind& kind) : kind_(kind) {
     for (size_t i = 0; i < number; ++i) random_.below(2);
   }
 
@@ -46,7 +53,8 @@ class SharedStream {
         add_edge(&batch);
       } else if (kind < 78) {
         const auto [source, target] = ends();
-        batch.push_back([=](Stage* stage) { stage->remove_edges(0, &source, &target, 1); });
+        const std::optional<uint32_t> key = some_key();
+        batch.push_back([=](Stage* stage) { stage->remove_edges(0, &source, &target, 1, key ? &*key : nullptr); });
       } else if (kind < 95) {
         const int64_t id = ids_[random_.below(ids_.size())];
         Floats x = features();
@@ -64,9 +72,9 @@ class SharedStream {
   void undo() { ids_ = before_; }
 
  private:
-  Floats features() {
-    Floats x = random_.floats(kFeatures);
-    const float scale = random_.chance(0.1) ? magnitude_ * 1000 : magnitude_;
+  Floats features(size_t width = kFeatures) {
+    Floats x = random_.floats(width);
+    const float scale = random_.chance(0.1) ? kind_.magnitude * 1000 : kind_.magnitude;
     for (float& value : x) value *= scale;
     return x;
   }
@@ -81,9 +89,21 @@ class SharedStream {
   }
   void add_edge(StagedEvents* batch) {
     const auto [source, target] = ends();
-    const float weight = random_.between(least_, 2);
+    const float weight = random_.between(kind_.least, 2);
     const double time = ++now_;
-    batch->push_back([=](Stage* stage) { stage->add_edges(0, &source, &target, &weight, &time, nullptr, 0, 1); });
+    const size_t width = kind_.edge_features;
+    const bool has_features = width > 0 && random_.chance(0.8);
+    const Floats x = features(width);
+    const std::optional<uint32_t> key = some_key();
+    batch->push_back([=](Stage* stage) {
+      stage->add_edges(0, &source, &target, &weight, &time, has_features ? x.data() : nullptr, width, 1,
+                       key ? &*key : nullptr);
+    });
+  }
+  // Without one, an edge gets the next, and the last one is removed.
+  std::optional<uint32_t> some_key() {
+    if (!kind_.keyed || random_.chance(0.5)) return std::nullopt;
+    return static_cast<uint32_t>(random_.below(3));
   }
   // Some nodes are hubs, and some edges are loops.
   std::pair<int64_t, int64_t> ends() {
@@ -93,7 +113,7 @@ class SharedStream {
   }
 
   Random random_;
-  const float magnitude_, least_;
+  const Kind kind_;
   std::vector<int64_t> ids_, before_;
   int64_t next_id_ = 0;
   double now_ = 0;
@@ -195,11 +215,18 @@ class DividedGraph {
   std::vector<std::unique_ptr<Part>> parts;
 };
 
-inline std::vector<std::pair<uint32_t, float>> list_of(const GraphStore& store, uint32_t node, bool in) {
-  std::vector<std::pair<uint32_t, float>> list;
+// The other ends, keys, weights and features of a node's edges, in the order of a scan.
+inline std::vector<std::tuple<uint32_t, uint32_t, float, Floats>> list_of(const Graph& graph, uint32_t node, bool in) {
+  const GraphStore& store = *graph.edges[0].store;
+  const Table& features = graph.edges[0].features.table();
+  std::vector<std::tuple<uint32_t, uint32_t, float, Floats>> list;
   const auto visit = [&](const NeighborSpan& span) {
-    for (size_t i = 0; i < span.size; ++i)
-      list.emplace_back(span.ids[i], span.weights == nullptr ? 1 : span.weights[i]);
+    for (size_t i = 0; i < span.size; ++i) {
+      const float* const x = span.rows == nullptr ? nullptr : features.row(span.rows[i]);
+      list.emplace_back(span.ids[i], span.keys == nullptr ? 0 : span.keys[i],
+                        span.weights == nullptr ? 1 : span.weights[i],
+                        x == nullptr ? Floats() : Floats(x, x + features.width()));
+    }
   };
   in ? store.scan_in(node, visit) : store.scan_out(node, visit);
   return list;
@@ -234,7 +261,7 @@ inline void check_equal_to_one(const DividedGraph& divided, const Engine& one) {
     }
     for (uint32_t node : own) {
       for (bool in : {false, true}) {
-        CHECK(list_of(*part->graph.edges[0].store, node, in) == list_of(*whole.edges[0].store, node, in));
+        CHECK(list_of(part->graph, node, in) == list_of(whole, node, in));
       }
       for (size_t p = 0; p < program.propagations.size(); ++p) {
         const Table &errors = rounding.errors[p], &others = expected.errors[p];

@@ -20,9 +20,8 @@ std::map<uint32_t, uint64_t> find_readers(const Graph& graph, bool reversed) {
     if (!part.owns(0, from) || part.owns(0, to)) return;
     found[from] |= uint64_t{1} << part.owner(0, to);
   };
-  const GraphStore& store = *graph.edges[0].store;
-  for (uint32_t node = 0; node < store.num_sources(); ++node) {
-    for (const auto& [target, weight] : list_of(store, node, false)) {
+  for (uint32_t node = 0; node < graph.edges[0].store->num_sources(); ++node) {
+    for (const auto& [target, key, weight, features] : list_of(graph, node, false)) {
       send(node, target);
       if (reversed) send(target, node);
     }

@@ -11,12 +11,7 @@ from livegnn.placement import Owners
 from livegnn.schema import Schema
 from livegnn.types import EdgeType
 
-_ALONG_EDGES: Final = {
-    "max": "the maximum or minimum of messages",
-    "messages": "messages that depend on more than the row and the degree of their source",
-    "message_context": "messages that depend on more than the row and the degree of their source",
-}
-_DEFAULTS: Final = {"mode": "eager", "keep": "all", "keep_degree": 0, "history": 0, "non_finite": "refuse"}
+_NEEDED: Final = {"mode": "eager", "keep": "all", "keep_degree": 0, "history": 0}
 
 
 def refuse_unfit(model: Model, schema: Schema, options: EngineOptions, owners: Owners) -> None:
@@ -42,7 +37,7 @@ def _unfit_owners(owners: Owners) -> str | None:
 
 
 def _unfit_options(options: EngineOptions) -> str | None:
-    for name, expected in _DEFAULTS.items():
+    for name, expected in _NEEDED.items():
         if (got := getattr(options, name)) != expected:
             return f"an engine of a divided graph needs {name}={expected!r}, got {got!r}"
     return None
@@ -50,10 +45,6 @@ def _unfit_options(options: EngineOptions) -> str | None:
 
 def _unfit_schema(schema: Schema) -> str | None:
     for edge_type, edges in schema.edge_types.items():
-        if edges.duplicates == "keep":
-            return f"a graph with parallel edges cannot be divided yet, got edge type {_shown(edge_type)}"
-        if edges.edge_dim:
-            return f"a graph with edge features cannot be divided yet, got edge type {_shown(edge_type)}"
         if edges.time_to_live is not None:
             return f"a graph whose edges expire cannot be divided yet, got edge type {_shown(edge_type)}"
     return None
@@ -67,8 +58,6 @@ def _unfit_model(model: Model) -> str | None:
                 "a model of a divided graph may not call a function that is not LiveGNN's, which may give "
                 f"a row other bits in another block of rows, got {operation.output!r}"
             )
-        if (got := _ALONG_EDGES.get(operation.op)) is not None:
-            return f"a model of a divided graph must sum rows along edges, got {got} ({operation.output!r})"
     return None
 
 
