@@ -28,6 +28,7 @@ if "CI" not in os.environ:  # which installs all extras
 import zmq
 
 from channel_network import Faults, in_threads, plain, sections_for
+from gate import draws
 from livegnn.channels.admission import Keys, is_readable, require_keys
 from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import (
@@ -246,6 +247,14 @@ def test_a_channel_closes_when_its_peers_have_received_all() -> None:
     with connected(2) as (one, other):
         one.close()
         assert other._exchange.links[0].is_closed
+
+
+def test_ends_that_close_together_end_no_process() -> None:
+    """A socket that lingers made libzmq abort here, once in some 200 times."""
+    for _ in range(draws(8, 300)):
+        with connected() as channels:
+            in_threads([lambda channel=channel: run_rounds(channel, 1, 1, 0) for channel in channels])
+            in_threads([channel.close for channel in channels])
 
 
 def test_a_channel_is_closed_while_a_thread_waits() -> None:

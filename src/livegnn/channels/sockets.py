@@ -42,7 +42,7 @@ class Sockets:
         self.handshakes: list[Handshakes] = []
         self._folders: list[str] = []  # one, when there is a path in it
         parts = self._context, self.admission, self.of, self.handshakes, self._folders
-        self._ends = weakref.finalize(self, _close, *parts, 0.0)
+        self._ends = weakref.finalize(self, _close, *parts)
         self._ends.atexit = False  # a thread may read them then
 
     def add(self, peer: int, *, listens: bool) -> Socket:
@@ -52,7 +52,8 @@ class Sockets:
             (zmq.LINGER, 0),
             (zmq.IMMEDIATE, 1),
             (zmq.SNDHWM, _MOST_QUEUED),
-            (zmq.RCVHWM, _MOST_QUEUED),
+            # No limit, which would stop input (see `close`). The sender keeps its own: docs/channels.md.
+            (zmq.RCVHWM, 0),
             (zmq.MAXMSGSIZE, 2 * MOST_PART_BYTES),
             (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
             (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS),
@@ -76,11 +77,14 @@ class Sockets:
             )
         return path
 
-    def close(self, seconds: float = 0.0) -> None:
-        """Ends all, after `seconds` at most: within them messages that are on their way may leave."""
+    def close(self) -> None:
+        """Ends all. Messages that have not left are lost.
+
+        No socket lingers: libzmq 4.3.5 aborts the process if the other end hangs up while a socket that is
+        closed still has messages to send and has received one (libzmq's issue 4841).
+        """
         if self._ends.detach() is not None:
-            parts = self._context, self.admission, self.of, self.handshakes, self._folders
-            _close(*parts, seconds)
+            _close(self._context, self.admission, self.of, self.handshakes, self._folders)
 
 
 def _close(
@@ -89,12 +93,11 @@ def _close(
     of: Mapping[int, Socket],
     handshakes: Sequence[Handshakes],
     folders: Sequence[str],
-    seconds: float,
 ) -> None:
     for one in handshakes:
         one.close()
     for socket in of.values():
-        socket.close(max(0, round(1000 * seconds)))
+        socket.close(0)
     admission.socket.close()
     context.term()
     for folder in folders:

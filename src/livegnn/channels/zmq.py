@@ -13,6 +13,7 @@ sockets and the rounds; ZeroMQ lets sockets change their thread if a lock lies b
 """
 
 import ipaddress
+import math
 import threading
 import time
 from collections import deque
@@ -305,7 +306,12 @@ class ZmqChannel:
             self._send()
             while not self._exchange.has_parted(now := time.monotonic()) and now < ends:
                 self._pump(_TICK_MS)
-            self._sockets.close(ends - now)
+            self._pump_until(now + _TICK_MS / 1000)  # the last receipts leave
+            self._sockets.close()
+
+    def _pump_until(self, ends: float) -> None:
+        while (left := ends - time.monotonic()) > 0:
+            self._pump(math.ceil(1000 * left))
 
     def _check_open(self) -> None:
         if self._closing.is_set():
