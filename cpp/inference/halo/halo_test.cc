@@ -219,6 +219,8 @@ TEST(a_part_that_gives_up_ends_the_batch_for_all) {
     }),
                  std::runtime_error, "lost");
     divided.abandon();
+    // What may outlive the engine holds none of its memory.
+    for (const auto& part : divided.parts) CHECK(part->prepared.batch.workspace == nullptr);
     one.prepare(events);
     divided.prepare();
     check_effects(divided, one);
