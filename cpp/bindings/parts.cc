@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "bindings/arrays.h"
+#include "bindings/gil.h"
 #include "bindings/locks.h"
 #include "bindings/module.h"
 #include "ids/owners.h"
@@ -36,6 +37,33 @@ nb::object owners_of(const Graph& self, uint32_t node_type) {
   return nb::cast(given(std::move(owners)));
 }
 
+// An exchange that a function of Python makes: it is called with what a part sends, in bytes by part, and returns what
+// the others have sent.
+class CalledExchange final : public Exchange {
+ public:
+  CalledExchange(size_t parts, nb::callable swap) : swap_(std::move(swap)), received_(parts) {}
+
+  size_t parts() const override { return received_.size(); }
+  std::span<const Frame> swap(std::vector<Frame> frames) override {
+    const WithGil gil;
+    nb::list sent;
+    for (const Frame& frame : frames) sent.append(nb::bytes(frame.data(), frame.size()));
+    const nb::list received = nb::cast<nb::list>(outlive([&] { return swap_(sent); }));
+    if (nb::len(received) != parts())
+      throw std::runtime_error("an exchange must return as many frames as there are parts");
+    for (size_t part = 0; part < parts(); ++part) {
+      const auto frame = nb::cast<nb::bytes>(received[part]);
+      const auto* const data = static_cast<const std::byte*>(frame.data());
+      received_[part].assign(data, data + frame.size());
+    }
+    return received_;
+  }
+
+ private:
+  const nb::callable swap_;
+  std::vector<Frame> received_;
+};
+
 }  // namespace
 
 void bind_parts(nb::module_& module) {
@@ -57,6 +85,9 @@ void bind_parts(nb::module_& module) {
       .def(
           "join", [](LocalExchange& self, Engine& engine, size_t part) { engine.join(&self.of(part)); },
           nb::keep_alive<2, 1>());
+  nb::class_<CalledExchange>(module, "CalledExchange")
+      .def(nb::init<size_t, nb::callable>())
+      .def("join", [](CalledExchange& self, Engine& engine) { engine.join(&self); }, nb::keep_alive<2, 1>());
   module.def("divide", &divide);
   module.def("owners_of", &owners_of);
 }

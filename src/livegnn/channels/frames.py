@@ -70,13 +70,11 @@ NUMBERED: Final = frozenset({Kind.ROUND, Kind.ABORT, Kind.BYE})
 
 
 class SectionKind(IntEnum):
-    """The content of a section. Nodes of `ROWS` and `FEATURES` ascend; the others are not read here."""
+    """The content of a section. Nodes of `ROWS` and `FEATURES` ascend; those of `DATA` are not read here."""
 
     ROWS = 0
     FEATURES = 1
-    COUNTERS = 2
-    SAMPLE = 3
-    LOST = 4
+    DATA = 2
 
 
 _ASCENDING: Final = frozenset({SectionKind.ROWS, SectionKind.FEATURES})

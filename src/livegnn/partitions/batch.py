@@ -7,11 +7,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
-import livegnn._core as _core
 from livegnn.errors import LiveGNNError
 from livegnn.graph import Graph, GraphDelta
 from livegnn.interrupts import Background, at_once
 from livegnn.partitions.ballot import Ballot
+from livegnn.partitions.part import Outcome, Part
 
 if TYPE_CHECKING:
     import threading
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class PartThread:
     """The thread of one part, which applies batches as a leader hands them over."""
 
-    def __init__(self, part: int, graph: Graph, exchange: _core.LocalExchange) -> None:
+    def __init__(self, number: int, part: Part) -> None:
         self._given: Final[SimpleQueue[Batch | None]] = SimpleQueue()
-        self._thread = Background(partial(_serve, self._given, part, graph, exchange), f"livegnn-part-{part}")
+        self._thread = Background(partial(_serve, self._given, number, part), f"livegnn-part-{number}")
         self._thread.start()
         self.give: Final = self._given.put
         """Hands a batch over, or None to end the thread. A native function."""
@@ -35,15 +35,13 @@ class PartThread:
         self._thread.join()
 
 
-def _serve(
-    given: "SimpleQueue[Batch | None]", part: int, graph: Graph, exchange: _core.LocalExchange
-) -> None:
+def _serve(given: "SimpleQueue[Batch | None]", number: int, part: Part) -> None:
     while (batch := given.get()) is not None:
         try:
-            batch.apply_to(graph)
+            batch.apply_to(number, part)
         except BaseException as error:
-            exchange.end()
-            batch.ballot.fail(part, error)
+            part.give_up()
+            batch.ballot.fail(number, error)
         batch.ballot.leave()
         del batch
 
@@ -51,27 +49,29 @@ def _serve(
 class Batch:
     """`run` applies it once, `settle` follows if that raises. Both require the writer of `names`.
 
-    visible: held while the names show the batch and not all parts do.
+    begin: called before the parts have it. visible: held while the names show the batch and not all parts do.
     """
 
     def __init__(
         self,
         names: Graph,
         threads: "tuple[PartThread, ...]",
-        exchange: _core.LocalExchange,
+        begin: "Callable[[], None]",
         visible: "threading.Lock",
         events: "Events",
         on_staged: "Callable[[GraphDelta], None] | None",
         *,
         trusted: bool,
     ) -> None:
-        self._names, self._threads, self._exchange, self._visible = names, threads, exchange, visible
+        self._names, self._threads, self._begin, self._visible = names, threads, begin, visible
         self._events, self._on_staged, self._trusted = events, on_staged, trusted
         self.ballot: Final = Ballot(len(threads))
         self._seq = -1
         self._given: Final[list[bool]] = []  # not empty once the threads have it
         self._committed: Final[list[GraphDelta]] = []  # not empty once the names show it
         self._showing: Final[list[bool]] = []  # not empty while it holds `visible`
+        self.outcomes: Final[dict[int, Outcome]] = {}
+        """By part, of those that have committed."""
         self.broken: BaseException | None = None
         """The error of a part that does not show it though the names do."""
 
@@ -94,8 +94,6 @@ class Batch:
         if not self._given:
             return
         committed = bool(self._committed)
-        if not committed:
-            self._exchange.end()
         self.ballot.decide(committed)
         self.ballot.wait_for_all()
         if committed:
@@ -103,16 +101,14 @@ class Batch:
         if self._showing:
             at_once(self._showing.clear, self._visible.release)
 
-    def apply_to(self, graph: Graph) -> None:
+    def apply_to(self, number: int, part: Part) -> None:
         """Applies it to a part, in its thread."""
-        graph.apply(
-            self._events, seq=self._seq, on_staged=lambda _: self.ballot.vote(), trusted=self._trusted
-        )
+        self.outcomes[number] = part.apply(self._events, self._seq, self.ballot.vote, trusted=self._trusted)
 
     def _prepare(self, change: GraphDelta) -> None:
         """Brings all parts to the batch that the names are about to commit."""
         self._seq = change.seq
-        self._exchange.begin()
+        self._begin()
         at_once(*(partial(thread.give, self) for thread in self._threads), partial(self._given.append, True))
         if (error := self.ballot.wait()) is not None:
             raise error

@@ -1,0 +1,73 @@
+"""One part of a divided graph, as the object that leads all parts sees it."""
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import livegnn._core as _core
+from livegnn.graph import Graph
+from livegnn.inference import Engine
+from livegnn.types import FloatArray, Ids, IntArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jaxtyping import Float32, Int64
+
+    from livegnn.events import Events
+
+
+class Outcome(NamedTuple):
+    """The effect of a batch on the predictions of one part's nodes. changed: their ids, as numbers; affected:
+    how many nodes were computed again."""
+
+    changed: "Int64[IntArray, 'changed']"
+    affected: int
+
+
+class Part(Protocol):
+    """A part that applies batches together with the others.
+
+    Thread safety: one thread applies batches; any thread may call the other functions meanwhile.
+    """
+
+    def apply(self, events: "Events", seq: int, vote: "Callable[[], None]", *, trusted: bool) -> Outcome:
+        """Applies a batch, whose number of the last event is `seq`, while all other parts do the same.
+
+        vote: called once it is prepared; returns if all parts commit it, or raises, and then nothing changes.
+        Raises the errors of `Graph.apply`.
+        """
+
+    def give_up(self) -> None:
+        """Ends the rounds of a batch for the other parts, as this one cannot continue them."""
+
+    def predict(self, ids: Ids, output: str | None) -> "Float32[FloatArray, 'ids channels']":
+        """Predictions of nodes that the part owns, as of `Engine.predict`."""
+
+    def memory(self) -> dict[str, int]:
+        """Bytes, as of `Engine.memory`."""
+
+    def close(self) -> None:
+        """Ends the part. No batch may be applied meanwhile."""
+
+
+class LocalPart:
+    """A part in this process: a graph and its engine, which exchanges rows with those of the others."""
+
+    def __init__(self, graph: Graph, engine: Engine, exchange: _core.LocalExchange) -> None:
+        self.graph, self.engine, self._exchange = graph, engine, exchange
+
+    def apply(self, events: "Events", seq: int, vote: "Callable[[], None]", *, trusted: bool) -> Outcome:
+        self.graph.apply(events, seq=seq, on_staged=lambda _: vote(), trusted=trusted)
+        changed, _, work = self.engine.core.view.outcome()
+        return Outcome(changed, work[0])
+
+    def give_up(self) -> None:
+        self._exchange.end()
+
+    def predict(self, ids: Ids, output: str | None) -> "Float32[FloatArray, 'ids channels']":
+        return self.engine.predict(ids, output=output)
+
+    def memory(self) -> dict[str, int]:
+        return self.engine.memory()
+
+    def close(self) -> None:
+        """Does nothing."""

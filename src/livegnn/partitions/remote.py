@@ -1,0 +1,225 @@
+"""Parts of a graph in processes of their own, on this machine."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Unpack, cast
+
+import numpy as np
+
+import livegnn
+import livegnn._core as _core
+import livegnn.errors as errors
+from livegnn.channels.channel import Channel, Round
+from livegnn.channels.errors import ChannelError
+from livegnn.channels.health import Patience
+from livegnn.channels.plan import Peer
+from livegnn.channels.zmq import Listener
+from livegnn.errors import InputError, LiveGNNError, WorkerUnavailableError, as_value
+from livegnn.events import Events
+from livegnn.graph.division import make_part
+from livegnn.inference import EngineOptions
+from livegnn.inference.native_engine import lay_out
+from livegnn.inference.options import EngineSettings, choose_options
+from livegnn.network import Model
+from livegnn.network.outputs import Outputs
+from livegnn.partitions.ballot import GivenUpError
+from livegnn.partitions.divided import Partitions
+from livegnn.partitions.fitting import refuse_unfit
+from livegnn.partitions.letters import Letter, open_letter, seal
+from livegnn.partitions.orders import Orders, Plan
+from livegnn.partitions.part import Outcome
+from livegnn.partitions.worker import LEADER, WORKER
+from livegnn.placement import Owners
+from livegnn.schema import Schema
+from livegnn.types import FloatArray, Ids
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from jaxtyping import Float32
+
+    from livegnn.channels.frames import Section
+
+_END_SECONDS: Final = 10.0
+
+
+class RemotePart:
+    """A part in another process, by its two channels (`worker.py`)."""
+
+    def __init__(self, number: int, batches: Channel, reads: Channel) -> None:
+        self._number, self._batches, self._reads = number, batches, reads
+        self._lost: ChannelError | None = None
+        self._reading = threading.Lock()
+        self._turn = self._asked = 0
+
+    def apply(self, events: Events, seq: int, vote: "Callable[[], None]", *, trusted: bool) -> Outcome:
+        self._turn += 1
+        self._swap(0, Letter({"seq": seq, "trusted": trusted}, events.to_bytes()))
+        voted = self._swap(1).content
+        try:
+            if "error" in voted:
+                raise _error_of(voted)
+            vote()
+        except BaseException:
+            self._swap(2, Letter({"commit": False}))
+            raise
+        self._swap(2, Letter({"commit": True}))
+        done = self._swap(3)
+        return Outcome(np.frombuffer(done.payload, np.int64), cast("int", done.content["affected"]))
+
+    def give_up(self) -> None:
+        """Does nothing: the worker has told the others."""
+
+    def _swap(self, number: int, letter: Letter | None = None) -> Letter:
+        sections = {} if letter is None else {WORKER: seal(letter)}
+        return self._over(self._batches, Round(self._turn, 0, number), sections)
+
+    def _over(self, channel: Channel, round: Round, sections: "Mapping[int, Sequence[Section]]") -> Letter:
+        """The answer of the process. Raises `WorkerUnavailableError` once and for all if there is none."""
+        try:
+            if self._lost is not None:
+                raise self._lost
+            received = channel.swap(round, sections)[WORKER]
+        except ChannelError as error:
+            self._lost = as_value(error)
+            raise WorkerUnavailableError(
+                f"part {self._number} must answer, got {error}: divide the graph again"
+            ) from error
+        return open_letter(received) if received else Letter({})
+
+    def _ask(self, question: Letter) -> Letter:
+        with self._reading:
+            self._asked += 1
+            self._over(self._reads, Round(self._asked, 0, 0), {WORKER: seal(question)})
+            return self._over(self._reads, Round(self._asked, 0, 1), {})
+
+    def predict(self, ids: Ids, output: str | None) -> "Float32[FloatArray, 'ids channels']":
+        answer = self._ask(Letter({"output": output}, np.asarray(ids, np.int64).tobytes()))
+        return np.frombuffer(answer.payload, np.float32).reshape(
+            len(ids), cast("int", answer.content["width"])
+        )
+
+    def memory(self) -> dict[str, int]:
+        return cast("dict[str, int]", dict(self._ask(Letter({"memory": True})).content))
+
+    def close(self) -> None:
+        self._batches.close()
+        self._reads.close()
+
+
+def _error_of(voted: "object") -> BaseException:
+    """The error of a worker that cannot commit."""
+    content = cast("dict[str, str]", voted)
+    if content["follows"]:
+        return GivenUpError(content["text"])
+    kind = getattr(errors, content["error"], None)
+    if kind is InputError or (isinstance(kind, type) and issubclass(kind, InputError)):
+        return cast("BaseException", kind(content["text"]))
+    return LiveGNNError(f"{content['error']}: {content['text']}")
+
+
+class RemotePartitions(Partitions):
+    """The same as `LocalPartitions`, with each part in a process of its own on this machine.
+
+    patience: of all channels, with which lost processes are found.
+
+    Raises the errors of `LocalPartitions`, `InputError` for text ids, and `WorkerUnavailableError` if a
+    process does not start.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        model: Model,
+        owners: Owners,
+        options: EngineOptions | None = None,
+        *,
+        patience: Patience | None = None,
+        **settings: Unpack[EngineSettings],
+    ) -> None:
+        options, patience = choose_options(options, settings), patience or Patience()
+        refuse_unfit(model, schema, options, owners)
+        if schema.text_ids:
+            raise InputError("parts in other processes need ids that are integers, got text_ids=True")
+        names = make_part(schema, owners.native, None, threads=1)
+        outputs = Outputs(lay_out(names, model, options)[0])
+        with tempfile.TemporaryDirectory(prefix="livegnn-") as folder:
+            path = Path(folder, "model.lgnn")
+            model.save(path)
+            self.processes: Final = [_start() for _ in range(owners.workers)]
+            parts = self._connect(schema, path, owners, options, patience)
+        super().__init__(names, owners, outputs, parts, lambda _: None)
+
+    def _connect(
+        self, schema: Schema, model: Path, owners: Owners, options: EngineOptions, patience: Patience
+    ) -> list[RemotePart]:
+        """Gives each process its orders, and then the addresses of the others."""
+        assert owners.rule != "table"
+        for number, process in enumerate(self.processes):
+            orders = Orders(
+                number=number,
+                rule=owners.rule,
+                parts=owners.workers,
+                moved=dict(owners.moved),
+                table=schema.to_json(),
+                model=str(model),
+                threads=options.threads,
+                non_finite=options.non_finite,
+            )
+            _tell(process, orders)
+        addresses = [_hear(process) for process in self.processes]
+        terms = {"version": livegnn.__version__, "instruction_set": _core.instruction_set}
+        listeners = []
+        for number, process in enumerate(self.processes):
+            batches, reads = (Listener(LEADER, {WORKER: None}) for _ in range(2))
+            listeners.append((batches, reads))
+            peers = {peer: its.get(number) for peer, its in enumerate(addresses) if peer != number}
+            ours = batches.addresses[WORKER], reads.addresses[WORKER]
+            seconds = asdict(patience)
+            _tell(process, Plan(terms=terms, batches=ours[0], reads=ours[1], peers=peers, patience=seconds))
+        return [
+            RemotePart(number, *(one.connect({WORKER: Peer()}, terms, patience=patience) for one in pair))
+            for number, pair in enumerate(listeners)
+        ]
+
+    def close(self) -> None:
+        """Ends parts and processes."""
+        super().close()
+        for process in self.processes:
+            with process:  # closes its streams
+                try:
+                    process.wait(_END_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def _start() -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "livegnn.partitions.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _tell(process: "subprocess.Popen[str]", content: Orders | Plan) -> None:
+    assert process.stdin is not None
+    process.stdin.write(content.model_dump_json() + "\n")
+    process.stdin.flush()
+
+
+def _hear(process: "subprocess.Popen[str]") -> dict[int, str]:
+    """The addresses at which a worker listens, by the number of the one that connects."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        raise WorkerUnavailableError(
+            f"the process of a part must say its addresses, and ended with {process.wait()}: the standard "
+            "error has its messages"
+        )
+    return {int(number): address for number, address in json.loads(line).items()}

@@ -1,0 +1,158 @@
+"""A process with one part of a graph and its engine: `python -m livegnn.partitions.worker`.
+
+It reads one line of JSON, its orders, from its standard input, writes one with its addresses to its standard
+output, and reads one with those of the others. Then it serves its leader over two channels: batches over one,
+reads over the other. It ends when the leader closes the first.
+
+A batch is a turn of the channel to the leader, in four rounds:
+
+    0  leader ─► worker   the events
+       (rounds between the workers of all parts)
+    1  worker ─► leader   its vote: it can commit, or an error
+    2  leader ─► worker   the decision
+    3  worker ─► leader   the outcome, if it was to commit
+"""
+
+import json
+import math
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+import livegnn._core as _core
+from livegnn.channels.channel import Channel, Round
+from livegnn.channels.errors import ChannelError
+from livegnn.channels.health import Patience
+from livegnn.channels.plan import Peer
+from livegnn.channels.zmq import Listener
+from livegnn.events import Events
+from livegnn.graph import Graph
+from livegnn.graph.division import make_part
+from livegnn.inference import Engine, EngineOptions
+from livegnn.interrupts import Background
+from livegnn.network import Model
+from livegnn.partitions.ballot import GivenUpError
+from livegnn.partitions.letters import Letter, open_letter, seal
+from livegnn.partitions.orders import Orders, Plan
+from livegnn.partitions.rounds import ChannelRounds
+from livegnn.placement import Owners
+from livegnn.schema import Schema
+
+LEADER: Final = 0
+"""The number of the leader in its channels to a worker, whose own number there is 1."""
+WORKER: Final = 1
+
+
+class LeaderLostError(Exception):
+    """The leader has closed its channel, or is lost."""
+
+
+class PartWorker:
+    """Serves a leader with a part of a graph. `batches`, `reads`: channels to the leader. others: the channel
+    to the workers of the other parts."""
+
+    def __init__(
+        self, graph: Graph, engine: Engine, batches: Channel, reads: Channel, others: Channel
+    ) -> None:
+        self._graph, self._engine, self._batches, self._reads = graph, engine, batches, reads
+        self._rounds = ChannelRounds(others)
+        self._exchange = _core.CalledExchange(len(others.peers) + 1, self._rounds)
+        self._exchange.join(engine.core.native)
+
+    def serve(self) -> None:
+        """Returns when the leader has closed the channel of batches."""
+        reading = Background(self._serve_reads, "livegnn-part-reads")
+        reading.start()
+        turn = 0
+        with suppress(LeaderLostError):
+            while True:
+                turn += 1
+                self._apply(turn, self._swap(turn, 0))
+
+    def _swap(self, turn: int, number: int, letter: Letter | None = None) -> Letter:
+        sections = {} if letter is None else {LEADER: seal(letter)}
+        try:
+            received = self._batches.swap(Round(turn, 0, number), sections)[LEADER]
+        except ChannelError as error:
+            raise LeaderLostError from error
+        return open_letter(received) if received else Letter({})
+
+    def _apply(self, turn: int, order: Letter) -> None:
+        seq, trusted = order.content["seq"], order.content["trusted"]
+        assert isinstance(seq, int)
+        self._rounds.begin(turn, seq)
+
+        def vote(_: object) -> None:
+            self._swap(turn, 1, Letter({}))
+            if not self._swap(turn, 2).content["commit"]:
+                raise GivenUpError
+
+        try:
+            self._graph.apply(
+                Events.from_bytes(order.payload), seq=seq, on_staged=vote, trusted=bool(trusted)
+            )
+        except GivenUpError:
+            return
+        except LeaderLostError:
+            raise
+        except Exception as error:
+            self._rounds.give_up(f"{type(error).__name__}: {error}")
+            follows = isinstance(error, ChannelError)
+            self._swap(
+                turn, 1, Letter({"error": type(error).__name__, "text": str(error), "follows": follows})
+            )
+            self._swap(turn, 2)
+            return
+        changed, _, work = self._engine.core.view.outcome()
+        self._swap(turn, 3, Letter({"affected": work[0]}, np.asarray(changed, np.int64).tobytes()))
+
+    def _serve_reads(self) -> None:
+        turn = 0
+        while True:
+            turn += 1
+            try:
+                asked = open_letter(self._reads.swap(Round(turn, 0, 0), {})[LEADER])
+                self._reads.swap(Round(turn, 0, 1), {LEADER: seal(self._answer(asked))})
+            except ChannelError:
+                return
+
+    def _answer(self, asked: Letter) -> Letter:
+        if "memory" in asked.content:
+            return Letter(dict(self._engine.memory()))
+        output = asked.content["output"]
+        assert output is None or isinstance(output, str)
+        rows = self._engine.predict(np.frombuffer(asked.payload, np.int64), output=output)
+        return Letter({"width": rows.shape[1]}, np.ascontiguousarray(rows, np.float32).tobytes())
+
+
+def main() -> None:
+    """Reads orders, makes the part, connects to all and serves."""
+    orders = Orders.model_validate_json(sys.stdin.readline())
+    number, parts = orders.number, orders.parts
+    owners = Owners(orders.rule, parts, moved=orders.moved)
+    options = EngineOptions(threads=orders.threads, non_finite=orders.non_finite)
+    graph = make_part(Schema.from_json(orders.table), owners.native, number, threads=orders.threads)
+    engine = Engine(graph, Model.load(orders.model), options)
+    listener = Listener(number, dict.fromkeys(range(number + 1, parts)))
+    sys.stdout.write(json.dumps(listener.addresses) + "\n")
+    sys.stdout.flush()
+    plan = Plan.model_validate_json(sys.stdin.readline())
+    patience = Patience(**plan.patience)
+    others = listener.connect(plan.find_peers(), plan.terms, patience=patience)
+    idle = replace(patience, round_seconds=math.inf)  # there may be any time between two batches, or reads
+    batches, reads = (
+        Listener(WORKER, {}).connect({LEADER: Peer(address=address)}, plan.terms, patience=idle)
+        for address in (plan.batches, plan.reads)
+    )
+    try:
+        PartWorker(graph, engine, batches, reads, others).serve()
+    finally:
+        for channel in (batches, reads, others):
+            channel.close()
+
+
+if __name__ == "__main__":
+    main()

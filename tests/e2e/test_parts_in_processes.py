@@ -1,0 +1,94 @@
+"""A graph whose parts are processes of their own keeps the bits of one engine."""
+
+import os
+
+import numpy as np
+import pytest
+
+if "CI" not in os.environ:  # which installs all extras
+    pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
+
+from divided_streams import BATCHES, EDGES, Stream, check_stream, schema_of
+from gate import draws
+from livegnn import Engine, Events, Graph
+from livegnn.channels.health import Patience
+from livegnn.errors import InputError, WorkerUnavailableError
+from livegnn.partitions.remote import RemotePartitions
+from livegnn.placement import Owners
+from modules import EDGE_FEATURES, EDGE_WIDTH, WIDTH, designs_of, make
+from streams import make_model
+
+
+@pytest.mark.parametrize("kind", ["gcn", "sage max", "gat_edge", "gin"])
+def test_parts_in_processes_keep_the_bits_of_one_engine(kind: str) -> None:
+    _, model = make(designs_of(kind)[0])
+    featured = {"edge_dim": EDGE_WIDTH} if kind in EDGE_FEATURES else {}
+    for seed, magnitude in enumerate([1.0, 3e38][: draws(2, 2)]):
+        schema = schema_of("weight", undirected=bool(seed), text=False, **featured)
+        stream = Stream(np.random.default_rng(seed), schema.edge_types[EDGES], False, False, magnitude)
+        sizes = [40, *([4] * (BATCHES - 1))]
+        check_stream(model, schema, Owners("jump", 1 + 2 * seed), stream, sizes, divide=RemotePartitions)
+
+
+def test_large_rounds_arrive_whole() -> None:
+    """Frames of more than one row of a section, and letters too."""
+    schema, owners = schema_of("", undirected=True, text=False), Owners("modulo", 2)
+    rng, ids = np.random.default_rng(0), np.arange(6000)
+    graph = Graph(schema, threads=1)
+    engine = Engine(graph, make_model(), threads=1)
+    parts = RemotePartitions(schema, make_model(), owners, threads=1)
+    try:
+        for _ in range(2):
+            events = Events().add_nodes(ids, rng.normal(size=(len(ids), WIDTH)))
+            events.add_edges(rng.choice(ids, 40_000), rng.choice(ids, 40_000))
+            graph.apply(events)
+            parts.apply(events)
+            assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
+        assert [one["ids of node"] > 0 for one in parts.memory()] == [True, True]
+    finally:
+        parts.close()
+
+
+def test_a_batch_that_is_not_recorded_changes_no_process() -> None:
+    schema = schema_of("", undirected=False, text=False)
+    parts = RemotePartitions(schema, make_model(), Owners("modulo", 2), threads=1)
+    parts.apply(Events().add_nodes([1, 2, 3], np.eye(3, WIDTH)).add_edges([1, 2], [2, 3]))
+    before = parts.predict([1, 2, 3]).tobytes()
+
+    def fail(_: object) -> None:
+        raise OSError("the log is full")
+
+    try:
+        with pytest.raises(OSError, match="the log is full"):
+            parts.apply(Events().add_edges([3], [1]), on_staged=fail)
+        assert parts.predict([1, 2, 3]).tobytes() == before
+        parts.apply(Events().add_edges([3], [1]))
+        assert parts.predict([1, 2, 3]).tobytes() != before
+    finally:
+        parts.close()
+
+
+def test_what_processes_cannot_do_is_refused() -> None:
+    with pytest.raises(InputError, match="text_ids=True"):
+        RemotePartitions(schema_of("", undirected=False, text=True), make_model(), Owners("modulo", 2))
+
+
+def test_a_process_that_ends_ends_batches() -> None:
+    """Reads of the other parts go on."""
+    owners, ids = Owners("modulo", 2), np.arange(20)
+    held, lost = (ids[owners.of_id(ids) == part] for part in (0, 1))
+    patience = Patience(silent_seconds=1)
+    schema = schema_of("", undirected=False, text=False)
+    parts = RemotePartitions(schema, make_model(), owners, threads=1, patience=patience)
+    parts.apply(Events().add_nodes(ids, np.ones((len(ids), WIDTH))))
+    before = parts.predict(held).tobytes()
+    parts.processes[1].kill()
+    try:
+        for _ in range(2):
+            with pytest.raises(WorkerUnavailableError, match="part 1 must answer"):
+                parts.apply(Events().add_edges([0], [1]))
+            assert parts.predict(held).tobytes() == before
+        with pytest.raises(WorkerUnavailableError, match="part 1 must answer"):
+            parts.predict(lost)
+    finally:
+        parts.close()
