@@ -4,6 +4,7 @@ everything that engines keep.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -166,6 +167,34 @@ def test_parts_keep_the_bits_of_several_node_types(seed, owners):
         ids = graph.ids("user")
         assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
         assert {one.state().meta["touched"] for one in parts.engines} == {engine.state().meta["touched"]}
+    parts.close()
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_parts_add_the_nodes_that_events_name(text):
+    """All parts give the same owner to a node that no event has added."""
+    schema = dataclasses.replace(
+        schema_of("weight", undirected=False, text=text), auto_add={"node": [0.5] * WIDTH}
+    )
+    graph = Graph(schema, threads=1)
+    engine = Engine(graph, make_model(), threads=1)
+    parts = LocalPartitions(schema, make_model(), Owners("jump", 3), threads=1)
+    rng = np.random.default_rng(0)
+
+    def some(count: int) -> Any:
+        drawn = rng.integers(0, 40, count).tolist()
+        return [f"n{one}" for one in drawn] if text else drawn
+
+    for batch in range(BATCHES):
+        events = Events().add_edges(some(4), some(4), weight=rng.uniform(0.5, 2, 4))
+        events.set_features(some(1), rng.normal(size=(1, WIDTH)))
+        if batch % 5 == 4:
+            events.remove_nodes([graph.ids()[0]])
+        graph.apply(events)
+        parts.apply(events)
+        ids = graph.ids()
+        assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
+        assert_same_state(parts, engine)
     parts.close()
 
 
