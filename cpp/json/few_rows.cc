@@ -2,61 +2,14 @@
 
 #include <charconv>
 #include <cmath>
-#include <cstring>
+
+#include "json/form_reader.h"
 
 namespace livegnn {
 namespace {
 
-constexpr size_t kMostDigits = 18;  // all such numbers are int64
 constexpr size_t kNumberBytes = 32;
 constexpr float kLargeNumber = 1 << 24;  // all integers below are float32
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-class FormReader {
- public:
-  explicit FormReader(std::string_view text) : at_(text.data()), end_(text.data() + text.size()) {}
-  bool ended() const { return at_ == end_; }
-  void skip_blanks() {
-    while (at_ != end_ && (*at_ == ' ' || *at_ == '\t' || *at_ == '\n' || *at_ == '\r')) ++at_;
-  }
-  // Each of these returns whether it stands here, and reads past it if so.
-  bool take(std::string_view what) {
-    if (static_cast<size_t>(end_ - at_) < what.size() || std::memcmp(at_, what.data(), what.size()) != 0) return false;
-    at_ += what.size();
-    return true;
-  }
-  bool take_token(std::string_view what) {
-    skip_blanks();
-    return take(what);
-  }
-  // A number without a sign, and without zeros before it.
-  bool take_number(int64_t* number, std::string_view* text) {
-    const char* const first = at_;
-    int64_t found = 0;
-    while (at_ != end_ && is_digit(*at_) && at_ - first < static_cast<ptrdiff_t>(kMostDigits)) {
-      found = 10 * found + (*at_++ - '0');
-    }
-    const auto digits = static_cast<size_t>(at_ - first);
-    if (digits == 0 || (digits > 1 && *first == '0') || (at_ != end_ && is_digit(*at_))) return false;
-    *number = found;
-    *text = {first, digits};
-    return true;
-  }
-  template <class IsLetter>
-  bool take_text(std::string_view* text, const IsLetter& is_letter) {
-    const char* const first = at_;
-    while (at_ != end_ && is_letter(*at_)) ++at_;
-    *text = {first, static_cast<size_t>(at_ - first)};
-    return true;
-  }
-
- private:
-  const char* at_;
-  const char* end_;
-};
-
-bool is_plain(char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; }
 
 bool is_unreserved(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '~' ||

@@ -29,6 +29,17 @@ _T = TypeVar("_T")
 _Texts: TypeAlias = tuple[bytes, _I64]  # of livegnn.texts.Texts
 _GivenIds: TypeAlias = _I64 | _U32 | _Texts
 _Names: TypeAlias = _I64 | list[str]
+# A run of events of one shape: the position of its kind, its type, and its columns as of a `Chunk`.
+_EventRun: TypeAlias = tuple[
+    int,
+    str | tuple[str, str, str],
+    _I64 | _Texts,
+    _I64 | _Texts | None,
+    _F32 | None,
+    _F64 | None,
+    _F32 | None,
+    _U32 | None,
+]
 
 instruction_set: str
 MAX_WEIGHT: float
@@ -42,6 +53,9 @@ def join_huge_pages() -> int: ...
 def gather_ranges(bytes: _U8, starts: _I64, lengths: _I64) -> _U8: ...
 def copy_ranges(bytes: _U8, starts: _I64, lengths: _I64, out: _U8, places: _I64) -> None: ...
 def checksum_ranges(bytes: _U8, starts: _I64, lengths: _I64) -> _U32: ...
+def read_usual_events(
+    texts: list[_Bytes], in_lines: bool, bytes: int, runs: int
+) -> tuple[list[_EventRun], list[int]]: ...
 def hash_buffers(buffers: list[_Buffer]) -> int: ...
 
 class RowCache:

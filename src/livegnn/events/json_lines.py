@@ -14,6 +14,7 @@ from livegnn.errors import InputError, TooLargeError
 from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind, join
 from livegnn.events.json_parts import check_parts
 from livegnn.events.repeated_keys import repeated_key
+from livegnn.events.usual_json import read_usual_text
 from livegnn.texts import Texts
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, FloatArray, Ids
 from livegnn.wording import quoted
@@ -69,7 +70,8 @@ def decode(text: str | bytes, limits: Limits | None = None) -> list[Chunk]:
             ) from error
     if not isinstance(text, bytes):
         raise InputError(f"JSON lines must be text or bytes, got {quoted(text)}: of dicts, use from_records")
-    return collect(parse_lines(text, limits), limits)
+    usual = read_usual_text(text, in_lines=True, largest=None if limits is None else limits.line)
+    return collect(parse_lines(text, limits), limits) if usual is None else usual
 
 
 def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> list[Chunk]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
+JSON_TYPE: Final = "application/json"
 LINE_TYPES: Final = ("application/x-ndjson", "application/jsonl", "application/x-jsonlines")
 
 _SMALL: Final = 4096  # bytes that are read in the event loop: a tenth of a millisecond
@@ -108,7 +109,7 @@ def parse(type_: type[_Body], body: bytes, media_type: str, largest: int = Limit
 
     largest: bytes that a body may have, of which this one has no more.
     """
-    if media_type != "application/json":
+    if media_type != JSON_TYPE:
         raise UnknownMediaType(f"the body must be application/json, got {quoted(media_type)}")
     content = _parse_json(body, largest)
     if isinstance(content, dict):  # an error for each field would be many times the body
@@ -124,7 +125,7 @@ def parse(type_: type[_Body], body: bytes, media_type: str, largest: int = Limit
 
 def parse_records(body: bytes, media_type: str, largest: int) -> Sequence[JSON]:
     """The list `events` of a JSON body of at most `largest` bytes. Raises InputError for anything else."""
-    if media_type != "application/json":
+    if media_type != JSON_TYPE:
         raise UnknownMediaType(
             f"events must be application/json, {LINE_TYPES[0]} or {ARROW_TYPE}, got {quoted(media_type)}"
         )

@@ -13,8 +13,9 @@ from livegnn.errors import InputError, TooLargeError
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.json_lines import STRANGERS, collect, decode, parse_lines, split_lines
+from livegnn.events.usual_json import read_usual_text
 from livegnn.server.arrow_bodies import events_of, read_arrow, read_arrow_events
-from livegnn.server.bodies import ARROW_TYPE, LINE_TYPES, parse_records
+from livegnn.server.bodies import ARROW_TYPE, JSON_TYPE, LINE_TYPES, parse_records
 from livegnn.types import JSON
 from livegnn.wording import quoted
 
@@ -44,9 +45,14 @@ def read_entries(body: bytes, media_type: str, largest: int) -> list[GivenEntry]
     """
     if media_type == ARROW_TYPE:
         return [GivenEntry(read_arrow_events(body))]
+    in_lines = media_type in LINE_TYPES
+    if in_lines or media_type == JSON_TYPE:
+        usual = read_usual_text(body, in_lines=in_lines, largest=largest)
+        if usual is not None:
+            return [GivenEntry(from_chunks(usual))]
     if _may_have_keys(body):
         return _cut(_read_records(body, media_type, largest))
-    if media_type in LINE_TYPES:
+    if in_lines:
         return [GivenEntry(from_chunks(decode(body, STRANGERS._replace(line=largest))))]
     records = parse_records(body, media_type, largest)
     return [GivenEntry(_to_events(_Record(f"events[{at}]", one, None) for at, one in enumerate(records)))]

@@ -1,0 +1,315 @@
+#include "json/usual_events.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "json/form_reader.h"
+
+namespace livegnn {
+namespace {
+
+constexpr size_t kBytesOfPart = 16;      // as of events/json_parts.py
+constexpr size_t kLongestText = 1024;    // of an id
+constexpr size_t kExactDigits = 15;      // all such integers are float64
+constexpr uint64_t kExact = 1ull << 53;  // and all up to this
+constexpr int kExactPower = 22;          // powers of ten up to this are float64, too
+constexpr double kFloat32End = 3.4e38;   // the rest of float32 is unusual
+constexpr int64_t kLargestKey = (1ll << 32) - 1;
+constexpr std::array<std::string_view, 3> kEdgeType = {"node", "to", "node"};
+constexpr std::string_view kNodeType = "node";
+
+enum Field : uint32_t { kEvent, kSrc, kDst, kId, kWeight, kTime, kX, kEdgeAttr, kKey, kEdgeType_, kNodeType_, kFields };
+constexpr std::array<std::string_view, kFields> kFieldNames = {
+    "event", "src", "dst", "id", "weight", "time", "x", "edge_attr", "key", "edge_type", "node_type"};
+
+constexpr uint32_t bit(Field field) { return 1u << field; }
+
+// needed, allowed: fields.
+struct Form {
+  std::string_view name;
+  uint32_t needed, allowed;
+};
+
+constexpr uint32_t kEnds = bit(kEvent) | bit(kSrc) | bit(kDst);
+constexpr uint32_t kNode = bit(kEvent) | bit(kId);
+constexpr std::array<Form, 5> kForms = {{
+    {"add_edge", kEnds, kEnds | bit(kWeight) | bit(kTime) | bit(kEdgeAttr) | bit(kKey) | bit(kEdgeType_)},
+    {"remove_edge", kEnds, kEnds | bit(kKey) | bit(kEdgeType_)},
+    {"set_features", kNode | bit(kX), kNode | bit(kX) | bit(kNodeType_)},
+    {"add_node", kNode, kNode | bit(kX) | bit(kNodeType_)},
+    {"remove_node", kNode, kNode | bit(kNodeType_)},
+}};
+
+// A position in a list of names; its size if it has not this one.
+template <class Names, class Name>
+size_t find(const Names& names, std::string_view name, const Name& name_of) {
+  size_t at = 0;
+  while (at < names.size() && name_of(names[at]) != name) ++at;
+  return at;
+}
+
+// A number that JSON may have, as float64. whole: whether it has neither fraction nor exponent.
+bool take_real(FormReader& reader, double* number) {
+  reader.skip_blanks();
+  const char* const first = reader.at();
+  const bool negative = reader.take('-');
+  const std::string_view whole = reader.take_digits();
+  if (whole.empty() || (whole.size() > 1 && whole.front() == '0')) return false;
+  std::string_view rest;
+  const bool has_point = reader.take('.');
+  if (has_point && (rest = reader.take_digits()).empty()) return false;
+  const bool has_power = reader.take('e') || reader.take('E');
+  int power = 0;
+  if (has_power) {
+    const bool down = reader.take('-');
+    if (!down) reader.take('+');
+    const std::string_view digits = reader.take_digits();
+    if (digits.empty() || digits.size() > 4) return false;
+    for (const char c : digits) power = 10 * power + (c - '0');
+    if (down) power = -power;
+  }
+  const bool is_whole = !has_point && !has_power;
+  if (is_whole && (whole.size() > kExactDigits || (negative && whole == "0"))) return false;
+  if (whole.size() + rest.size() <= FormReader::kMostDigits) {
+    uint64_t digits = 0;
+    for (const char c : whole) digits = 10 * digits + static_cast<uint64_t>(c - '0');
+    for (const char c : rest) digits = 10 * digits + static_cast<uint64_t>(c - '0');
+    power -= static_cast<int>(rest.size());
+    if (digits <= kExact && std::abs(power) <= kExactPower) {  // then one rounding is the only one
+      static constexpr std::array<double, kExactPower + 1> powers = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                                                     1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                                                     1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+      const auto exact = static_cast<double>(digits);
+      const double by = powers[static_cast<size_t>(std::abs(power))];
+      *number = power < 0 ? exact / by : exact * by;
+      if (negative) *number = -*number;
+      return true;
+    }
+  }
+#ifdef __cpp_lib_to_chars  // with numbers of this kind, too
+  const auto [end, error] = std::from_chars(first, reader.at(), *number);
+  return error == std::errc{} && end == reader.at() && std::isfinite(*number);
+#else
+  (void)first;
+  return false;
+#endif
+}
+
+bool take_float(FormReader& reader, float* number) {
+  double exact;
+  if (!take_real(reader, &exact) || !(std::abs(exact) < kFloat32End)) return false;
+  *number = static_cast<float>(exact);
+  return true;
+}
+
+bool take_row(FormReader& reader, std::vector<float>* row) {
+  row->clear();
+  if (!reader.take_token('[')) return false;
+  do {
+    float number;
+    if (!take_float(reader, &number)) return false;
+    row->push_back(number);
+  } while (reader.take_token(','));
+  return reader.take_token(']');
+}
+
+struct Id {
+  std::string_view text;  // if it has one
+  int64_t number = 0;
+
+  bool is_text() const { return text.data() != nullptr; }
+};
+
+bool take_id(FormReader& reader, Id* id) {
+  reader.skip_blanks();
+  if (reader.take('"')) {
+    return reader.take_text(&id->text, is_plain) && reader.take('"') && !id->text.empty() &&
+           id->text.size() <= kLongestText;
+  }
+  std::string_view digits;
+  return reader.take_number(&id->number, &digits);
+}
+
+bool take_names(FormReader& reader, std::array<std::string_view, 3>* names) {
+  return reader.take_token('[') && reader.take_quoted(&(*names)[0]) && reader.take_token(',') &&
+         reader.take_quoted(&(*names)[1]) && reader.take_token(',') && reader.take_quoted(&(*names)[2]) &&
+         reader.take_token(']');
+}
+
+}  // namespace
+
+// row: of its features.
+struct UsualEvents::Event {
+  explicit Event(std::vector<float>* row) : row(row) {}
+  EventKind kind{};
+  uint32_t fields = 0;
+  std::array<std::string_view, 3> names;
+  Id ids, dst;
+  float weight = 0;
+  double time = 0;
+  int64_t key = 0;
+  std::vector<float>* row;
+
+  bool has(Field field) const { return (fields & bit(field)) != 0; }
+  bool has_x() const { return (fields & (bit(kX) | bit(kEdgeAttr))) != 0; }
+
+  bool take(FormReader& reader) {
+    if (!reader.take_token('{')) return false;
+    do {
+      std::string_view name;
+      if (!reader.take_quoted(&name) || !reader.take_token(':')) return false;
+      const auto field = static_cast<Field>(find(kFieldNames, name, [](std::string_view one) { return one; }));
+      if (field == kFields || has(field)) return false;
+      fields |= bit(field);
+      if (!take_value(reader, field)) return false;
+    } while (reader.take_token(','));
+    if (!reader.take_token('}') || !has(kEvent)) return false;
+    const Form& form = kForms[static_cast<size_t>(kind)];
+    return (fields & form.needed) == form.needed && (fields & ~form.allowed) == 0;
+  }
+
+  bool take_value(FormReader& reader, Field field) {
+    std::string_view text;
+    switch (field) {
+      case kEvent: {
+        if (!reader.take_quoted(&text)) return false;
+        const size_t at = find(kForms, text, [](const Form& one) { return one.name; });
+        kind = static_cast<EventKind>(at);
+        return at < kForms.size();
+      }
+      case kSrc:
+      case kId:
+        return take_id(reader, &ids);
+      case kDst:
+        return take_id(reader, &dst);
+      case kWeight:
+        return take_float(reader, &weight);
+      case kTime:
+        return take_real(reader, &time);
+      case kX:
+      case kEdgeAttr:
+        return take_row(reader, row);
+      case kKey:
+        reader.skip_blanks();
+        return reader.take_number(&key, &text) && key <= kLargestKey;
+      case kEdgeType_:
+        return take_names(reader, &names);
+      case kNodeType_:
+        return reader.take_quoted(&names[0]);
+      default:
+        return false;
+    }
+  }
+
+  // Types that are not given are the default ones.
+  void complete() {
+    if (is_of_edges(kind) && !has(kEdgeType_)) names = kEdgeType;
+    if (!is_of_edges(kind) && !has(kNodeType_)) names[0] = kNodeType;
+  }
+
+  bool is_of(const EventRun& run) const {
+    return run.kind == kind && run.has_weight == has(kWeight) && run.has_time == has(kTime) &&
+           run.has_key == has(kKey) && run.has_x == has_x() && (!has_x() || run.width == row->size()) &&
+           run.ids.are_texts == ids.is_text() && run.dst.are_texts == dst.is_text() &&
+           std::equal(names.begin(), names.end(), run.names.begin());
+  }
+};
+
+void EventIds::add(std::string_view text, int64_t number) {
+  if (!are_texts) return numbers.push_back(number);
+  if (!places.empty()) texts += '\0';
+  places.push_back(static_cast<int64_t>(texts.size()));
+  texts += text;
+}
+
+void EventIds::cut(size_t count) {
+  if (!are_texts) return numbers.resize(std::min(count, numbers.size()));
+  if (count >= places.size()) return;
+  texts.resize(static_cast<size_t>(count == 0 ? 0 : places[count] - 1));
+  places.resize(count);
+}
+
+void EventRun::cut(size_t to) {
+  count = to;
+  ids.cut(to);
+  dst.cut(to);
+  if (has_weight) weight.resize(to);
+  if (has_time) time.resize(to);
+  if (has_x) x.resize(to * width);
+  if (has_key) key.resize(to);
+}
+
+size_t UsualEvents::add(std::string_view text, bool in_lines) {
+  const size_t runs = runs_.size(), last = runs == 0 ? 0 : runs_.back().count;
+  added_ = 0;
+  if (add_all(text, in_lines)) return added_;
+  runs_.erase(runs_.begin() + static_cast<ptrdiff_t>(runs), runs_.end());
+  if (runs > 0) runs_.back().cut(last);
+  return 0;
+}
+
+bool UsualEvents::is_within(std::string_view text) const {
+  if (text.size() > limits_.bytes) return false;
+  const size_t most = limits_.bytes / kBytesOfPart;
+  return 2 * most >= text.size() || static_cast<size_t>(std::count_if(
+                                        text.begin(), text.end(), [](char c) { return c == '[' || c == '{'; })) <= most;
+}
+
+bool UsualEvents::add_all(std::string_view text, bool in_lines) {
+  if (in_lines) {
+    while (!text.empty()) {
+      const std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(text.size(), line.size() + 1));
+      if (line.empty()) continue;
+      FormReader reader(line, true);
+      Event event(&row_);
+      if (!is_within(line) || !event.take(reader)) return false;
+      reader.skip_blanks();
+      if (!reader.ended() || !add_event(event)) return false;
+    }
+    return true;
+  }
+  FormReader reader(text);
+  std::string_view name;
+  if (!is_within(text) || !reader.take_token('{') || !reader.take_quoted(&name) || name != "events" ||
+      !reader.take_token(':') || !reader.take_token('[')) {
+    return false;
+  }
+  do {
+    Event event(&row_);
+    if (!event.take(reader) || !add_event(event)) return false;
+  } while (reader.take_token(','));
+  if (!reader.take_token(']') || !reader.take_token('}')) return false;
+  reader.skip_blanks();
+  return reader.ended();
+}
+
+bool UsualEvents::add_event(Event& event) {
+  event.complete();
+  if (runs_.empty() || !event.is_of(runs_.back())) {
+    if (runs_.size() == limits_.runs) return false;
+    EventRun& run = runs_.emplace_back();
+    run.kind = event.kind;
+    std::copy(event.names.begin(), event.names.end(), run.names.begin());
+    run.has_weight = event.has(kWeight);
+    run.has_time = event.has(kTime);
+    run.has_x = event.has_x();
+    run.has_key = event.has(kKey);
+    run.width = run.has_x ? row_.size() : 0;
+    run.ids.are_texts = event.ids.is_text();
+    run.dst.are_texts = event.dst.is_text();
+  }
+  EventRun& run = runs_.back();
+  run.ids.add(event.ids.text, event.ids.number);
+  if (is_of_edges(run.kind)) run.dst.add(event.dst.text, event.dst.number);
+  if (run.has_weight) run.weight.push_back(event.weight);
+  if (run.has_time) run.time.push_back(event.time);
+  if (run.has_x) run.x.insert(run.x.end(), row_.begin(), row_.end());
+  if (run.has_key) run.key.push_back(static_cast<uint32_t>(event.key));
+  ++run.count;
+  ++added_;
+  return true;
+}
+
+}  // namespace livegnn
