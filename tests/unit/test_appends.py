@@ -7,19 +7,24 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 
+import apsw
 import httpx
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faulty_disk import FaultyDisk
+from gate import draws
 from livegnn import Engine, Events, Graph, LogError
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
 from livegnn.server import create_app, small_appends
+from livegnn.server.append_requests import AppendRequests, GivenBody
 from livegnn.server.appends import Appender
+from livegnn.server.bodies import JSON_TYPE, LINE_TYPES, Limits
 from livegnn.server.entries import GivenEntry
+from livegnn.server.feed import Feed
 from streams import make_graph, make_model
 
 
@@ -214,6 +219,48 @@ def test_a_request_that_is_admitted_is_logged_whole(tmp_path: Path) -> None:
     assert runtime.log.last_seq() == 6
     runtime.stop()
     runtime.log.close()
+
+
+USUAL, LINE = b'{"events":[{"event":"add_node","id":%b}]}', b'{"event":"add_node","id":%b}'
+POSTED = {
+    "a node": (USUAL % b"900", JSON_TYPE),
+    "another node": (USUAL % b"901 ", JSON_TYPE),
+    "unusual text": (USUAL % b'"\\u0061"', JSON_TYPE),
+    "text in a graph of integers": (USUAL % b'"a"', JSON_TYPE),
+    "an unusual number": (USUAL % b"1.0", JSON_TYPE),
+    "no events": (b'{"events":[]}', JSON_TYPE),
+    "no JSON": (b"{", JSON_TYPE),
+    "many events": (b'{"events":[%b]}' % b",".join([b'{"event":"remove_node","id":1}'] * 300), JSON_TYPE),
+    "a line": (LINE % b"903", LINE_TYPES[0]),
+    "lines": (LINE % b"904" + b"\n" + LINE % b"905", LINE_TYPES[0]),
+    "another media type": (USUAL % b"906", "text/plain"),
+}
+
+
+@settings(deadline=None, max_examples=draws(30, 500))
+@given(st.lists(st.sampled_from(list(POSTED)), min_size=1, max_size=12))
+def test_requests_that_are_joined_leave_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, posted: list[str]
+) -> None:
+    """As if each had been read, checked and added to the log by itself."""
+    left: list[object] = []
+    for joins in (False, True):
+        runtime = make_runtime(tmp_path_factory.mktemp("log") / "events.db")
+        log = runtime.log
+        assert isinstance(log, SqliteLog)
+        log.takes_joined = joins
+        requests = AppendRequests(runtime, Feed(runtime), Limits())
+
+        async def append(requests: AppendRequests = requests) -> list[object]:
+            given = [GivenBody(*POSTED[one], None, perf_counter()) for one in posted]
+            return await asyncio.gather(*map(requests.append, given), return_exceptions=True)
+
+        answers = [repr(one) for one in asyncio.run(append())]
+        rows = apsw.Connection(str(log.path)).execute("SELECT * FROM entries ORDER BY seq").fetchall()
+        left.append((answers, rows, log.last_seq(), len(runtime._arrivals)))
+        runtime.stop()
+        log.close()
+    assert left[0] == left[1]
 
 
 @pytest.mark.parametrize("room", range(0, 24, 2))

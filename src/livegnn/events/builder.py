@@ -1,6 +1,7 @@
 """Defines `Events`, which collects changes to a graph in the order of the calls."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -262,6 +263,22 @@ class CheckedEvents(Events):
 
     def _append(self, chunk: Chunk) -> Events:
         raise InputError("events that were checked cannot be extended: begin with Events()")
+
+
+class JoinedEvents(CheckedEvents):
+    """Checked events of neighbouring entries, which are logged together. sizes: the number of events of each
+    entry, at least 1.
+    """
+
+    __slots__ = ("sizes",)
+
+    def __init__(self, events: Events, schema: object, sizes: Sequence[int]) -> None:
+        super().__init__(events, schema)
+        self.sizes = sizes
+
+    def ends(self, last: int) -> list[int]:
+        """The number of the last event of each entry. last: the one of all."""
+        return list(accumulate(self.sizes, initial=last - len(self)))[1:]
 
 
 def cut(events: Events, ends: Iterable[int]) -> Iterator[Events]:

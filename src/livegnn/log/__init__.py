@@ -260,8 +260,10 @@ class Log(ReadableLog, Protocol):
     """The log as the runtime uses it. Every method may be called from any thread and raises LogError.
 
     directories: those that belong to it, which `close` releases. group: all appends pass through it.
+    takes_joined: whether it takes `JoinedEvents`, several entries that have one outcome, of the last.
     """
 
+    takes_joined: bool = False
     directories: "Directories"
     group: "GroupCommit[Given, Appended | InputError]"
 

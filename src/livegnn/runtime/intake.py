@@ -13,7 +13,7 @@ from livegnn.arguments import check_bool, check_int, check_not_negative
 from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, as_value
 from livegnn.events import Chunk, Events
 from livegnn.events.binary import check_type
-from livegnn.events.builder import CheckedEvents
+from livegnn.events.builder import CheckedEvents, JoinedEvents
 from livegnn.graph import Graph, check_columns
 from livegnn.interrupts import Background
 from livegnn.log import Appended, Given, Log, Origin, Outcomes, Rejection, seq_of
@@ -130,21 +130,28 @@ class Intake:
     ) -> Outcomes:
         """Appends each of `entries` as `append` does, with one flush of the disk for all.
 
-        entries: an InputError stands for events that could not be read. origins: the origin of each, as in
-        `Log.append_all`: an entry that is delivered again is not logged again, and a refused entry is kept as
-        a bad message if its origin has the payload. admitted: whether `admit` was called for them before.
-        ages: the seconds since each arrived, which are a part of its latency; by default 0. Returns the
-        outcome of each: an error concerns one entry. Raises LogError or OverloadedError if none was logged.
+        entries: an InputError stands for events that could not be read, and `JoinedEvents`, if the log takes
+        them, for several entries without keys. origins: the origin of each, as in `Log.append_all`: an entry
+        that is delivered again is not logged again, and a refused entry is kept as a bad message if its
+        origin has the payload. admitted: whether `admit` was called for them before. ages: the seconds since
+        each arrived, of several that are joined too, which are a part of its latency; by default 0. Returns
+        the outcome of each, of joined ones that of the last: an error concerns one entry. Raises LogError or
+        OverloadedError if none was logged.
         """
         if not isinstance(entries, (list, tuple)):
             raise InputError(f"entries must be a list of Events, got {kind_of(entries)}")
         keys = [None] * len(entries) if keys is None else keys
         origins = [None] * len(entries) if origins is None else origins
-        ages = [0.0] * len(entries) if ages is None else ages
-        for given, name in ((keys, "keys"), (origins, "origins"), (ages, "ages")):
-            if not isinstance(given, (list, tuple)) or len(given) != len(entries):
+        count = sum(map(_count, entries))
+        ages = [0.0] * count if ages is None else ages
+        for given, name, size in (
+            (keys, "keys", len(entries)),
+            (origins, "origins", len(entries)),
+            (ages, "ages", count),
+        ):
+            if not isinstance(given, (list, tuple)) or len(given) != size:
                 raise InputError(
-                    f"{name} must be None or a list of {len(entries)}, one for each entry, got {given!r}"
+                    f"{name} must be None or a list of {size}, one for each entry, got {given!r}"
                 )
         if not check_bool(admitted, "admitted"):
             self.admit()
@@ -201,22 +208,27 @@ class Intake:
                 raise
         if any(isinstance(one, Appended) and one.size and not one.again for one in logged):
             self._log_watch.note(None)
-        arrivals = [started - ages[at] for at in places]
-        _core.holding(self._visible, self._note_arrivals, logged, arrivals)
         rest = iter(logged)
-        return [
+        outcomes = [
             events if isinstance(events, InputError) and not _has_payload(origin) else next(rest)
             for events, _, origin in rows
         ]
+        _core.holding(self._visible, self._note_arrivals, rows, outcomes, [started - age for age in ages])
+        return outcomes
 
-    def _note_arrivals(self, logged: Outcomes, arrivals: Sequence[float]) -> None:
-        for outcome, arrival in zip(logged, arrivals, strict=True):
+    def _note_arrivals(self, rows: Sequence[Given], outcomes: Outcomes, arrivals: Sequence[float]) -> None:
+        """arrivals: of each entry, on the clock."""
+        times = iter(arrivals)
+        for (events, _, _), outcome in zip(rows, outcomes, strict=True):
             if isinstance(outcome, InputError) or outcome.again:
+                next(times)
                 continue
-            if outcome.seq > self._seq:
-                self._arrivals[outcome.seq] = arrival
-            elif outcome.size:
-                self.statistics.latency_seconds.record(self._clock() - arrival)
+            ends = events.ends(outcome.seq) if isinstance(events, JoinedEvents) else (outcome.seq,)
+            for end, arrival in zip(ends, times, strict=False):
+                if end > self._seq:
+                    self._arrivals[end] = arrival
+                elif outcome.size:
+                    self.statistics.latency_seconds.record(self._clock() - arrival)
 
     def wait(self, seq: int, timeout: float | None = None) -> int:
         """Waits until event `seq` is visible; returns the last visible sequence number.
@@ -277,6 +289,11 @@ def try_check(intake: Intake, events: Events | InputError) -> CheckedEvents | In
         return intake.check(events)
     except InputError as error:
         return as_value(error)
+
+
+def _count(events: Events | InputError) -> int:
+    """The number of entries that it stands for."""
+    return len(events.sizes) if isinstance(events, JoinedEvents) else 1
 
 
 def _has_payload(origin: Origin | None) -> bool:

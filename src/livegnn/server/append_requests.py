@@ -14,7 +14,7 @@ from livegnn.log import Rejection
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
 from livegnn.server.bodies import Limits, to_json
-from livegnn.server.entries import GivenEntry, read_each_event, read_entries
+from livegnn.server.entries import GivenEntry, PlainBody, read_each_event, read_entries
 from livegnn.server.feed import Feed
 
 
@@ -37,7 +37,12 @@ class AppendRequests:
     async def append(self, given: GivenBody, *, partial: bool = False) -> list[Outcome]:
         """Appends the entries of a body. partial: each event is one. Raises the errors of
         `Appender.append`."""
-        return await self._appender.append(lambda: self._read(given, partial), given.key, given.arrived)
+        plain = None
+        if not partial and given.key is None:
+            plain = PlainBody.make(given.content, given.media_type, self._limits.objects)
+        return await self._appender.append(
+            lambda: self._read(given, partial), given.key, given.arrived, plain
+        )
 
     def _read(self, given: GivenBody, partial: bool) -> list[GivenEntry]:
         if partial:

@@ -10,14 +10,16 @@ from weakref import WeakKeyDictionary
 
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
+from livegnn.events.builder import JoinedEvents
 from livegnn.http.refusals import LoopEnded
 from livegnn.log import Appended
 from livegnn.log.idempotency import part_key
 from livegnn.runtime import Runtime
 from livegnn.runtime.intake import try_check
-from livegnn.server.entries import GivenEntry
+from livegnn.server.entries import GivenEntry, PlainBody, join_entries
 
 _MOST = 1024  # requests in one write
+_JOINED_BYTES = 65_536  # of bodies that are read together
 
 Reader: TypeAlias = Callable[[], Sequence[GivenEntry]]
 """Reads the entries of a request, with an error instead of one that cannot be read."""
@@ -34,6 +36,7 @@ class _Request(NamedTuple):
     read: Reader
     key: str | None
     arrived: float
+    plain: PlainBody | None
     answered: "asyncio.Future[list[Outcome]]"
 
 
@@ -49,17 +52,20 @@ class Appender:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="livegnn-append")
         self._here = threading.local()
 
-    async def append(self, read: Reader, key: str | None, arrived: float) -> list[Outcome]:
+    async def append(
+        self, read: Reader, key: str | None, arrived: float, plain: PlainBody | None = None
+    ) -> list[Outcome]:
         """Appends the entries that `read` returns, and returns the result of each.
 
-        read: called in another thread. arrived: when the request did, by `perf_counter`. key: as of
-        `Log.append`, for entries that have none of their own: for the first of them, and those after it have
-        keys made of it. If the first is refused, because the key was sent with other events before, all are.
+        read: called in another thread, unless `plain` is given, which says the same. arrived: when the
+        request did, by `perf_counter`. key: as of `Log.append`, for entries that have none of their own: for
+        the first of them, and those after it have keys made of it. If the first is refused, because the key
+        was sent with other events before, all are.
         Raises the errors of `read`, LogError if none was logged, or only those up to the first with a key,
         and LoopEnded if nothing would apply them.
         """
         loop = self._loop()
-        request = _Request(read, key, arrived, loop.create_future())
+        request = _Request(read, key, arrived, plain, loop.create_future())
         waiting = self._waiting.get(loop)
         if waiting is None:
             self._waiting[loop] = [request]
@@ -94,15 +100,41 @@ class Appender:
 
     def _write(self, group: Sequence[_Request]) -> list[list[Outcome] | Exception]:
         """The result of each request: of its entries, or an error of the whole."""
-        given = [self._read(request) for request in group]
-        requests = [one for one in given if isinstance(one, _Keyed)]
+        given = self._read_all(group)
+        parts = [one for one in given if not isinstance(one, Exception)]
         try:
             self._refuse_when_ended()
-            self._append([(one, at) for one in requests for at in one.first])
+            self._append([(one, at) for one in parts for at in one.first])
         except Exception as error:
-            return [one if isinstance(one, Exception) else error for one in given]
-        unfinished = self._append_later([one for one in requests if one.later and not one.is_refused()])
-        return [one if isinstance(one, Exception) else unfinished.get(one) or one.outcomes() for one in given]
+            return [
+                one if isinstance(one, Exception) else error
+                for one in given
+                for _ in range(1 if isinstance(one, Exception) else len(one.arrivals))
+            ]
+        unfinished = self._append_later([one for one in parts if one.later and not one.is_refused()])
+        results: list[list[Outcome] | Exception] = []
+        for one in given:
+            if isinstance(one, Exception):
+                results.append(one)
+            elif one in unfinished:
+                results.append(unfinished[one])
+            else:
+                results += one.results()
+        return results
+
+    def _read_all(self, group: Sequence[_Request]) -> list["_Part | Exception"]:
+        """The parts of a group, in its order: neighbouring requests of the usual form are one."""
+        given: list[_Part | Exception] = []
+        begin = 0
+        while begin < len(group):
+            end = _end_of_plain(group, begin) if self._runtime.log.takes_joined else begin
+            joined, count = _join(group[begin:end], self._runtime)
+            if joined is not None:
+                given.append(joined)
+            else:
+                given += map(self._read, group[begin : begin + count])
+            begin += count
+        return given
 
     def _read(self, request: _Request) -> "_Keyed | Exception":
         try:
@@ -110,7 +142,7 @@ class Appender:
         except Exception as error:
             return error
 
-    def _append_later(self, requests: Sequence["_Keyed"]) -> dict["_Keyed", Exception]:
+    def _append_later(self, requests: Sequence["_Part"]) -> dict["_Part", Exception]:
         """Appends the entries after those with the keys of requests. Returns the error of each request of
         which these were not logged; the others of its group stand."""
         try:
@@ -123,13 +155,13 @@ class Appender:
             return dict.fromkeys(requests, told)
         return {}
 
-    def _append(self, places: Sequence[tuple["_Keyed", int]], *, admitted: bool = False) -> None:
+    def _append(self, places: Sequence[tuple["_Part", int]], *, admitted: bool = False) -> None:
         """Appends entries of requests, each by its place in the request."""
         if places:
             entries = [one.entries[at] for one, at in places]
             keys = [one.keys[at] for one, at in places]
             now = perf_counter()
-            ages = [now - one.arrived for one, _ in places]
+            ages = [now - arrived for one, _ in places for arrived in one.arrivals]
             logged = self._runtime.append_all(entries, keys, admitted=admitted, ages=ages)
             for (one, at), became in zip(places, logged, strict=True):
                 one.became[at] = became
@@ -144,19 +176,85 @@ class Appender:
             )
 
 
-class _Keyed:
-    """The entries of one request, each with its key.
+class _Part:
+    """Some entries of a group, each with its key.
+
+    entries, keys: by place; became: the results of those that have one. arrivals: when the requests arrived,
+    for each entry. first, later: places of the entries that are appended at once, and of those after them.
+    """
+
+    def __init__(self, arrivals: Sequence[float]) -> None:
+        self.arrivals = arrivals
+        self.entries: dict[int, Events] = {}
+        self.keys: dict[int, str | None] = {}
+        self.became: dict[int, Appended | InputError] = {}
+        self.first: list[int] = []
+        self.later: list[int] = []
+
+    def is_refused(self) -> bool:
+        """Whether what was appended at once was refused, so that the later entries do not count."""
+        return False
+
+    def results(self) -> list[list[Outcome]]:
+        """The results of the entries of each request."""
+        raise NotImplementedError
+
+
+class _Joined(_Part):
+    """Requests with one entry each, and no keys, which are logged together."""
+
+    def __init__(self, events: JoinedEvents, arrivals: Sequence[float]) -> None:
+        super().__init__(arrivals)
+        self._events = self.entries[0] = events
+        self.keys[0] = None
+        self.first.append(0)
+
+    def results(self) -> list[list[Outcome]]:
+        became = self.became[0]
+        assert isinstance(became, Appended)  # only a key, or events that were not checked, can be refused
+        events = self._events
+        appended = map(Appended, events.ends(became.seq), events.sizes)
+        return [[Outcome(0, one)] for one in appended]
+
+
+def _end_of_plain(group: Sequence[_Request], begin: int) -> int:
+    """The end of the requests from `begin` on that may be of one form, and are not too large to be joined."""
+    first, size = group[begin].plain, 0
+    for at in range(begin, len(group)):
+        plain = group[at].plain
+        if plain is None or first is None or plain[1:] != first[1:] or size > _JOINED_BYTES:
+            return at
+        size += len(plain.content)
+    return len(group)
+
+
+def _join(group: Sequence[_Request], runtime: Runtime) -> tuple[_Joined | None, int]:
+    """The first of some requests, and how many these are. None for requests that must be read one by one: the
+    first is not of the usual form, or one of them is refused.
+    """
+    bodies = [one.plain for one in group if one.plain is not None]
+    events, sizes = join_entries(bodies) if bodies else (Events(), [])
+    if not sizes:
+        return None, 1
+    try:
+        checked = runtime.check(events)
+    except InputError:
+        return None, len(sizes)
+    joined = JoinedEvents(checked, checked.schema, sizes)
+    return _Joined(joined, [one.arrived for one in group[: len(sizes)]]), len(sizes)
+
+
+class _Keyed(_Part):
+    """The entries of one request.
 
     first, later: places of the entries up to the one that carries the key of the request, and of those after
     it, which count only if that one does.
     """
 
     def __init__(self, request: _Request, runtime: Runtime) -> None:
-        self.arrived, key = request.arrived, request.key
+        super().__init__((request.arrived,))
+        key = request.key
         self._given = given = request.read()
-        self.entries: dict[int, Events] = {}
-        self.keys: dict[int, str | None] = {}
-        self.became: dict[int, Appended | InputError] = {}
         self._carrier: int | None = None
         for at, one in enumerate(given):
             events = try_check(runtime, one.events)
@@ -175,7 +273,10 @@ class _Keyed:
         """Whether the key of the request was sent with other events before."""
         return self._carrier is not None and isinstance(self.became[self._carrier], InputError)
 
-    def outcomes(self) -> list[Outcome]:
+    def results(self) -> list[list[Outcome]]:
+        return [self._outcomes()]
+
+    def _outcomes(self) -> list[Outcome]:
         """The result of each entry."""
         refused = None if self._carrier is None else self.became[self._carrier]
         return [

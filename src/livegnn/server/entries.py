@@ -4,7 +4,7 @@ A body is one entry, unless its events are entries of their own: because the req
 because they carry an `idempotency_key`. The events between two such events are an entry together.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple, TypeVar
@@ -13,7 +13,7 @@ from livegnn.errors import InputError, TooLargeError
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.json_lines import STRANGERS, collect, decode, parse_lines, split_lines
-from livegnn.events.usual_json import read_usual_text
+from livegnn.events.usual_json import read_usual, read_usual_text
 from livegnn.server.arrow_bodies import events_of, read_arrow, read_arrow_events
 from livegnn.server.bodies import ARROW_TYPE, JSON_TYPE, LINE_TYPES, parse_records
 from livegnn.types import JSON
@@ -56,6 +56,33 @@ def read_entries(body: bytes, media_type: str, largest: int) -> list[GivenEntry]
         return [GivenEntry(from_chunks(decode(body, STRANGERS._replace(line=largest))))]
     records = parse_records(body, media_type, largest)
     return [GivenEntry(_to_events(_Record(f"events[{at}]", one, None) for at, one in enumerate(records)))]
+
+
+class PlainBody(NamedTuple):
+    """A body that is one entry without a key, if it is of the usual form.
+
+    in_lines: whether an event is on each line. largest: as of `read_entries`.
+    """
+
+    content: bytes
+    in_lines: bool
+    largest: int
+
+    @classmethod
+    def make(cls, content: bytes, media_type: str, largest: int) -> "PlainBody | None":
+        """None for bodies of other media types."""
+        in_lines = media_type in LINE_TYPES
+        return cls(content, in_lines, largest) if in_lines or media_type == JSON_TYPE else None
+
+
+def join_entries(bodies: Sequence[PlainBody]) -> tuple[Events, list[int]]:
+    """The events of the first of `bodies`, up to one that is not of the usual form; and the number of each.
+
+    Bodies must not differ but in their content.
+    """
+    _, in_lines, largest = bodies[0]
+    chunks, sizes = read_usual([body.content for body in bodies], in_lines=in_lines, largest=largest)
+    return from_chunks(chunks), sizes
 
 
 def read_each_event(body: bytes, media_type: str, largest: int) -> list[GivenEntry]:

@@ -63,6 +63,8 @@ class SqliteLog(SqliteReader, OwnedSequence, OwnedLog):
     process owns.
     """
 
+    takes_joined = True
+
     def __init__(self, path: Path | str, *, keep_keys_seconds: float = _DAY, vfs: str | None = None) -> None:
         with errors_as_log_errors("open", path):
             path = locate(path, new=True)

@@ -21,7 +21,7 @@ import numpy as np
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.binary import check
-from livegnn.events.builder import CheckedEvents
+from livegnn.events.builder import CheckedEvents, JoinedEvents
 from livegnn.log import Appended, Origin, Write
 from livegnn.log.idempotency import RETRY, Known, Partition, Reached, Unread, check_key, check_origin
 from livegnn.log.sqlite.sequence import add_checksum
@@ -157,6 +157,8 @@ class RowWriter:
                 known.check(events)
                 return Appended(known.seq, len(events), again=True)
         if len(events):
+            if isinstance(events, JoinedEvents) and self._seq - self.tail.seq + len(events) > _MOST_EVENTS:
+                self.finish()
             self._waiting.append(events)
             self._seq += len(events)
             if key is not None:
@@ -169,9 +171,10 @@ class RowWriter:
         """Makes the row of the entries that wait for others."""
         if not self._waiting:
             return
-        counts = None
-        if len(self._waiting) > 1:
-            counts = np.array([len(events) for events in self._waiting], "<u4").tobytes()
+        sizes: list[int] = []
+        for events in self._waiting:
+            sizes += events.sizes if isinstance(events, JoinedEvents) else (len(events),)
+        counts = None if len(sizes) == 1 else np.array(sizes, "<u4").tobytes()
         payload = Events.concatenate(self._waiting).to_bytes()
         chain = chain_of(self.tail.chain, self._seq, counts, payload)
         self.rows.append((self._seq, self._seq - self.tail.seq, payload, counts, chain))
