@@ -109,9 +109,9 @@ class Guard:
             if use is not None:
                 use.end(path)
 
-    def admits_reading(self, scope: "Scope") -> bool:
-        """Whether a request to read, in a usual form, may be answered at once. Where it is False, the request
-        is unusual, or is refused: call the guard with it.
+    def admits_at_once(self, scope: "Scope", needed: Needed) -> bool:
+        """Whether a request in a usual form, which needs the scope `needed`, may be answered without the
+        guard. Where it is False, the request is unusual, or is refused: call the guard with it.
         """
         host = given = None
         for name, value in scope["headers"]:
@@ -126,7 +126,17 @@ class Guard:
         if self._access.keys is None:
             return True
         key = self._access.keys.find(given[len(_BEARER) :]) if given and given.startswith(_BEARER) else None
-        return key is not None and key.admits("read") and key.limits is NO_LIMITS
+        return key is not None and key.admits(needed) and key.limits is NO_LIMITS
+
+    def begin(self, scope: "Scope") -> str:
+        """Counts a request that was admitted at once, until `end` is called with its client, the result."""
+        client = client_of(scope.get("client"))
+        self._addresses.begin(client)
+        return client
+
+    def end(self, client: str) -> None:
+        """The request has ended."""
+        self._addresses.end(client)
 
     def _while_valid(self, given: bytes, send: "Send") -> "Send":
         """Ends an answer in parts, such as a feed, once its key was revoked."""

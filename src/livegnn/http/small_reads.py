@@ -119,7 +119,7 @@ class ImmediateReads:
         if (
             answer is None
             or not 0 < len(parameters) <= _LARGEST
-            or (self._guard is not None and not self._guard.admits_reading(scope))
+            or (self._guard is not None and not self._guard.admits_at_once(scope, "read"))
         ):
             return None
         return _text_of(answer, parameters, True)

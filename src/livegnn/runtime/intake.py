@@ -27,6 +27,7 @@ from livegnn.wording import kind_of
 
 _LARGEST_SEQ = 2**63 - 1
 _LINE_SECONDS = 1.0  # between two lines of the log about appends
+_AT_ONCE = 0.0
 _logger = logging.getLogger(__name__)
 
 
@@ -157,12 +158,12 @@ class Intake:
             self.admit()
         return self._append_all(list(zip(entries, keys, origins, strict=True)), ages)
 
-    def admit(self, room_timeout: float | None = 0.0) -> None:
+    def admit(self, room_timeout: float | None = _AT_ONCE) -> None:
         """Returns if events are accepted: see `Admission`. Raises OverloadedError if they are not.
 
         room_timeout: seconds to wait for that, None for ever; the loop itself, in a subscriber, never waits.
         """
-        if room_timeout is not None:
+        if room_timeout is not None and room_timeout is not _AT_ONCE:  # a request does not say how long
             check_not_negative(room_timeout, "room_timeout, in seconds,")
         if self._takes_in():
             return

@@ -34,7 +34,7 @@ from livegnn.server.inference_routes import create_inference_routes
 from livegnn.server.openapi import describe_failures
 from livegnn.server.requests import answer_small
 from livegnn.server.routes import create_routes
-from livegnn.server.small_appends import SmallAppends
+from livegnn.server.small_appends import EVENTS, ImmediateAppends, SmallAppends
 from livegnn.server.small_infers import SmallInfers
 
 _PREDICTIONS = "/v1/predictions"
@@ -91,6 +91,7 @@ def create_app(
     paths = [route.path for route in app.state.routes if "{" not in route.path]
     others = CountedApplication(guard or small_reads, counts, paths)
     app.counted = ImmediateReads(others, answers, guard, counts)
+    app.appends = ImmediateAppends(others, small_appends, guard, counts)
 
     @app.api_route("/docs", methods=["GET", "HEAD"], include_in_schema=False)
     def show_routes() -> Response:
@@ -104,15 +105,16 @@ def create_app(
 class ServerApplication(FastAPI):
     """FastAPI behind the count of requests, the guard, and the small requests that it never receives.
 
-    counted: answers all requests, and is the way to `answer`.
+    counted: answers all requests, and is the way to `answer`; appends: those to the path of the events.
     """
 
     runtime: Runtime
     counted: ASGIApp
+    appends: ASGIApp
     stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.counted(scope, receive, send)
+        await (self.appends if scope.get("path") == EVENTS else self.counted)(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Called by FastAPI for `/openapi.json`; the same document each time."""

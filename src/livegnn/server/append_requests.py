@@ -1,5 +1,6 @@
 """Requests to append events: from their bodies to their answers."""
 
+from asyncio import Future
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
@@ -34,15 +35,12 @@ class AppendRequests:
         self._runtime, self._feed, self._limits = runtime, feed, limits
         self._appender = Appender(runtime)
 
-    async def append(self, given: GivenBody, *, partial: bool = False) -> list[Outcome]:
-        """Appends the entries of a body. partial: each event is one. Raises the errors of
-        `Appender.append`."""
+    def append(self, given: GivenBody, *, partial: bool = False) -> Future[list[Outcome]]:
+        """Appends the entries of a body. partial: each event is one. As `Appender.append`."""
         plain = None
         if not partial and given.key is None:
             plain = PlainBody.make(given.content, given.media_type, self._limits.objects)
-        return await self._appender.append(
-            lambda: self._read(given, partial), given.key, given.arrived, plain
-        )
+        return self._appender.append(lambda: self._read(given, partial), given.key, given.arrived, plain)
 
     def _read(self, given: GivenBody, partial: bool) -> list[GivenEntry]:
         if partial:

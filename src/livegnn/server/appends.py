@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import NamedTuple, TypeAlias
-from weakref import WeakKeyDictionary
 
 from livegnn.errors import InputError, LogError
 from livegnn.events import Events
@@ -40,6 +39,16 @@ class _Request(NamedTuple):
     answered: "asyncio.Future[list[Outcome]]"
 
 
+class _Here(threading.local):
+    """The event loop of a thread, which asyncio would ask the system for each time; the requests that wait
+    there; and the task that writes them, which asyncio does not keep.
+    """
+
+    loop: asyncio.AbstractEventLoop | None = None
+    waiting: list[_Request] | None = None
+    work: "asyncio.Task[None] | None" = None
+
+
 class Appender:
     """Appends the entries of requests. Requests that arrive while the disk is busy wait for the next write.
 
@@ -48,41 +57,35 @@ class Appender:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, list[_Request]] = WeakKeyDictionary()
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="livegnn-append")
-        self._here = threading.local()
+        self._here = _Here()
 
-    async def append(
+    def append(
         self, read: Reader, key: str | None, arrived: float, plain: PlainBody | None = None
-    ) -> list[Outcome]:
-        """Appends the entries that `read` returns, and returns the result of each.
+    ) -> "asyncio.Future[list[Outcome]]":
+        """Appends the entries that `read` returns. Returns the results of each, when they are there.
 
         read: called in another thread, unless `plain` is given, which says the same. arrived: when the
         request did, by `perf_counter`. key: as of `Log.append`, for entries that have none of their own: for
         the first of them, and those after it have keys made of it. If the first is refused, because the key
         was sent with other events before, all are.
-        Raises the errors of `read`, LogError if none was logged, or only those up to the first with a key,
-        and LoopEnded if nothing would apply them.
+        To await it raises the errors of `read`, LogError if none was logged, or only those up to the first
+        with a key, and LoopEnded if nothing would apply them.
         """
-        loop = self._loop()
+        here = self._here
+        loop = here.loop
+        if loop is None or not loop.is_running():
+            loop, here.waiting = asyncio.get_running_loop(), None
+            here.loop = loop
         request = _Request(read, key, arrived, plain, loop.create_future())
-        waiting = self._waiting.get(loop)
-        if waiting is None:
-            self._waiting[loop] = [request]
-            self._work = loop.create_task(self._write_all(loop))
+        if here.waiting is None:
+            here.waiting = [request]
+            here.work = loop.create_task(self._write_all(loop, here.waiting))
         else:
-            waiting.append(request)
-        return await request.answered
+            here.waiting.append(request)
+        return request.answered
 
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        """The running loop. asyncio would ask the system for this process to find it, for each request."""
-        known: asyncio.AbstractEventLoop | None = getattr(self._here, "loop", None)
-        if known is None or not known.is_running():
-            known = self._here.loop = asyncio.get_running_loop()
-        return known
-
-    async def _write_all(self, loop: asyncio.AbstractEventLoop) -> None:
-        waiting = self._waiting[loop]
+    async def _write_all(self, loop: asyncio.AbstractEventLoop, waiting: list[_Request]) -> None:
         try:
             while waiting:
                 group = waiting[:_MOST]
@@ -96,7 +99,8 @@ class Appender:
                     else:
                         request.answered.set_result(outcome)
         finally:
-            del self._waiting[loop]
+            if self._here.waiting is waiting:
+                self._here.waiting = None
 
     def _write(self, group: Sequence[_Request]) -> list[list[Outcome] | Exception]:
         """The result of each request: of its entries, or an error of the whole."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from fastapi import Request
 
 from livegnn.errors import LiveGNNError
+from livegnn.http.guard import Guard
+from livegnn.http.request_counts import NO_ANSWER, RequestCounts
 from livegnn.http.small_reads import again, receive_body, send_json
 from livegnn.log import Appended
 from livegnn.runtime import Runtime
@@ -16,9 +18,11 @@ from livegnn.server.bodies import Limits
 from livegnn.server.failures import answer_error
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from collections.abc import Awaitable
 
-_PATH: Final = "/v1/events"
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+EVENTS: Final = "/v1/events"
 _LENGTH: Final = b"content-length"
 _TYPE: Final = b"content-type"
 _KEY: Final = b"idempotency-key"
@@ -26,7 +30,9 @@ _UNUSUAL: Final = (b"content-encoding", b"transfer-encoding")
 _JSON: Final = b"application/json"
 
 
-class _Head(NamedTuple):
+class Head(NamedTuple):
+    """The headers that an append needs. length: bytes of the body. key: the idempotency key."""
+
     length: int
     media_type: str
     key: str | None
@@ -43,10 +49,24 @@ class SmallAppends:
         self._app, self._runtime, self._appends, self._limits = app, runtime, appends, limits
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        head = _read_head(scope, self._limits.body) if _may_append(scope) else None
-        if head is None or self._runtime.failure is not None:
+        head = self.read_head(scope)
+        if head is None:
             await self._app(scope, receive, send)
-            return
+        else:
+            await self.answer(head, scope, receive, send)
+
+    def read_head(self, scope: "Scope") -> Head | None:
+        """The head of a request that is answered here; None for all others."""
+        usual = (
+            scope["type"] == "http"
+            and scope["path"] == EVENTS
+            and scope["method"] == "POST"
+            and not scope["query_string"]
+        )
+        return _read_head(scope, self._limits.body) if usual and self._runtime.failure is None else None
+
+    async def answer(self, head: Head, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        """Answers a request with the head that `read_head` returned."""
         try:
             arrived = perf_counter()
             self._runtime.admit()  # before the body is read: what is pushed back costs as little as can be
@@ -68,16 +88,43 @@ class SmallAppends:
         await answer(scope, receive, send)
 
 
-def _may_append(scope: "Scope") -> bool:
-    return (
-        scope["type"] == "http"
-        and scope["path"] == _PATH
-        and scope["method"] == "POST"
-        and not scope["query_string"]
-    )
+class ImmediateAppends:
+    """An ASGI application that has `appends` answer a request before another application has it, because the
+    layers between cost as much as the append. All other requests go to `app`, which guards and counts too,
+    and gives the same answers.
+
+    guard: of `app`. counts: of the requests. Thread safety: belongs to the event loop of the server.
+    """
+
+    def __init__(
+        self, app: "ASGIApp", appends: SmallAppends, guard: Guard | None, counts: RequestCounts
+    ) -> None:
+        self._app, self._appends, self._guard, self._counts = app, appends, guard, counts
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        began, guard = perf_counter(), self._guard
+        head = self._appends.read_head(scope)
+        if head is None or (guard is not None and not guard.admits_at_once(scope, "write")):
+            await self._app(scope, receive, send)
+            return
+        status: int | str = NO_ANSWER
+
+        def note(message: "Message") -> "Awaitable[None]":
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            return send(message)
+
+        client = None if guard is None else guard.begin(scope)
+        try:
+            await self._appends.answer(head, scope, receive, note)
+        finally:
+            if guard is not None and client is not None:
+                guard.end(client)
+            self._counts.count(EVENTS, "POST", status, perf_counter() - began)
 
 
-def _read_head(scope: "Scope", largest: int) -> _Head | None:
+def _read_head(scope: "Scope", largest: int) -> Head | None:
     """None if the application has to look at a request, because a header is unusual or is there twice."""
     found: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
@@ -92,4 +139,4 @@ def _read_head(scope: "Scope", largest: int) -> _Head | None:
         return None
     media_type = found.get(_TYPE, _JSON).decode("latin-1").partition(";")[0].strip().lower()
     key = found.get(_KEY)
-    return _Head(int(length), media_type, None if key is None else key.decode("latin-1").strip(" \t"))
+    return Head(int(length), media_type, None if key is None else key.decode("latin-1").strip(" \t"))
