@@ -52,6 +52,7 @@ from livegnn.log.sqlite.wal_check import find_damage
 _logger = logging.getLogger(__name__)
 _DAY: Final = 86_400
 _INSERT: Final = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
+_RECORD: Final = f"INSERT INTO batches SELECT ?, ? WHERE ? = ({LAST_BATCH})"
 
 
 class SqliteLog(SqliteReader, OwnedSequence, OwnedLog):
@@ -150,18 +151,33 @@ class SqliteLog(SqliteReader, OwnedSequence, OwnedLog):
     def record_batch(self, batch: Batch, *rejections: Rejection) -> None:
         check_rejections(str(self.path), batch, rejections)
         with self._errors("record a batch in"):
-            self._transact(self._boundaries, self._record_batch, batch, rejections)
+            if rejections:
+                self._transact(self._boundaries, self._record_with, batch, rejections)
+            else:
+                _core.holding(self._write, self._record, batch)
 
-    def _record_batch(self, batch: Batch, rejections: Sequence[Rejection]) -> None:
-        last = one(self._boundaries, LAST_BATCH)
-        if batch.after != last:
-            raise LogError(
-                f"{self.path} must be continued after event {last}, got a batch after event "
-                f"{batch.after}: does another process run on this log?"
-            )
-        self._boundaries.execute("INSERT INTO batches VALUES (?, ?)", (batch.seq, batch.after))
+    def _record(self, batch: Batch) -> None:
+        """In a transaction of one statement: each more would have to wait for the interpreter's lock."""
+        self._files.check()
+        self._settle()
+        roll_back(self._boundaries)
+        self._boundaries.execute(_RECORD, (batch.seq, batch.after, batch.after))
+        if self._boundaries.changes() != 1:
+            raise self._no_continuation(batch)
+
+    def _record_with(self, batch: Batch, rejections: Sequence[Rejection]) -> None:
+        self._boundaries.execute(_RECORD, (batch.seq, batch.after, batch.after))
+        if self._boundaries.changes() != 1:
+            raise self._no_continuation(batch)
         self._boundaries.executemany(
             "INSERT INTO rejections VALUES (?, ?, ?, ?)", map(add_checksum, rejections)
+        )
+
+    def _no_continuation(self, batch: Batch) -> LogError:
+        last = one(self._boundaries, LAST_BATCH)
+        return LogError(
+            f"{self.path} must be continued after event {last}, got a batch after event {batch.after}: does "
+            "another process run on this log?"
         )
 
     def sync(self) -> None:

@@ -55,8 +55,9 @@ class Row:
             return Write(after, np.array([self.seq], np.int64), events)
         if not isinstance(self.counts, bytes) or len(self.counts) % 4:
             raise InputError(f"counts of entries that are not an array of uint32: {self.counts!r}")
-        ends = after + np.cumsum(np.frombuffer(self.counts, "<u4"), dtype=np.int64)
-        if not len(ends) or ends[-1] != self.seq or (np.diff(ends, prepend=after) <= 0).any():
+        counts = np.frombuffer(self.counts, "<u4")
+        ends = after + counts.cumsum(dtype=np.int64)
+        if not len(ends) or ends[-1] != self.seq or not counts.all():
             raise InputError(f"counts of entries that do not make {self.count} events: {self.counts!r}")
         return Write(after, ends, events)
 
