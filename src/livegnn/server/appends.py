@@ -11,6 +11,7 @@ from livegnn.errors import InputError, LogError
 from livegnn.events import Events
 from livegnn.events.builder import JoinedEvents
 from livegnn.http.refusals import LoopEnded
+from livegnn.http.small_reads import end_turn
 from livegnn.log import Appended
 from livegnn.log.idempotency import part_key
 from livegnn.runtime import Runtime
@@ -18,6 +19,7 @@ from livegnn.runtime.intake import try_check
 from livegnn.server.entries import GivenEntry, PlainBody, join_entries
 
 _MOST = 1024  # requests in one write
+_TURNS = 8  # of the event loop, at most, in which requests are waited for
 _JOINED_BYTES = 65_536  # of bodies that are read together
 
 Reader: TypeAlias = Callable[[], Sequence[GivenEntry]]
@@ -88,6 +90,7 @@ class Appender:
     async def _write_all(self, loop: asyncio.AbstractEventLoop, waiting: list[_Request]) -> None:
         try:
             while waiting:
+                await _until_none_follows(waiting)
                 group = waiting[:_MOST]
                 del waiting[: len(group)]
                 outcomes = await loop.run_in_executor(self._writer, self._write, group)
@@ -178,6 +181,18 @@ class Appender:
                 f"{runtime.failure}. They would take effect only after a restart, so nothing was logged: "
                 "send them again then"
             )
+
+
+async def _until_none_follows(waiting: Sequence[_Request]) -> None:
+    """Returns after a turn of the event loop in which no further request has begun to wait, or some turns.
+
+    So requests that are being received, and those that the answers to the last group bring, share a write.
+    """
+    for _ in range(_TURNS):
+        count = len(waiting)
+        await end_turn()
+        if len(waiting) == count or count >= _MOST:
+            return
 
 
 class _Part:

@@ -10,7 +10,7 @@ from fastapi import Request
 from livegnn.errors import LiveGNNError
 from livegnn.http.guard import Guard
 from livegnn.http.request_counts import NO_ANSWER, RequestCounts
-from livegnn.http.small_reads import again, receive_body, send_json
+from livegnn.http.small_reads import again, end_turn, receive_body, send_json
 from livegnn.log import Appended
 from livegnn.runtime import Runtime
 from livegnn.server.append_requests import AppendRequests, GivenBody
@@ -70,6 +70,7 @@ class SmallAppends:
         try:
             arrived = perf_counter()
             self._runtime.admit()  # before the body is read: what is pushed back costs as little as can be
+            await end_turn()  # the bodies of all requests of a turn are asked for together
             body, messages = await receive_body(receive, head.length)
             if len(body) != head.length:  # the client has disconnected
                 await self._app(scope, again(messages, receive), send)
