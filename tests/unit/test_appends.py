@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from faulty_disk import FaultyDisk
 from gate import draws
 from livegnn import Engine, Events, Graph, LogError
+from livegnn.http.small_reads import end_turn
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
-from livegnn.server import create_app, small_appends
+from livegnn.server import appends, create_app, small_appends
 from livegnn.server.append_requests import AppendRequests, GivenBody
-from livegnn.server.appends import Appender
+from livegnn.server.appends import Appender, Outcome
 from livegnn.server.bodies import JSON_TYPE, LINE_TYPES, Limits
 from livegnn.server.entries import GivenEntry
 from livegnn.server.feed import Feed
@@ -261,6 +262,34 @@ def test_requests_that_are_joined_leave_the_same_bytes(
         runtime.stop()
         log.close()
     assert left[0] == left[1]
+
+
+def test_a_write_waits_for_half_as_many_requests_as_the_last_one_had(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(appends, "_WAIT_SECONDS", 3600.0)
+    appender = Appender(runtime)
+
+    async def append() -> None:
+        ids = iter(range(900, 1000))
+
+        def begin(count: int) -> list[Awaitable[list[Outcome]]]:
+            return [appender.append(reading(nodes(next(ids))), None, perf_counter()) for _ in range(count)]
+
+        await asyncio.gather(*begin(8))
+        few = begin(3)
+        for _ in range(100):
+            await end_turn()
+        assert runtime.log.last_seq() == 8
+        await asyncio.gather(*few, *begin(1))
+        assert runtime.log.last_seq() == 12
+        monkeypatch.setattr(appends, "_WAIT_SECONDS", 0.0)
+        await asyncio.gather(*begin(1))  # as the other clients have ended
+        monkeypatch.setattr(appends, "_WAIT_SECONDS", 3600.0)
+        await asyncio.gather(*begin(1))
+        assert runtime.log.last_seq() == 14
+
+    asyncio.run(append())
 
 
 @pytest.mark.parametrize("room", range(0, 24, 2))

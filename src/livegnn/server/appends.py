@@ -19,7 +19,8 @@ from livegnn.runtime.intake import try_check
 from livegnn.server.entries import GivenEntry, PlainBody, join_entries
 
 _MOST = 1024  # requests in one write
-_TURNS = 8  # of the event loop, at most, in which requests are waited for
+_TURNS = 8  # of the event loop, at most, while requests are added in each
+_WAIT_SECONDS = 0.001
 _JOINED_BYTES = 65_536  # of bodies that are read together
 
 Reader: TypeAlias = Callable[[], Sequence[GivenEntry]]
@@ -41,14 +42,68 @@ class _Request(NamedTuple):
     answered: "asyncio.Future[list[Outcome]]"
 
 
-class _Here(threading.local):
-    """The event loop of a thread, which asyncio would ask the system for each time; the requests that wait
-    there; and the task that writes them, which asyncio does not keep.
+class _Queue:
+    """The requests of one event loop that wait for a write. Belongs to that loop.
+
+    work: the task that writes them, which asyncio does not keep; None if none wait.
     """
 
-    loop: asyncio.AbstractEventLoop | None = None
-    waiting: list[_Request] | None = None
-    work: "asyncio.Task[None] | None" = None
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.work: asyncio.Task[None] | None = None
+        self._waiting: list[_Request] = []
+        self._last = 0  # requests of the last write
+        self._enough: asyncio.Future[None] | None = None
+
+    def put(self, request: _Request) -> None:
+        """Adds a request."""
+        self._waiting.append(request)
+        if self._enough is not None and self._are_enough():
+            _end(self._enough)
+
+    async def take(self) -> list[_Request]:
+        """The requests of the next write; none if none wait.
+
+        A write costs nearly as much for one request as for dozens. So requests that are being received, and
+        those that the answers to the last group bring, share it: it begins after a turn of the event loop in
+        which none was added, and when half as many as last time are there, or after a millisecond or two.
+        """
+        for _ in range(_TURNS):
+            count = len(self._waiting)
+            if not 0 < count < _MOST:
+                break
+            await end_turn()
+            if len(self._waiting) == count:
+                break
+        if self._waiting and not self._are_enough():
+            self._enough = self.loop.create_future()
+            timer = self.loop.call_later(_WAIT_SECONDS, _end, self._enough)
+            await self._enough
+            self._enough = None
+            timer.cancel()
+        group = self._waiting[:_MOST]
+        del self._waiting[: len(group)]
+        self._last = len(group) or self._last
+        return group
+
+    def _are_enough(self) -> bool:
+        return len(self._waiting) >= self._last // 2
+
+    def end(self) -> None:
+        """The task has ended, perhaps because the loop ends."""
+        self.work = self._enough = None
+        self._waiting.clear()
+
+
+def _end(wait: "asyncio.Future[None]") -> None:
+    if not wait.done():
+        wait.set_result(None)
+
+
+class _Here(threading.local):
+    """The queue of a thread's event loop, for which asyncio would ask the system each time."""
+
+    queue: _Queue | None = None
 
 
 class Appender:
@@ -74,26 +129,19 @@ class Appender:
         To await it raises the errors of `read`, LogError if none was logged, or only those up to the first
         with a key, and LoopEnded if nothing would apply them.
         """
-        here = self._here
-        loop = here.loop
-        if loop is None or not loop.is_running():
-            loop, here.waiting = asyncio.get_running_loop(), None
-            here.loop = loop
-        request = _Request(read, key, arrived, plain, loop.create_future())
-        if here.waiting is None:
-            here.waiting = [request]
-            here.work = loop.create_task(self._write_all(loop, here.waiting))
-        else:
-            here.waiting.append(request)
+        queue = self._here.queue
+        if queue is None or not queue.loop.is_running():
+            queue = self._here.queue = _Queue(asyncio.get_running_loop())
+        request = _Request(read, key, arrived, plain, queue.loop.create_future())
+        queue.put(request)
+        if queue.work is None:
+            queue.work = queue.loop.create_task(self._write_all(queue))
         return request.answered
 
-    async def _write_all(self, loop: asyncio.AbstractEventLoop, waiting: list[_Request]) -> None:
+    async def _write_all(self, queue: _Queue) -> None:
         try:
-            while waiting:
-                await _until_none_follows(waiting)
-                group = waiting[:_MOST]
-                del waiting[: len(group)]
-                outcomes = await loop.run_in_executor(self._writer, self._write, group)
+            while group := await queue.take():
+                outcomes = await queue.loop.run_in_executor(self._writer, self._write, group)
                 for request, outcome in zip(group, outcomes, strict=True):
                     if request.answered.done():  # the client has disconnected
                         continue
@@ -102,8 +150,7 @@ class Appender:
                     else:
                         request.answered.set_result(outcome)
         finally:
-            if self._here.waiting is waiting:
-                self._here.waiting = None
+            queue.end()
 
     def _write(self, group: Sequence[_Request]) -> list[list[Outcome] | Exception]:
         """The result of each request: of its entries, or an error of the whole."""
@@ -181,18 +228,6 @@ class Appender:
                 f"{runtime.failure}. They would take effect only after a restart, so nothing was logged: "
                 "send them again then"
             )
-
-
-async def _until_none_follows(waiting: Sequence[_Request]) -> None:
-    """Returns after a turn of the event loop in which no further request has begun to wait, or some turns.
-
-    So requests that are being received, and those that the answers to the last group bring, share a write.
-    """
-    for _ in range(_TURNS):
-        count = len(waiting)
-        await end_turn()
-        if len(waiting) == count or count >= _MOST:
-            return
 
 
 class _Part:
