@@ -154,12 +154,13 @@ forms = st.builds(
     st.none() | forms,
     st.none() | texts,
     st.booleans(),
+    st.booleans(),
     st.binary(max_size=9),
 )
 def test_a_request_is_the_same_after_its_way_to_a_worker(
-    ids, min_seq, form, version, describes, more
+    ids, min_seq, form, version, describes, checks, more
 ) -> None:
-    asked = Asked(ids, min_seq, form=form, version=version, describes=describes)
+    asked = Asked(ids, min_seq, form=form, version=version, describes=describes, checks=checks)
     found, rest = unpack(memoryview(pack(asked) + more))
     assert (found._replace(ids=list(found.ids)), bytes(rest)) == (asked, more)
 

@@ -40,7 +40,8 @@ class Asked(NamedTuple):
 
     min_seq: the least event that the snapshot must show. timeout: seconds in which it must be answered. form:
     of the answer in the Open Inference Protocol; None for the server's own. version: of the model that the
-    request names; None for any. describes: whether the description is requested, and no prediction.
+    request names; None for any. describes: whether the description is requested, and no prediction. checks:
+    whether workers first make sure that what they predict from can be read.
     """
 
     ids: "list[int] | list[str] | IntArray"
@@ -49,6 +50,7 @@ class Asked(NamedTuple):
     form: AnswerForm | None = None
     version: str | None = None
     describes: bool = False
+    checks: bool = False
 
 
 class Answer(NamedTuple):

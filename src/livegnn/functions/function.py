@@ -95,6 +95,14 @@ class Refreshable(Protocol):
 
 
 @runtime_checkable
+class Checkable(Protocol):
+    """A predictor that can make sure that its data can still be read."""
+
+    def check(self) -> None:
+        """Raises LiveGNNError if they cannot."""
+
+
+@runtime_checkable
 class Sharing(Protocol):
     """A predictor that can keep data in memory that workers share."""
 
@@ -254,6 +262,8 @@ def _caught(work: Callable[[], Answer]) -> Answer:
 
 def _work(predictor: Predictor, stage: Step, message: memoryview, room: int | None) -> Answer:
     asked, rest = unpack(message)
+    if asked.checks and isinstance(predictor, Checkable):
+        predictor.check()
     if stage == "predict" or asked.describes:
         return _predict(predictor, asked, room)
     staged = cast("StagedPredictor", predictor)

@@ -3,8 +3,9 @@
 With one stage a worker does all of a request. With two, sampling workers fetch the subgraph and inference
 workers compute on it; each stage has a scheduler of its own, so they scale apart.
 
-A machine is ready when each stage has opened a predictor. Nothing runs before the first request, so a health
-request makes it try: a request for no ids passes through, until one has opened all predictors.
+A machine is ready when each stage has opened a predictor and its last start or answer shows no trouble.
+Nothing runs before the first request, so a health request makes a machine that is not ready try: a request
+for no ids passes through, whose workers check that they can read the snapshot.
 """
 
 import asyncio
@@ -159,7 +160,7 @@ class Machine:
         return answer_json(content, 200 if readiness.ready else 503)
 
     async def _try(self) -> None:
-        """Has predictors opened, if that is not known to work, and waits for it for a moment."""
+        """Has predictors opened and checked, if they are not known to work, and waits for it for a moment."""
         if self._draining or self.readiness.ready:
             return
         if self._trial is None or self._trial.done():
@@ -169,7 +170,7 @@ class Machine:
     async def _go_through_once(self) -> None:
         with contextlib.suppress(LiveGNNError, TimeoutError):  # what is wrong the stages say
             async with asyncio.timeout(_TRIAL_SECONDS):
-                await self._go_through(pack(Asked([])), list(self.stages.values()))
+                await self._go_through(pack(Asked([], checks=True)), list(self.stages.values()))
 
     async def report_metrics(self) -> Answer:
         """Metrics in Prometheus' text format. The first request for them loads their module."""

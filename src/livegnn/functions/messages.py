@@ -32,6 +32,7 @@ def pack(asked: Asked) -> bytes:
             "form": asked.form,
             "version": asked.version,
             "describes": asked.describes,
+            "checks": asked.checks,
         }
     ).encode()
     return b"".join([MAGIC, _LENGTH.pack(len(head)), head, data])
@@ -51,5 +52,12 @@ def unpack(message: memoryview) -> tuple[Asked, memoryview]:
     data = bytes(message[begin:end])
     ids = data.decode().split("\0") if head["text"] else np.frombuffer(data, "<i8").astype(np.int64)
     form = None if head["form"] is None else AnswerForm(*head["form"])
-    asked = Asked(ids, head["min_seq"], form=form, version=head["version"], describes=head["describes"])
+    asked = Asked(
+        ids,
+        head["min_seq"],
+        form=form,
+        version=head["version"],
+        describes=head["describes"],
+        checks=head["checks"],
+    )
     return asked, message[end:]

@@ -9,12 +9,17 @@ import itertools
 import logging
 import math
 from collections.abc import Coroutine
+from typing import Final
 
 from livegnn.arguments import check_positive
 from livegnn.errors import (
+    FileFormatError,
     InputError,
     LiveGNNError,
+    ObjectDamagedError,
+    ObjectMissingError,
     OverloadedError,
+    SnapshotError,
     StoreUnavailableError,
     TimeoutExpired,
     WorkersFailed,
@@ -33,8 +38,16 @@ from livegnn.functions.scheduler import (
 )
 from livegnn.functions.worker_host import Worker, WorkerDied, WorkerHost
 from livegnn.histogram import SECONDS, Histogram
+from livegnn.http.problems import PROBLEM_JSON, read_problem
 from livegnn.http.refusals import ProcessStops
 
+_UNREADABLE: Final = (
+    FileFormatError,
+    ObjectDamagedError,
+    ObjectMissingError,
+    SnapshotError,
+    StoreUnavailableError,
+)
 _log = logging.getLogger(__name__)
 
 
@@ -87,7 +100,8 @@ class Stage:
         self.opened = False
         """Whether a worker has started, and with it opened its predictor."""
         self.trouble: str | None = None
-        """Why the last worker that was started did not; None if it did, or none was."""
+        """Why the last worker that was started did not, or its last answer says that the snapshot cannot be
+        read; None if neither is so."""
         self._failure: type[LiveGNNError] = WorkersFailed
 
     async def call(self, body: bytes) -> Answer:
@@ -211,10 +225,20 @@ class Stage:
             self.figures.store_requests += answer.store_requests
             self.figures.store_retries += answer.store_retries
             self.figures.store_bytes += answer.store_bytes
+            self._judge(answer)
             if not call.future.done():
                 call.future.set_result(answer)
             if worker in self._workers:
                 self._obey(self.scheduler.finished(worker, self._now()))
+
+    def _judge(self, answer: Answer) -> None:
+        """A warm worker shows, as a start does, whether the stage can work; not every error says so."""
+        if answer.status < 500:
+            self.trouble = None
+        elif answer.content_type == PROBLEM_JSON:
+            problem = read_problem(answer.body)
+            if any(problem.is_of(kind) for kind in _UNREADABLE):
+                self.trouble = f"the last answer was: {problem.title}: {problem.detail}"
 
     async def _watch(self, worker: int, running: Worker) -> None:
         """A worker may die while it is idle. One that executes something is buried where that is noticed."""

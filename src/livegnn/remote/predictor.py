@@ -76,10 +76,9 @@ def open_predictor(
     memory_model = MemoryModel.load(path) if memory_path is not None or path.exists() else None
     if memory_limit is None and memory_model is not None:
         memory_limit = memory_model.limit
+    objects = open_objects(snapshot_url, patience=patience) if isinstance(snapshot_url, str) else snapshot_url
     return SnapshotPredictor(
-        SnapshotSource(
-            open_objects(snapshot_url, patience=patience) if isinstance(snapshot_url, str) else snapshot_url
-        ),
+        SnapshotSource(objects),
         Model.load(model_path),
         output=output,
         memory_limit=memory_limit,
@@ -211,6 +210,10 @@ class SnapshotPredictor:
         with self._lock:
             self._adopt(self._source.newest())
             self._asked_at = time.monotonic()
+
+    def check(self) -> None:
+        """Raises `SnapshotError` or `FileFormatError` if the store has no snapshot that can be read."""
+        self._source.check()
 
     def sample(self, ids: "ArrayLike") -> bytes:
         """The subgraph that the predictions of `ids` read, without features, for `infer` of another worker.

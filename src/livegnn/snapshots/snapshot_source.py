@@ -76,16 +76,29 @@ class SnapshotSource:
                 if manifest is None:
                     if current is not None:
                         return current
-                    raise SnapshotError(
-                        f"expected a snapshot in {self.objects.url}, found none: write one with "
-                        "`livegnn snapshot write`, or name the right place"
-                    )
+                    raise self._none()
                 try:
                     return self._take(Snapshot(self.objects, manifest))
                 except SnapshotReplacedError:
                     continue
         raise SnapshotError(
             f"the snapshots of {self.objects.url} are replaced faster than they open: try again"
+        )
+
+    def check(self) -> None:
+        """Raises `SnapshotError` if the store has neither the current snapshot nor a newer one any more, and
+        `FileFormatError` if the newest is damaged. Takes none."""
+        current = self._current
+        if (
+            read_newest_manifest(self.objects, 0 if current is None else current.manifest.generation - 1)
+            is None
+        ):
+            raise self._none()
+
+    def _none(self) -> SnapshotError:
+        return SnapshotError(
+            f"expected a snapshot in {self.objects.url}, found none: write one with "
+            "`livegnn snapshot write`, or name the right place"
         )
 
     def _take(self, snapshot: Snapshot) -> Snapshot:
