@@ -19,6 +19,7 @@ from livegnn.errors import InputError, TimeoutExpired
 from livegnn.http.guard import Access
 from livegnn.http.inference_protocol import AnswerForm, write_infer, write_request
 from livegnn.log.sqlite import SqliteLog
+from livegnn.readiness import Readiness
 from livegnn.server import listen
 from livegnn.workers import ServingWorker, SqlitePlace
 from livegnn.workers.app import create_serving_app
@@ -339,9 +340,49 @@ def test_a_front_end_says_which_workers_answer_before_it_needs_them(setting: Set
         wait_until(lambda: health(front).status_code == httpx.codes.SERVICE_UNAVAILABLE)
         assert health(front).json() == {
             "workers": [[], setting.addresses[1:]],
-            "reasons": {"worker 0": "no replica of it answers"},
+            "reasons": {"worker 0": f"{first} does not answer"},
         }
         assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.SERVICE_UNAVAILABLE
+
+
+def test_a_front_end_says_why_a_worker_that_answers_is_not_ready(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = {"sampling": "worker 0 records no step", "log": "it cannot be read"}
+    monkeypatch.setattr(setting.workers[0], "readiness", lambda: Readiness(why))
+    told = f"{setting.addresses[0]} is not ready: sampling: worker 0 records no step, log: it cannot be read"
+    with serving_front([[address] for address in setting.addresses]) as front:
+        wait_until(lambda: loopback.get(front + "/readyz").status_code == httpx.codes.SERVICE_UNAVAILABLE)
+        assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.OK
+        answer = loopback.get(front + "/readyz")
+        assert (answer.status_code, answer.json()["reasons"]) == (503, {"worker 0": told})
+        assert scrape(loopback.get(front + "/metrics").text)["livegnn_up"] == 0
+        monkeypatch.undo()
+        wait_until(lambda: loopback.get(front + "/readyz").status_code == httpx.codes.OK)
+
+
+def test_workers_in_the_wrong_order_are_not_asked(setting: Setting) -> None:
+    first, second = setting.addresses
+    with serving_front([[second], [first]]) as front:
+        wait_until(lambda: len(loopback.get(front + "/readyz").json().get("reasons", ())) == 2)
+        found = loopback.get(front + "/readyz")
+        assert found.status_code == httpx.codes.SERVICE_UNAVAILABLE
+        assert found.json() == {
+            "workers": [[], []],
+            "reasons": {
+                "worker 0": f"{second} is serving worker 1",
+                "worker 1": f"{first} is serving worker 0",
+            },
+        }
+        for path in PATHS:
+            refused = ask(front, path, ids=list(range(NODES)))
+            assert (refused.status_code, refused.json()["type"]) == (503, "/problems/worker-unavailable")
+            assert "is serving worker" in refused.json()["detail"]
+    with serving_front([[second, first], [second]]) as front:
+        wait_until(lambda: loopback.get(front + "/readyz").json()["workers"] == [[first], [second]])
+        assert loopback.get(front + "/readyz").status_code == httpx.codes.OK
+        for _ in range(3):
+            assert ask(front, ids=list(range(NODES))).status_code == httpx.codes.OK
 
 
 @pytest.mark.parametrize("path", ["/v1/predictions", "/v2/models/engine/infer"])

@@ -150,7 +150,11 @@ def test_a_serving_worker_of_dead_sampling_workers_is_not_ready(
         assert loopback.post(front + "/v1/samples", json=body).json()["seq"] == answer["seq"] < seq
         cluster.sampling[0] = cluster.make(0)
         follow(cluster.sampling[0], serving, seq)
-        assert loopback.get(address + "/readyz").json() == {"seq": seq, "memory_bytes": serving.memory()}
+        assert loopback.get(address + "/readyz").json() == {
+            "worker": serving.worker,
+            "seq": seq,
+            "memory_bytes": serving.memory(),
+        }
 
 
 def add(runtime: Runtime, user: int) -> int:

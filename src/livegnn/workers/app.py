@@ -80,7 +80,11 @@ def create_routes(
     @router.get("/v1/health")
     async def health() -> Response:
         readiness = worker.readiness()
-        state: dict[str, object] = {"seq": worker.seq, "memory_bytes": worker.memory()}
+        state: dict[str, object] = {
+            "worker": worker.worker,
+            "seq": worker.seq,
+            "memory_bytes": worker.memory(),
+        }
         if not readiness.ready:
             state["reasons"] = readiness.reasons
         return to_json(state, 200 if readiness.ready else 503)

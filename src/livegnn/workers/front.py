@@ -21,7 +21,6 @@ from livegnn.errors import InputError
 from livegnn.http.guard import Access
 from livegnn.http.metrics import gauge
 from livegnn.http.tls import Tls
-from livegnn.readiness import Readiness
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
 from livegnn.types import IntArray
@@ -79,27 +78,22 @@ def create_front(
     @router.get("/readyz")
     @router.get("/v1/health")
     async def health() -> Response:
-        answering = replicas.answering()
-        readiness = _readiness_of(answering)
-        content: dict[str, object] = {"workers": answering}
+        readiness = replicas.find_readiness()
+        content: dict[str, object] = {"workers": replicas.answering()}
         if not readiness.ready:
             content["reasons"] = readiness.reasons
         return to_json(content, 200 if readiness.ready else 503)
 
     def collect() -> Iterator[Metric]:
-        answering = replicas.answering()
-        yield gauge("up", "1 while a replica of each worker answers", _readiness_of(answering).ready)
-        counts = {str(worker): len(addresses) for worker, addresses in enumerate(answering)}
-        yield gauge("answering_replicas", "Replicas of a serving worker that answer", counts, "worker")
+        yield gauge("up", "1 while a replica of each worker is ready", replicas.find_readiness().ready)
+        counts = {str(worker): len(addresses) for worker, addresses in enumerate(replicas.answering())}
+        yield gauge("answering_replicas", "Replicas of a serving worker that are ready", counts, "worker")
 
-    def find_readiness() -> Readiness:
-        return _readiness_of(replicas.answering())
-
-    model = FrontModel(replicas, find_readiness)
+    model = FrontModel(replicas, replicas.find_readiness)
     app = make_application(
         "LiveGNN front end", router, model, collect, lifespan=run, around=KeyKeeper, access=access
     )
-    app.state.find_readiness = find_readiness
+    app.state.find_readiness = replicas.find_readiness
     return app
 
 
@@ -109,12 +103,6 @@ def _connections(tls: Tls | None) -> aiohttp.TCPConnector:
     if tls is not None:
         trusted.load_cert_chain(tls.certificate, tls.key)
     return aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_SECONDS, ssl=trusted)
-
-
-def _readiness_of(answering: Sequence[Sequence[str]]) -> Readiness:
-    """Whether a replica of each serving worker answers."""
-    silent = [worker for worker, addresses in enumerate(answering) if not addresses]
-    return Readiness({f"worker {worker}": "no replica of it answers" for worker in silent})
 
 
 async def _forward(replicas: Replicas, request: Request, path: str) -> Response:

@@ -16,12 +16,14 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import numpy as np
+import orjson
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 
 from livegnn.errors import InputError, WorkerUnavailableError
 from livegnn.http.inference_protocol import LENGTH
 from livegnn.http.problems import PROBLEM_JSON
+from livegnn.readiness import Readiness
 from livegnn.types import IntArray
 from livegnn.workers.inference import MOST_IDS
 from livegnn.workers.plan import WorkerPlan
@@ -95,6 +97,27 @@ class Reply(NamedTuple):
         return Response(self.content, self.status, self.headers, self.media_type)
 
 
+class _State(NamedTuple):
+    """The number of a serving worker, None without one, and its reasons."""
+
+    worker: int | None
+    reasons: str
+
+    @staticmethod
+    def of(content: bytes) -> "_State":
+        """The state in a body of /readyz; the process there may be no worker."""
+        try:
+            found = orjson.loads(content)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            return _State(None, "it does not say why")
+        worker, reasons = found.get("worker"), found.get("reasons")
+        named = reasons.items() if isinstance(reasons, dict) else ()
+        told = ", ".join(f"{name}: {reason}" for name, reason in named)
+        return _State(worker if type(worker) is int else None, told or "it does not say why")
+
+
 class Replicas:
     """The replicas of all serving workers of a plan. workers: their addresses, or a function that returns
     them, which is called in a thread. session: of the event loop of the server, while it runs."""
@@ -107,6 +130,8 @@ class Replicas:
         self._workers: Addresses = [[]] * plan.serving_workers if callable(workers) else workers
         self._turns = [0] * plan.serving_workers
         self._resting: dict[str, float] = {}  # until when no request should wait for a replica
+        self._failures: dict[tuple[int, str], str] = {}  # of the last probe, by worker and address
+        self._strangers: set[tuple[int, str]] = set()  # addresses at which another worker answers
         self._finding = asyncio.Lock()
         self._found = -1.0  # when it was last asked where the workers are
 
@@ -114,21 +139,35 @@ class Replicas:
         """Keeps the addresses up to date, where they can change, and probes the replicas."""
         while True:
             await self._refresh(time.monotonic())
-            await asyncio.gather(*(self._probe(address) for several in self._workers for address in several))
+            known = [(worker, address) for worker, several in enumerate(self._workers) for address in several]
+            await asyncio.gather(*(self._probe(worker, address) for worker, address in known))
+            self._failures = {one: why for one, why in self._failures.items() if one in known}
+            self._strangers.intersection_update(known)
             await asyncio.sleep(_FOLLOW_SECONDS)
 
-    async def _probe(self, address: str) -> None:
-        """Notes whether a replica answers, so that one that does not is known without a request to it."""
+    async def _probe(self, worker: int, address: str) -> None:
+        """Notes whether a replica is ready, and of this worker, so that one that is not is known without a
+        request to it."""
         limit = aiohttp.ClientTimeout(total=_CONNECT_SECONDS)
         try:
             async with self.session.get(f"{address}/readyz", timeout=limit, allow_redirects=False) as answer:
-                ready = answer.status != HTTPStatus.SERVICE_UNAVAILABLE
+                status, content = answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError):
-            ready = False
-        if ready:
-            self._resting.pop(address, None)
-        else:
+            self._failures[worker, address] = f"{address} does not answer"
             self._resting[address] = time.monotonic() + _REST_SECONDS
+            return
+        state = _State.of(content)
+        if state.worker not in (None, worker):
+            self._strangers.add((worker, address))
+            self._failures[worker, address] = f"{address} is serving worker {state.worker}"
+            return
+        self._strangers.discard((worker, address))
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            self._failures[worker, address] = f"{address} is not ready: {state.reasons}"
+            self._resting[address] = time.monotonic() + _REST_SECONDS
+        else:
+            self._failures.pop((worker, address), None)
+            self._resting.pop(address, None)
 
     async def _refresh(self, since: float) -> None:
         """Reads the addresses of the workers, unless another thread has since. A failed read is repeated
@@ -191,6 +230,9 @@ class Replicas:
         several = self._in_turn(worker)
         beyond = _LEAST_SECONDS + _SECONDS * question.seeds / MOST_IDS
         for place, address in enumerate(several):
+            if (worker, address) in self._strangers:
+                failure = self._failures[worker, address]
+                continue
             waits = max(_SOON, ends - time.monotonic()) / (len(several) - place)
             asking = self._send(address, question, waits, waits + beyond)
             try:
@@ -228,12 +270,27 @@ class Replicas:
             return Reply(status, await answer.read(), kind, passed_on, answer.headers.get(LENGTH))
 
     def answering(self) -> list[list[str]]:
-        """For each worker the addresses that have not just failed to answer."""
+        """For each worker the addresses that have not just failed to answer, and were not found unready."""
         now = time.monotonic()
         return [
-            [address for address in several if self._resting.get(address, 0.0) <= now]
-            for several in self._workers
+            [
+                address
+                for address in several
+                if self._resting.get(address, 0.0) <= now and (worker, address) not in self._failures
+            ]
+            for worker, several in enumerate(self._workers)
         ]
+
+    def find_readiness(self) -> Readiness:
+        """Whether a replica of each serving worker is ready, and what the others were found to do."""
+        silent = [worker for worker, addresses in enumerate(self.answering()) if not addresses]
+        return Readiness({f"worker {worker}": self._why_silent(worker) for worker in silent})
+
+    def _why_silent(self, worker: int) -> str:
+        several = self._workers[worker]
+        failed = "{} has not answered a request"
+        found = [self._failures.get((worker, address), failed.format(address)) for address in several]
+        return "; ".join(found) or "no address of it is known"
 
     def _in_turn(self, worker: int) -> Sequence[str]:
         """The replicas, starting with the next in turn; those that have just failed to answer are last, so
