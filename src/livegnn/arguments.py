@@ -232,12 +232,20 @@ def _inexact_time(time: object, name: str) -> InputError:
     )
 
 
+def check_texts(ids: "NDArray[np.generic]", whose: str) -> None:
+    """Raises `InputError` if an array of objects has one that is not a text. whose: begins the message."""
+    for id in ids.ravel().tolist():
+        if not isinstance(id, str):
+            raise InputError(f"{whose} text, got {quoted(id)}")
+
+
 def as_text(
     value: object, array: "Shaped[NDArray[np.generic], '...']", name: str
 ) -> "Shaped[NDArray[np.generic], '...']":
     """`array`; if it holds text, contiguous and in native byte order.
 
-    Raises `InputError` for a text with a NUL, or with half of a surrogate pair, which is not valid Unicode.
+    Raises `InputError` for a text with a NUL, or with half of a surrogate pair, which is not valid Unicode,
+    and for numbers and other objects beside texts, of which NumPy would make texts.
     value: what `array` was made from. A text or a list is checked itself, because NumPy drops NULs at the end
     of a text, which would make it another id.
     """
@@ -255,6 +263,10 @@ def as_text(
         [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else array.tolist()
     )
     texts = [text for text in cast("list[object]", given) if isinstance(text, str)]
+    if texts and len(texts) < len(given):
+        other = next(one for one in given if not isinstance(one, str))
+        if not isinstance(other, (list, tuple)):  # rows of a table, which no caller takes for ids
+            raise InputError(f"{name} must be all integers or all text, got {quoted(other)} beside text")
     joined = "".join(texts)
     if "\0" in joined:
         bad = next(text for text in texts if "\0" in text)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Schema, UnknownNodeError
+from livegnn.remote.predictor import open_predictor
 from livegnn.sampling import sample_neighbors
+from livegnn.snapshots.writer import write_snapshot
 from livegnn.training import LinkLoader
 from modules import WIDTH, Design, make
 
@@ -203,3 +206,20 @@ def test_texts_in_arrays_of_any_layout() -> None:
         assert graph.ids().tolist() == names.tolist()
         assert graph.contains(form).all()
         assert [graph.contains([name]).item() for name in names.tolist()] == [True] * 4
+
+
+MIXED = [["a", 3], (3, "a"), ["a", None], [1.5, "a"], np.array(["a", 3], object), ["a", b"b"]]
+NO_TEXTS = [[None], {"a"}, [None, 3], np.array([3], object)]
+
+
+@pytest.mark.parametrize("ids", [*MIXED, *NO_TEXTS], ids=repr)
+def test_ids_of_a_graph_of_texts_are_texts(tmp_path: Path, ids: Any) -> None:
+    """NumPy would make the text '3' of the number, which is the id of another node."""
+    graph = Graph.from_edges(["a", "3"], ["3", "a"], x=np.eye(WIDTH)[:2], ids=["a", "3"])
+    make(Design("gcn"))[1].save(tmp_path / "model.lgnn")
+    write_snapshot(graph, str(tmp_path / "snapshot"))
+    predictor = open_predictor(str(tmp_path / "snapshot"), tmp_path / "model.lgnn")
+    assert predictor.predict(["a", "3"]).shape == predictor.predict(np.array(["3", "a"], object)).shape
+    for read in (graph.to_numbers, graph.features, predictor.predict):
+        with pytest.raises(InputError, match="text"):
+            read(ids)

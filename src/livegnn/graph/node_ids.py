@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import listed_ids
+from livegnn.arguments import check_texts, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.texts import Texts
 from livegnn.types import Ids, IntArray
@@ -90,6 +90,7 @@ def _as_texts(ids: "NDArray[np.generic] | Texts") -> "NDArray[np.uint32] | tuple
 
 def _code_points(ids: "NDArray[np.generic]") -> "NDArray[np.uint32]":
     if ids.dtype.kind == "O":
+        check_texts(ids, "this graph's ids are")
         ids = ids.astype(np.str_)
     if ids.dtype.kind != "U":
         raise InputError(f"this graph's ids are text, got {ids.dtype}")

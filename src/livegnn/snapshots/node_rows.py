@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 import livegnn._core as _core
+from livegnn.arguments import check_texts
 from livegnn.errors import InputError
 from livegnn.snapshots import records
 from livegnn.snapshots.layered_tables import LayeredTables, checked
@@ -65,6 +66,8 @@ class NodeRows:
                 f"this snapshot's ids are {'text' if self._text else 'integers'}, "
                 f"got {kinds.get(ids.dtype.kind, ids.dtype)}"
             )
+        if ids.dtype.kind == "O":
+            check_texts(ids, "this snapshot's ids are")
         names = cast("Ids", ids.astype(object if self._text else np.int64))
         rows = np.full(len(names), -1, dtype=np.int64)
         changed, at = self._by_name
