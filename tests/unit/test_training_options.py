@@ -568,3 +568,69 @@ def test_seeds_of_a_sampler_are_whole_numbers():
     for given in (torch.tensor([True, False]), torch.tensor([1.0, 2.0]), torch.tensor([-1])):
         with pytest.raises((InputError, UnknownNodeError)):
             sampler.sample_from_nodes(NodeSamplerInput(None, given))
+
+
+# -- errors about nodes and arguments
+
+
+def text_graph() -> lg.Graph:
+    graph = lg.Graph(lg.Schema({"n": 1, "m": 1}, {EDGE_NM: lg.EdgeSchema()}, text_ids=True))
+    graph.apply(
+        lg.Events()
+        .add_nodes(["a", "b", "c"], [[0], [1], [2]], node_type="n")
+        .add_nodes(["x", "y"], [[0], [1]], node_type="m")
+        .add_edges(["a", "b"], ["x", "y"])
+    )
+    return graph
+
+
+EDGE_NM = ("n", "to", "m")
+
+
+def test_errors_of_loaders_name_text_ids():
+    graph = text_graph()
+    store = LiveFeatureStore(graph)
+    with pytest.raises(UnknownNodeError, match="of type 'n', got 'x', which is not in the graph"):
+        store.put_tensor(torch.ones(1), group_name="n", attr_name="y", index=["x"])
+    swapped = LinkLoader(graph, {EDGE_NM: [1]}, (EDGE_NM, np.array([["x"], ["a"]])), batch_size=1)
+    with pytest.raises(UnknownNodeError, match=r"of type 'n', got 'x'.*gone='skip'"):
+        next(iter(swapped))
+    links = LinkLoader(graph, {EDGE_NM: [1]}, (EDGE_NM, np.array([["b"], ["y"]])), batch_size=1)
+    nodes = NodeLoader(graph, {EDGE_NM: [1]}, ("n", ["a", "b"]), batch_size=2)
+    graph.apply(lg.Events().remove_nodes(["b"], node_type="n"))
+    for loader in (links, nodes):
+        with pytest.raises(UnknownNodeError, match=r"got 'b', which is not in the graph.*gone='skip'"):
+            next(iter(loader))
+    no_text = 1_000_000  # as a number whose text is not kept any more
+    with pytest.raises(UnknownNodeError, match=f"got the number {no_text} .*was removed"):
+        store.get_tensor(group_name="n", attr_name="x", index=torch.tensor([no_text]))
+
+
+@pytest.mark.parametrize("id", [2**63, 2**64 - 1])
+def test_a_seed_that_is_too_large_is_named_as_it_is(id):
+    with pytest.raises(InputError, match=f"got {id}$"):
+        NodeLoader(ring(), [1], np.array([1, id], np.uint64))
+
+
+@pytest.mark.parametrize("switch", ["shuffle", "drop_last", "pin_memory", "persistent_workers"])
+def test_switches_of_torch_are_true_or_false(switch):
+    for text in ("no", "False", 0):
+        with pytest.raises(InputError, match=f"{switch} must be True or False, got {text!r}"):
+            NodeLoader(ring(), [1], [1, 2], **{switch: text})
+    assert len(list(NodeLoader(ring(), [1], [1, 2], **{switch: np.bool_(False)}))) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (None, "got object"),
+        ("abcd", "got <U4"),
+        (["a"] * 10, "got <U1"),
+        (torch.eye(10).to_sparse(), "to_dense"),
+        (np.zeros(10, "M8[s]"), "got datetime64"),
+        (np.zeros(10, np.longdouble), "got float128"),
+    ],
+)
+def test_tensors_of_nodes_are_dense_and_of_numbers(given, said):
+    with pytest.raises(InputError, match=said):
+        LiveFeatureStore(ring()).put_tensor(given, group_name="node", attr_name="y", index=None)

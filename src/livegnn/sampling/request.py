@@ -3,7 +3,7 @@
 import secrets
 import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
@@ -16,7 +16,7 @@ from livegnn.graph import Graph
 from livegnn.query import NEIGHBORS_BY as NEIGHBORS_BY
 from livegnn.query import Direction as Direction
 from livegnn.query import NeighborsBy as NeighborsBy
-from livegnn.types import DoubleArray, IntArray
+from livegnn.types import DoubleArray, IntArray, NodeType
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
@@ -117,13 +117,20 @@ def explained(graph: Graph, asked: "Mapping[int, Shaped[NDArray[np.generic], '_'
 
 
 def explanation(
-    graph: Graph, error: _core.SampleError, asked: "Mapping[int, Shaped[NDArray[np.generic], '_']]"
+    graph: Graph,
+    error: _core.SampleError,
+    asked: "Mapping[int, Shaped[NDArray[np.generic], '_']]",
+    unknown: Callable[[Graph, int, NodeType], str] | None = None,
 ) -> InputError:
-    """An error of the native core as one of LiveGNN's. asked: the given ids, by index of their node type."""
+    """An error of the native core as one of LiveGNN's. asked: the given ids, by index of their node type.
+    unknown: says why an internal number is of no node, where numbers were given."""
     kind, what, type_, position = error.args
     if kind == _UNKNOWN_NODE:
         name = list(graph.schema.node_types)[type_]
-        return UnknownNodeError(graph.unknown_node(asked[type_][position], name))
+        given = asked[type_][position]
+        if unknown is not None:
+            return UnknownNodeError(unknown(graph, int(given), name))
+        return UnknownNodeError(graph.unknown_node(given, name))
     if kind == _EDGE_TYPE:
         return InputError(f"edge type {list(graph.schema.edge_types)[type_]!r} {what}")
     return InputError(what)

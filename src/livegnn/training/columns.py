@@ -19,6 +19,7 @@ from torch import Tensor
 import livegnn._core as _core
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph, GraphDelta, View
+from livegnn.training.indices import unknown_number
 from livegnn.types import NO_INDEX, IntArray, NodeType
 
 Name = tuple[NodeType, str]
@@ -81,7 +82,7 @@ class NodeColumns(View):
         indices = self.graph.native.indices_of(self.graph.node_type_index(name[0]), numbers)
         unknown = np.flatnonzero(indices == NO_INDEX)
         if len(unknown):
-            raise UnknownNodeError(self.graph.unknown_node(numbers[unknown[0]], name[0]))
+            raise UnknownNodeError(unknown_number(self.graph, int(numbers[unknown[0]]), name[0]))
         column = self._columns.get(name)
         if column is None or whole:
             column = _Column(rows.dtype, rows.shape[1:], rows.device)

@@ -75,6 +75,23 @@ def numbers_at(graph: Graph, node_type: NodeType, index: Index, what: str = "ind
     return whole_numbers(array, what)
 
 
+def unknown_number(graph: Graph, number: int, node_type: NodeType) -> str:
+    """Why an internal number is of no node of a type, for errors: its id, while that is known."""
+    try:
+        return graph.unknown_node(graph.to_user_ids(np.array([number]))[0], node_type)
+    except UnknownNodeError:
+        return (
+            f"expected a node of type {node_type!r}, got the number {number} (Graph.to_numbers), which none "
+            "has: its node was removed"
+        )
+
+
+def unknown_seed(graph: Graph, number: int, node_type: NodeType) -> str:
+    """The same of a seed, which a sampler can omit."""
+    why = unknown_number(graph, number, node_type)
+    return f"{why}, or pass gone='skip' to omit removed seeds"
+
+
 def whole_numbers(given: object, what: str) -> IntArray:
     """Numbers of nodes as `int64`. Raises `InputError` for other kinds, other shapes and negative numbers."""
     array = cast("IntArray", as_array(given.detach().cpu() if isinstance(given, Tensor) else given, what))
@@ -85,7 +102,7 @@ def whole_numbers(given: object, what: str) -> IntArray:
         )
     if array.size and (int(array.min()) < 0 or int(array.max()) >= 1 << 63):
         wrong = array[(array < 0) | (array > np.iinfo(np.int64).max)]
-        raise InputError(f"{what} must be numbers of nodes, which are at least 0, got {wrong[0]}")
+        raise InputError(f"{what} must be numbers of nodes, which are from 0 to 2^63 - 1, got {wrong[0]}")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
@@ -124,6 +141,8 @@ def as_seeds(graph: Graph, node_type: NodeType | None, ids: object) -> tuple[Ten
         marked = torch.from_numpy(np.flatnonzero(ids))
         return torch.from_numpy(numbers_at(graph, name, ids, "the seeds")), marked
     asked = listed_ids(ids)
+    if not graph.schema.text_ids and isinstance(asked, np.ndarray) and asked.dtype.kind == "u":
+        whole_numbers(np.ravel(asked), "seeds")  # the conversion to int64 would change large ones
     numbers = graph.to_numbers(asked) if asked.size else np.empty(0, dtype=np.int64)
     unknown = np.flatnonzero(numbers < 0)
     if graph.schema.text_ids and len(unknown):

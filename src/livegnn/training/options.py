@@ -4,6 +4,7 @@ cannot leave the process of its graph."""
 import multiprocessing
 from typing import Final, NoReturn
 
+from livegnn.arguments import check_bool
 from livegnn.errors import InputError
 from livegnn.wording import quoted
 
@@ -27,6 +28,9 @@ _INSTEAD: Final = {
     ),
     "weight_attr": "leave it out, and pass by='weight' to draw by the weights of the edges",
 }
+_SWITCHES: Final = {
+    "drop_last", "filter_per_worker", "in_order", "persistent_workers", "pin_memory", "shuffle"
+}  # fmt: skip
 
 
 class OneProcess:
@@ -45,6 +49,9 @@ def checked_options(options: dict[str, object]) -> dict[str, object]:
     for name in options:
         if name in _INSTEAD:
             raise InputError(f"{name} is an option of PyG's own samplers: {_INSTEAD[name]}")
+    for name in _SWITCHES & options.keys():
+        if options[name] is not None:
+            options = {**options, name: check_bool(options[name], name)}
     if options.get("persistent_workers"):
         raise InputError(
             "persistent_workers would keep the graph of the first epoch for ever: leave it out, and workers "

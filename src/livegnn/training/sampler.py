@@ -27,14 +27,14 @@ from livegnn.sampling.request import (
     NeighborsBy,
     check_graph,
     checked_hops,
-    explained,
+    explanation,
     position_in,
     sampler_of,
 )
 from livegnn.sampling.subgraph import DrawOptions, HeteroSubgraph, sample_native
 from livegnn.training.attributes import Attributes, keep
 from livegnn.training.columns import Name, NodeColumns, at_one_moment, columns_of
-from livegnn.training.indices import weights_by_number, whole_numbers
+from livegnn.training.indices import unknown_seed, weights_by_number, whole_numbers
 from livegnn.training.options import OneProcess
 from livegnn.training.repeated_seeds import with_repeated_seeds
 from livegnn.types import NO_INDEX, Array, DoubleArray, EdgeType, IntArray, NodeType
@@ -214,9 +214,10 @@ class LiveSampler(OneProcess, BaseSampler):
             return
         for name, end in zip(ends, (index.row, index.col), strict=True):
             if not bool(self._present(name, end[at : at + 1])):
-                raise UnknownNodeError(self.graph.unknown_node(int(end[at]), name))
+                raise UnknownNodeError(unknown_seed(self.graph, int(end[at]), name))
+        src, dst = self.graph.to_user_ids(np.array([int(index.row[at]), int(index.col[at])])).tolist()
         raise UnknownEdgeError(
-            f"expected the ends of an edge, got {int(index.row[at])} -> {int(index.col[at])}, which is not "
+            f"expected the ends of an edge, got {src!r} -> {dst!r}, which is not "
             "in the graph now: pass `gone='skip'` to omit it"
         )
 
@@ -250,9 +251,9 @@ class LiveSampler(OneProcess, BaseSampler):
         options = DrawOptions(self.by, self.replace, disjoint, "in", True, drawn_by, self.threads)
         try:
             return sample_native(self.graph, seeds, self.num_neighbors, times, options, named=False)
-        except _core.SampleError:
-            with explained(self.graph, {self.graph.node_type_index(name): it for name, it in seeds.items()}):
-                raise
+        except _core.SampleError as error:
+            asked = {self.graph.node_type_index(name): it for name, it in seeds.items()}
+            raise explanation(self.graph, error, asked, unknown_seed) from None
 
     def _homogeneous(self, sample: HeteroSubgraph, put: Put) -> SamplerOutput:
         (edge_type,) = self.graph.schema.edge_types

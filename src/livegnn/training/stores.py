@@ -21,7 +21,7 @@ from livegnn.graph import Graph
 from livegnn.sampling.request import check_graph
 from livegnn.training.attributes import kept
 from livegnn.training.columns import NodeColumns
-from livegnn.training.indices import all_numbers, count_if_dense, numbers_at
+from livegnn.training.indices import all_numbers, count_if_dense, numbers_at, unknown_number
 from livegnn.training.options import OneProcess
 from livegnn.types import NodeType
 from livegnn.wording import quoted
@@ -102,7 +102,7 @@ class LiveFeatureStore(OneProcess, FeatureStore):
             numbers = numbers_at(self.graph, group, attr.index)
             rows = self.graph.native.features_of(self.graph.node_type_index(group), numbers)
             if isinstance(rows, int):
-                raise UnknownNodeError(self.graph.unknown_node(numbers[rows], group))
+                raise UnknownNodeError(unknown_number(self.graph, int(numbers[rows]), group))
             return torch.from_numpy(rows)
         name = group, attr.attr_name
         read = {} if drawn is None else drawn.put.get(self._columns, {})
@@ -117,7 +117,7 @@ class LiveFeatureStore(OneProcess, FeatureStore):
         if attr.attr_name == "x":
             raise InputError("features of nodes change by events: graph.apply(Events().set_features(ids, x))")
         _check_tensor_name(attr.attr_name)
-        rows = tensor if isinstance(tensor, Tensor) else torch.as_tensor(as_array(tensor, attr.attr_name))
+        rows = _as_rows(tensor, attr.attr_name)
         if not (rows.dtype.is_floating_point or rows.dtype.is_signed or rows.dtype is torch.bool):
             raise InputError(f"a tensor of nodes must be of a float, signed or bool dtype, got {rows.dtype}")
         if not rows.ndim:
@@ -221,6 +221,19 @@ class LiveGraphStore(OneProcess, GraphStore):
 
     def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
         raise InputError("edges go by events: graph.apply(Events().remove_edges(src, dst))")
+
+
+def _as_rows(given: object, name: str) -> Tensor:
+    """A tensor of nodes as it is put. Raises `InputError` for anything but a dense tensor of numbers."""
+    if isinstance(given, Tensor):
+        if given.layout is not torch.strided:
+            raise InputError(f"{name} must be a dense tensor, got {given.layout}: pass tensor.to_dense()")
+        return given
+    array = as_array(given, name)
+    try:
+        return torch.as_tensor(array)
+    except TypeError:
+        raise InputError(f"{name} must be a tensor or an array of numbers, got {array.dtype}") from None
 
 
 def _check_tensor_name(name: object) -> None:
