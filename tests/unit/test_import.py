@@ -79,3 +79,20 @@ def test_every_public_name_is_there() -> None:
     assert set(livegnn.__all__) <= set(dir(livegnn))
     with pytest.raises(AttributeError, match="has no attribute 'Grpah'"):
         _ = livegnn.Grpah
+
+
+def test_an_import_of_a_module_warns_of_nothing_by_itself() -> None:
+    code = """
+import warnings
+import torch
+from torch_geometric.nn import GraphSAGE
+from livegnn import Model
+
+module = GraphSAGE(4, 8, num_layers=2, out_channels=3).eval()
+with warnings.catch_warnings(record=True) as given:
+    warnings.simplefilter("always")
+    Model.from_pyg(module)
+    warnings.warn("of the user")
+print([str(one.message) for one in given])
+"""
+    assert run(code).strip() == "['of the user']"

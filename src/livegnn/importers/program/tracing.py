@@ -43,8 +43,9 @@ def tracing() -> Iterator[None]:
         torch.no_grad(),
         keeping_random(),
         _silent(),
-        # mkldnn's kernels compute whole layers. A cache by symbols grows: each trace makes new symbols.
-        torch.backends.mkldnn.flags(enabled=False),
+        # mkldnn's kernels compute whole layers; if its TF32 is set, in any way, torch warns. A cache by
+        # symbols grows: each trace makes new symbols.
+        torch.backends.mkldnn.flags(enabled=False, allow_tf32=None),
         torch._dynamo.config.patch(fake_tensor_cache_enabled=False),
     ):
         warnings.simplefilter("ignore")
