@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -194,3 +197,34 @@ def test_a_node_is_not_ready_while_its_snapshot_is_deleted(tmp_path: Path, refre
             await node.close()
 
     run(work)
+
+
+LAMBDA = """
+import json, shutil, sys
+from livegnn.functions.lambda_handler import handler
+
+def ask(path):
+    found = handler({"httpMethod": "GET", "path": path}, None)
+    return found["statusCode"], json.loads(found["body"])
+
+READY = ("/readyz", "/v1/health", "/prod/readyz", "/v2/health/ready")
+before = [ask(path) for path in ("/livez", *READY)]
+shutil.rmtree(sys.argv[1])
+print(json.dumps([before, [ask(path) for path in ("/livez", *READY)]]))
+"""
+
+
+def test_a_handler_of_events_reports_its_health(tmp_path: Path) -> None:
+    make_model().save(tmp_path / "model.lgnn")
+    write_snapshot(make_graph(), str(tmp_path / "snapshot"))
+    variables = {
+        "LIVEGNN_SNAPSHOT": str(tmp_path / "snapshot"),
+        "LIVEGNN_MODEL": str(tmp_path / "model.lgnn"),
+    }
+    command = [sys.executable, "-c", LAMBDA, variables["LIVEGNN_SNAPSHOT"]]
+    told = subprocess.check_output(command, text=True, env={**os.environ, **variables})
+    before, after = json.loads(told)
+    assert [status for status, _ in before] == [200] * 5
+    assert before[0][1] == {"status": "ok"}
+    assert [status for status, _ in after] == [200, 503, 503, 503, 503]
+    assert "found none" in after[1][1]["reasons"]["predict"]

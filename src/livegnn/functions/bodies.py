@@ -18,6 +18,7 @@ from livegnn.http.problems import (
     seconds,
     write,
 )
+from livegnn.http.refusals import BodyTooLarge
 from livegnn.http.strict_json import read_json
 from livegnn.wording import quoted
 
@@ -106,7 +107,7 @@ def read_infer_asked(body: bytes, json_length: str | None, name: str, version: s
 
 def _check_size(size: int) -> None:
     if size > LARGEST_BODY:
-        raise TooLargeError(
+        raise BodyTooLarge(
             f"the body must be at most {LARGEST_BODY:,} bytes, got {size:,}: send fewer ids at once"
         )
 

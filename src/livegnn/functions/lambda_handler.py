@@ -20,7 +20,7 @@ from livegnn.remote.memory_limit import prepare
 prepare()  # before NumPy is loaded
 
 import livegnn  # noqa: E402
-from livegnn.errors import InputError, TooLargeError  # noqa: E402
+from livegnn.errors import InputError, LiveGNNError, TooLargeError  # noqa: E402
 from livegnn.functions.bodies import (  # noqa: E402
     Answer,
     Asked,
@@ -32,7 +32,7 @@ from livegnn.functions.bodies import (  # noqa: E402
     read_infer_asked,
     refuse_parameters,
 )
-from livegnn.functions.function import Function, Predictor, answer_asked, limit  # noqa: E402
+from livegnn.functions.function import Checkable, Function, Predictor, answer_asked, limit  # noqa: E402
 from livegnn.functions.options import PREDICTOR  # noqa: E402
 from livegnn.http.inference_protocol import (  # noqa: E402
     LENGTH,
@@ -110,18 +110,21 @@ def _in_form(failing: Answer, path: str) -> Answer:
 def _route(predictor: Predictor, method: str, path: str, event: Event, room: int | None) -> Answer:
     # A stage of a gateway stands before the path: /prod/v1/predictions.
     target, page = find_target(path, below=True), answer_page(path[max(path.rfind(PAGES), 0) :])
-    health = path.endswith("/v1/health")
-    if not (target or page or health or path.endswith("/v1/predictions")):
-        paths = ", ".join(["/v1/predictions", "/v1/health", *ROUTES, PAGES])
+    live = target is None and path.endswith("/livez")
+    health = target is None and path.endswith(("/v1/health", "/readyz"))
+    if not (target or page or live or health or path.endswith("/v1/predictions")):
+        paths = ", ".join(["/v1/predictions", "/livez", "/readyz", "/v1/health", *ROUTES, PAGES])
         raise UnknownPath(f"there is nothing at {path[:100]}, only {paths}")
-    reads = bool(page or health) if target is None else target.method == "GET"
+    reads = bool(page or live or health) if target is None else target.method == "GET"
     if method not in (("GET", "HEAD") if reads else ("POST",)):
         raise UnknownMethod(path, "GET" if reads else "POST", method)
     refuse_parameters(_query_of(event))
     if page is not None:
         return page
+    if live:
+        return answer_json({"status": "ok"})
     if health:
-        return answer_json({"status": "ok", **predictor.describe()})
+        return _report_health(predictor)
     if not reads:
         refuse_coding(_header(event, "content-encoding"))
     if target is not None:
@@ -129,9 +132,23 @@ def _route(predictor: Predictor, method: str, path: str, event: Event, room: int
     return answer_asked(predictor, read_asked(_read_body(event)), room)
 
 
+def _report_health(predictor: Predictor) -> Answer:
+    """200, or 503 with the reason why the snapshot cannot be read."""
+    try:
+        if isinstance(predictor, Checkable):
+            predictor.check()
+    except LiveGNNError as error:
+        state = {"status": "not ready", "reasons": {"predict": str(error)}}
+        return answer_json({**state, **predictor.describe()}, 503)
+    return answer_json({"status": "ok", **predictor.describe()})
+
+
 def _answer_protocol(predictor: Predictor, target: Target, event: Event, room: int | None) -> Answer:
     if target.route == "/v2":
         return answer_json(describe_server(livegnn.__version__))
+    if target.route == "/v2/health/ready":
+        status = _report_health(predictor).status
+        return answer_json({"ready": status == 200}, status)
     if target.name is None:
         return answer_json({target.route.rpartition("/")[2]: True})
     if target.method == "POST":
