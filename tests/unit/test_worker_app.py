@@ -408,6 +408,8 @@ def test_errors_name_what_is_wrong(setting: Setting, front: str) -> None:
     ):
         answer = ask(front, **content)
         assert (answer.status_code, message in answer.json()["detail"]) == (status, True), answer.text
+    waited = ask(front, ids=[1, 2, 3], min_seq=setting.seq + 1, timeout=1 / 300)
+    assert re.search(r"within 0\.00\d seconds", waited.json()["detail"])  # of the rest of the time
     stranger = int(np.flatnonzero(PLAN.serving_worker_of(np.arange(NODES)) == 1)[0])
     answer = ask(setting.addresses[0], ids=[stranger])
     assert (answer.status_code, "seeds of serving worker 0" in answer.text) == (400, True)

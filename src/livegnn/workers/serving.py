@@ -183,7 +183,7 @@ class ServingWorker:
                 raise self._failure
             if not done:
                 raise TimeoutExpired(
-                    f"expected event {min_seq} within {timeout} seconds, got as far as {self.seq}"
+                    f"expected event {min_seq} within {round(timeout, 3):g} seconds, got as far as {self.seq}"
                 )
             return self.seq
 

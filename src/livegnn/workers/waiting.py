@@ -39,7 +39,8 @@ class Waiters:
             await asyncio.wait_for(future, timeout)
         except TimeoutError as error:
             raise TimeoutExpired(
-                f"expected event {min_seq} within {timeout} seconds, got as far as {self._worker.seq}"
+                f"expected event {min_seq} within {round(timeout, 3):g} seconds, got as far as "
+                f"{self._worker.seq}"
             ) from error
         finally:
             self._waiting.pop(future, None)
