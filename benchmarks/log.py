@@ -5,9 +5,9 @@
 Estimate: a flush of the disk takes a few hundred microseconds, so a log that flushes each append stores a
 few thousand a second, whatever the processor does. Appends that share a flush are bounded by Python: 2 us to
 add an event to a row. JSON of the usual form takes 0.2 us an event, other JSON 10 us. A request costs the
-HTTP server 40 us; its floor is a bare ASGI application on the same server that answers the same bytes and does nothing. A batch of 100
-events goes through log and runtime with some 300 us for SQLite, boundaries and the native commit: 300,000
-events a second.
+HTTP server 40 us; its floor is a bare ASGI application on the same server that answers the same bytes and
+does nothing. A batch of 100 events goes through log and runtime with some 300 us for SQLite, boundaries and
+the native commit: 300,000 events a second.
 
 A process that follows the log looks 500 times a second at most, 200 us each, and reads each entry once, with
 locks that no writer waits for: one should cost the writer at most 5 % where it has a core to itself.
