@@ -131,9 +131,8 @@ void Engine::load(const ArrayViews& from) {
 void Engine::prepare(const Delta& delta, Prepared* prepared) {
   if (halo_ == nullptr) return prepare_depths(this, delta, prepared);
   Preparation* const p = preparation(prepared);
-  prepare_depths(this, delta, prepared, [&](size_t depth) {
-    give_up_on_failure(p, [&] { halo_->exchange(depth, &p->batch); });
-  });
+  prepare_depths(this, delta, prepared,
+                 [&](size_t depth) { give_up_on_failure(p, [&] { halo_->exchange(depth, &p->batch); }); });
 }
 
 void Engine::prepare_batch(const Delta& delta, Prepared* prepared) {

@@ -35,7 +35,8 @@ TEST(values_that_messages_read_of_sources_are_sent) {
   for (const PropagateStep& step : program.propagations) {
     std::vector<uint32_t>& values = expected.emplace_back();
     for (const MessageSource& source : program.messages[step.message].sources) {
-      if (source.side != MessageSource::kSource || program.values[source.value].features || seen[source.value]) continue;
+      if (source.side != MessageSource::kSource || program.values[source.value].features || seen[source.value])
+        continue;
       seen[source.value] = true;
       values.push_back(source.value);
     }

@@ -43,7 +43,7 @@ class GatheredSamples {
   const OwnersAfter& owners_;
   Exchange& exchange_;
   std::map<size_t, Sum> sums_;  // by propagation
-  std::vector<Frame> kept_;  // what others sent of the samples of few messages
+  std::vector<Frame> kept_;     // what others sent of the samples of few messages
 };
 
 }  // namespace livegnn
