@@ -232,7 +232,7 @@ def _inexact_time(time: object, name: str) -> InputError:
     )
 
 
-def check_texts(ids: "NDArray[np.generic]", whose: str) -> None:
+def check_texts(ids: "Shaped[NDArray[np.generic], '...']", whose: str) -> None:
     """Raises `InputError` if an array of objects has one that is not a text. whose: begins the message."""
     for id in ids.ravel().tolist():
         if not isinstance(id, str):

@@ -85,7 +85,7 @@ def status(name):
 before = status("VmData")
 wait = threading.Barrier(33)
 def run():
-    held = [bytearray(100_000) for _ in range(20)]
+    held = [bytearray(b"x") * 100_000 for _ in range(20)]  # written, so resident
     wait.wait()
     wait.wait()
 threads = [threading.Thread(target=run) for _ in range(32)]

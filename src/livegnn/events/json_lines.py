@@ -70,7 +70,10 @@ def decode(text: str | bytes, limits: Limits | None = None) -> list[Chunk]:
             ) from error
     if not isinstance(text, bytes):
         raise InputError(f"JSON lines must be text or bytes, got {quoted(text)}: of dicts, use from_records")
-    usual = read_usual_text(text, in_lines=True, largest=None if limits is None else limits.line)
+    if limits is None:
+        usual = read_usual_text(text, in_lines=True)
+    else:
+        usual = read_usual_text(text, in_lines=True, largest=limits.line, runs=limits.runs)
     return collect(parse_lines(text, limits), limits) if usual is None else usual
 
 

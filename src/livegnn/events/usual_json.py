@@ -18,22 +18,25 @@ _UNLIMITED: Final = 2**62
 
 
 def read_usual(
-    texts: Sequence[bytes], *, in_lines: bool, largest: int | None = None
+    texts: Sequence[bytes], *, in_lines: bool, largest: int | None = None, runs: int = _RUNS
 ) -> tuple[list[Chunk], list[int]]:
     """The chunks of the events in the first of `texts`, up to one that is not of the form or has no events;
     and the number of events of each.
 
     in_lines: whether an event is on each line. largest: bytes of a text, or of a line, as of `Limits.line`.
+    runs: of all texts, as of `Limits.runs`.
     """
-    runs, counts = _core.read_usual_events(
-        list(texts), in_lines, _UNLIMITED if largest is None else largest, _RUNS
+    found, counts = _core.read_usual_events(
+        list(texts), in_lines, _UNLIMITED if largest is None else largest, min(runs, _RUNS)
     )
-    return [_to_chunk(run) for run in runs], counts
+    return [_to_chunk(run) for run in found], counts
 
 
-def read_usual_text(text: bytes, *, in_lines: bool, largest: int | None = None) -> list[Chunk] | None:
+def read_usual_text(
+    text: bytes, *, in_lines: bool, largest: int | None = None, runs: int = _RUNS
+) -> list[Chunk] | None:
     """The chunks of `read_usual` for one text, None if it is not of the form or has no events."""
-    chunks, counts = read_usual([text], in_lines=in_lines, largest=largest)
+    chunks, counts = read_usual([text], in_lines=in_lines, largest=largest, runs=runs)
     return chunks if counts else None
 
 

@@ -47,7 +47,7 @@ def read_entries(body: bytes, media_type: str, largest: int) -> list[GivenEntry]
         return [GivenEntry(read_arrow_events(body))]
     in_lines = media_type in LINE_TYPES
     if in_lines or media_type == JSON_TYPE:
-        usual = read_usual_text(body, in_lines=in_lines, largest=largest)
+        usual = read_usual_text(body, in_lines=in_lines, largest=largest, runs=STRANGERS.runs)
         if usual is not None:
             return [GivenEntry(from_chunks(usual))]
     if _may_have_keys(body):
@@ -81,7 +81,8 @@ def join_entries(bodies: Sequence[PlainBody]) -> tuple[Events, list[int]]:
     Bodies must not differ but in their content.
     """
     _, in_lines, largest = bodies[0]
-    chunks, sizes = read_usual([body.content for body in bodies], in_lines=in_lines, largest=largest)
+    texts = [body.content for body in bodies]
+    chunks, sizes = read_usual(texts, in_lines=in_lines, largest=largest, runs=STRANGERS.runs)
     return from_chunks(chunks), sizes
 
 
