@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -347,7 +347,7 @@ def test_owners_that_do_not_fit():
     with pytest.raises(InputError, match="at most 64 parts, got 65"):
         fits(make_model(), owners=Owners("modulo", 65))
     with pytest.raises(InputError, match="owners must be Owners"):
-        LocalPartitions(schema_of("", undirected=False, text=False), make_model(), 3)  # type: ignore[arg-type]
+        LocalPartitions(schema_of("", undirected=False, text=False), make_model(), cast("Owners", 3))
 
 
 def test_functions_of_users_do_not_fit():

@@ -54,6 +54,21 @@ class RequestCounts:
         return {(route, method, str(status)): times for (route, method, status), times in counted}
 
 
+class NotedStatus:
+    """A `send` of ASGI that notes the status of the answer, `NO_ANSWER` while there is none."""
+
+    __slots__ = ("_send", "status")
+
+    def __init__(self, send: "Send") -> None:
+        self._send = send
+        self.status: int | str = NO_ANSWER
+
+    def __call__(self, message: "Message") -> "Awaitable[None]":
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        return self._send(message)
+
+
 class CountedApplication:
     """An ASGI application that passes requests on to another one, and counts each when its answer ends.
 
@@ -72,17 +87,12 @@ class CountedApplication:
             await self._app(scope, receive, send)
             return
         began = perf_counter()
-        status: int | str = NO_ANSWER
-
-        def note(message: "Message") -> "Awaitable[None]":
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            return send(message)
-
+        noted = NotedStatus(send)
         try:
-            await self._app(scope, receive, note)
+            await self._app(scope, receive, noted)
         finally:
             template = getattr(scope.get("route"), "path_format", None)
             route = self._paths.get(scope["path"], OTHER) if template is None else template
-            self._counts.count(route, _METHODS.get(scope["method"], OTHER), status, perf_counter() - began)
+            self._counts.count(
+                route, _METHODS.get(scope["method"], OTHER), noted.status, perf_counter() - began
+            )

@@ -10,6 +10,7 @@ from livegnn.network import Model
 from livegnn.placement import Owners
 from livegnn.schema import Schema
 from livegnn.types import EdgeType
+from livegnn.wording import kind_of
 
 _NEEDED: Final = {"mode": "eager", "keep": "all", "keep_degree": 0, "history": 0}
 
@@ -18,6 +19,8 @@ def refuse_unfit(model: Model, schema: Schema, options: EngineOptions, owners: O
     """Raises `InputError`, with the reason, if the parts of a graph would not give all predictions the bits
     that one engine gives them.
     """
+    if not isinstance(owners, Owners):
+        raise InputError(f"owners must be Owners of livegnn.placement, got {kind_of(owners)}")
     for reason in (
         _unfit_owners(owners),
         _unfit_options(options),

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Final, Unpack
 
 import livegnn._core as _core
-from livegnn.errors import InputError
 from livegnn.graph.division import make_part
 from livegnn.inference import Engine, EngineOptions
 from livegnn.inference.options import EngineSettings, choose_options
@@ -14,7 +13,6 @@ from livegnn.partitions.fitting import refuse_unfit
 from livegnn.partitions.part import LocalPart
 from livegnn.placement import Owners
 from livegnn.schema import Schema
-from livegnn.wording import kind_of
 
 
 class LocalPartitions(Partitions):
@@ -39,8 +37,6 @@ class LocalPartitions(Partitions):
         options: EngineOptions | None = None,
         **settings: Unpack[EngineSettings],
     ) -> None:
-        if not isinstance(owners, Owners):
-            raise InputError(f"owners must be Owners of livegnn.placement, got {kind_of(owners)}")
         options = choose_options(options, settings)
         refuse_unfit(model, schema, options, owners)
         names = make_part(schema, owners.native, None, threads=1)

@@ -118,7 +118,7 @@ def _error_of(voted: "object") -> BaseException:
     if content["follows"]:
         return GivenUpError(content["text"])
     kind = getattr(errors, content["error"], None)
-    if kind is InputError or (isinstance(kind, type) and issubclass(kind, InputError)):
+    if isinstance(kind, type) and issubclass(kind, InputError):
         return cast("BaseException", kind(content["text"]))
     return LiveGNNError(f"{content['error']}: {content['text']}")
 
@@ -152,7 +152,13 @@ class RemotePartitions(Partitions):
             path = Path(folder, "model.lgnn")
             model.save(path)
             self.processes: Final = [_start() for _ in range(owners.workers)]
-            parts = self._connect(schema, path, owners, options, patience)
+            try:
+                parts = self._connect(schema, path, owners, options, patience)
+            except BaseException:
+                for process in self.processes:
+                    with process:
+                        process.kill()
+                raise
         super().__init__(names, owners, outputs, parts, lambda _: None)
 
     def _connect(

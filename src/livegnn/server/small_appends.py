@@ -9,7 +9,7 @@ from fastapi import Request
 
 from livegnn.errors import LiveGNNError
 from livegnn.http.guard import Guard
-from livegnn.http.request_counts import NO_ANSWER, RequestCounts
+from livegnn.http.request_counts import NotedStatus, RequestCounts
 from livegnn.http.small_reads import again, end_turn, receive_body, send_json
 from livegnn.log import Appended
 from livegnn.runtime import Runtime
@@ -18,9 +18,7 @@ from livegnn.server.bodies import Limits
 from livegnn.server.failures import answer_error
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 EVENTS: Final = "/v1/events"
 _LENGTH: Final = b"content-length"
@@ -108,21 +106,14 @@ class ImmediateAppends:
         if head is None or (guard is not None and not guard.admits_at_once(scope, "write")):
             await self._app(scope, receive, send)
             return
-        status: int | str = NO_ANSWER
-
-        def note(message: "Message") -> "Awaitable[None]":
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            return send(message)
-
+        noted = NotedStatus(send)
         client = None if guard is None else guard.begin(scope)
         try:
-            await self._appends.answer(head, scope, receive, note)
+            await self._appends.answer(head, scope, receive, noted)
         finally:
             if guard is not None and client is not None:
                 guard.end(client)
-            self._counts.count(EVENTS, "POST", status, perf_counter() - began)
+            self._counts.count(EVENTS, "POST", noted.status, perf_counter() - began)
 
 
 def _read_head(scope: "Scope", largest: int) -> Head | None:
