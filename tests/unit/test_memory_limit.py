@@ -83,9 +83,12 @@ MIB = 1 << 20
 def status(name):
     return 1024 * int(open("/proc/self/status").read().partition(name + ":")[2].split()[0])
 before = status("VmData")
-wait = threading.Barrier(33)
+wait, pins = threading.Barrier(33), []
 def run():
-    held = [bytearray(b"x") * 100_000 for _ in range(20)]  # written, so resident
+    freed = bytearray(b"x") * 2_100_000  # an allocator that is not told raises its threshold above this
+    del freed
+    held = bytearray(b"x") * 2_000_000  # written, so resident
+    pins.append(bytearray(b"x") * 100_000)  # above it on the heap, if it lies there
     wait.wait()
     wait.wait()
 threads = [threading.Thread(target=run) for _ in range(32)]
