@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import livegnn._core as _core
 from livegnn import Engine, Events, Graph, InputError, Model
 from livegnn.graph import EdgeSchema, Schema
+from livegnn.model import Input, Propagate, Step
 from livegnn.partitions import LocalPartitions
 from livegnn.partitions.divided import Partitions
 from livegnn.placement import Owners
@@ -26,16 +27,13 @@ KINDS = [*CONVOLUTIONS, *EDGE_WISE]
 columns = st.sampled_from(
     ["", "weight", "weight time", "time", "weight add", "weight time add", "weight keep"]
 )
-owners = st.builds(
-    Owners,
-    st.sampled_from(["modulo", "jump"]),
-    st.integers(1, 4),
-).flatmap(
+hashed = st.builds(Owners, st.sampled_from(["modulo", "jump"]), st.integers(1, 4)).flatmap(
     lambda drawn: st.builds(
         lambda moved: Owners(drawn.rule, drawn.workers, moved=moved),
         st.dictionaries(st.integers(0, 60), st.integers(0, drawn.workers - 1), max_size=20),
     )
 )
+owners = hashed | st.builds(Owners, st.just("fennel"), st.integers(2, 4))
 
 
 def schema_of(columns: str, *, undirected: bool, text: bool, **settings: Any) -> Schema:
@@ -124,6 +122,35 @@ class Stream:
         return self.rng.integers(0, 3, count) if given else None
 
 
+def weights_of(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.normal(0, 0.5, shape).astype(np.float32)
+
+
+BUYS = ("user", "buys", "item")
+
+
+def shop() -> Model:
+    """Items sum their users, and users the mean of their items."""
+    rng = np.random.default_rng(6)
+    to_items = Propagate(edge_type=BUYS, message_local=("weight",))
+    to_users = Propagate(edge_type=BUYS, reverse=True, neighbor_context="count", combine="divide")
+    return Model(
+        inputs={"user": Input("user", 3), "item": Input("item", 2)},
+        steps=(
+            Step("linear", ("user",), "sent", {"weight": "sent"}),
+            Step("propagate", ("sent",), "received", attrs=to_items.to_attrs()),
+            Step("linear", ("item",), "own", {"weight": "own"}),
+            Step("add", ("received", "own"), "both"),
+            Step("relu", ("both",), "hidden"),
+            Step("propagate", ("hidden",), "mean", attrs=to_users.to_attrs()),
+            Step("add", ("mean", "sent"), "out"),
+        ),
+        tensors={"sent": weights_of(rng, 5, 3), "own": weights_of(rng, 5, 2)},
+        output="out",
+        layers=("user", "out"),
+    )
+
+
 def outcome(apply: Any) -> tuple[Any, str | None]:
     """The result, or the text of the refusal."""
     try:
@@ -161,7 +188,8 @@ def assert_same_lists(parts: LocalPartitions, graph: Graph) -> None:
     ids = graph.ids()
     if not len(ids):
         return
-    part_of = parts.owners.of_id(parts.names.to_numbers(ids))
+    names = parts.names.native
+    part_of = _core.owners_at(names, 0, names.indices_of(0, parts.names.to_numbers(ids)))
     for direction in ("in", "out"):
         for id_, part in zip(ids, part_of, strict=True):
             got = parts.graphs[part].neighbors(id_, direction=direction)

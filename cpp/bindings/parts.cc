@@ -1,4 +1,7 @@
 // Parts of a graph, and the exchange between those of one process.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
 #include <memory>
 #include <utility>
 #include <vector>
@@ -14,13 +17,17 @@
 namespace livegnn::bindings {
 namespace {
 
-// Makes an empty graph a part of one; without a number, a part that owns no node and keeps no edge.
-void divide(Graph& self, const Owners& owners, int64_t part) {
+// Makes an empty graph a part of one; without a number, a part that owns no node and keeps no edge. owners: by node
+// type.
+void divide(Graph& self, const std::vector<const Owners*>& owners, int64_t part) {
   for (const Graph::NodeType& type : self.nodes) {
     if (type.ids.capacity() > 0) throw std::invalid_argument("only an empty graph can be divided");
   }
   const uint32_t number = part < 0 ? GraphPart::kNone : static_cast<uint32_t>(part);
-  self.part = std::make_unique<GraphPart>(owners, number, self.nodes.size());
+  std::vector<Owners> rules;
+  for (const Owners* rule : owners) rules.push_back(*rule);
+  if (rules.size() != self.nodes.size()) throw std::invalid_argument("owners are given for each node type");
+  self.part = std::make_unique<GraphPart>(std::move(rules), number);
 }
 
 // The owner of each index of a node type.
@@ -35,6 +42,30 @@ nb::object owners_of(const Graph& self, uint32_t node_type) {
         return all;
       });
   return nb::cast(given(std::move(owners)));
+}
+
+// The owners of these indices of a node type.
+nb::object owners_at(const Graph& self, uint32_t node_type, const In<uint32_t>& indices) {
+  std::vector<uint16_t> owners = read(self, indices.shape(0), [&] {
+    std::vector<uint16_t> found(indices.shape(0));
+    for (size_t i = 0; i < found.size(); ++i) {
+      found[i] = static_cast<uint16_t>(self.part->owner(node_type, indices.data()[i]));
+    }
+    return found;
+  });
+  return nb::cast(given(std::move(owners)));
+}
+
+// Edges that begin at nodes of the part, by edge type, and how many of them end elsewhere.
+nb::object edge_counts(const Graph& self) {
+  std::vector<std::pair<int64_t, int64_t>> counts(self.edges.size());
+  read(self, counts.size(), [&] {
+    for (size_t e = 0; e < self.part->counts().size(); ++e) {
+      counts[e] = {self.part->counts()[e].edges, self.part->counts()[e].cut};
+    }
+    return 0;
+  });
+  return nb::cast(counts);
 }
 
 // An exchange that a function of Python makes: it is called with what a part sends, in bytes by part, and returns what
@@ -90,6 +121,16 @@ void bind_parts(nb::module_& module) {
       .def("join", [](CalledExchange& self, Engine& engine) { engine.join(&self); }, nb::keep_alive<2, 1>());
   module.def("divide", &divide);
   module.def("owners_of", &owners_of);
+  module.def("owners_at", &owners_at);
+  module.def("edge_counts", &edge_counts);
+  // The writer of the graph calls these between batches.
+  module.def("places_nodes", [](const Graph& self) { return self.part->fennel() != nullptr; });
+  module.def("ends_of_edges", [](const Graph& self) { return copy(self.part->ends()); });
+  module.def("set_ends_of_edges",
+             [](Graph& self, const In<int64_t>& ends) { self.part->set_ends({ends.data(), ends.shape(0)}); });
+  module.def("give_owners", [](Graph& self, uint32_t node_type, const In<uint16_t>& owners) {
+    self.part->give(node_type, {owners.data(), owners.shape(0)});
+  });
 }
 
 }  // namespace livegnn::bindings

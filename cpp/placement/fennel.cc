@@ -79,8 +79,19 @@ void Fennel::add(const LoadChange& change) {
   if (!fits(change.nodes, load_) || !fits(change.ends, ends_)) {
     throw std::invalid_argument("loads are counts by type and part, and ends by type, which never become negative");
   }
-  for (size_t i = 0; i < load_.size(); ++i) load_[i] += static_cast<uint64_t>(change.nodes[i]);
+  add_nodes(change.nodes);
   for (size_t i = 0; i < ends_.size(); ++i) ends_[i] += static_cast<uint64_t>(change.ends[i]);
+}
+
+void Fennel::add_nodes(std::span<const int64_t> nodes) noexcept {
+  for (size_t i = 0; i < load_.size(); ++i) load_[i] += static_cast<uint64_t>(nodes[i]);
+}
+
+void Fennel::set_ends(std::span<const int64_t> ends) {
+  if (ends.size() != num_types() || std::ranges::any_of(ends, [](int64_t count) { return count < 0; })) {
+    throw std::invalid_argument("ends of edges are a count for each node type");
+  }
+  for (size_t type = 0; type < num_types(); ++type) ends_[type] = static_cast<uint64_t>(ends[type]);
 }
 
 std::vector<uint16_t> Fennel::place(const Arrivals& arrivals) const {

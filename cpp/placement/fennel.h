@@ -95,6 +95,10 @@ class Fennel {
   // Nodes are added to parts, or leave them, and ends of edges become more or fewer. Throws std::invalid_argument, and
   // changes nothing, if columns have other sizes, or a count would become negative.
   void add(const LoadChange& change);
+  // The same of nodes alone. Requires: no count becomes negative.
+  void add_nodes(std::span<const int64_t> nodes) noexcept;
+  // How many ends of edges there are at nodes of each type. Throws std::invalid_argument.
+  void set_ends(std::span<const int64_t> ends);
 
  private:
   void check(const Arrivals& arrivals) const;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hashing/mix_hash.h"
+#include "store/owners_after.h"
 #include "threads/parallel.h"
 
 namespace livegnn {
@@ -19,6 +20,22 @@ namespace {
 // The node to whose block an edge belongs.
 uint32_t owner_of(const Graph::EdgeType& type, uint32_t source, uint32_t target) {
   return type.spec.options.undirected ? std::min(source, target) : source;
+}
+
+void count_edges(const Delta& delta, const std::vector<Graph::EdgeType>& types, GraphPart* part) {
+  part->begin_count(types.size());
+  const OwnersAfter owners(*part, delta);
+  for (uint32_t e = 0; e < types.size(); ++e) {
+    const EdgeTypeSpec& spec = types[e].spec;
+    for (const EdgeChange& change : delta.edges[e]) {
+      if (change.had == change.has) continue;
+      const bool turned = owner_of(types[e], change.source, change.target) != change.source;
+      const auto [first, second] =
+          turned ? std::pair(change.target, change.source) : std::pair(change.source, change.target);
+      part->count(e, {spec.source_type, spec.target_type}, owners.owns(spec.source_type, first),
+                  owners.owns(spec.target_type, second), change.has ? 1 : -1);
+    }
+  }
 }
 
 void check_row(uint32_t row, size_t rows) {
@@ -130,8 +147,11 @@ void Graph::prepare(const Delta& delta) {
       nodes[n].features.prepare(change.capacity);
       const auto passing = static_cast<size_t>(std::count(change.added_ids.begin(), change.added_ids.end(), kNoId));
       nodes[n].ids.prepare(change.added_ids, change.removed.size() + passing);
-      if (part != nullptr) part->prepare(static_cast<uint32_t>(n), change.added, change.capacity);
+      if (part != nullptr) {
+        part->prepare(static_cast<uint32_t>(n), change.added, change.owners, change.removed, change.capacity);
+      }
     }
+    if (part != nullptr) count_edges(delta, edges, part.get());
     for (size_t e = 0; e < edges.size(); ++e) {
       EdgeType& type = edges[e];
       type.features.prepare(delta.edge_features[e]);

@@ -62,6 +62,7 @@ struct NodeDelta {
   std::vector<uint32_t> added;     // in the order in which the id map will assign their indices
   std::vector<int64_t> added_ids;  // kNoId: added and removed again; the index is only reserved
   std::vector<uint16_t> owners;    // of the added ones, in a part of a graph; kNoOwner where the index is only reserved
+  std::vector<uint16_t> placed;    // the same in the part that places them, those whose index is only reserved too
   std::vector<uint32_t> removed;
   std::vector<int64_t> removed_ids;
   std::vector<uint32_t> featured;  // new features, including those of added nodes that have any

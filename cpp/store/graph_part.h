@@ -3,6 +3,9 @@
 //   all parts   every event, every node under the same index, every node's features
 //   this part   the edges with an end that it owns
 //
+// The owner of a node that arrives follows from its id, or Fennel places it (placement/fennel.h): in the part that owns
+// no node, which all others are told of, since they do not see all edges.
+//
 // Invariants: the lists of a node that a part owns are those of the undivided graph, to the order of a scan. A list of
 // another's node has the edges from and to nodes that the part owns, and no others.
 //
@@ -10,14 +13,18 @@
 // concurrently with them, `commit` alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "ids/owners.h"
+#include "placement/fennel.h"
 
 namespace livegnn {
 
@@ -26,19 +33,63 @@ class GraphPart {
   // The number of a part that owns no node and keeps no edge, beside those that do: it knows all ids and owners.
   static constexpr uint32_t kNone = Owners::kMaxWorkers;
 
-  // `rule`: the owners of nodes that arrive; in the case of a table, the stage is told them. Throws
+  // How many edges begin at nodes of a part (at the end with the lesser index, if they have no direction), and how many
+  // of these end in other parts.
+  struct EdgeCount {
+    int64_t edges = 0, cut = 0;
+  };
+
+  // `rules`: by node type, the owners of nodes that arrive; a table is empty: Fennel fills it. Throws
   // std::invalid_argument.
-  GraphPart(Owners rule, uint32_t self, size_t node_types) : rule_(std::move(rule)), self_(self) {
-    if (self >= rule_.workers() && self != kNone) throw std::invalid_argument("there is no such part");
-    if (!rule_.table().empty()) throw std::invalid_argument("a part begins without nodes, and so do its owners");
-    owners_.resize(node_types, Owners(OwnerRule::kTable, rule_.workers()));
+  GraphPart(std::vector<Owners> rules, uint32_t self) : rules_(std::move(rules)), self_(self) {
+    if (rules_.empty()) throw std::invalid_argument("a part needs a rule for each node type");
+    if (self >= parts() && self != kNone) throw std::invalid_argument("there is no such part");
+    bool placed = false;
+    for (const Owners& rule : rules_) {
+      if (rule.workers() != parts()) throw std::invalid_argument("all node types have the same number of parts");
+      if (!rule.table().empty()) throw std::invalid_argument("a part begins without nodes, and so do its owners");
+      placed = placed || rule.rule() == OwnerRule::kTable;
+    }
+    const size_t node_types = rules_.size();
+    owners_.resize(node_types, Owners(OwnerRule::kTable, parts()));
     last_placed_.resize(node_types);
     placed_next_.resize(node_types);
+    given_.resize(node_types);
+    ends_.resize(node_types);
+    ends_next_.resize(node_types);
+    if (placed && self == kNone) {
+      fennel_.emplace(parts(), node_types);
+      loads_next_.resize(parts() * node_types);
+    }
   }
 
+  // One rule for all types.
+  GraphPart(const Owners& rule, uint32_t self, size_t node_types)
+      : GraphPart(std::vector<Owners>(node_types, rule), self) {}
+
   uint32_t self() const { return self_; }
-  uint32_t parts() const { return rule_.workers(); }
-  const Owners& rule() const { return rule_; }
+  uint32_t parts() const { return rules_[0].workers(); }
+  size_t node_types() const { return rules_.size(); }
+  const Owners& rule(uint32_t node_type) const { return rules_[node_type]; }
+  // The places of nodes and their number; null unless this is the part that places the nodes which arrive.
+  const Fennel* fennel() const { return fennel_ ? &*fennel_ : nullptr; }
+  // By node type, the ends of edges at nodes of all parts. Requires: `fennel()`. Throws std::invalid_argument.
+  void set_ends(std::span<const int64_t> ends) { fennel_.value().set_ends(ends); }
+
+  // The owners of the nodes that the next batch adds, in their order, of a type whose rule is a table. Throws
+  // std::invalid_argument.
+  void give(uint32_t node_type, std::span<const uint16_t> owners) {
+    for (uint16_t owner : owners) {
+      if (owner >= parts()) throw std::invalid_argument("there is no part " + std::to_string(owner));
+    }
+    given_[node_type].assign(owners.begin(), owners.end());
+  }
+  const std::vector<uint16_t>& given(uint32_t node_type) const { return given_[node_type]; }
+
+  // By edge type; none before the first batch.
+  const std::vector<EdgeCount>& counts() const { return counts_; }
+  // By node type, the ends of edges at nodes that this part owns.
+  const std::vector<int64_t>& ends() const { return ends_; }
   // kNoOwner of an index without a node.
   uint32_t owner(uint32_t node_type, uint32_t node) const { return owners_[node_type].of_index(node); }
   bool owns(uint32_t node_type, uint32_t node) const { return owner(node_type, node) == self_; }
@@ -47,10 +98,33 @@ class GraphPart {
   size_t commits() const { return commits_; }
   const std::vector<uint32_t>& last_placed(uint32_t node_type) const { return last_placed_[node_type]; }
 
-  // Makes room for nodes that are added under these indices, below `capacity`.
-  void prepare(uint32_t node_type, std::span<const uint32_t> added, size_t capacity) {
+  // Makes room for nodes that are added under these indices, below `capacity`, and for the others to be removed.
+  void prepare(uint32_t node_type, std::span<const uint32_t> added, std::span<const uint16_t> owners,
+               std::span<const uint32_t> removed, size_t capacity) {
     owners_[node_type].prepare(capacity);
     placed_next_[node_type].assign(added.begin(), added.end());
+    if (!fennel_) return;
+    const std::span<int64_t> loads(loads_next_.data() + size_t{node_type} * parts(), parts());
+    std::ranges::fill(loads, 0);
+    for (uint16_t owner : owners) {
+      if (owner != Owners::kNoOwner) ++loads[owner];
+    }
+    for (uint32_t node : removed) --loads[owner(node_type, node)];
+  }
+  // Begins the count of the edges of a batch.
+  void begin_count(size_t edge_types) {
+    counts_next_ = counts_;
+    counts_next_.resize(edge_types);
+    ends_next_ = ends_;
+  }
+  // An edge is added, or removed (`by` is -1). types: of the nodes where it begins and ends.
+  void count(uint32_t edge_type, std::pair<uint32_t, uint32_t> types, bool owns_first, bool owns_second, int64_t by) {
+    if (owns_first) {
+      counts_next_[edge_type].edges += by;
+      if (!owns_second) counts_next_[edge_type].cut += by;
+      ends_next_[types.first] += by;
+    }
+    if (owns_second) ends_next_[types.second] += by;
   }
   void commit(uint32_t node_type, std::span<const uint16_t> owners, std::span<const uint32_t> removed) noexcept {
     Owners& all = owners_[node_type];
@@ -59,16 +133,27 @@ class GraphPart {
     for (size_t i = 0; i < owners.size(); ++i) all.assign(last_placed_[node_type][i], owners[i]);
     for (uint32_t node : removed) all.assign(node, Owners::kNoOwner);
   }
-  void finish_commit() noexcept { ++commits_; }
+  void finish_commit() noexcept {
+    ++commits_;
+    counts_.swap(counts_next_);
+    ends_.swap(ends_next_);
+    if (fennel_) fennel_->add_nodes(loads_next_);
+    for (std::vector<uint16_t>& given : given_) given.clear();
+  }
   void settle() noexcept {
     for (Owners& each : owners_) each.settle();
   }
 
  private:
-  const Owners rule_;
+  const std::vector<Owners> rules_;  // by node type
   const uint32_t self_;
   std::vector<Owners> owners_;  // tables, by node type
   std::vector<std::vector<uint32_t>> last_placed_, placed_next_;
+  std::vector<std::vector<uint16_t>> given_;
+  std::vector<EdgeCount> counts_, counts_next_;
+  std::vector<int64_t> ends_, ends_next_;
+  std::optional<Fennel> fennel_;
+  std::vector<int64_t> loads_next_;  // by type and part: by how many nodes they become more
   size_t commits_ = 0;
 };
 

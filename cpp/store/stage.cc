@@ -71,7 +71,7 @@ Stage::Stage(const Graph& graph, bool refuse_parallel, bool trusted)
       trusted_(trusted),
       node_stages_(graph.nodes.size()),
       edge_stages_(graph.edges.size()),
-      owners_(graph.part.get(), graph.nodes.size()) {
+      owners_(graph.part.get()) {
   delta_.nodes.resize(graph.nodes.size());
   delta_.edges.resize(graph.edges.size());
   delta_.edge_features.resize(graph.edges.size());
@@ -182,6 +182,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   }
   if (x != nullptr) check_rows(x, width, count, type.features.table(), "features of edges", edges);
   resolve_ends(spec, source, target, count);
+  if (owners_.placing()) owners_.note_edges(spec.source_type, sources_, spec.target_type, targets_);
   for (size_t i = 0; i < count; ++i) {
     prefetch_ahead(*type.store, i);
     if (owners_.divided() && !keeps(spec, i)) continue;
@@ -299,7 +300,7 @@ uint32_t Stage::add_node(uint32_t node_type, int64_t id) {
   stage.added.insert(static_cast<uint64_t>(id), static_cast<uint32_t>(delta.added.size()));
   delta.added.push_back(index);
   delta.added_ids.push_back(id);
-  if (owners_.divided()) delta.owners.push_back(owners_.place(node_type, delta.owners.size(), index, id));
+  if (owners_.divided()) delta.owners.push_back(owners_.add(node_type, delta.owners.size(), index, id));
   return index;
 }
 
@@ -486,6 +487,7 @@ void Stage::finish_nodes(uint32_t node_type) {
 Delta Stage::finish() {
   for (uint32_t e = 0; e < delta_.edges.size(); ++e) finish_edges(e);
   for (uint32_t n = 0; n < delta_.nodes.size(); ++n) finish_nodes(n);
+  if (owners_.placing()) owners_.place(&delta_.nodes);
   // Free memory here, where no other thread waits for it, rather than in the destructor.
   edge_stages_.clear();
   node_stages_.clear();

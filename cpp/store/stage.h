@@ -43,10 +43,6 @@ class Stage {
   void add_unknown(uint32_t node_type, const int64_t* ids, const float* row, size_t width, size_t count);
   void remove_nodes(uint32_t node_type, const int64_t* ids, size_t count);
 
-  // In a part of a graph: the owners of the next nodes that are added, in the order in which they are; of further ones
-  // the part's rule decides. Throws std::invalid_argument.
-  void give_owners(uint32_t node_type, std::span<const uint16_t> owners) { owners_.give(node_type, owners); }
-
   size_t num_events() const { return delta_.num_events; }
   // Removes changes without a net effect. The stage must not be used after it.
   Delta finish();

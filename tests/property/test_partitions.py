@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from divided_streams import (
     BATCHES,
+    BUYS,
     EDGES,
     KINDS,
     MAGNITUDES,
@@ -25,6 +26,8 @@ from divided_streams import (
     outcome,
     owners,
     schema_of,
+    shop,
+    weights_of,
 )
 from gate import draws
 from livegnn import Engine, EngineOptions, Events, Graph, InputError, Model
@@ -66,10 +69,6 @@ def test_parts_keep_the_bits_of_one_engine(
     check_stream(model, schema, owners, stream, sizes, trusted=trusted, non_finite=non_finite)
 
 
-def weights_of(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.normal(0, 0.5, shape).astype(np.float32)
-
-
 def both_ways() -> Model:
     """Sums along edges and then against them, of a layer's rows and of sums."""
     rng = np.random.default_rng(5)
@@ -100,31 +99,6 @@ def test_parts_keep_the_bits_of_messages_in_both_directions(seed, undirected, ne
     rng = np.random.default_rng(seed)
     stream = Stream(rng, schema.edge_types[EDGES], negative, False)
     check_stream(both_ways(), schema, owners, stream, [40, *([4] * (BATCHES - 1))])
-
-
-BUYS = ("user", "buys", "item")
-
-
-def shop() -> Model:
-    """Items sum their users, and users the mean of their items."""
-    rng = np.random.default_rng(6)
-    to_items = Propagate(edge_type=BUYS, message_local=("weight",))
-    to_users = Propagate(edge_type=BUYS, reverse=True, neighbor_context="count", combine="divide")
-    return Model(
-        inputs={"user": Input("user", 3), "item": Input("item", 2)},
-        steps=(
-            Step("linear", ("user",), "sent", {"weight": "sent"}),
-            Step("propagate", ("sent",), "received", attrs=to_items.to_attrs()),
-            Step("linear", ("item",), "own", {"weight": "own"}),
-            Step("add", ("received", "own"), "both"),
-            Step("relu", ("both",), "hidden"),
-            Step("propagate", ("hidden",), "mean", attrs=to_users.to_attrs()),
-            Step("add", ("mean", "sent"), "out"),
-        ),
-        tensors={"sent": weights_of(rng, 5, 3), "own": weights_of(rng, 5, 2)},
-        output="out",
-        layers=("user", "out"),
-    )
 
 
 def next_of_shop(rng: np.random.Generator, present: dict[str, list[int]], count: int) -> Events:
@@ -342,10 +316,21 @@ def test_graphs_that_do_not_fit(edges, reason):
 
 
 def test_owners_that_do_not_fit():
-    with pytest.raises(InputError, match="must follow from ids, got a table"):
+    with pytest.raises(InputError, match="must follow from a rule, got a table"):
         fits(make_model(), owners=Owners("table", 2, table=np.zeros(3, np.uint16)))
     with pytest.raises(InputError, match="at most 64 parts, got 65"):
         fits(make_model(), owners=Owners("modulo", 65))
+    schema = Schema({"user": 3, "item": 2}, {BUYS: EdgeSchema()})
+    for given_, reason in (
+        ({"user": Owners("modulo", 2)}, "for the node types 'user', 'item', got 'user'"),
+        ({"user": Owners("jump", 2), "item": Owners("fennel", 3)}, r"same number of parts, got \[2, 3\]"),
+        (
+            {"user": 2, "item": 2},
+            "a mapping to them, got int for 'user'",
+        ),
+    ):
+        with pytest.raises(InputError, match=reason):
+            LocalPartitions(schema, shop(), cast("Owners", given_))
     with pytest.raises(InputError, match="owners must be Owners"):
         LocalPartitions(schema_of("", undirected=False, text=False), make_model(), cast("Owners", 3))
 

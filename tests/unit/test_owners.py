@@ -64,6 +64,8 @@ def test_a_table_has_an_owner_for_each_index() -> None:
     assert pickle.loads(pickle.dumps(owners)) == owners
     assert owners != Owners("table", 3, table=np.array([2, NO_OWNER, 0, 2], np.uint16))
     assert owners != Owners("modulo", 3)
+    empty = Owners("table", 3, table=np.array([], np.uint16))
+    assert pickle.loads(pickle.dumps(Owners("fennel", 3))) == Owners("fennel", 3) != empty
     with pytest.raises(ValueError, match="owners of indices"):
         owners.of_id(IDS)
     with pytest.raises(ValueError, match="owners of ids"):
@@ -73,7 +75,7 @@ def test_a_table_has_an_owner_for_each_index() -> None:
 def test_owners_that_cannot_be_are_refused() -> None:
     table = np.array([0, 3], np.uint16)
     for call, message in (
-        (lambda: Owners("hash", 2), "rule must be 'modulo', 'jump' or 'table', got 'hash'"),  # type: ignore[arg-type]
+        (lambda: Owners("hash", 2), "rule must be 'modulo', 'jump', 'table' or 'fennel', got 'hash'"),  # type: ignore[arg-type]
         (lambda: Owners("jump", 0), "workers must be an integer from 1 to 4000, got 0"),
         (lambda: Owners("jump", 4001), "workers must be an integer from 1 to 4000, got 4001"),
         (lambda: Owners("jump", 2, moved={3: 2}), "id 3 is moved twice, or to a worker that is none of 2"),
@@ -81,7 +83,8 @@ def test_owners_that_cannot_be_are_refused() -> None:
         (lambda: Owners("table", 3, table=table), "index 1 is owned by worker 3, which is none of 3"),
         (lambda: Owners("table", 3), "a table is for the rule 'table'"),
         (lambda: Owners("jump", 3, table=table), "a table is for the rule 'table'"),
-        (lambda: Owners("table", 4, table=table, moved={3: 2}), "which has no moved ids"),
+        (lambda: Owners("table", 4, table=table, moved={3: 2}), "moved ids are for a hash"),
+        (lambda: Owners("fennel", 4, moved={3: 2}), "moved ids are for a hash"),
     ):
         with pytest.raises(InputError, match=message):
             call()

@@ -22,8 +22,8 @@ using StagedEvents = std::vector<std::function<void(Stage*)>>;
 
 // `owners`: of the nodes that they add, if the rule of the parts does not say it.
 inline Delta stage_all(const Graph& graph, const StagedEvents& events, const std::vector<uint16_t>& owners = {}) {
+  if (!owners.empty()) graph.part->give(0, owners);
   Stage stage(graph);
-  if (!owners.empty()) stage.give_owners(0, owners);
   for (const auto& event : events) event(&stage);
   return stage.finish();
 }

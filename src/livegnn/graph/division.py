@@ -7,13 +7,14 @@ from livegnn.graph.graph import Graph
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from livegnn.schema import Schema
 
 
 def make_part(
     schema: "Schema",
-    owners: _core.Owners,
+    owners: "Sequence[_core.Owners]",
     part: int | None,
     *,
     names: Graph | None = None,
@@ -22,12 +23,12 @@ def make_part(
 ) -> Graph:
     """An empty graph that keeps the edges with an end that `part` owns. All parts must receive all batches.
 
-    part: None for one that owns no node and keeps no edge, but knows all ids. names: a part whose texts the
-    new one shares, so that both have the same number for a text, and so the same owner.
+    owners: by node type. part: None for one that owns no node and keeps no edge, but knows all ids. names: a
+    part whose texts the new one shares, so that both have the same number for a text, and so the same owner.
     """
     graph = Graph(schema, threads=threads, features_dir=features_dir)
     if names is not None and names.node_ids.texts is not None:
         graph.node_ids = graph.core.node_ids = names.node_ids
         graph.native.use_texts(names.node_ids.texts)
-    _core.divide(graph.native, owners, -1 if part is None else part)
+    _core.divide(graph.native, list(owners), -1 if part is None else part)
     return graph

@@ -11,7 +11,7 @@ from livegnn.errors import LiveGNNError
 from livegnn.graph import Graph, GraphDelta
 from livegnn.interrupts import Background, at_once
 from livegnn.partitions.ballot import Ballot
-from livegnn.partitions.part import Outcome, Part
+from livegnn.partitions.part import Outcome, Part, Placed
 
 if TYPE_CHECKING:
     import threading
@@ -67,6 +67,7 @@ class Batch:
         self._events, self._on_staged, self._trusted = events, on_staged, trusted
         self.ballot: Final = Ballot(len(threads))
         self._seq = -1
+        self._placed: Placed = {}
         self._given: Final[list[bool]] = []  # not empty once the threads have it
         self._committed: Final[list[GraphDelta]] = []  # not empty once the names show it
         self._showing: Final[list[bool]] = []  # not empty while it holds `visible`
@@ -103,11 +104,15 @@ class Batch:
 
     def apply_to(self, number: int, part: Part) -> None:
         """Applies it to a part, in its thread."""
-        self.outcomes[number] = part.apply(self._events, self._seq, self.ballot.vote, trusted=self._trusted)
+        self.outcomes[number] = part.apply(
+            self._events, self._seq, self.ballot.vote, self._placed, trusted=self._trusted
+        )
 
     def _prepare(self, change: GraphDelta) -> None:
         """Brings all parts to the batch that the names are about to commit."""
         self._seq = change.seq
+        placed = map(change.native.placed, range(len(self._names.schema.node_types)))
+        self._placed = {number: owners for number, owners in enumerate(placed) if len(owners)}
         self._begin()
         at_once(*(partial(thread.give, self) for thread in self._threads), partial(self._given.append, True))
         if (error := self.ballot.wait()) is not None:

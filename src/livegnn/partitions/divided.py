@@ -23,20 +23,18 @@ from livegnn.interrupts import at_once
 from livegnn.network.outputs import Outputs
 from livegnn.partitions.batch import Batch, PartThread
 from livegnn.partitions.part import Part
-from livegnn.placement import Owners
-from livegnn.types import NO_INDEX, FloatArray
+from livegnn.types import NO_INDEX, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32
+    from jaxtyping import Float32, Int64
     from numpy.typing import ArrayLike
 
 
 class Partitions:
     """The parts of a graph, led as one engine.
 
-    owners: the part of each node. names: a graph with all nodes and without edges; it assigns sequence
-    numbers. begin: called before the parts have a batch. Only this object may apply batches to names and
-    parts.
+    names: a graph with all nodes and their owners, and without edges; it assigns sequence numbers. begin:
+    called before the parts have a batch. Only this object may apply batches to names and parts.
 
     Thread safety: any thread may call. Batches are applied one at a time. A read waits while a batch becomes
     visible, and sees all parts before a batch or after it.
@@ -45,17 +43,17 @@ class Partitions:
     def __init__(
         self,
         names: Graph,
-        owners: Owners,
         outputs: Outputs,
         parts: Sequence[Part],
         begin: Callable[[Events], None],
     ) -> None:
-        self.names, self.owners, self.parts = names, owners, tuple(parts)
+        self.names, self.parts = names, tuple(parts)
         self._outputs, self._begin = outputs, begin
         self._threads = tuple(PartThread(number, part) for number, part in enumerate(self.parts))
         self._end = weakref.finalize(self, at_once, *(partial(thread.give, None) for thread in self._threads))
         self._visible = threading.Lock()
         self._broken: BaseException | None = None
+        self._ends: Int64[IntArray, types] | None = None  # of edges at nodes of all parts
 
     @property
     def seq(self) -> int:
@@ -104,8 +102,11 @@ class Partitions:
                 f"not all parts of the graph show the last batch ({self._broken!r}): divide the graph again"
             )
         began = time.perf_counter()
+        if self._ends is not None and _core.places_nodes(self.names.native):
+            _core.set_ends_of_edges(self.names.native, self._ends)
         change = batch.run(seq)
         outcomes = [batch.outcomes[number] for number in range(len(self.parts))]
+        self._ends = np.sum([one.ends for one in outcomes], axis=0)
         return Update(
             self.names,
             np.concatenate([one.changed for one in outcomes]),
@@ -124,15 +125,15 @@ class Partitions:
         """Predictions of nodes, as of `Engine.predict`, each by the part that owns the node."""
         asked = listed_ids(ids)
         node_type = self._outputs.find(output).node_type
+        type_index = self.names.node_type_index(node_type)
         with self._visible:
             numbers = self.names.to_numbers(asked)
-            unknown = np.flatnonzero(
-                self.names.native.indices_of(self.names.node_type_index(node_type), numbers) == NO_INDEX
-            )
+            indices = self.names.native.indices_of(type_index, numbers)
+            unknown = np.flatnonzero(indices == NO_INDEX)
             if len(unknown):
                 raise UnknownNodeError(self.names.unknown_node(asked[unknown[0]], node_type))
             given = self.names.to_user_ids(numbers)
-            owners = self.owners.of_id(numbers)
+            owners = _core.owners_at(self.names.native, type_index, indices)
             rows = self.parts[0].predict(given[:0], output)
             rows = np.empty((len(given), rows.shape[1]), np.float32)
             for part in np.unique(owners):

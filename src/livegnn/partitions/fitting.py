@@ -1,5 +1,6 @@
 """The models, graphs and settings that can be divided into parts."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import livegnn._core as _core
@@ -9,20 +10,43 @@ from livegnn.inference import EngineOptions
 from livegnn.network import Model
 from livegnn.placement import Owners
 from livegnn.schema import Schema
-from livegnn.types import EdgeType
+from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of
 
 _NEEDED: Final = {"mode": "eager", "keep": "all", "keep_degree": 0, "history": 0}
 
 
-def refuse_unfit(model: Model, schema: Schema, options: EngineOptions, owners: Owners) -> None:
+def owners_of_types(owners: Owners | Mapping[NodeType, Owners], schema: Schema) -> dict[NodeType, Owners]:
+    """The owners of each node type of a graph. Raises `InputError` if some are missing, or if the types have
+    different numbers of parts."""
+    if isinstance(owners, Owners):
+        return dict.fromkeys(schema.node_types, owners)
+    if not isinstance(owners, Mapping):
+        raise InputError(f"owners must be Owners of livegnn.placement, or a mapping, got {kind_of(owners)}")
+    for name, one in owners.items():
+        if not isinstance(one, Owners):
+            raise InputError(
+                "owners must be Owners of livegnn.placement, or a mapping to them, got "
+                f"{kind_of(one)} for {name!r}"
+            )
+    if set(owners) != set(schema.node_types):
+        raise InputError(
+            f"owners must be given for the node types {', '.join(map(repr, schema.node_types))}, got "
+            f"{', '.join(map(repr, owners)) or 'none'}"
+        )
+    if len(parts := {one.workers for one in owners.values()}) > 1:
+        raise InputError(f"all node types must have the same number of parts, got {sorted(parts)}")
+    return {name: owners[name] for name in schema.node_types}
+
+
+def refuse_unfit(
+    model: Model, schema: Schema, options: EngineOptions, owners: Owners | Mapping[NodeType, Owners]
+) -> None:
     """Raises `InputError`, with the reason, if the parts of a graph would not give all predictions the bits
     that one engine gives them.
     """
-    if not isinstance(owners, Owners):
-        raise InputError(f"owners must be Owners of livegnn.placement, got {kind_of(owners)}")
     for reason in (
-        _unfit_owners(owners),
+        *map(_unfit_owners, owners_of_types(owners, schema).values()),
         _unfit_options(options),
         _unfit_schema(schema),
         _unfit_model(model),
@@ -33,7 +57,7 @@ def refuse_unfit(model: Model, schema: Schema, options: EngineOptions, owners: O
 
 def _unfit_owners(owners: Owners) -> str | None:
     if owners.rule == "table":
-        return "owners of the parts of a graph must follow from ids, got a table by index"
+        return "owners of the nodes that arrive must follow from a rule, got a table by index"
     if owners.workers > _core.MAX_PARTS:
         return f"a graph can be divided into at most {_core.MAX_PARTS} parts, got {owners.workers}"
     return None

@@ -5,15 +5,34 @@ from typing import Literal
 from pydantic import BaseModel, JsonValue
 
 from livegnn.channels.plan import Peer
+from livegnn.placement import Owners
+
+
+class Rule(BaseModel):
+    """The fields of `Owners`, without a table."""
+
+    rule: Literal["modulo", "jump", "fennel"]
+    parts: int
+    moved: dict[int, int]
+
+    @classmethod
+    def of(cls, owners: Owners) -> "Rule":
+        """Requires: no table."""
+        assert owners.rule != "table"
+        return cls(rule=owners.rule, parts=owners.workers, moved=dict(owners.moved))
+
+    def owners(self) -> Owners:
+        """The owners that follow the rule."""
+        return Owners(self.rule, self.parts, moved=self.moved)
 
 
 class Orders(BaseModel):
-    """The part of a process. rule, parts, moved: of `Owners`. table: a `Schema` in JSON. model: a file."""
+    """The part of a process. parts: how many there are. rules: by node type. table: a `Schema` in JSON.
+    model: a file."""
 
     number: int
-    rule: Literal["modulo", "jump"]
     parts: int
-    moved: dict[int, int]
+    rules: list[Rule]
     table: JsonValue
     model: str
     threads: int | None

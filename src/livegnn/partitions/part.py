@@ -1,6 +1,11 @@
 """One part of a divided graph, as the object that leads all parts sees it."""
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from jaxtyping import UInt16
+from numpy.typing import NDArray
 
 import livegnn._core as _core
 from livegnn.graph import Graph
@@ -15,12 +20,20 @@ if TYPE_CHECKING:
     from livegnn.events import Events
 
 
+Placed: TypeAlias = "Mapping[int, UInt16[NDArray[np.uint16], '_']]"
+"""By the number of a node type: the owners of the nodes that a batch adds, in their order."""
+
+
 class Outcome(NamedTuple):
-    """The effect of a batch on the predictions of one part's nodes. changed: their ids, as numbers; affected:
-    how many nodes were computed again."""
+    """The effect of a batch on one part.
+
+    changed: ids of its nodes whose predictions changed, as numbers. affected: how many nodes were computed
+    again. ends: of edges at its nodes, in all, by node type.
+    """
 
     changed: "Int64[IntArray, 'changed']"
     affected: int
+    ends: "Int64[IntArray, 'types']"
 
 
 class Part(Protocol):
@@ -29,10 +42,13 @@ class Part(Protocol):
     Thread safety: one thread applies batches; any thread may call the other functions meanwhile.
     """
 
-    def apply(self, events: "Events", seq: int, vote: "Callable[[], None]", *, trusted: bool) -> Outcome:
+    def apply(
+        self, events: "Events", seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
+    ) -> Outcome:
         """Applies a batch, whose number of the last event is `seq`, while all other parts do the same.
 
-        vote: called once it is prepared; returns if all parts commit it, or raises, and then nothing changes.
+        placed: owners of the nodes that it adds, where Fennel chooses them. vote: called once it is
+        prepared; returns if all parts commit it, or raises, and then nothing changes.
         Raises the errors of `Graph.apply`.
         """
 
@@ -55,10 +71,15 @@ class LocalPart:
     def __init__(self, graph: Graph, engine: Engine, exchange: _core.LocalExchange) -> None:
         self.graph, self.engine, self._exchange = graph, engine, exchange
 
-    def apply(self, events: "Events", seq: int, vote: "Callable[[], None]", *, trusted: bool) -> Outcome:
+    def apply(
+        self, events: "Events", seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
+    ) -> Outcome:
+        native = self.graph.native
+        for node_type, owners in placed.items():
+            _core.give_owners(native, node_type, owners)
         self.graph.apply(events, seq=seq, on_staged=lambda _: vote(), trusted=trusted)
         changed, _, work = self.engine.core.view.outcome()
-        return Outcome(changed, work[0])
+        return Outcome(changed, work[0], _core.ends_of_edges(native))
 
     def give_up(self) -> None:
         self._exchange.end()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack, cast
@@ -29,17 +30,17 @@ from livegnn.network import Model
 from livegnn.network.outputs import Outputs
 from livegnn.partitions.ballot import GivenUpError
 from livegnn.partitions.divided import Partitions
-from livegnn.partitions.fitting import refuse_unfit
+from livegnn.partitions.fitting import owners_of_types, refuse_unfit
 from livegnn.partitions.letters import Letter, open_letter, seal
-from livegnn.partitions.orders import Orders, Plan
-from livegnn.partitions.part import Outcome
+from livegnn.partitions.orders import Orders, Plan, Rule
+from livegnn.partitions.part import Outcome, Placed
 from livegnn.partitions.worker import LEADER, WORKER
 from livegnn.placement import Owners
 from livegnn.schema import Schema
-from livegnn.types import FloatArray, Ids
+from livegnn.types import JSON, FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from jaxtyping import Float32
 
@@ -57,9 +58,14 @@ class RemotePart:
         self._reading = threading.Lock()
         self._turn = self._asked = 0
 
-    def apply(self, events: Events, seq: int, vote: "Callable[[], None]", *, trusted: bool) -> Outcome:
+    def apply(
+        self, events: Events, seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
+    ) -> Outcome:
         self._turn += 1
-        self._swap(0, Letter({"seq": seq, "trusted": trusted}, events.to_bytes()))
+        content: dict[str, JSON] = {"seq": seq, "trusted": trusted}
+        if placed:
+            content["placed"] = {str(number): owners.tolist() for number, owners in placed.items()}
+        self._swap(0, Letter(content, events.to_bytes()))
         voted = self._swap(1).content
         try:
             if "error" in voted:
@@ -70,7 +76,8 @@ class RemotePart:
             raise
         self._swap(2, Letter({"commit": True}))
         done = self._swap(3)
-        return Outcome(np.frombuffer(done.payload, np.int64), cast("int", done.content["affected"]))
+        ends = np.array(done.content["ends"], np.int64)
+        return Outcome(np.frombuffer(done.payload, np.int64), cast("int", done.content["affected"]), ends)
 
     def give_up(self) -> None:
         """Does nothing: the worker has told the others."""
@@ -136,7 +143,7 @@ class RemotePartitions(Partitions):
         self,
         schema: Schema,
         model: Model,
-        owners: Owners,
+        owners: Owners | Mapping[NodeType, Owners],
         options: EngineOptions | None = None,
         *,
         patience: Patience | None = None,
@@ -146,32 +153,31 @@ class RemotePartitions(Partitions):
         refuse_unfit(model, schema, options, owners)
         if schema.text_ids:
             raise InputError("parts in other processes need ids that are integers, got text_ids=True")
-        names = make_part(schema, owners.native, None, threads=1)
+        rules = list(owners_of_types(owners, schema).values())
+        names = make_part(schema, [rule.native for rule in rules], None, threads=1)
         outputs = Outputs(lay_out(names, model, options)[0])
         with tempfile.TemporaryDirectory(prefix="livegnn-") as folder:
             path = Path(folder, "model.lgnn")
             model.save(path)
-            self.processes: Final = [_start() for _ in range(owners.workers)]
+            self.processes: Final = [_start() for _ in range(rules[0].workers)]
             try:
-                parts = self._connect(schema, path, owners, options, patience)
+                parts = self._connect(schema, path, rules, options, patience)
             except BaseException:
                 for process in self.processes:
                     with process:
                         process.kill()
                 raise
-        super().__init__(names, owners, outputs, parts, lambda _: None)
+        super().__init__(names, outputs, parts, lambda _: None)
 
     def _connect(
-        self, schema: Schema, model: Path, owners: Owners, options: EngineOptions, patience: Patience
+        self, schema: Schema, model: Path, rules: list[Owners], options: EngineOptions, patience: Patience
     ) -> list[RemotePart]:
         """Gives each process its orders, and then the addresses of the others."""
-        assert owners.rule != "table"
         for number, process in enumerate(self.processes):
             orders = Orders(
                 number=number,
-                rule=owners.rule,
-                parts=owners.workers,
-                moved=dict(owners.moved),
+                parts=len(self.processes),
+                rules=[Rule.of(each) for each in rules],
                 table=schema.to_json(),
                 model=str(model),
                 threads=options.threads,

@@ -38,8 +38,8 @@ from livegnn.partitions.ballot import GivenUpError
 from livegnn.partitions.letters import Letter, open_letter, seal
 from livegnn.partitions.orders import Orders, Plan
 from livegnn.partitions.rounds import ChannelRounds
-from livegnn.placement import Owners
 from livegnn.schema import Schema
+from livegnn.types import JSON
 
 LEADER: Final = 0
 """The number of the leader in its channels to a worker, whose own number there is 1."""
@@ -90,7 +90,11 @@ class PartWorker:
             if not self._swap(turn, 2).content["commit"]:
                 raise GivenUpError
 
+        placed = order.content.get("placed", {})
+        assert isinstance(placed, dict)
         try:
+            for node_type, owners in placed.items():
+                _core.give_owners(self._graph.native, int(node_type), np.array(owners, np.uint16))
             self._graph.apply(
                 Events.from_bytes(order.payload), seq=seq, on_staged=vote, trusted=bool(trusted)
             )
@@ -107,7 +111,11 @@ class PartWorker:
             self._swap(turn, 2)
             return
         changed, _, work = self._engine.core.view.outcome()
-        self._swap(turn, 3, Letter({"affected": work[0]}, np.asarray(changed, np.int64).tobytes()))
+        done: dict[str, JSON] = {
+            "affected": work[0],
+            "ends": _core.ends_of_edges(self._graph.native).tolist(),
+        }
+        self._swap(turn, 3, Letter(done, np.asarray(changed, np.int64).tobytes()))
 
     def _serve_reads(self) -> None:
         turn = 0
@@ -132,9 +140,9 @@ def main() -> None:
     """Reads orders, makes the part, connects to all and serves."""
     orders = Orders.model_validate_json(sys.stdin.readline())
     number, parts = orders.number, orders.parts
-    owners = Owners(orders.rule, parts, moved=orders.moved)
+    owners = [rule.owners().native for rule in orders.rules]
     options = EngineOptions(threads=orders.threads, non_finite=orders.non_finite)
-    graph = make_part(Schema.from_json(orders.table), owners.native, number, threads=orders.threads)
+    graph = make_part(Schema.from_json(orders.table), owners, number, threads=orders.threads)
     engine = Engine(graph, Model.load(orders.model), options)
     listener = Listener(number, dict.fromkeys(range(number + 1, parts)))
     sys.stdout.write(json.dumps(listener.addresses) + "\n")

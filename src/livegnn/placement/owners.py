@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from livegnn.types import IntArray
 
-Rule: TypeAlias = Literal["modulo", "jump", "table"]
+Rule: TypeAlias = Literal["modulo", "jump", "table", "fennel"]
 
 MOST_WORKERS: Final = _core.MAX_WORKERS
 NO_OWNER: Final = 0xFFFF
@@ -30,8 +30,10 @@ class Owners:
     """The owners of the nodes of one type, numbers from 0 to `workers` - 1. It never changes.
 
     rule: "modulo", a hash of the id; "jump", a hash by which one worker more takes its fair share and no
-    other id moves; "table", an owner for each index. moved: ids that belong to another worker than their
-    hash determines. table: uint16, by index, `NO_OWNER` for an index without a node. Raises `InputError`.
+    other id moves; "table", an owner for each index; "fennel", each node where its neighbours are and room
+    is when it arrives, so that there are no owners before. moved: ids that belong to another worker than
+    their hash determines. table: uint16, by index, `NO_OWNER` for an index without a node. Raises
+    `InputError`.
     """
 
     def __init__(
@@ -42,17 +44,18 @@ class Owners:
         moved: Mapping[int, int] | None = None,
         table: "UInt16[NDArray[np.uint16], 'capacity'] | None" = None,
     ) -> None:
-        if rule not in ("modulo", "jump", "table"):
-            raise InputError(f"rule must be 'modulo', 'jump' or 'table', got {rule!r}")
-        if (rule == "table") != (table is not None) or (table is not None and moved):
+        if rule not in ("modulo", "jump", "table", "fennel"):
+            raise InputError(f"rule must be 'modulo', 'jump', 'table' or 'fennel', got {rule!r}")
+        if (rule == "table") != (table is not None) or (rule in ("table", "fennel") and moved):
             raise InputError(
-                f"a table is for the rule 'table', which has no moved ids, got {rule!r} with "
-                f"table={kind_of(table)} and moved={kind_of(moved)}"
+                "a table is for the rule 'table', and moved ids are for a hash, got "
+                f"{rule!r} with table={kind_of(table)} and moved={kind_of(moved)}"
             )
         self.rule, self.workers = rule, check_int(workers, "workers", 1, MOST_WORKERS)
         try:
-            if table is not None:
-                self.native = _core.Owners.from_table(self.workers, np.ascontiguousarray(table, np.uint16))
+            if rule in ("table", "fennel"):
+                by_index = np.ascontiguousarray([] if table is None else table, np.uint16)
+                self.native = _core.Owners.from_table(self.workers, by_index)
             else:
                 given = moved or {}
                 ids, to = np.array(list(given), np.int64), np.array(list(given.values()), np.int64)
@@ -76,7 +79,7 @@ class Owners:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Owners):
             return NotImplemented
-        return self.native.equals(other.native)
+        return self.rule == other.rule and self.native.equals(other.native)
 
     __hash__ = None  # type: ignore[assignment]
 
