@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import livegnn._core as _core
+from livegnn.errors import InputError
 from livegnn.graph.graph import Graph
 
 if TYPE_CHECKING:
@@ -31,4 +32,14 @@ def make_part(
         graph.node_ids = graph.core.node_ids = names.node_ids
         graph.native.use_texts(names.node_ids.texts)
     _core.divide(graph.native, list(owners), -1 if part is None else part)
+    graph.names_only = part is None
     return graph
+
+
+def refuse_divided(graph: Graph, what: str) -> None:
+    """Raises `InputError` if the edges are in parts elsewhere. what: the subject that needs them."""
+    if graph.names_only:
+        raise InputError(
+            f"{what} must read the edges of a graph in one piece, got a graph in parts: run it without "
+            "partitions in [cluster]"
+        )

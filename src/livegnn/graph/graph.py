@@ -70,6 +70,8 @@ class Graph:
         self.views = ViewRegistry()
         self.forkable = features_dir is None
         """Whether a forked process has a copy of everything: it shares mapped files."""
+        self.names_only = False
+        """Whether it knows all nodes, and none of the edges, which are in the parts of a divided graph."""
 
     @property
     def schema(self) -> Schema:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from livegnn.inference.options import EngineOptions as EngineOptions
     from livegnn.inference.options import Mode as Mode
     from livegnn.inference.options import NonFinite as NonFinite
+    from livegnn.inference.row_predictor import RowPredictor as RowPredictor
     from livegnn.inference.scrub import Scrubbed as Scrubbed
     from livegnn.inference.scrub_rounds import Scrub as Scrub
     from livegnn.inference.scrub_rounds import ScrubPolicy as ScrubPolicy
@@ -32,6 +33,7 @@ _HOMES: Final = {
     "Mode": "livegnn.inference.options",
     "NonFinite": "livegnn.inference.options",
     "QueryWork": "livegnn.inference.update",
+    "RowPredictor": "livegnn.inference.row_predictor",
     "SampledForward": "livegnn.inference.forward",
     "Scrub": "livegnn.inference.scrub_rounds",
     "ScrubPolicy": "livegnn.inference.scrub_rounds",

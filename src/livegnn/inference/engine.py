@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import NoneType
-from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 import numpy as np
 
@@ -13,18 +13,19 @@ import livegnn._core as _core
 from livegnn.arguments import check_bool, check_function, check_int, check_not_negative, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
-from livegnn.graph import Graph, GraphDelta, Transaction, View
+from livegnn.graph import Graph, GraphDelta, Transaction
 from livegnn.graph.writer import Measurement
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.history import History
 from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, refuse_lost
 from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
+from livegnn.inference.row_predictor import RowPredictor
 from livegnn.inference.scrub import Scrubbed, scrub, scrub_all
 from livegnn.inference.update import QueryWork, Update, Work
 from livegnn.inference.what_if import WhatIf
 from livegnn.network import Model
 from livegnn.oracle.exactness import Verification, judge
-from livegnn.types import Array, FloatArray, NodeType, State
+from livegnn.types import Array, FloatArray, State
 from livegnn.wording import format_count, format_size, kind_of, never_raises
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _Read = TypeVar("_Read")
 _SAMPLE = "sample, a number of nodes,"
 
 
-class Engine(View):
+class Engine(RowPredictor):
     """Keeps the embeddings of `model` on `graph` exact while batches of events are applied to the graph.
 
     options: an `EngineOptions`; its fields may also be given one by one, as keywords.
@@ -55,8 +56,6 @@ class Engine(View):
     Thread safety: batches and what-ifs run one at a time. A read waits only for the moment in which a batch
     becomes visible, never for the rest of the batch, and sees all of a batch or nothing of it.
     """
-
-    keeps_rows: Literal[True] = True  # and so predicts fast, unlike a `SampledEngine`
 
     def __init__(
         self,
@@ -77,12 +76,10 @@ class Engine(View):
         self.forkable = options.state_dir is None  # a fork does not copy mapped files
         self.core = core = NativeEngine(graph, model, options)
         self.model, self.plan, self.outputs = core.model, core.plan, core.outputs
-        self.output_type_name: NodeType = core.output_type_name
+        self.output_type_name = core.output_type_name
         self.native = core.view
         self.guard(options.non_finite == "refuse")
         self._lazy = False
-        self.subscriber_failures = 0
-        """How often a subscriber raised."""
         self._subscribers: list[Callable[[Update], None]] = []
         self._last_work = (0, 0, 0, 0)
         self._memory = Measurement(graph.writer)
@@ -140,7 +137,6 @@ class Engine(View):
 
     @property
     def digest(self) -> str:
-        """The digest of the model, as `Model.digest`."""
         return self.core.digest
 
     @never_raises
@@ -258,7 +254,6 @@ class Engine(View):
         return update
 
     def guard(self, on: bool) -> None:
-        """Whether to refuse a batch that would make a row infinite or NaN; `non_finite` says it at first."""
         self.core.native.set_guard(check_bool(on, "on"))
 
     def retire(self) -> None:

@@ -8,57 +8,76 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 import livegnn._core as _core
 from livegnn.arguments import listed_ids
-from livegnn.errors import InputError, LiveGNNError, UnknownNodeError
+from livegnn.errors import InputError, LiveGNNError, UnknownNodeError, WorkerUnavailableError
 from livegnn.events import Events
-from livegnn.graph import Graph, GraphDelta
-from livegnn.inference import Update
+from livegnn.graph import Claim, Graph, GraphDelta, Transaction
+from livegnn.inference import EngineOptions, RowPredictor, Update
+from livegnn.inference.native_engine import lay_out
 from livegnn.interrupts import at_once
+from livegnn.network import Model
 from livegnn.network.outputs import Outputs
 from livegnn.partitions.batch import Batch, PartThread
 from livegnn.partitions.part import Part
-from livegnn.types import NO_INDEX, FloatArray, IntArray
+from livegnn.types import NO_INDEX, FloatArray, State
+from livegnn.wording import never_raises
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Int64
+    from jaxtyping import Float32
     from numpy.typing import ArrayLike
 
 
-class Partitions:
-    """The parts of a graph, led as one engine.
+class Partitions(RowPredictor):
+    """The parts of a graph, led as one engine: a view of a graph of names, whose batches they apply.
 
     names: a graph with all nodes and their owners, and without edges; it assigns sequence numbers. begin:
-    called before the parts have a batch. Only this object may apply batches to names and parts.
+    called before the parts have a batch.
 
     Thread safety: any thread may call. Batches are applied one at a time. A read waits while a batch becomes
-    visible, and sees all parts before a batch or after it.
+    visible, and sees all parts before a batch or after it; if another object has claimed `names`, then only
+    with the lock of that claim.
     """
 
     def __init__(
         self,
         names: Graph,
-        outputs: Outputs,
+        model: Model,
+        options: EngineOptions,
         parts: Sequence[Part],
-        begin: Callable[[Events], None],
+        begin: Callable[[], None],
     ) -> None:
+        super().__init__(names)
+        self.name, self.options, self.forkable = "engine", options, False
         self.names, self.parts = names, tuple(parts)
-        self._outputs, self._begin = outputs, begin
+        self.model, *_ = lay_out(names, model, options)
+        self.outputs = Outputs(self.model)
+        self.output_type_name = self.model.node_type(self.model.output)
+        self._begin = begin
         self._threads = tuple(PartThread(number, part) for number, part in enumerate(self.parts))
         self._end = weakref.finalize(self, at_once, *(partial(thread.give, None) for thread in self._threads))
-        self._visible = threading.Lock()
+        self._visible = threading.RLock()
+        self._claim = Claim(self, self._visible)
+        self._batch: Batch | None = None  # that is being applied
         self._broken: BaseException | None = None
-        self._ends: Int64[IntArray, types] | None = None  # of edges at nodes of all parts
+        names.attach(self)
 
-    @property
-    def seq(self) -> int:
-        """The sequence number of the last event that all parts reflect."""
-        return self.names.seq
+    @cached_property
+    def digest(self) -> str:
+        return self.model.digest
+
+    @never_raises
+    def __repr__(self) -> str:
+        graph = repr(self.names).replace("\n", "\n  ")
+        return (
+            f"{type(self).__name__}(\n  {graph},\n  {self.model!r},\n  {len(self.parts)} parts, "
+            f"seq={self.seq:,}\n)"
+        )
 
     def close(self) -> None:
         """Ends threads and parts; no batch can be applied afterwards."""
@@ -67,6 +86,8 @@ class Partitions:
             thread.join()
         for part in self.parts:
             part.close()
+
+    # -- changing
 
     def apply(
         self,
@@ -79,20 +100,20 @@ class Partitions:
         """Applies a batch to all parts, or changes nothing. Arguments and errors are those of `Graph.apply`;
         `on_staged` receives the change of `names` once all parts are ready to commit.
         """
-        batch = Batch(
-            self.names,
-            self._threads,
-            partial(self._begin, events),
-            self._visible,
+        batch = Transaction(
+            self.names.core,
+            self.names.views,
             events,
-            on_staged,
+            seq=seq,
+            on_staged=on_staged,
             trusted=trusted,
+            claim=self._claim,
         )
-        return _core.holding(
-            self.names.writer, _core.settled, self._run, partial(self._settle, batch), batch, seq
-        )
+        update = batch.run().update_of(self)
+        assert isinstance(update, Update)
+        return update
 
-    def _run(self, batch: Batch, seq: int | None) -> Update:
+    def prepare(self, change: GraphDelta) -> None:
         if not self._end.alive:
             raise InputError(
                 "the parts must be open to apply a batch, got closed ones: divide the graph again"
@@ -101,46 +122,91 @@ class Partitions:
             raise LiveGNNError(
                 f"not all parts of the graph show the last batch ({self._broken!r}): divide the graph again"
             )
-        began = time.perf_counter()
-        if self._ends is not None and _core.places_nodes(self.names.native):
-            _core.set_ends_of_edges(self.names.native, self._ends)
-        change = batch.run(seq)
+        placed = map(change.native.placed, range(len(self.names.schema.node_types)))
+        chosen = {number: owners for number, owners in enumerate(placed) if len(owners)}
+        self._batch = Batch(self._threads, change, chosen)
+        self._batch.prepare(self._begin)
+
+    def commit(self, change: GraphDelta) -> Update:
+        batch = self._batch
+        assert batch is not None
+        batch.settle(committed=True)
+        if (broken := batch.broken) is not None:
+            self._broken = broken
+            raise LiveGNNError(f"a part of the graph failed as it committed a batch: {broken!r}") from broken
         outcomes = [batch.outcomes[number] for number in range(len(self.parts))]
-        self._ends = np.sum([one.ends for one in outcomes], axis=0)
+        if _core.places_nodes(self.names.native):  # the next batch's, by the edges up to this one
+            _core.set_ends_of_edges(self.names.native, np.sum([one.ends for one in outcomes], axis=0))
         return Update(
             self.names,
             np.concatenate([one.changed for one in outcomes]),
             seq=change.seq,
             affected=sum(one.affected for one in outcomes),
-            seconds=time.perf_counter() - began,
+            seconds=time.perf_counter() - self.names.core.batch_began,
         )
 
-    def _settle(self, batch: Batch) -> None:
-        batch.settle()
-        self._broken = self._broken or batch.broken
+    def abandon(self, change: GraphDelta) -> None:
+        batch = self._batch
+        if batch is not None and batch.change is change:
+            batch.settle(committed=False)
+            self._batch = None
+
+    def publish(self, change: GraphDelta) -> None:
+        self._batch = None  # which holds the events
+
+    def guard(self, on: bool) -> None:
+        """Does nothing: `non_finite` of the options decides, as there is no other model beside it."""
+
+    # -- reading
 
     def predict(
         self, ids: "ArrayLike", *, output: str | None = None
     ) -> "Float32[FloatArray, 'ids channels']":
-        """Predictions of nodes, as of `Engine.predict`, each by the part that owns the node."""
+        """Predictions of nodes, as of `Engine.predict`, each by the part that owns the node.
+
+        Raises `WorkerUnavailableError` if the part of one is lost.
+        """
         asked = listed_ids(ids)
-        node_type = self._outputs.find(output).node_type
-        type_index = self.names.node_type_index(node_type)
+        found = self.outputs.find(output)
         with self._visible:
             numbers = self.names.to_numbers(asked)
-            indices = self.names.native.indices_of(type_index, numbers)
+            node_type = self.names.node_type_index(found.node_type)
+            indices = self.names.native.indices_of(node_type, numbers)
             unknown = np.flatnonzero(indices == NO_INDEX)
             if len(unknown):
-                raise UnknownNodeError(self.names.unknown_node(asked[unknown[0]], node_type))
+                raise UnknownNodeError(self.names.unknown_node(asked[unknown[0]], found.node_type))
             given = self.names.to_user_ids(numbers)
-            owners = _core.owners_at(self.names.native, type_index, indices)
-            rows = self.parts[0].predict(given[:0], output)
-            rows = np.empty((len(given), rows.shape[1]), np.float32)
+            owners = _core.owners_at(self.names.native, node_type, indices)
+            rows = np.empty((len(given), self.model.width(found.value)), np.float32)
             for part in np.unique(owners):
                 places = owners == part
                 rows[places] = self.parts[part].predict(given[places], output)
             return rows
 
-    def memory(self) -> list[dict[str, int]]:
-        """Bytes of each part, as `Engine.memory` names them."""
-        return [part.memory() for part in self.parts]
+    def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> None:
+        """None: a prediction is always read from a part."""
+        self.outputs.find(output)
+
+    def answer_at_once(self, request: bytes, parameters: bool, seq: int, most_numbers: int) -> None:
+        """None, for the same reason."""
+
+    def find_loss(self) -> str | None:
+        return next(filter(None, (part.find_loss() for part in self.parts)), None)
+
+    def memory(self) -> dict[str, int]:
+        """Bytes of each part's parts, as `Engine.memory` names them; none of a part that is lost."""
+        found = {}
+        for number, part in enumerate(self.parts):
+            try:
+                sizes = part.memory()
+            except WorkerUnavailableError:
+                continue
+            found.update({f"part {number}: {name}": size for name, size in sizes.items()})
+        return found
+
+    def state(self) -> State:
+        """Raises `InputError`: parts are not saved yet."""
+        raise InputError(
+            "the parts of a graph cannot be saved yet: keep the log from its first event, which a start "
+            "replays, and write no checkpoints"
+        )

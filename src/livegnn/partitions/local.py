@@ -56,12 +56,13 @@ class LocalPartitions(Partitions):
             exchange.join(self.engines[number].core.native, number)
         super().__init__(
             names,
-            self.engines[0].outputs,
+            model,
+            options,
             [
                 LocalPart(graph, engine, exchange)
                 for graph, engine in zip(self.graphs, self.engines, strict=True)
             ],
-            lambda _: exchange.begin(),
+            exchange.begin,
         )
 
 

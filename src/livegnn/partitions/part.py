@@ -61,6 +61,9 @@ class Part(Protocol):
     def memory(self) -> dict[str, int]:
         """Bytes, as of `Engine.memory`."""
 
+    def find_loss(self) -> str | None:
+        """Why the part does not answer; None if it does, as far as is known without a question."""
+
     def close(self) -> None:
         """Ends the part. No batch may be applied meanwhile."""
 
@@ -89,6 +92,9 @@ class LocalPart:
 
     def memory(self) -> dict[str, int]:
         return self.engine.memory()
+
+    def find_loss(self) -> None:
+        """None: it ends with this process."""
 
     def close(self) -> None:
         """Does nothing."""

@@ -19,15 +19,15 @@ from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import ChannelError
 from livegnn.channels.health import Patience
 from livegnn.channels.plan import Peer
-from livegnn.channels.zmq import Listener
+from livegnn.channels.zmq import Listener, ZmqChannel
 from livegnn.errors import InputError, LiveGNNError, WorkerUnavailableError, as_value
 from livegnn.events import Events
+from livegnn.graph import Graph
 from livegnn.graph.division import make_part
 from livegnn.inference import EngineOptions
 from livegnn.inference.native_engine import lay_out
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.network import Model
-from livegnn.network.outputs import Outputs
 from livegnn.partitions.ballot import GivenUpError
 from livegnn.partitions.divided import Partitions
 from livegnn.partitions.fitting import owners_of_types, refuse_unfit
@@ -50,10 +50,19 @@ _END_SECONDS: Final = 10.0
 
 
 class RemotePart:
-    """A part in another process, by its two channels (`worker.py`)."""
+    """A part in another process, by its two channels (`worker.py`). silent_seconds: until it is lost."""
 
-    def __init__(self, number: int, batches: Channel, reads: Channel) -> None:
-        self._number, self._batches, self._reads = number, batches, reads
+    def __init__(
+        self,
+        number: int,
+        process: "subprocess.Popen[str]",
+        batches: ZmqChannel,
+        reads: ZmqChannel,
+        *,
+        silent_seconds: float,
+    ) -> None:
+        self._number, self._process, self._batches, self._reads = number, process, batches, reads
+        self._silent_seconds = silent_seconds
         self._lost: ChannelError | None = None
         self._reading = threading.Lock()
         self._turn = self._asked = 0
@@ -114,6 +123,16 @@ class RemotePart:
     def memory(self) -> dict[str, int]:
         return cast("dict[str, int]", dict(self._ask(Letter({"memory": True})).content))
 
+    def find_loss(self) -> str | None:
+        if (status := self._process.poll()) is not None:
+            return f"the process of part {self._number} must run, and ended with {status}"
+        if (lost := self._lost) is not None:
+            return f"part {self._number} must answer, got {lost}"
+        silent = self._reads.report().links[WORKER].silent_seconds
+        if silent > self._silent_seconds:
+            return f"part {self._number} must answer, and has been silent for {silent:.0f} s"
+        return None
+
     def close(self) -> None:
         self._batches.close()
         self._reads.close()
@@ -133,7 +152,8 @@ def _error_of(voted: "object") -> BaseException:
 class RemotePartitions(Partitions):
     """The same as `LocalPartitions`, with each part in a process of its own on this machine.
 
-    patience: of all channels, with which lost processes are found.
+    names: an empty graph that knows all nodes and keeps no edges, by default a new one. patience: of all
+    channels, with which lost processes are found.
 
     Raises the errors of `LocalPartitions`, `InputError` for text ids, and `WorkerUnavailableError` if a
     process does not start.
@@ -146,6 +166,7 @@ class RemotePartitions(Partitions):
         owners: Owners | Mapping[NodeType, Owners],
         options: EngineOptions | None = None,
         *,
+        names: Graph | None = None,
         patience: Patience | None = None,
         **settings: Unpack[EngineSettings],
     ) -> None:
@@ -154,8 +175,9 @@ class RemotePartitions(Partitions):
         if schema.text_ids:
             raise InputError("parts in other processes need ids that are integers, got text_ids=True")
         rules = list(owners_of_types(owners, schema).values())
-        names = make_part(schema, [rule.native for rule in rules], None, threads=1)
-        outputs = Outputs(lay_out(names, model, options)[0])
+        if names is None:
+            names = make_part(schema, [rule.native for rule in rules], None, threads=1)
+        lay_out(names, model, options)  # raises, before processes are started
         with tempfile.TemporaryDirectory(prefix="livegnn-") as folder:
             path = Path(folder, "model.lgnn")
             model.save(path)
@@ -167,7 +189,7 @@ class RemotePartitions(Partitions):
                     with process:
                         process.kill()
                 raise
-        super().__init__(names, outputs, parts, lambda _: None)
+        super().__init__(names, model, options, parts, lambda: None)
 
     def _connect(
         self, schema: Schema, model: Path, rules: list[Owners], options: EngineOptions, patience: Patience
@@ -195,8 +217,13 @@ class RemotePartitions(Partitions):
             seconds = asdict(patience)
             _tell(process, Plan(terms=terms, batches=ours[0], reads=ours[1], peers=peers, patience=seconds))
         return [
-            RemotePart(number, *(one.connect({WORKER: Peer()}, terms, patience=patience) for one in pair))
-            for number, pair in enumerate(listeners)
+            RemotePart(
+                number,
+                process,
+                *(one.connect({WORKER: Peer()}, terms, patience=patience) for one in pair),
+                silent_seconds=patience.silent_seconds,
+            )
+            for number, (process, pair) in enumerate(zip(self.processes, listeners, strict=True))
         ]
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from livegnn.errors import InputError, ModelError
 from livegnn.graph import Graph
-from livegnn.inference import Engine, EngineOptions, SampledForward
+from livegnn.inference import Engine, EngineOptions, RowPredictor, SampledForward
 from livegnn.inference.native_engine import check_pair, lay_out
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.model import Model
@@ -177,7 +177,7 @@ def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> Query:
     return query
 
 
-Predictor: TypeAlias = Engine | SampledEngine
+Predictor: TypeAlias = RowPredictor | SampledEngine
 PredictorFactory: TypeAlias = Callable[[Graph, State | None], Predictor]
 
 

@@ -25,7 +25,8 @@ import livegnn._core as _core
 from livegnn.arguments import chosen_threads
 from livegnn.errors import InputError, LiveGNNError, ViewMissingError
 from livegnn.graph import Graph, View
-from livegnn.inference import Engine, EngineOptions
+from livegnn.graph.division import refuse_divided
+from livegnn.inference import Engine, EngineOptions, RowPredictor
 from livegnn.interrupts import Background
 from livegnn.log import Log
 from livegnn.model import Model
@@ -133,18 +134,31 @@ class Models:
         return view if isinstance(view, Predictor) else None
 
     @property
-    def engine(self) -> Engine | None:
+    def engine(self) -> RowPredictor | None:
         """The serving model, if it keeps rows; None otherwise, or while it is built again."""
         serving = self.predictor
-        return serving if isinstance(serving, Engine) else None
+        return serving if isinstance(serving, RowPredictor) else None
 
     def find_engine(self, name: str | None) -> Engine:
+        """Returns a model by name, or the serving one, if it keeps rows on a graph in one piece.
+
+        Raises the errors of `find_row_predictor`, and `InputError` if the graph is divided.
+        """
+        found = self.find_row_predictor(name)
+        if isinstance(found, Engine):
+            return found
+        raise InputError(
+            f"this needs a model on a graph in one piece, got {found.name!r}, whose graph is in parts: run "
+            "it without partitions in [cluster]"
+        )
+
+    def find_row_predictor(self, name: str | None) -> RowPredictor:
         """Returns a model by name, or the serving one, if it keeps rows.
 
         Raises the errors of `find`, and `InputError` if the model answers from samples.
         """
         found = self.find(name)
-        if isinstance(found, Engine):
+        if isinstance(found, RowPredictor):
             return found
         raise InputError(
             f"this needs a model that keeps rows, got {found.name!r}, which answers from samples: ask one "
@@ -228,6 +242,7 @@ class Models:
         """Compares the predictions of the model `second` with the ones of `first`, by default the serving
         model. sample: the number of nodes, drawn at random. Raises `InputError` if they cannot be compared.
         """
+        refuse_divided(self._graph, "a comparison, by degrees,")
         return compare(
             self.find(first), self._named(second), self._read, sample=sample, tolerance=tolerance, seed=seed
         )
@@ -256,6 +271,7 @@ class Models:
             serving = self.predictor
             options = EngineOptions() if serving is None else serving.options
         _check_name(name)
+        refuse_divided(self._graph, "a model that is deployed")
         check_predictor(self._graph, model, options)
         if wait:
             self._between_batches.refuse_own_thread()

@@ -14,7 +14,7 @@ import numpy as np
 
 import livegnn._core as _core
 from livegnn.arguments import check_function
-from livegnn.errors import InputError
+from livegnn.errors import InputError, WorkerUnavailableError
 from livegnn.events import Events
 from livegnn.events.chunk import IdsLike
 from livegnn.expiry import ExpiryPolicy
@@ -172,14 +172,14 @@ class Runtime(Loop):
         self._subscribers: list[_Subscriber] = []
         self._at_switch: list[Callable[[Switch], None]] = []
         self._at_end: list[Callable[[], None]] = []
-        if (engine := self.models.engine) is not None:
+        if isinstance(engine := self.models.engine, Engine):
             self.scrub = Scrub(engine, scrub, self._clock)
             self._tasks.append(self.scrub)
 
     @property
     def engine(self) -> Engine:
-        """The serving engine. Raises `InputError` if the runtime has none, or answers from samples, and
-        `ViewMissingError` while it is built again.
+        """The serving engine. Raises `InputError` if the runtime has none, answers from samples, or has a
+        graph in parts, and `ViewMissingError` while it is built again.
         """
         return self.models.find_engine(None)
 
@@ -348,6 +348,8 @@ class Runtime(Loop):
         serving = self.models.serving
         reason = None if serving is None else self.views.missing.get(serving)
         reasons = {} if reason is None else {"predictor": f"the view {serving!r} is built again: {reason}"}
+        if (engine := self.models.engine) is not None and (lost := engine.find_loss()) is not None:
+            reasons["predictor"] = lost
         if (lost := self.models.find_loss()) is not None:
             reasons["models"] = lost
         return reasons
@@ -363,7 +365,8 @@ class Runtime(Loop):
 
     def _switched(self, switch: Switch) -> None:
         if self.scrub is not None:
-            self.scrub.follow(self.models.engine)
+            engine = self.models.engine
+            self.scrub.follow(engine if isinstance(engine, Engine) else None)
         callbacks = _core.holding(self._visible, self._at_switch.copy)
         self._call_each([partial(callback, switch) for callback in callbacks], f"switch to {switch.model!r}")
 
@@ -407,6 +410,9 @@ class Runtime(Loop):
         if wanted and len(ids):
             try:
                 predictions = engine.predict(ids)
+            except WorkerUnavailableError:
+                _logger.exception("the predictions that batch %d changed cannot be read", update.seq)
+                return Change(change.seq, _NO_IDS, predictions, 0, seconds, known=False)
             except Exception:
                 # A lazy engine computes them now, and a function of the model may fail.
                 _logger.exception("the predictions that batch %d changed cannot be computed", update.seq)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from livegnn.inference import Engine
+from livegnn.inference import RowPredictor
 from livegnn.runtime import Runtime
 from livegnn.texts import Texts
 from livegnn.types import FloatArray, Ids
@@ -59,7 +59,7 @@ class _Sink(io.RawIOBase):
 
 def encode(
     runtime: Runtime,
-    engine: Engine,
+    engine: RowPredictor,
     output: str | None,
     ids: "Shaped[Ids, 'ids'] | Texts",
     metadata: Mapping[str, str],
@@ -91,7 +91,9 @@ def encode(
     yield sink.take()
 
 
-def _read(runtime: Runtime, engine: Engine, output: str | None, ids: "Shaped[Ids, 'ids'] | Texts") -> _Rows:
+def _read(
+    runtime: Runtime, engine: RowPredictor, output: str | None, ids: "Shaped[Ids, 'ids'] | Texts"
+) -> _Rows:
     node_type = engine.outputs.find(output).node_type
 
     def read() -> "tuple[FloatArray, NDArray[np.bool_]]":

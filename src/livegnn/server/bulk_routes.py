@@ -63,7 +63,7 @@ def _open(
         ) from error
     # Before the model is found: after a switch in between, the changes since this event are refused.
     seq, ids = (changed.begin(), None) if since is None else changed.since(since)
-    engine = runtime.models.find_engine(model)
+    engine = runtime.models.find_row_predictor(model)
     chosen = engine.outputs.find(output)
     if ids is None:
         ids = _all_ids(runtime, chosen.node_type)

@@ -23,7 +23,8 @@ def collect(runtime: Runtime, feed: Feed) -> Iterator[Metric]:
     statistics, graph, log_seq = runtime.statistics, runtime.graph, runtime.log_seq
     held = 0 if (expiry := runtime.held_expiry) is None else expiry.edges
     nodes = {name: graph.num_nodes(name) for name in graph.schema.node_types}
-    edges = {format_edge_type(name): graph.num_edges(name) for name in graph.schema.edge_types}
+    types = () if graph.names_only else graph.schema.edge_types  # edges in parts are not counted
+    edges = {format_edge_type(name): graph.num_edges(name) for name in types}
     ready = runtime.readiness().ready
     waiting = None if log_seq is None else log_seq - runtime.seq
     yield gauge("up", "1 while events are taken and become visible, and predictions are there", ready)

@@ -13,6 +13,7 @@ from livegnn.errors import InputError, TimeoutExpired, shortened
 from livegnn.events import Events
 from livegnn.events.chunk import to_edge_type
 from livegnn.graph import Neighbors
+from livegnn.graph.division import refuse_divided
 from livegnn.http.keys import KeyFile
 from livegnn.http.metrics import CONTENT_TYPE, Metrics
 from livegnn.http.request_counts import RequestCounts
@@ -362,6 +363,7 @@ def _read_neighbors(
 ) -> Neighbors:
     """The neighbours of a node. Raises TooLargeError, before any is read, if these are too many."""
     graph = runtime.graph
+    refuse_divided(graph, "neighbors")
     count = int(graph.degree([node], edge_type=edge_type, direction=direction)[0])
     edges = list(graph.schema.edge_types.values())[graph.edge_type_index(edge_type)]
     # Features are read, though not shown.

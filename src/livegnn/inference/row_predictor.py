@@ -1,0 +1,61 @@
+"""A view that keeps the rows of a model, as a runtime and a server see it."""
+
+from typing import TYPE_CHECKING, Literal
+
+from livegnn.graph import View
+from livegnn.inference.options import EngineOptions
+from livegnn.network import Model
+from livegnn.network.outputs import Outputs
+from livegnn.types import FloatArray, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32
+    from numpy.typing import ArrayLike
+
+
+class RowPredictor(View):
+    """A view whose predictions are kept, and so read fast: an `Engine`, or the parts of a divided graph. Its
+    `commit` returns an `Update`.
+
+    model: in the graph's names. output_type_name: the type of the nodes of the first output.
+    subscriber_failures: how often a subscriber raised.
+    """
+
+    keeps_rows: Literal[True] = True  # unlike a `SampledEngine`
+
+    model: Model
+    options: EngineOptions
+    outputs: Outputs
+    output_type_name: NodeType
+    subscriber_failures: int = 0
+
+    @property
+    def digest(self) -> str:
+        """The digest of the model, as `Model.digest`."""
+        raise NotImplementedError
+
+    def predict(
+        self, ids: "ArrayLike", *, output: str | None = None
+    ) -> "Float32[FloatArray, 'ids channels']":
+        """Predictions of nodes, as of `Engine.predict`."""
+        raise NotImplementedError
+
+    def predict_at_once(
+        self, ids: "ArrayLike", *, output: str | None = None
+    ) -> "Float32[FloatArray, 'ids channels'] | None":
+        """The result of `predict` if it can be read at once. None if `predict` would wait or compute, or if
+        there is no such node. For callers that must not block, such as an event loop.
+        """
+        raise NotImplementedError
+
+    def answer_at_once(self, request: bytes, parameters: bool, seq: int, most_numbers: int) -> bytes | None:
+        """The answer to a request, as of `Runtime.answer_at_once`. seq: the event that the rows reflect."""
+        raise NotImplementedError
+
+    def guard(self, on: bool) -> None:
+        """Whether to refuse a batch that would make a row infinite or NaN; `non_finite` says it at first."""
+        raise NotImplementedError
+
+    def find_loss(self) -> str | None:
+        """Why some predictions cannot be read; None if all can."""
+        return None
