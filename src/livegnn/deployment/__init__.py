@@ -5,7 +5,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -21,6 +21,7 @@ from livegnn.deployment.parsing import (
     refuse_moved,
     refuse_unknown,
 )
+from livegnn.deployment.partitions import Division, refuse_sections
 from livegnn.deployment.sections import (
     CheckpointSection,
     EngineSection,
@@ -42,6 +43,7 @@ from livegnn.model import Model
 from livegnn.presampling import predictor_factory
 from livegnn.runtime import (
     CheckpointPolicy,
+    ModelRegister,
     Nothing,
     Runtime,
     ViewFactory,
@@ -90,6 +92,9 @@ class Deployment:
     def __post_init__(self) -> None:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
             raise InputError("keep = 'since_checkpoint' in [log] needs a section [checkpoint]")
+        if self.cluster.partitions:
+            given = [it.name for it in fields(self) if getattr(self, it.name) is not None]
+            refuse_sections(given, self.engine, self.runtime)
 
     @classmethod
     def read(cls, path: Path | str) -> "Deployment":
@@ -172,6 +177,18 @@ class Deployment:
             **cast("dict[str, Any]", arrays),
         )
 
+    def load_empty_schema(self, readers: str) -> Schema:
+        """The schema of the graph, for readers that begin without one. Raises as `load_graph` and
+        `complete_schema`, and InputError for a graph with nodes."""
+        graph = self.load_graph()
+        if any(graph.num_nodes(name) for name in graph.schema.node_types):
+            raise InputError(
+                f"the graph in {self.graph.path} must be empty, because {readers} know what the log says "
+                "alone: append its nodes and edges as events"
+            )
+        self.complete_schema(graph)
+        return graph.schema
+
     def complete_schema(self, graph: Graph) -> None:
         """Adds `auto_add_nodes` to a graph's schema.
 
@@ -218,7 +235,7 @@ class Deployment:
         place = self.log.path
         if place is not None:
             refuse_missing(place, [*self._written(), *self._written_later()], self.file)
-        factories = self.factories()
+        division, factories = self._divide(), self.factories()
         log = self.log.open()
         try:
             properties = self.properties()
@@ -228,6 +245,8 @@ class Deployment:
             seeded = self.with_seed_of(properties)
             if self.model is not None and seeded is not self:
                 factories["engine"] = predictor_factory(Model.load(self.model.path), seeded.engine.options())
+            if division is not None:
+                factories["engine"] = division.make_parts
             if self.workers is not None:
                 log.directories.record()  # the log's identity, by which workers know their directory
             own_directories(self._written(), log.directories)
@@ -238,16 +257,29 @@ class Deployment:
                 owned = log.directories.own(self.models.directory, "models")
                 deployed = ModelDirectory(owned, self.log.place(owned.directory))
                 deployed.clean()
+                if division is not None and deployed.names:
+                    raise InputError(
+                        f"a graph in parts must have the model of the deployment alone, got others in "
+                        f"{deployed.directory}: remove them while it is served without partitions"
+                    )
                 seeded._add_deployed(factories, deployed)
             if self.snapshots is not None:
                 factories["snapshots"] = self.snapshots.factory(log.directories.record())
-            runtime = self._open(factories, log, deployed, properties)
+            runtime = self._open(factories, log, deployed, properties, division)
             if place is not None and self.file is not None:
                 write_mark(place, self.file, log.directories)
         except BaseException:
             log.close()
             raise
         return runtime
+
+    def _divide(self) -> Division | None:
+        """The parts of the graph, if it has some."""
+        if not self.cluster.partitions:
+            return None
+        assert self.model is not None
+        schema, model = self.load_empty_schema("parts"), Model.load(self.model.path)
+        return Division(schema, model, self.engine.options(), self.cluster)
 
     def _written(self) -> Iterator[Named]:
         """The directories that a start writes to."""
@@ -347,21 +379,41 @@ class Deployment:
         log: "SqliteLog | KafkaLog",
         deployed: ModelDirectory | None,
         properties: Mapping[str, str],
+        division: Division | None,
     ) -> Runtime:
+        if division is not None:
+            division.refuse_trimmed(log)
         directory = None if self.checkpoint is None else self.checkpoint.directory
         most = self.runtime.recompute_after_events
         build = factories if most and count_recorded(log, directory) > most else {}
         graph, views = restore(
             {} if build else factories,
-            self.load_graph,
+            self.load_graph if division is None else division.make_names,
             directory=directory,
             features_dir=self._features_dir,
             log=log,
         )
-        self.complete_schema(graph)
-        log.bind({**properties, **schema_properties(graph.schema)})
-        if self.workers is not None:
-            hold_log(self.workers, self.log)
+        try:
+            self.complete_schema(graph)
+            log.bind({**properties, **schema_properties(graph.schema)})
+            if self.workers is not None:
+                hold_log(self.workers, self.log)
+            register = Nothing() if deployed is None else deployed
+            return self._run(log, graph, views, factories, build, register)
+        except BaseException:
+            if division is not None:
+                views["engine"].close()  # ends its processes
+            raise
+
+    def _run(
+        self,
+        log: "SqliteLog | KafkaLog",
+        graph: Graph,
+        views: Mapping[str, View],
+        factories: Mapping[str, ViewFactory],
+        build: Mapping[str, ViewFactory],
+        register: ModelRegister,
+    ) -> Runtime:
         return Runtime(
             log,
             graph,
@@ -377,7 +429,7 @@ class Deployment:
             factories=factories,
             build=build,
             scrub=self.runtime.scrub(),
-            register=Nothing() if deployed is None else deployed,
+            register=register,
         )
 
 

@@ -1,9 +1,11 @@
-"""`[workers]` and `[cluster]`: processes beside the server, and their watch (see docs/workers.md)."""
+"""`[workers]` and `[cluster]`: processes beside the server, and their watch (docs/workers.md, parts.md)."""
 
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import livegnn._core as _core
+from livegnn.arguments import check_int
 from livegnn.cluster import Pace, Patience
 from livegnn.deployment.sections import LogSection
 from livegnn.errors import InputError, LogError
@@ -40,19 +42,26 @@ class WorkersSection(AccessSettings, WorkerNumbers, _Directory):
 class ClusterSection(Pace, Patience):
     """`[cluster]`: Ray, which runs the workers, and how they are watched. ray: the address of its head node;
     empty to start one on this machine. shared: whether `directory` of `[workers]` has the same files on all
-    machines. listen: as of `ClusterSpec`.
+    machines. listen: as of `ClusterSpec`. partitions: the number of parts of the graph, each in a process of
+    its own that the server starts; 0 for a graph in one piece. owners: the rule of `Owners` for the nodes of
+    each part.
     """
 
     ray: str = ""
     namespace: str = "livegnn"
     shared: bool = True
     listen: str = "loopback"
+    partitions: int = 0
+    owners: str = "jump"
 
     def __post_init__(self) -> None:
         Pace.__post_init__(self)
         Patience.__post_init__(self)
         if self.listen not in ("loopback", "node"):
             raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
+        check_int(self.partitions, "partitions", 0, _core.MAX_PARTS)
+        if self.owners not in ("jump", "modulo"):
+            raise InputError(f"owners must be 'jump' or 'modulo', got {self.owners!r}")
 
 
 def hold_log(section: WorkersSection, log: LogSection) -> None:

@@ -27,16 +27,10 @@ def plan_workers(deployment: Deployment) -> WorkerPlan:
         missing = "[workers]" if section is None else "[model]"
         raise InputError(f"workers need a section {missing}, got none: docs/deployment.md")
     model = Model.load(deployment.model.path)
-    graph = deployment.load_graph()
-    if any(graph.num_nodes(name) for name in graph.schema.node_types):
-        raise InputError(
-            f"the graph in {deployment.graph.path} must be empty, because workers know what the log says "
-            "alone: append its nodes and edges as events"
-        )
-    deployment.complete_schema(graph)
-    fit_query(model, graph.schema)
+    schema = deployment.load_empty_schema("workers")
+    fit_query(model, schema)
     assert model.query is not None
-    return convert(section, WorkerPlan, schema=graph.schema, query=model.query)
+    return convert(section, WorkerPlan, schema=schema, query=model.query)
 
 
 def open_sampling(

@@ -15,6 +15,7 @@ A batch is a turn of the channel to the leader, in four rounds:
 
 import json
 import math
+import signal
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -138,6 +139,8 @@ class PartWorker:
 
 def main() -> None:
     """Reads orders, makes the part, connects to all and serves."""
+    for sent in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(sent, signal.SIG_IGN)  # of a group of processes: their leader ends its workers
     orders = Orders.model_validate_json(sys.stdin.readline())
     number, parts = orders.number, orders.parts
     owners = [rule.owners().native for rule in orders.rules]
