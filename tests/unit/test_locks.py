@@ -140,6 +140,7 @@ ENGINE: dict[str, Call] = {
     "explain": lambda world: attempt(
         lambda: world.engine.explain(world.ids([CENTER])[0].item(), since=world.engine.seq)
     ),
+    "find_loss": lambda world: world.engine.find_loss(),
     "guard": lambda world: world.engine.guard(True),
     "last_work": lambda world: ignore(world.engine.last_work),
     "memory": lambda world: max(world.engine.memory().values()) < 1 << 40,

@@ -101,9 +101,16 @@ def serve(
 @app.command()
 def verify(deployment: DeploymentFile) -> None:
     """Restore a deployment and compare every prediction with a full recomputation."""
+    from livegnn.errors import InputError
     from livegnn.inference import Engine
 
-    runtime = read_deployment(deployment).open()
+    settings = read_deployment(deployment)
+    if settings.cluster.partitions:
+        raise InputError(
+            "livegnn verify needs a graph in one piece, got partitions in [cluster]: verify a copy of the "
+            "deployment without them, whose predictions have the same bits"
+        )
+    runtime = settings.open()
     models = runtime.models
     runtime.log.close()
     if not any(isinstance(models.find(name), Engine) for name in models.names):

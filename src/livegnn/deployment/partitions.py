@@ -15,6 +15,7 @@ from livegnn.log import ReadableLog
 from livegnn.model import Model
 from livegnn.partitions import refuse_unfit
 from livegnn.placement import Owners
+from livegnn.presampling import check_predictor
 from livegnn.runtime import count_recorded
 from livegnn.types import State
 
@@ -69,6 +70,7 @@ class Division:
 
     def __post_init__(self) -> None:
         refuse_unfit(self.model, self.schema, self.options, self.owners)
+        check_predictor(self.make_names(), self.model, self.options)
         if self.schema.text_ids:
             raise InputError(
                 "a graph in parts must have ids that are integers, got text: serve it without partitions in "

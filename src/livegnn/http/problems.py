@@ -290,7 +290,7 @@ PROBLEMS: Final[Mapping[type[Exception], Kind]] = {
         "worker-unavailable",
         503,
         "Worker unavailable",
-        "No replica of a serving worker answers the front end.",
+        "No replica of a serving worker answers the front end, or a part of a divided graph is lost.",
         f"{_SAME_AGAIN} Check the worker that detail names.",
         _RETRY,
     ),

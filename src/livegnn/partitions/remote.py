@@ -100,11 +100,13 @@ class RemotePart:
         try:
             if self._lost is not None:
                 raise self._lost
+            if (status := self._process.poll()) is not None:
+                raise ChannelError(f"the end of its process, with {status}")
             received = channel.swap(round, sections)[WORKER]
         except ChannelError as error:
             self._lost = as_value(error)
             raise WorkerUnavailableError(
-                f"part {self._number} must answer, got {error}: divide the graph again"
+                f"part {self._number} must answer, got {error}: start all parts again"
             ) from error
         return open_letter(received) if received else Letter({})
 
@@ -124,14 +126,16 @@ class RemotePart:
         return cast("dict[str, int]", dict(self._ask(Letter({"memory": True})).content))
 
     def find_loss(self) -> str | None:
-        if (status := self._process.poll()) is not None:
-            return f"the process of part {self._number} must run, and ended with {status}"
-        if (lost := self._lost) is not None:
-            return f"part {self._number} must answer, got {lost}"
         silent = self._reads.report().links[WORKER].silent_seconds
-        if silent > self._silent_seconds:
-            return f"part {self._number} must answer, and has been silent for {silent:.0f} s"
-        return None
+        if (status := self._process.poll()) is not None:
+            got = f"the end of its process, with {status}"
+        elif self._lost is not None:
+            got = str(self._lost)
+        elif silent > self._silent_seconds:
+            got = f"nothing for {silent:.0f} seconds"
+        else:
+            return None
+        return f"part {self._number} must answer, got {got}"
 
     def close(self) -> None:
         self._batches.close()

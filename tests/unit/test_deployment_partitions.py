@@ -1,0 +1,157 @@
+"""What a deployment with partitions in [cluster] refuses, before anything is changed."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+if "CI" not in os.environ:  # which installs all extras
+    pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
+
+import livegnn._core as _core
+import livegnn.checkpoint as checkpoint
+from divided_deployment import write
+from livegnn import Events, Graph, InputError, ModelError
+from livegnn.deployment import Deployment
+from livegnn.errors import LogError
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.graph.division import make_part
+from livegnn.log.sqlite import SqliteLog
+from livegnn.placement import Owners
+from livegnn.runtime import Runtime
+from processes import children
+from streams import WIDTH, make_arrays, make_model
+
+
+def refuse(path: Path, message: str, error: type[Exception] = InputError) -> None:
+    """A start raises this, starts no process, and writes no file."""
+    before = {one: one.read_bytes() for one in path.parent.rglob("*") if one.is_file()}
+    processes = children()
+    with pytest.raises(error, match=message):
+        Deployment.read(path).open()
+    assert children() == processes
+    assert {one: one.read_bytes() for one in path.parent.rglob("*") if one.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ('[workers]\ndirectory = "workers"', r"must stand without a section \[workers\]"),
+        ('[checkpoint]\ndirectory = "checkpoints"', r"must stand without a section \[checkpoint\]"),
+        ('[features]\ndirectory = "features"', r"must stand without a section \[features\]"),
+        ('[snapshots]\nurl = "snapshots"', r"must stand without a section \[snapshots\]"),
+        ('[views]\ndegrees = "my:Degrees"', r"must stand without a section \[views\]"),
+        ('[runtime]\nwhen_view_fails = "rebuild"', r"when_view_fails in \[runtime\] must be 'stop' beside"),
+        ("[runtime]\nrecompute_after_events = 9", r"recompute_after_events in \[runtime\] must be 0 beside"),
+    ],
+)
+def test_sections_that_parts_cannot_have(tmp_path: Path, more: str, message: str) -> None:
+    refuse(write(tmp_path, "parts", 2, more=more), message)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("threads = 1", 'state_dir = "rows"', r"state_dir in \[engine\] must be left out beside"),
+        ("threads = 1", 'mode = "lazy"', "needs mode='eager', got 'lazy'"),
+        ("threads = 1", 'mode = "presampled"', "needs mode='eager', got 'presampled'"),
+        ("threads = 1", 'keep = "aggregates"', "needs keep='all', got 'aggregates'"),
+        ("threads = 1", "history = 9", "needs history=0, got 9"),
+        ("partitions = 2", "partitions = -1", "partitions must be an integer from 0"),
+        ("partitions = 2", f"partitions = {_core.MAX_PARTS + 1}", f"to {_core.MAX_PARTS}, got"),
+        ('"jump"', '"table"', "owners must be 'jump' or 'modulo', got 'table'"),
+        ('[model]\npath = "model.lgnn"', "", r"need a section \[model\], got none"),
+    ],
+)
+def test_settings_that_parts_cannot_have(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = write(tmp_path, "parts", 2)
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    refuse(path, message)
+
+
+def test_a_graph_to_start_with(tmp_path: Path) -> None:
+    path = write(tmp_path, "parts", 2)
+    np.savez(tmp_path / "graph.npz", **make_arrays())
+    refuse(path, "must be empty, because parts know what the log says alone")
+
+
+@pytest.mark.parametrize(
+    ("settings", "text", "message"),
+    [({}, True, "must have ids that are integers"), ({"time_to_live": 5.0, "timed": True}, False, "expire")],
+)
+def test_schemas_that_parts_cannot_have(
+    tmp_path: Path, settings: dict[str, object], text: bool, message: str
+) -> None:
+    path = write(tmp_path, "parts", 2)
+    edges = EdgeSchema(weighted=True, **settings)  # type: ignore[arg-type]
+    schema = Schema({"node": WIDTH}, {("node", "to", "node"): edges}, text_ids=text)
+    checkpoint.write(tmp_path / "graph.npz", {"graph": Graph(schema).state()}, 0)
+    refuse(path, message)
+
+
+def test_a_model_of_another_graph(tmp_path: Path) -> None:
+    path = write(tmp_path, "parts", 2)
+    schema = Schema({"node": WIDTH + 1}, {("node", "to", "node"): EdgeSchema(weighted=True)})
+    checkpoint.write(tmp_path / "graph.npz", {"graph": Graph(schema).state()}, 0)
+    refuse(path, str(WIDTH + 1), ModelError)
+
+
+def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
+    whole = write(tmp_path, "whole")
+    runtime = Deployment.read(whole).open()
+    for value in range(4):
+        runtime.append(Events().add_nodes([value], np.ones((1, WIDTH))))
+        runtime.step()
+    runtime.stop()
+    runtime.log.trim(2)
+    runtime.log.close()
+    with pytest.raises(LogError, match=r"a graph in parts is made from the whole log, but .* trimmed"):
+        Deployment.read(write(tmp_path, "parts", 2)).open()
+    assert not children()
+    SqliteLog(tmp_path / "events.db").close()  # it is free
+
+
+def test_models_that_were_deployed_before(tmp_path: Path) -> None:
+    runtime = Deployment.read(write(tmp_path, "whole")).open()
+    runtime.start()
+    runtime.models.deploy("other", make_model(1))
+    runtime.stop()
+    runtime.log.close()
+    with pytest.raises(InputError, match="must have the model of the deployment alone"):
+        Deployment.read(write(tmp_path, "parts", 2)).open()
+    assert not children()
+
+
+def test_a_log_of_another_graph_ends_the_processes(tmp_path: Path) -> None:
+    parts = write(tmp_path, "parts", 2)
+    runtime = Deployment.read(parts).open()
+    runtime.append(Events().add_nodes([1], np.ones((1, WIDTH))))
+    runtime.step()
+    runtime.stop()
+    runtime.log.close()
+    assert not children()
+    with sqlite3.connect(tmp_path / "events.db") as connection:
+        connection.execute("DELETE FROM entries")
+    connection.close()
+    with pytest.raises(LogError):
+        Deployment.read(parts).open()
+    assert not children()
+
+
+def test_a_graph_in_parts_is_read_by_its_parts_alone(tmp_path: Path) -> None:
+    """The runtime refuses what would read the edges that its own graph does not have."""
+    names = make_part(Schema(), [Owners("jump", 2).native], None)
+    log = SqliteLog(tmp_path / "log.db")
+    runtime = Runtime(log, names)
+    for ask in (
+        lambda: runtime.models.deploy("other", make_model()),
+        lambda: runtime.models.compare("other"),
+    ):
+        with pytest.raises(InputError, match="edges of a graph in one piece"):
+            ask()
+    runtime.stop()
+    log.close()
