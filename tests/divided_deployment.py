@@ -37,7 +37,7 @@ def write(
     log: str = "events.db",
     owners: str = "jump",
     when_failed: str = "exit",
-    silent_seconds: float = 1.0,
+    silent_seconds: float = 5.0,
     more: str = "",
 ) -> Path:
     """The file `name` of a deployment in `directory`, with its model and its graph. more: sections."""

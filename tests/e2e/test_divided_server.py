@@ -2,6 +2,7 @@
 of any of its processes; and it refuses what parts cannot do.
 """
 
+import itertools
 import json
 import os
 import random
@@ -262,60 +263,76 @@ class Writer:
     """A thread that appends until `stop`, each entry with a key, again until it is answered."""
 
     def __init__(self, history: History, seed: int) -> None:
-        self.history, self.address, self.stopping = history, "", False
-        self._stream = iter(make_stream(3_000, seed=seed))
+        self._history, self._seed, self._address, self._stopping = history, seed, "", False
+        self._moved = threading.Condition()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
+    def move(self, address: str, *, stopping: bool = False) -> None:
+        """The server is there now."""
+        with self._moved:
+            self._address, self._stopping = address, stopping
+            self._moved.notify_all()
+
     def stop(self) -> None:
-        self.stopping = True
+        self.move("", stopping=True)
         self._thread.join(PATIENCE)
-        assert not self.history.failures
+        assert not self._thread.is_alive()
+        assert not self._history.failures
 
     def _run(self) -> None:
         try:
             with loopback.Client() as client:
-                for number, events in enumerate(self._stream):
-                    if self.stopping:
-                        return
-                    self.history.send(str(number), events)
-                    while not self._send(client, str(number), events):
-                        if self.stopping:
+                for seed in itertools.count(self._seed):
+                    for at, events in enumerate(make_stream(300, seed=seed)):
+                        if not self._send_until_told(client, f"{seed}/{at}", events):
                             return
         except BaseException as error:
-            self.history.fail(error)
+            self._history.fail(error)
 
-    def _send(self, client: httpx.Client, key: str, events: Events) -> bool:
+    def _send_until_told(self, client: httpx.Client, key: str, events: Events) -> bool:
+        """Whether it was told before `stop`."""
+        self._history.send(key, events)
+        while True:
+            with self._moved:
+                self._moved.wait_for(lambda: self._address or self._stopping, PATIENCE)
+                address = self._address
+            if self._stopping:
+                return False
+            if self._send(client, address, key, events):
+                return True
+            with self._moved:  # the next one begins at another port
+                self._moved.wait_for(lambda address=address: self._address != address, 1)
+
+    def _send(self, client: httpx.Client, address: str, key: str, events: Events) -> bool:
+        headers = {**LINES, "idempotency-key": key}
         try:
-            answer = client.post(
-                f"{self.address}/v1/events",
-                content=events.to_json_lines(),
-                headers={**LINES, "idempotency-key": key},
-            )
-        except (httpx.TransportError, httpx.UnsupportedProtocol):
+            answer = client.post(f"{address}/v1/events", content=events.to_json_lines(), headers=headers)
+        except httpx.TransportError:
             return False
         if answer.status_code == 503:  # the loop has ended, and the process does now
             return False
-        self.history.tell(key, answer.raise_for_status().json()["seq"])
+        self._history.tell(key, answer.raise_for_status().json()["seq"])
         return True
 
 
 def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
-    """Of the server, of a part, or of all at once. Every start has another number of parts."""
+    """Of the server, or of a part. Every start has another number of parts."""
     draw, history = random.Random(0), History()
     writer = Writer(history, seed=3)
     deployment = write(tmp_path, "parts", 2)
     try:
         for life in range(2 * KILLS):
             deployment = write(tmp_path, "parts", 1 + life % 3)
-            server = Server(deployment)
-            writer.address = server.address
-            history.wait_for(len(history.told) + draw.randrange(20, 150))
-            workers = sorted(children(server.process.pid))
-            victim = draw.choice(workers) if life % 2 else server.process.pid
-            os.kill(victim, signal.SIGKILL)
-            server.process.wait(PATIENCE)
-            server.kill()
+            with Server(deployment) as server:
+                writer.move(server.address)
+                history.wait_for(len(history.told) + draw.randrange(20, 150))
+                workers = sorted(children(server.process.pid))
+                victim = draw.choice(workers) if life % 2 else server.process.pid
+                os.kill(victim, signal.SIGKILL)
+                server.process.wait(PATIENCE)
+                server.kill()
+            wait_until(lambda workers=workers: not any(map(runs, workers)), "that all parts end")
     finally:
         writer.stop()
     log = SqliteLog(tmp_path / "events.db")
@@ -349,7 +366,7 @@ def test_the_model_of_the_tests_reads_neighbors() -> None:
 
 def test_a_part_that_stands_still_is_lost(tmp_path: Path) -> None:
     """As `kill -STOP` leaves it: nobody asks it, and the server notices."""
-    with Server(write(tmp_path, "parts", 2, when_failed="wait")) as server:
+    with Server(write(tmp_path, "parts", 2, when_failed="wait", silent_seconds=3)) as server:
         with loopback.Client(base_url=server.address) as client:
             fill(client)
             frozen = max(children(server.process.pid))

@@ -1,5 +1,6 @@
 """`partitions` of `[cluster]`: a graph in parts, each in a process of this machine (see docs/parts.md)."""
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ from livegnn.types import State
 
 if TYPE_CHECKING:
     from livegnn.partitions.remote import RemotePartitions
+
+_logger = logging.getLogger(__name__)
 
 _UNFIT = {
     "workers": "sampling and serving workers divide samples, and parts divide a graph: write one of the two",
@@ -113,7 +116,7 @@ class Division:
             round_seconds=cluster.stuck_seconds,
             hello_seconds=cluster.start_seconds,
         )
-        return RemotePartitions(
+        parts = RemotePartitions(
             names.schema,
             self.model,
             self.owners,
@@ -122,6 +125,10 @@ class Division:
             threads=threads,
             non_finite=self.options.non_finite,
         )
+        processes = [process.pid for process in parts.processes]
+        text, told = "the graph is in %d parts, in the processes %s", {"processes": processes}
+        _logger.info(text, len(processes), ", ".join(map(str, processes)), extra=told)
+        return parts
 
 
 def _import_zmq() -> None:

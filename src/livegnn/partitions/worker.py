@@ -2,7 +2,8 @@
 
 It reads one line of JSON, its orders, from its standard input, writes one with its addresses to its standard
 output, and reads one with those of the others. Then it serves its leader over two channels: batches over one,
-reads over the other. It ends when the leader closes the first.
+reads over the other. It ends when the leader closes the first, or its standard input, as the system does if
+the leader is killed.
 
 A batch is a turn of the channel to the leader, in four rounds:
 
@@ -19,7 +20,8 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from functools import partial
+from typing import Final, TextIO
 
 import numpy as np
 
@@ -158,11 +160,17 @@ def main() -> None:
         Listener(WORKER, {}).connect({LEADER: Peer(address=address)}, plan.terms, patience=idle)
         for address in (plan.batches, plan.reads)
     )
+    Background(partial(_close_at_end_of, sys.stdin, batches), "livegnn-part-leader").start()
     try:
         PartWorker(graph, engine, batches, reads, others).serve()
     finally:
         for channel in (batches, reads, others):
             channel.close()
+
+
+def _close_at_end_of(stream: TextIO, channel: Channel) -> None:
+    stream.read()
+    channel.close()
 
 
 if __name__ == "__main__":
