@@ -322,7 +322,7 @@ def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
     writer = Writer(history, seed=3)
     deployment = write(tmp_path, "parts", 2)
     try:
-        for life in range(2 * KILLS):
+        for life in range(1 + KILLS):
             deployment = write(tmp_path, "parts", 1 + life % 3)
             with Server(deployment) as server:
                 writer.move(server.address)
@@ -377,3 +377,41 @@ def test_a_part_that_stands_still_is_lost(tmp_path: Path) -> None:
             assert {*statuses} == {200, 503}
         server.stop()
     wait_until(lambda: not runs(frozen))
+
+
+def test_a_read_sees_all_parts_at_one_event(tmp_path: Path) -> None:
+    """Each batch gives all nodes the same features, and so the same predictions."""
+    ids = np.arange(30)
+    with Server(write(tmp_path, "parts", 3)) as server:
+        with loopback.Client(base_url=server.address) as client:
+            append(client, Events().add_nodes(ids, np.zeros((30, WIDTH)))).raise_for_status()
+            stopping = threading.Event()
+            writing = threading.Thread(target=overwrite, args=(server.address, ids, stopping))
+            writing.start()
+            try:
+                seen = set()
+                while len(seen) < draws(30, 300):
+                    answer = client.post("/v1/predictions", json={"ids": ids.tolist()}).json()
+                    seen.add(answer["seq"])
+                    assert answer["seq"] % 30 == 0
+                    assert answer["predictions"] == [answer["predictions"][0]] * 30
+            finally:
+                stopping.set()
+                writing.join(PATIENCE)
+        assert server.stop() == 0
+
+
+def overwrite(address: str, ids: np.ndarray, stopping: threading.Event) -> None:
+    with loopback.Client(base_url=address) as client:
+        for value in itertools.count(1):
+            if stopping.is_set():
+                return
+            append(client, Events().set_features(ids, np.full((len(ids), WIDTH), value / 7)))
+
+
+def test_the_parts_of_a_killed_server_end_at_once(tmp_path: Path) -> None:
+    """Not only when they have found it silent."""
+    with Server(write(tmp_path, "parts", 2, silent_seconds=10.0 * PATIENCE)) as server:
+        workers = children(server.process.pid)
+        server.kill()
+    wait_until(lambda: not any(map(runs, workers)), "that all parts end")
