@@ -74,7 +74,7 @@ def read_changes(lines: Iterator[str], up_to: int) -> list[tuple[object, ...]]:
     return told
 
 
-@pytest.mark.parametrize(("partitions", "owners"), [(3, "jump"), (1, "modulo")])
+@pytest.mark.parametrize(("partitions", "owners"), [(3, "jump"), (1, "modulo"), (2, "fennel")])
 def test_answers_are_those_of_a_graph_in_one_piece(tmp_path: Path, partitions: int, owners: str) -> None:
     """Of events of all kinds, some of which name unknown nodes, or overflow and are refused."""
     files = write(tmp_path, "whole", log="whole.db"), write(tmp_path, "parts", partitions, owners=owners)
@@ -323,7 +323,7 @@ def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
     deployment = write(tmp_path, "parts", 2)
     try:
         for life in range(1 + KILLS):
-            deployment = write(tmp_path, "parts", 1 + life % 3)
+            deployment = write(tmp_path, "parts", 1 + life % 3, owners=["fennel", "jump", "modulo"][life % 3])
             with Server(deployment) as server:
                 writer.move(server.address)
                 history.wait_for(len(history.told) + draw.randrange(20, 150))

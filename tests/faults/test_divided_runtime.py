@@ -12,11 +12,14 @@ import pytest
 if "CI" not in os.environ:  # which installs all extras
     pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
 
+import livegnn.checkpoint as checkpoint
 from divided_deployment import write
-from livegnn import Events, InputError
+from livegnn import Events, Graph, InputError, Model
 from livegnn.deployment import Deployment
 from livegnn.errors import DiskFullError, LiveGNNError, WorkerUnavailableError
+from livegnn.graph import EdgeSchema, Schema
 from livegnn.log import Batch, Rejection
+from livegnn.model import Input, Propagate, Step
 from livegnn.partitions.remote import RemotePartitions
 from livegnn.placement import Owners
 from livegnn.runtime import Change, Runtime
@@ -172,6 +175,39 @@ def test_refusals_are_those_of_one_engine(tmp_path: Path) -> None:
     reasons = [message for _, _, message in outcomes[0][2]]
     assert [reason.count("would be infinite") for reason in reasons] == [1, 0, 1]
     assert all(one == outcomes[0] for one in outcomes)
+
+
+@pytest.mark.parametrize("owners", ["jump", "fennel"])
+def test_several_types_of_nodes_begin_with_a_checkpoint(tmp_path: Path, owners: str) -> None:
+    """Of an empty graph, since arrays have one type alone."""
+    rng, rows = np.random.default_rng(0), []
+    edge_type = ("user", "buys", "item")
+    schema = Schema({"user": 3, "item": 2}, {edge_type: EdgeSchema(weighted=True)})
+    operators = Propagate(edge_type=edge_type, message_local=("weight",))
+    model = Model(
+        inputs={"x": Input("user", 3)},
+        steps=(Step("propagate", ("x",), "out", attrs=operators.to_attrs()),),
+        tensors={},
+        output="out",
+        layers=("x", "out"),
+    )
+    batches = [Events().add_nodes(IDS, rng.normal(size=(20, 3)), node_type="user")]
+    batches.append(Events().add_nodes(IDS, node_type="item"))
+    for _ in range(10):
+        src, dst = rng.choice(IDS, (2, 30))
+        batches.append(Events().add_edges(src, dst, weight=rng.normal(size=30), edge_type=edge_type))
+    for partitions in (0, 3):
+        path = write(tmp_path, f"of {partitions}", partitions, log=f"{partitions}.db", owners=owners)
+        path.write_text(path.read_text(encoding="utf-8").replace('auto_add_nodes = ["node"]', ""), "utf-8")
+        checkpoint.write(tmp_path / "graph.npz", {"graph": Graph(schema).state()}, 0)
+        model.save(tmp_path / "model.lgnn")
+        with opened(path) as runtime:
+            for events in batches:
+                runtime.append(events)
+                runtime.step()
+            rows.append(runtime.predict(IDS).values.tobytes())
+    assert rows[0] == rows[1]
+    assert np.frombuffer(rows[0], np.float32).any()
 
 
 def test_closed_parts_apply_nothing(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_sections_that_parts_cannot_have(tmp_path: Path, more: str, message: str
         ("threads = 1", "history = 9", "needs history=0, got 9"),
         ("partitions = 2", "partitions = -1", "partitions must be an integer from 0"),
         ("partitions = 2", f"partitions = {_core.MAX_PARTS + 1}", f"to {_core.MAX_PARTS}, got"),
-        ('"jump"', '"table"', "owners must be 'jump' or 'modulo', got 'table'"),
+        ('"jump"', '"table"', "owners must be 'jump', 'modulo' or 'fennel', got 'table'"),
         ('[model]\npath = "model.lgnn"', "", r"need a section \[model\], got none"),
     ],
 )

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from livegnn.arguments import chosen_threads
 from livegnn.deployment.sections import EngineSection, RuntimeSection
@@ -16,6 +16,7 @@ from livegnn.log import ReadableLog
 from livegnn.model import Model
 from livegnn.partitions import refuse_unfit
 from livegnn.placement import Owners
+from livegnn.placement.owners import Rule
 from livegnn.presampling import check_predictor
 from livegnn.runtime import count_recorded
 from livegnn.types import State
@@ -84,7 +85,7 @@ class Division:
     @property
     def owners(self) -> Owners:
         """The part of each node."""
-        return Owners("modulo" if self.cluster.owners == "modulo" else "jump", self.cluster.partitions)
+        return Owners(cast("Rule", self.cluster.owners), self.cluster.partitions)
 
     def refuse_trimmed(self, log: ReadableLog) -> None:
         """Raises LogError if the log has lost its first events."""

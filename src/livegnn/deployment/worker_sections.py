@@ -60,8 +60,8 @@ class ClusterSection(Pace, Patience):
         if self.listen not in ("loopback", "node"):
             raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
         check_int(self.partitions, "partitions", 0, _core.MAX_PARTS)
-        if self.owners not in ("jump", "modulo"):
-            raise InputError(f"owners must be 'jump' or 'modulo', got {self.owners!r}")
+        if self.owners not in ("jump", "modulo", "fennel"):
+            raise InputError(f"owners must be 'jump', 'modulo' or 'fennel', got {self.owners!r}")
 
 
 def hold_log(section: WorkersSection, log: LogSection) -> None:

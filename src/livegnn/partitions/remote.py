@@ -232,8 +232,11 @@ class RemotePartitions(Partitions):
 
     def close(self) -> None:
         """Ends parts and processes."""
+        lost = [part.find_loss() is not None for part in self.parts]
         super().close()
-        for process in self.processes:
+        for process, is_lost in zip(self.processes, lost, strict=True):
+            if is_lost:
+                process.kill()
             with process:  # closes its streams
                 try:
                     process.wait(_END_SECONDS)
