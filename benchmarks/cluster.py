@@ -194,7 +194,8 @@ class Simulation:
         graphs = [make_part(schema, rules, part, threads=1) for part in range(parts)]
         engines = [lg.Engine(one, model, threads=1) for one in graphs]
         timed = [TimedPart(part, graphs[part], engines[part], self.turns) for part in range(parts)]
-        self.divided = Partitions(names, engines[0].outputs, timed, lambda _: None)
+        options = lg.EngineOptions(threads=1)
+        self.divided = Partitions(names, model, options, timed, lambda: None)
 
     def apply(self, events: lg.Events, *, trusted: bool = False) -> Course:
         self.turns.begin()
