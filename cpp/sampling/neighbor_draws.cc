@@ -89,7 +89,7 @@ struct NeighborDraws::Scratch {
 
   Scratch() : nodes(kNodesAtOnce), drawn(kNodesAtOnce) {}
 
-  void draw_group(std::span<const uint32_t> group, std::span<const double> until, uint64_t first_place);
+  void draw_group(std::span<const uint32_t> group, std::span<const double> until, Places places);
   void choose_ways();
   void start_round();
   void prefetch_sums(const Leaf<Id>* leaf, uint32_t size) const;
@@ -156,18 +156,18 @@ size_t NeighborDraws::leaves_looked_at() const {
 }
 
 void NeighborDraws::draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until,
-                         uint64_t first_place, NeighborColumns* to) {
+                         Places places, NeighborColumns* to) {
   if (task.keyed != nullptr) {
-    draw_from(*task.keyed, task, nodes, until, first_place, &keyed_scratch_, to);
+    draw_from(*task.keyed, task, nodes, until, places, &keyed_scratch_, to);
   } else {
-    draw_from(*task.trees, task, nodes, until, first_place, &scratch_, to);
+    draw_from(*task.trees, task, nodes, until, places, &scratch_, to);
   }
 }
 
 template <class Id>
 void NeighborDraws::draw_from(const Samtrees<Id>& trees, const Task& task, std::span<const uint32_t> nodes,
-                              std::span<const double> until, uint64_t first_place,
-                              std::unique_ptr<Scratch<Id>>* scratch, NeighborColumns* to) {
+                              std::span<const double> until, Places places, std::unique_ptr<Scratch<Id>>* scratch,
+                              NeighborColumns* to) {
   if (!*scratch) *scratch = std::make_unique<Scratch<Id>>();
   Scratch<Id>& work = **scratch;
   work.task = task;
@@ -184,7 +184,7 @@ void NeighborDraws::draw_from(const Samtrees<Id>& trees, const Task& task, std::
     const auto group = rest.first(std::min(at_once, rest.size()));
     const auto after = rest.subspan(group.size());
     for (uint32_t node : after.first(std::min(at_once, after.size()))) trees.prefetch_root(node);
-    work.draw_group(group, until.size() > 1 ? until.subspan(begin, group.size()) : until, first_place + begin);
+    work.draw_group(group, until.size() > 1 ? until.subspan(begin, group.size()) : until, places.from(begin));
   }
   if (!work.needs.outgrown(std::exchange(work.need, 0))) return;
   auto fresh = std::make_unique<Scratch<Id>>();
@@ -195,11 +195,11 @@ void NeighborDraws::draw_from(const Samtrees<Id>& trees, const Task& task, std::
 
 template <class Id>
 void NeighborDraws::Scratch<Id>::draw_group(std::span<const uint32_t> group, std::span<const double> until,
-                                            uint64_t first_place) {
+                                            Places places) {
   size = group.size();
   for (size_t i = 0; i < size; ++i) {
     Node& node = nodes[i];
-    node = {group[i], trees->root(group[i]), RandomStream(task.seed, task.purpose, first_place + i)};
+    node = {group[i], trees->root(group[i]), RandomStream(task.seed, task.purpose, places[i])};
     node.until = until.empty() ? std::numeric_limits<double>::infinity() : until[until.size() > 1 ? i : 0];
     if (node.root.node != 0) __builtin_prefetch(trees->address(group[i]));
   }

@@ -58,6 +58,20 @@ struct BasicNeighborColumns {
 };
 using NeighborColumns = BasicNeighborColumns<uint32_t>;
 
+// The places of a run of nodes: one behind the other, or a list that outlives it.
+class Places {
+ public:
+  Places(uint64_t first) : first_(first) {}
+  explicit Places(const uint32_t* each) : each_(each) {}
+  uint64_t operator[](size_t i) const { return each_ == nullptr ? first_ + i : each_[i]; }
+  // Those of the nodes from number `begin` on.
+  Places from(size_t begin) const { return each_ == nullptr ? Places(first_ + begin) : Places(each_ + begin); }
+
+ private:
+  uint64_t first_ = 0;
+  const uint32_t* each_ = nullptr;
+};
+
 class NeighborDraws {
  public:
   struct Task {
@@ -73,10 +87,9 @@ class NeighborDraws {
   NeighborDraws& operator=(const NeighborDraws&) = delete;
   ~NeighborDraws();
 
-  // `until`: only edges whose time is at most this; empty, one bound for all, or one for each node. `first_place`: the
-  // place of the first node; the others follow. Replaces the contents of `to`. Requires: trees with the requested
-  // columns and those that the strategy needs.
-  void draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until, uint64_t first_place,
+  // `until`: only edges whose time is at most this; empty, one bound for all, or one for each node. Replaces the
+  // contents of `to`. Requires: trees with the requested columns and those that the strategy needs.
+  void draw(const Task& task, std::span<const uint32_t> nodes, std::span<const double> until, Places places,
             NeighborColumns* to);
 
   size_t bytes() const;
@@ -88,7 +101,7 @@ class NeighborDraws {
   struct Scratch;
   template <class Id>
   static void draw_from(const Samtrees<Id>& trees, const Task& task, std::span<const uint32_t> nodes,
-                        std::span<const double> until, uint64_t first_place, std::unique_ptr<Scratch<Id>>* scratch,
+                        std::span<const double> until, Places places, std::unique_ptr<Scratch<Id>>* scratch,
                         NeighborColumns* to);
 
   // Each is made when it is first needed.

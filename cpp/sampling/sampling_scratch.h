@@ -104,10 +104,10 @@ struct SampleScratch {
   static size_t num_blocks(size_t nodes) { return (nodes + kBlockNodes - 1) / kBlockNodes; }
 
   // Draws for `nodes`, in blocks from `first_block` on. `until(i)`: the bound of node i; `bounds`: the number of
-  // bounds: 0, 1 (for all) or one per node. `first_place`: the place of the first node (neighbor_draws.h).
+  // bounds: 0, 1 (for all) or one per node.
   template <class Until>
   void draw_blocks(const NeighborDraws::Task& task, std::span<const uint32_t> nodes, size_t bounds, const Until& until,
-                   size_t first_block, size_t first_place, Workers* workers) {
+                   size_t first_block, Places places, Workers* workers) {
     if (blocks.size() < first_block + num_blocks(nodes.size())) blocks.resize(first_block + num_blocks(nodes.size()));
     const double expected = task.strategy.count == NeighborStrategy::kAll ? 64 : std::min(task.strategy.count, 4096);
     workers->run(num_blocks(nodes.size()), static_cast<double>(nodes.size()) * (100 + 40 * expected),
@@ -117,7 +117,7 @@ struct SampleScratch {
                    const size_t some = bounds > 1 ? size : bounds;
                    for (size_t i = 0; i < some; ++i) of_nodes[i] = until(bounds > 1 ? begin + i : 0);
                    auto draws = take();
-                   draws->draw(task, nodes.subspan(begin, size), {of_nodes, some}, first_place + begin,
+                   draws->draw(task, nodes.subspan(begin, size), {of_nodes, some}, places.from(begin),
                                &blocks[first_block + block]);
                    give(std::move(draws));
                  });
