@@ -88,6 +88,12 @@ inline int64_t number_of(const Graph& graph, const GivenIds& ids, size_t i) {
   return graph.texts->find(utf8(texts.data() + i * texts.shape(1), texts.shape(1)));
 }
 
+inline std::vector<int64_t> numbers_of(const Graph& graph, const GivenIds& ids) {
+  std::vector<int64_t> numbers(count_of(ids));
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(graph, ids, i);
+  return numbers;
+}
+
 // The indices of all ids; and the position of the first that is not a node, or their number if all are.
 inline std::pair<std::vector<uint32_t>, size_t> indices_of(const Graph& graph, uint32_t type, const GivenIds& ids) {
   const size_t count = count_of(ids);

@@ -36,6 +36,7 @@ NB_MODULE(_core, module) {
   livegnn::bindings::bind_forward(module);
   livegnn::bindings::bind_views(module);
   livegnn::bindings::bind_sampling(module);
+  livegnn::bindings::bind_divided_sampling(module);
   livegnn::bindings::bind_presampling(module);
   livegnn::bindings::bind_workers(module);
 }

@@ -25,6 +25,7 @@ void bind_parts(nb::module_& module);
 void bind_forward(nb::module_& module);
 void bind_views(nb::module_& module);
 void bind_sampling(nb::module_& module);
+void bind_divided_sampling(nb::module_& module);
 void bind_presampling(nb::module_& module);
 void bind_workers(nb::module_& module);
 

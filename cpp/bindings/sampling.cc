@@ -19,7 +19,6 @@ namespace livegnn::bindings {
 namespace {
 
 using Seeds = std::pair<uint32_t, GivenIds>;
-using FanOut = std::pair<uint32_t, std::vector<int32_t>>;
 
 template <class T>
 std::span<const T> span_of(const In<T>& from) {
@@ -28,12 +27,6 @@ std::span<const T> span_of(const In<T>& from) {
 
 std::span<const double> bounds_of(const std::optional<In<double>>& until) {
   return until ? span_of(*until) : std::span<const double>();
-}
-
-std::vector<int64_t> numbers_of(const Graph& graph, const GivenIds& ids) {
-  std::vector<int64_t> numbers(count_of(ids));
-  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = number_of(graph, ids, i);
-  return numbers;
 }
 
 nb::object nodes(const Sampler& self, const Graph& graph, uint32_t type, int by, bool incoming, bool replace,
@@ -81,27 +74,15 @@ nb::tuple draw(Sampler& self, const Graph& graph, const std::vector<Seeds>& seed
 nb::tuple subgraph(Sampler& self, const Graph& graph, const std::vector<Seeds>& seeds,
                    const std::vector<FanOut>& fan_outs, int by, bool replace, bool disjoint, bool incoming,
                    bool attributes, std::optional<In<double>> until, uint64_t seed, size_t threads, bool named) {
-  SubgraphRequest request;
-  for (const auto& [type, counts] : fan_outs) request.fan_outs.push_back({type, counts});
-  request.by = static_cast<SampleBy>(by);
-  request.replace = replace;
-  request.disjoint = disjoint;
-  request.incoming = incoming;
-  request.attributes = attributes;
+  auto request = fan_out_request(fan_outs, by, replace, disjoint, incoming, attributes, seed, threads);
   request.until = bounds_of(until);
-  request.seed = seed;
-  request.threads = threads;
   return draw(self, graph, seeds, std::move(request), named);
 }
 
 nb::tuple query(Sampler& self, const Graph& graph, const Seeds& seeds, const std::vector<GivenOneHop>& one_hops,
                 bool attributes, std::optional<In<double>> until, uint64_t seed, size_t threads, bool named) {
-  SubgraphRequest request;
-  request.one_hops = one_hops_of(one_hops);
-  request.attributes = attributes;
+  auto request = query_request(one_hops, attributes, seed, threads);
   request.until = bounds_of(until);
-  request.seed = seed;
-  request.threads = threads;
   return draw(self, graph, {seeds}, std::move(request), named);
 }
 

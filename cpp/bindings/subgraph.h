@@ -29,6 +29,33 @@ inline std::vector<OneHop> one_hops_of(const std::vector<GivenOneHop>& given) {
   return all;
 }
 
+// Edge type, number of neighbours by hop.
+using FanOut = std::pair<uint32_t, std::vector<int32_t>>;
+
+// Requests without seeds and bounds.
+inline SubgraphRequest fan_out_request(const std::vector<FanOut>& fan_outs, int by, bool replace, bool disjoint,
+                                       bool incoming, bool attributes, uint64_t seed, size_t threads) {
+  SubgraphRequest request;
+  for (const auto& [type, counts] : fan_outs) request.fan_outs.push_back({type, counts});
+  request.by = static_cast<SampleBy>(by);
+  request.replace = replace;
+  request.disjoint = disjoint;
+  request.incoming = incoming;
+  request.attributes = attributes;
+  request.seed = seed;
+  request.threads = threads;
+  return request;
+}
+inline SubgraphRequest query_request(const std::vector<GivenOneHop>& one_hops, bool attributes, uint64_t seed,
+                                     size_t threads) {
+  SubgraphRequest request;
+  request.one_hops = one_hops_of(one_hops);
+  request.attributes = attributes;
+  request.seed = seed;
+  request.threads = threads;
+  return request;
+}
+
 // An array that takes over the column's memory.
 template <class T>
 Out<T> taken(Column<T>&& column) {

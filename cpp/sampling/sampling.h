@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "memory/frame.h"
 #include "sampling/neighbor_draws.h"
 #include "sampling/one_hops.h"
 #include "store/graph.h"
@@ -153,10 +154,13 @@ class Sampler {
   Column<int64_t> nodes(const NodeRequest& request) const;
   NeighborSample neighbors(const NeighborRequest& request, std::span<const int64_t> ids);
   Subgraph subgraph(const SubgraphRequest& request);
+  // Of a graph that is a part: answers what the asker of a sample of the whole graph wants of it (part_letters.h).
+  // Throws std::runtime_error for what no asker sends.
+  Frame answer(std::span<const std::byte> question, size_t threads);
+
+  struct Lease;  // of working memory
 
  private:
-  struct Lease;
-
   // Adds this number of bytes to `Graph::sampling_bytes`.
   void count(int64_t bytes) {
     bytes_ += bytes;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "hashing/random.h"
@@ -34,7 +36,9 @@ inline void apply(Graph* graph, Stage* stage) {
 
 // Ids are the indices times ten.
 struct Shop {
-  Shop(size_t users, size_t items, size_t edges) : graph({0, 0}, kShopTypes) {
+  Shop(size_t users, size_t items, size_t edges, std::unique_ptr<GraphPart> part = nullptr)
+      : graph({0, 0}, kShopTypes) {
+    graph.part = std::move(part);
     Stage nodes(graph);
     const size_t counts[] = {users, items};
     for (uint32_t type : {0u, 1u}) {

@@ -575,3 +575,55 @@ class Sampler:
         threads: int,
         named: bool,
     ) -> _Sample: ...
+
+class DividedSample:
+    @staticmethod
+    def begin_subgraph(
+        sampler: Sampler,
+        graph: Graph,
+        seeds: list[tuple[int, _GivenIds]],
+        fan_outs: list[tuple[int, list[int]]],
+        by: int,
+        replace: bool,
+        disjoint: bool,
+        incoming: bool,
+        attributes: bool,
+        until: _F64 | None,
+        seed: int,
+        threads: int,
+    ) -> DividedSample: ...
+    @staticmethod
+    def begin_query(
+        sampler: Sampler,
+        graph: Graph,
+        seeds: list[tuple[int, _GivenIds]],
+        one_hops: list[tuple[int, bool, int, int, tuple[int, ...]]],
+        attributes: bool,
+        until: _F64 | None,
+        seed: int,
+        threads: int,
+    ) -> DividedSample: ...
+    def ask(self, graph: Graph) -> list[_U8] | None: ...
+    def take(self, graph: Graph, answers: list[_Buffer]) -> bool: ...
+    def finish(self, graph: Graph, named: bool) -> _Sample | None: ...
+
+class DividedNeighbors:
+    @staticmethod
+    def begin(
+        graph: Graph,
+        edge_type: int,
+        ids: _GivenIds,
+        count: int,
+        by: int,
+        replace: bool,
+        incoming: bool,
+        until: _F64 | None,
+        seed: int,
+    ) -> DividedNeighbors: ...
+    def ask(self) -> list[_U8]: ...
+    def finish(
+        self, graph: Graph, edge_type: int, answers: list[_Buffer], named: bool
+    ) -> tuple[_I64, _Names, _F32 | None, _F64 | None, None] | None: ...
+
+def answer_question(sampler: Sampler, graph: Graph, question: _Buffer, threads: int) -> _U8: ...
+def is_divided(graph: Graph) -> bool: ...

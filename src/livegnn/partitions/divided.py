@@ -25,6 +25,8 @@ from livegnn.network import Model
 from livegnn.network.outputs import Outputs
 from livegnn.partitions.batch import Batch, PartThread
 from livegnn.partitions.part import Part
+from livegnn.partitions.sampler import PartitionedSampler
+from livegnn.sampling.request import use_sampler
 from livegnn.types import NO_INDEX, FloatArray, State
 from livegnn.wording import never_raises
 
@@ -36,8 +38,9 @@ if TYPE_CHECKING:
 class Partitions(RowPredictor):
     """The parts of a graph, led as one engine: a view of a graph of names, whose batches they apply.
 
-    names: a graph with all nodes and their owners, and without edges; it assigns sequence numbers. begin:
-    called before the parts have a batch.
+    names: a graph with all nodes and their owners, and without edges; it assigns sequence numbers, and
+    `livegnn.sampling` and the loaders of `livegnn.training` draw samples from it, for which the parts draw.
+    begin: called before the parts have a batch.
 
     Thread safety: any thread may call. Batches are applied one at a time. A read waits while a batch becomes
     visible, and sees all parts before a batch or after it; if another object has claimed `names`, then only
@@ -66,6 +69,7 @@ class Partitions(RowPredictor):
         self._batch: Batch | None = None  # that is being applied
         self._broken: BaseException | None = None
         names.attach(self)
+        use_sampler(names, PartitionedSampler(names.native, self.parts, names.writer))
 
     @cached_property
     def digest(self) -> str:

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from livegnn.channels.errors import ChannelError
-from livegnn.channels.frames import Section, SectionKind
+from livegnn.channels.frames import Buffer, Section, SectionKind
 from livegnn.types import JSON
 
-_WIDTH: Final = 4096  # values of a row, of a long array of bytes
+_WIDTH: Final = 3 << 20  # values of a row, of a long array of bytes: a message has room for one
 _VALUE_BYTES: Final = 4
 _SIZE_BYTES: Final = 8
 
@@ -26,7 +26,7 @@ class Letter(NamedTuple):
     payload: bytes = b""
 
 
-def to_sections(data: bytes) -> list[Section]:
+def to_sections(data: Buffer) -> list[Section]:
     """Sections whose rows hold the bytes. Requires: their number is a multiple of 4."""
     values = np.frombuffer(data, np.float32)
     whole = len(values) // _WIDTH
@@ -36,7 +36,12 @@ def to_sections(data: bytes) -> list[Section]:
 
 def to_bytes(sections: Sequence[Section]) -> bytes:
     """The bytes in sections that `to_sections` made."""
-    return b"".join([section.rows.tobytes() for section in sections])
+    return b"".join([section.rows.data.cast("B") for section in sections])
+
+
+def to_buffer(sections: Sequence[Section]) -> Buffer:
+    """The same without a copy, where one section has all of it."""
+    return sections[0].rows.data.cast("B") if len(sections) == 1 else to_bytes(sections)
 
 
 def seal(letter: Letter) -> list[Section]:

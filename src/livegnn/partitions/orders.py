@@ -40,13 +40,14 @@ class Orders(BaseModel):
 
 
 class Plan(BaseModel):
-    """The places of the others. terms: of all channels. batches, reads: where the leader listens.
-    peers: where other workers do, None for those that connect to this one. patience: the fields of a
+    """The places of the others. terms: of all channels. batches, reads, samples: where the leader
+    listens. peers: where other workers do, None for those that connect to this one. patience: the fields of a
     `Patience`."""
 
     terms: dict[str, str]
     batches: str
     reads: str
+    samples: str
     peers: dict[int, str | None]
     patience: dict[str, float]
 

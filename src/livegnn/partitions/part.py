@@ -1,6 +1,8 @@
 """One part of a divided graph, as the object that leads all parts sees it."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -8,15 +10,19 @@ from jaxtyping import UInt16
 from numpy.typing import NDArray
 
 import livegnn._core as _core
+from livegnn.arguments import chosen_threads
 from livegnn.graph import Graph
 from livegnn.inference import Engine
+from livegnn.partitions.questions import Answer, Answers
 from livegnn.types import FloatArray, Ids, IntArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from jaxtyping import Float32, Int64
 
+    from livegnn.channels.frames import Buffer
     from livegnn.events import Events
 
 
@@ -58,6 +64,9 @@ class Part(Protocol):
     def predict(self, ids: Ids, output: str | None) -> "Float32[FloatArray, 'ids channels']":
         """Predictions of nodes that the part owns, as of `Engine.predict`."""
 
+    def asking(self, question: "Buffer") -> "AbstractContextManager[Answer]":
+        """Sends a question about the graph; the result waits for the answer (`questions.py`)."""
+
     def memory(self) -> dict[str, int]:
         """Bytes, as of `Engine.memory`."""
 
@@ -73,6 +82,7 @@ class LocalPart:
 
     def __init__(self, graph: Graph, engine: Engine, exchange: _core.LocalExchange) -> None:
         self.graph, self.engine, self._exchange = graph, engine, exchange
+        self._answers = Answers(graph, chosen_threads(engine.options.threads))
 
     def apply(
         self, events: "Events", seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
@@ -89,6 +99,9 @@ class LocalPart:
 
     def predict(self, ids: Ids, output: str | None) -> "Float32[FloatArray, 'ids channels']":
         return self.engine.predict(ids, output=output)
+
+    def asking(self, question: "Buffer") -> "AbstractContextManager[Answer]":
+        return nullcontext(partial(self._answers.to, question))
 
     def memory(self) -> dict[str, int]:
         return self.engine.memory()

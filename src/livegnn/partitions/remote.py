@@ -34,6 +34,7 @@ from livegnn.partitions.fitting import owners_of_types, refuse_unfit
 from livegnn.partitions.letters import Letter, open_letter, seal
 from livegnn.partitions.orders import Orders, Plan, Rule
 from livegnn.partitions.part import Outcome, Placed
+from livegnn.partitions.questions import Answer, Questions
 from livegnn.partitions.worker import LEADER, WORKER
 from livegnn.placement import Owners
 from livegnn.schema import Schema
@@ -41,16 +42,17 @@ from livegnn.types import JSON, FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from jaxtyping import Float32
 
-    from livegnn.channels.frames import Section
+    from livegnn.channels.frames import Buffer, Section
 
 _END_SECONDS: Final = 10.0
 
 
 class RemotePart:
-    """A part in another process, by its two channels (`worker.py`). silent_seconds: until it is lost."""
+    """A part in another process, by its three channels (`worker.py`). silent_seconds: until it is lost."""
 
     def __init__(
         self,
@@ -58,10 +60,12 @@ class RemotePart:
         process: "subprocess.Popen[str]",
         batches: ZmqChannel,
         reads: ZmqChannel,
+        samples: ZmqChannel,
         *,
         silent_seconds: float,
     ) -> None:
         self._number, self._process, self._batches, self._reads = number, process, batches, reads
+        self._questions = Questions(number, samples, WORKER)
         self._silent_seconds = silent_seconds
         self._lost: ChannelError | None = None
         self._reading = threading.Lock()
@@ -137,9 +141,13 @@ class RemotePart:
             return None
         return f"part {self._number} must answer, got {got}"
 
+    def asking(self, question: "Buffer") -> "AbstractContextManager[Answer]":
+        return self._questions.asking(question)
+
     def close(self) -> None:
         self._batches.close()
         self._reads.close()
+        self._questions.close()
 
 
 def _error_of(voted: "object") -> BaseException:
@@ -214,20 +222,25 @@ class RemotePartitions(Partitions):
         terms = {"version": livegnn.__version__, "instruction_set": _core.instruction_set}
         listeners = []
         for number, process in enumerate(self.processes):
-            batches, reads = (Listener(LEADER, {WORKER: None}) for _ in range(2))
-            listeners.append((batches, reads))
-            peers = {peer: its.get(number) for peer, its in enumerate(addresses) if peer != number}
-            ours = batches.addresses[WORKER], reads.addresses[WORKER]
-            seconds = asdict(patience)
-            _tell(process, Plan(terms=terms, batches=ours[0], reads=ours[1], peers=peers, patience=seconds))
+            batches, reads, samples = its = [Listener(LEADER, {WORKER: None}) for _ in range(3)]
+            listeners.append(its)
+            plan = Plan(
+                terms=terms,
+                batches=batches.addresses[WORKER],
+                reads=reads.addresses[WORKER],
+                samples=samples.addresses[WORKER],
+                peers={peer: found.get(number) for peer, found in enumerate(addresses) if peer != number},
+                patience=asdict(patience),
+            )
+            _tell(process, plan)
         return [
             RemotePart(
                 number,
                 process,
-                *(one.connect({WORKER: Peer()}, terms, patience=patience) for one in pair),
+                *(one.connect({WORKER: Peer()}, terms, patience=patience) for one in its),
                 silent_seconds=patience.silent_seconds,
             )
-            for number, (process, pair) in enumerate(zip(self.processes, listeners, strict=True))
+            for number, (process, its) in enumerate(zip(self.processes, listeners, strict=True))
         ]
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """A process with one part of a graph and its engine: `python -m livegnn.partitions.worker`.
 
 It reads one line of JSON, its orders, from its standard input, writes one with its addresses to its standard
-output, and reads one with those of the others. Then it serves its leader over two channels: batches over one,
-reads over the other. It ends when the leader closes the first, or its standard input, as the system does if
-the leader is killed.
+output, and reads one with those of the others. Then it serves its leader over three channels: batches over
+one, reads over the second, and the questions of samples (`questions.py`) over the third. It ends when the
+leader closes the first, or its standard input, as the system does if the leader is killed.
 
 A batch is a turn of the channel to the leader, in four rounds:
 
@@ -26,6 +26,7 @@ from typing import Final, TextIO
 import numpy as np
 
 import livegnn._core as _core
+from livegnn.arguments import chosen_threads
 from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import ChannelError
 from livegnn.channels.health import Patience
@@ -40,6 +41,7 @@ from livegnn.network import Model
 from livegnn.partitions.ballot import GivenUpError
 from livegnn.partitions.letters import Letter, open_letter, seal
 from livegnn.partitions.orders import Orders, Plan
+from livegnn.partitions.questions import Answers
 from livegnn.partitions.rounds import ChannelRounds
 from livegnn.schema import Schema
 from livegnn.types import JSON
@@ -54,13 +56,20 @@ class LeaderLostError(Exception):
 
 
 class PartWorker:
-    """Serves a leader with a part of a graph. `batches`, `reads`: channels to the leader. others: the channel
-    to the workers of the other parts."""
+    """Serves a leader with a part of a graph. `batches`, `reads`, `samples`: channels to the leader. others:
+    the channel to the workers of the other parts."""
 
     def __init__(
-        self, graph: Graph, engine: Engine, batches: Channel, reads: Channel, others: Channel
+        self,
+        graph: Graph,
+        engine: Engine,
+        batches: Channel,
+        reads: Channel,
+        samples: Channel,
+        others: Channel,
     ) -> None:
         self._graph, self._engine, self._batches, self._reads = graph, engine, batches, reads
+        self._samples = samples
         self._rounds = ChannelRounds(others)
         self._exchange = _core.CalledExchange(len(others.peers) + 1, self._rounds)
         self._exchange.join(engine.core.native)
@@ -69,6 +78,8 @@ class PartWorker:
         """Returns when the leader has closed the channel of batches."""
         reading = Background(self._serve_reads, "livegnn-part-reads")
         reading.start()
+        answers = Answers(self._graph, chosen_threads(self._engine.options.threads))
+        Background(partial(answers.serve, self._samples, LEADER), "livegnn-part-samples").start()
         turn = 0
         with suppress(LeaderLostError):
             while True:
@@ -156,15 +167,15 @@ def main() -> None:
     patience = Patience(**plan.patience)
     others = listener.connect(plan.find_peers(), plan.terms, patience=patience)
     idle = replace(patience, round_seconds=math.inf)  # there may be any time between two batches, or reads
-    batches, reads = (
+    batches, reads, samples = (
         Listener(WORKER, {}).connect({LEADER: Peer(address=address)}, plan.terms, patience=idle)
-        for address in (plan.batches, plan.reads)
+        for address in (plan.batches, plan.reads, plan.samples)
     )
     Background(partial(_close_at_end_of, sys.stdin, batches), "livegnn-part-leader").start()
     try:
-        PartWorker(graph, engine, batches, reads, others).serve()
+        PartWorker(graph, engine, batches, reads, samples, others).serve()
     finally:
-        for channel in (batches, reads, others):
+        for channel in (batches, reads, samples, others):
             channel.close()
 
 

@@ -5,7 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -30,11 +30,37 @@ NODES_BY = ("uniform", "degree", "weight")
 _UNKNOWN_NODE, _EDGE_TYPE = 0, 1
 _MOST_NEIGHBORS = 2**31 - 1
 
-_samplers: "weakref.WeakKeyDictionary[Graph, _core.Sampler]" = weakref.WeakKeyDictionary()
+_samplers: "weakref.WeakKeyDictionary[Graph, NativeSampler]" = weakref.WeakKeyDictionary()
 _samplers_lock = threading.Lock()
 
 
-def sampler_of(graph: Graph) -> _core.Sampler:
+class NativeSampler(Protocol):
+    """The functions of `_core.Sampler`, which another one may have, for a graph whose edges are elsewhere."""
+
+    @property
+    def nodes(self) -> "Callable[..., _core._Names]":
+        """Draws nodes."""
+
+    @property
+    def neighbors(self) -> Callable[..., Any]:
+        """Draws neighbours of nodes."""
+
+    @property
+    def subgraph(self) -> Callable[..., Any]:
+        """Draws a subgraph by fan-outs."""
+
+    @property
+    def query(self) -> Callable[..., Any]:
+        """Draws a subgraph by one-hop queries."""
+
+
+def use_sampler(graph: Graph, sampler: NativeSampler) -> None:
+    """From now on, samples of this graph are drawn by another sampler, which must not refer to `graph`."""
+    with _samplers_lock:
+        _samplers[graph] = sampler
+
+
+def sampler_of(graph: Graph) -> NativeSampler:
     """The native sampler of a graph. It keeps its buffers between samples, and lives as long as the graph."""
     with _samplers_lock:
         sampler = _samplers.get(graph)
@@ -46,6 +72,12 @@ def sampler_of(graph: Graph) -> _core.Sampler:
 def check_graph(graph: object) -> None:
     if not isinstance(graph, Graph):
         raise InputError(f"expected the Graph to sample from, got {kind_of(graph)}")
+
+
+def refuse_divided(graph: Graph, what: str, instead: str) -> None:
+    """Raises `InputError` for the names of a divided graph, which have no edges of their own."""
+    if _core.is_divided(graph.native):
+        raise InputError(f"a divided graph cannot say {what}, as each part knows its own edges: {instead}")
 
 
 def position_in(names: Sequence[str], given: str, what: str) -> int:
