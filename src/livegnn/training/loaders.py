@@ -104,7 +104,7 @@ class NodeLoader(_LiveLoader, pyg.NodeLoader):
             input_nodes=numbers if node_type is None else (node_type, numbers),
             input_time=None if input_time is None else _times(input_time, len(numbers)),
             transform=transform,
-            **checked_options(kwargs),
+            **checked_options(graph, kwargs),
         )
         self._graph, self._pin = graph, pin  # a seed keeps its number if its node is removed and added again
 
@@ -170,7 +170,7 @@ class LinkLoader(_LiveLoader, pyg.LinkLoader):
             edge_label_time=None if edge_label_time is None else _times(edge_label_time, index.shape[1]),
             neg_sampling=negatives,
             transform=transform,
-            **checked_options(kwargs),
+            **checked_options(graph, kwargs),
         )
         self._graph, self._pin = graph, pin
 

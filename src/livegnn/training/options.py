@@ -4,8 +4,10 @@ cannot leave the process of its graph."""
 import multiprocessing
 from typing import Final, NoReturn
 
+import livegnn._core as _core
 from livegnn.arguments import check_bool
 from livegnn.errors import InputError
+from livegnn.graph import Graph
 from livegnn.wording import quoted
 
 _INSTEAD: Final = {
@@ -43,7 +45,7 @@ class OneProcess:
         )
 
 
-def checked_options(options: dict[str, object]) -> dict[str, object]:
+def checked_options(graph: Graph, options: dict[str, object]) -> dict[str, object]:
     """The options that PyG and torch get. Raises `InputError` for one that they do not know or would break a
     promise with, and says what to write instead."""
     for name in options:
@@ -59,6 +61,11 @@ def checked_options(options: dict[str, object]) -> dict[str, object]:
         )
     if not options.get("num_workers"):
         return options
+    if _core.is_divided(graph.native):
+        raise InputError(
+            "num_workers must be 0 over a divided graph, whose parts answer the process that leads them, "
+            f"got {options['num_workers']!r}: the parts draw at once"
+        )
     if options.get("filter_per_worker") is False:
         raise InputError(
             "filter_per_worker=False would read features in this process, of another moment than the sample: "

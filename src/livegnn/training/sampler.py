@@ -29,6 +29,7 @@ from livegnn.sampling.request import (
     checked_hops,
     explanation,
     position_in,
+    refuse_divided,
     sampler_of,
 )
 from livegnn.sampling.subgraph import DrawOptions, HeteroSubgraph, sample_native
@@ -94,6 +95,8 @@ class LiveSampler(OneProcess, BaseSampler):
         self.disjoint = check_bool(disjoint, "disjoint")
         self.gone = gone
         self.only_edges = check_bool(only_edges, "only_edges")
+        if only_edges:
+            refuse_divided(graph, "whether links are edges", "leave only_edges out")
         self._negatives: tuple[NegativeSampling, _LiveNegatives] | None = None
         self.threads = None if threads is None else chosen_threads(threads)
 

@@ -18,7 +18,7 @@ import livegnn._core as _core
 from livegnn.arguments import as_array
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.graph import Graph
-from livegnn.sampling.request import check_graph
+from livegnn.sampling.request import check_graph, refuse_divided
 from livegnn.training.attributes import kept
 from livegnn.training.columns import NodeColumns
 from livegnn.training.indices import all_numbers, count_if_dense, numbers_at, unknown_number
@@ -213,6 +213,7 @@ class LiveGraphStore(OneProcess, GraphStore):
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
         if edge_attr.layout != EdgeLayout.COO:
             return None
+        refuse_divided(self.graph, "which edges there are", "name links: edge_label_index=...")
         row, col = self.graph.native.edge_numbers(self.graph.edge_type_index(edge_attr.edge_type))
         return torch.from_numpy(row), torch.from_numpy(col)
 
