@@ -28,6 +28,11 @@ void copy_rows(const std::vector<const float*>& rows, size_t width, float* out) 
 Preparation* preparation(Prepared* prepared) { return static_cast<Preparation*>(prepared); }
 const Preparation& preparation(const Prepared& prepared) { return static_cast<const Preparation&>(prepared); }
 
+bool is_part_with_nodes(const Graph& graph) {
+  return graph.part != nullptr && std::any_of(graph.nodes.begin(), graph.nodes.end(),
+                                              [](const Graph::NodeType& type) { return type.ids.capacity() > 0; });
+}
+
 // A batch that fails half-way restores its workspace to the state between uses.
 template <class Body>
 void give_up_on_failure(Preparation* prepared, const Body& body) {
@@ -84,6 +89,9 @@ void Engine::join(Exchange* exchange) {
 void Engine::initialize() {
   if (lazy_ != nullptr) lazy_->clear();
   state_.rows.clear();
+  const bool together = is_part_with_nodes(state_.rows.graph);  // all parts have the same nodes
+  if (together && halo_ == nullptr) return;
+  size_t depth = 0;
   const Program& program = state_.rows.program;
   Whole whole(program.values.size());
   std::vector<Table> tables;
@@ -93,6 +101,7 @@ void Engine::initialize() {
     } else if (step.kind == Step::kRows) {
       rows_[step.position]->initialize(&state_.rows, whole);
     } else {
+      if (together) halo_->exchange_all(++depth, &state_.rows);
       const uint32_t output = program.propagations[step.position].output;
       if (state_.rows.partial[output] >= 0) {
         Table& table = tables.emplace_back(program.values[output].width);
@@ -103,7 +112,11 @@ void Engine::initialize() {
     }
   }
   state_.rounding.moments = {};
-  measure_first(state_.rows, &state_.rounding, pool_.get());
+  if (together) {
+    halo_->measure_first(&state_.rounding, pool_.get());
+  } else {
+    measure_first(state_.rows, &state_.rounding, pool_.get());
+  }
 }
 
 void Engine::save(Arrays* to) const {

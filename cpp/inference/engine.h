@@ -50,7 +50,7 @@ class Engine final : public Backend {
   void set_guard(bool on) { guard_ = on; }
   bool guarded() const { return guard_; }
 
-  // Before the first batch, of a part of a graph: from now on batches are prepared together with those of the other
+  // Of a part of a graph, before the next batch: from now on batches are prepared together with those of the other
   // parts, by threads that call the same functions for each. The exchange must outlive the engine. Throws
   // std::invalid_argument (halo.h).
   void join(Exchange* exchange);
@@ -61,6 +61,8 @@ class Engine final : public Backend {
 
   // -- batches
 
+  // Of a part of a graph that has nodes: does nothing before `join`, and then computes the rows together with the other
+  // parts, as a batch is prepared. Throws ExchangeEnded; then call it again.
   void initialize() override;
   // Instead of `initialize`: takes over the values of an engine on an equal graph at the same batch, which must not be
   // used afterwards. Returns false and does nothing if it is laid out differently. Requires: that engine is settled.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "inference/propagation/degrees.h"
 #include "inference/rounding/rounding_state.h"
@@ -39,6 +40,9 @@ struct State {
 
   void save(Arrays* to) const;
   void load(const ArrayViews& from);
+  // The names of saved arrays that have a row for each index of a node type, and this type. Requires: every row is
+  // kept.
+  std::vector<std::pair<std::string, uint32_t>> arrays_by_node() const;
 
   // What the rows of a value take of their slab, in memory or in a file.
   size_t bytes(uint32_t value) const;

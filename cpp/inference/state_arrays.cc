@@ -53,11 +53,11 @@ bool State::is_count(uint32_t value) const {
 void State::check_counts(size_t propagation) const {
   const PropagateStep& step = rows.program.propagations[propagation];
   const EdgeView store = view_of(rows.graph, step);
-  const IdMap& ids = rows.graph.nodes[rows.program.values[step.output].node_type].ids;
+  const uint32_t node_type = rows.program.values[step.output].node_type;
   const Rows kept = rows.kept_rows(step.counts);
   for (size_t slot = 0; slot < kept.count; ++slot) {
     const uint32_t node = rows.node_at(step, slot);
-    if (node == kNoIndex || !ids.in_use(node) || kept.width == 0) continue;
+    if (node == kNoIndex || !rows.computes(node_type, node) || kept.width == 0) continue;
     const auto* const row = reinterpret_cast<const uint32_t*>(kept.row(slot));
     const uint32_t count = *std::max_element(row, row + kept.width), most = store.degree_in(node) + 1;
     if (count <= most) continue;
@@ -92,6 +92,29 @@ void State::save(Arrays* to) const {
     to->put(named("sums", c), degrees.sums[c]);
     to->put(named("sum_errors", c), degrees.errors[c]);
   }
+}
+
+std::vector<std::pair<std::string, uint32_t>> State::arrays_by_node() const {
+  const Program& program = rows.program;
+  std::vector<std::pair<std::string, uint32_t>> names;
+  for (uint32_t value = 0; value < program.values.size(); ++value) {
+    const Value& spec = program.values[value];
+    if (is_stored(spec) && !is_count(value)) names.emplace_back(named("rows", value), spec.node_type);
+  }
+  for (size_t p = 0; p < program.propagations.size(); ++p) {
+    const PropagateStep& step = program.propagations[p];
+    const Value& spec = program.values[step.output];
+    if (!is_stored(spec)) continue;
+    if (rounding.errors[p].width() > 0) names.emplace_back(named("errors", p), spec.node_type);
+    if (step.counts != kNoIndex) names.emplace_back(named("counts", p), spec.node_type);
+  }
+  for (size_t c = 0; c < program.contexts.size(); ++c) {
+    const Value& spec = program.values[program.contexts[c].output];
+    if (!is_stored(spec) || program.contexts[c].kind != ContextKind::kSum) continue;
+    names.emplace_back(named("sums", c), spec.node_type);
+    names.emplace_back(named("sum_errors", c), spec.node_type);
+  }
+  return names;
 }
 
 void State::load(const ArrayViews& from) {

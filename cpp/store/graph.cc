@@ -274,9 +274,25 @@ void Graph::check_lists(const EdgeType& type) const {
                                : "in/ids: expected the edges of out with the same columns, got others");
 }
 
+// The edges of a part, as `count_edges` counts those of its batches.
+void Graph::count_loaded(uint32_t edge_type) {
+  const EdgeType& type = edges[edge_type];
+  const std::pair<uint32_t, uint32_t> types{type.spec.source_type, type.spec.target_type};
+  part->begin_count(edges.size());
+  for (uint32_t source = 0; source < type.store->num_sources(); ++source) {
+    const bool owns_source = part->owns(types.first, source);
+    type.store->scan_out(source, [&](const NeighborSpan& span) {
+      for (size_t i = 0; i < span.size; ++i) {
+        if (owner_of(type, source, span.ids[i]) != source) continue;  // in the list of the other end
+        part->count(edge_type, types, owns_source, part->owns(types.second, span.ids[i]), 1);
+      }
+    });
+  }
+  part->finish_count();
+}
+
 void Graph::load_nodes(uint32_t node_type, std::vector<int64_t> ids, std::vector<uint32_t> free, const float* values,
                        size_t rows, size_t width) {
-  if (part != nullptr) throw std::runtime_error("a part of a graph begins without nodes, so none can be loaded");
   NodeType& type = nodes[node_type];
   check_width(width, type.features.width());
   if (rows != ids.size()) {
@@ -284,6 +300,7 @@ void Graph::load_nodes(uint32_t node_type, std::vector<int64_t> ids, std::vector
                              std::to_string(rows));
   }
   type.ids.restore(std::move(ids), std::move(free));
+  if (part != nullptr) part->load(node_type, type.ids.ids());
   check_features(values, rows, width, type.ids.free_list());
   if (texts) texts->retain(type.ids.ids());
   type.features.resize(rows);

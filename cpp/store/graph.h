@@ -164,6 +164,7 @@ class Graph {
     type.store->resize(sources, nodes[type.spec.target_type].ids.capacity());
     type.store->load(out, in, num_edges);
     check_lists(type);
+    if (part != nullptr) count_loaded(edge_type);
     if (!type.spec.expires) return;
     type.earliest.resize(sources);
     type.earliest.forget();
@@ -176,6 +177,7 @@ class Graph {
  private:
   void settle_tables() noexcept;
   void check_lists(const EdgeType& type) const;
+  void count_loaded(uint32_t edge_type);
   static void note_times(EdgeType* type, const std::vector<EdgeChange>& changes, size_t capacity);
 
   std::unique_ptr<ThreadPool> pool_;

@@ -55,6 +55,7 @@ class GraphPart {
     last_placed_.resize(node_types);
     placed_next_.resize(node_types);
     given_.resize(node_types);
+    loaded_.resize(node_types);
     ends_.resize(node_types);
     ends_next_.resize(node_types);
     if (placed && self == kNone) {
@@ -135,8 +136,7 @@ class GraphPart {
   }
   void finish_commit() noexcept {
     ++commits_;
-    counts_.swap(counts_next_);
-    ends_.swap(ends_next_);
+    finish_count();
     if (fennel_) fennel_->add_nodes(loads_next_);
     for (std::vector<uint16_t>& given : given_) given.clear();
   }
@@ -144,12 +144,52 @@ class GraphPart {
     for (Owners& each : owners_) each.settle();
   }
 
+  // -- a part without nodes is filled
+
+  // The owners of the nodes that `load` receives, by index, kNoOwner where there is none; else those of the rule.
+  void give_loaded(uint32_t node_type, std::vector<uint16_t> owners) { loaded_[node_type] = std::move(owners); }
+  // ids: by index. Throws std::invalid_argument if there are no owners for these, or other ones than parts.
+  void load(uint32_t node_type, std::span<const int64_t> ids) {
+    std::vector<uint16_t> owners = loaded_[node_type] ? *std::exchange(loaded_[node_type], std::nullopt)
+                                                      : owners_by_rule(node_type, ids);
+    if (owners.size() != ids.size()) throw std::invalid_argument("each index needs an owner, or none");
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if ((ids[i] == kNoId) != (owners[i] == Owners::kNoOwner)) {
+        throw std::invalid_argument("each node needs an owner, and an index without a node has none");
+      }
+    }
+    owners_[node_type] = Owners(parts(), owners);
+    ++commits_;
+    if (!fennel_) return;
+    std::ranges::fill(loads_next_, 0);
+    for (uint16_t owner : owners) {
+      if (owner != Owners::kNoOwner) ++loads_next_[size_t{node_type} * parts() + owner];
+    }
+    fennel_->add_nodes(loads_next_);
+  }
+  // After `begin_count` and `count` of loaded edges, as with a commit.
+  void finish_count() noexcept {
+    counts_.swap(counts_next_);
+    ends_.swap(ends_next_);
+  }
+
  private:
+  std::vector<uint16_t> owners_by_rule(uint32_t node_type, std::span<const int64_t> ids) const {
+    const Owners& rule = rules_[node_type];
+    if (rule.rule() == OwnerRule::kTable) throw std::invalid_argument("nodes that are loaded need owners");
+    std::vector<uint16_t> owners(ids.size(), Owners::kNoOwner);
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] != kNoId) owners[i] = static_cast<uint16_t>(rule.of_id(static_cast<uint64_t>(ids[i])));
+    }
+    return owners;
+  }
+
   const std::vector<Owners> rules_;  // by node type
   const uint32_t self_;
   std::vector<Owners> owners_;  // tables, by node type
   std::vector<std::vector<uint32_t>> last_placed_, placed_next_;
   std::vector<std::vector<uint16_t>> given_;
+  std::vector<std::optional<std::vector<uint16_t>>> loaded_;  // owners of nodes that `load` will receive
   std::vector<EdgeCount> counts_, counts_next_;
   std::vector<int64_t> ends_, ends_next_;
   std::optional<Fennel> fennel_;

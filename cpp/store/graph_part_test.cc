@@ -155,9 +155,33 @@ TEST(a_part_that_there_is_not_is_refused) {
   CHECK_THROWS(GraphPart({}, 0), std::invalid_argument, "a rule for each node type");
   CHECK_THROWS(GraphPart({Owners(OwnerRule::kJump, 2), Owners(OwnerRule::kTable, 3)}, 0), std::invalid_argument,
                "the same number of parts");
-  CHECK_THROWS(graph.load_nodes(0, {}, {}, nullptr, 0, 2), std::runtime_error, "none can be loaded");
+  CHECK_THROWS(graph.load_nodes(0, {}, {}, nullptr, 0, 2), std::invalid_argument, "nodes that are loaded need owners");
   const int64_t id = 0;
   CHECK_THROWS(Stage(graph).add_nodes(0, &id, nullptr, 0, 1), std::invalid_argument, "a node needs an owner");
+}
+
+TEST(loaded_nodes_have_the_owners_of_their_ids_or_given_ones) {
+  const std::array<int64_t, 3> ids{7, kNoId, 4};
+  const Owners rule(OwnerRule::kModulo, 3);
+  GraphPart part(rule, 0, 1);
+  part.load(0, ids);
+  CHECK_EQ(part.owner(0, 0), rule.of_id(7));
+  CHECK_EQ(part.owner(0, 1), Owners::kNoOwner);
+  CHECK_EQ(part.owner(0, 2), rule.of_id(4));
+  GraphPart placed(Owners(OwnerRule::kTable, 3), GraphPart::kNone, 1);
+  placed.give_loaded(0, {2, Owners::kNoOwner, 1});
+  placed.load(0, ids);
+  CHECK_EQ(placed.owner(0, 0), 2);
+  CHECK_EQ(placed.owner(0, 2), 1);
+  CHECK_THROWS(placed.load(0, ids), std::invalid_argument, "nodes that are loaded need owners");
+  const auto refuse = [&](std::vector<uint16_t> owners, const char* why) {
+    part.give_loaded(0, std::move(owners));
+    CHECK_THROWS(part.load(0, ids), std::invalid_argument, why);
+  };
+  refuse({2, 0, 1}, "an index without a node has none");
+  refuse({2, Owners::kNoOwner, Owners::kNoOwner}, "each node needs an owner");
+  refuse({3, Owners::kNoOwner, 1}, "none of 3");
+  refuse({2, Owners::kNoOwner}, "each index needs an owner");
 }
 
 }  // namespace livegnn::graph_part_test

@@ -19,6 +19,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -242,6 +243,18 @@ class GraphStore {
   KeyedTrees::Saved save_keyed_in() const { return keyed_->in.save(); }
   void load(const KeyedTrees::Saved& out, const KeyedTrees::Saved& in, size_t num_edges);
 
+  // What a part of the graph keeps (graph_part.h): the edges with an end that it owns. Lists of owned nodes are saved
+  // as they are; those of others are new.
+  using Owns = std::function<bool(uint32_t node)>;
+  template <class Id>
+  struct Share {
+    typename Samtrees<Id>::Saved out, in;
+    size_t num_edges = 0;
+  };
+  Share<uint32_t> share(const Owns& owns_source, const Owns& owns_target) const;
+  // The same for a type with keys.
+  Share<uint64_t> keyed_share(const Owns& owns_source, const Owns& owns_target) const;
+
   // Throws std::logic_error that names the violated invariant.
   void check() const;
 
@@ -270,6 +283,8 @@ class GraphStore {
   }
   template <class Id>
   void prepare_lists(EdgeLists<Id>* lists, std::span<const EdgeUpdate> updates, ThreadPool* pool);
+  template <class Id>
+  Share<Id> share_lists(const EdgeLists<Id>& lists, const Owns& owns_source, const Owns& owns_target) const;
   template <class Id>
   void load_lists(EdgeLists<Id>* lists, const typename Samtrees<Id>::Saved& out, const typename Samtrees<Id>::Saved& in,
                   size_t num_edges);

@@ -1,4 +1,4 @@
-// The owners of nodes while a batch is prepared, those that it adds and removes included.
+// The owners of nodes while a batch is prepared, those that it adds and removes included; or without a batch.
 //
 // Thread safety: constant.
 #pragma once
@@ -16,6 +16,8 @@ namespace livegnn {
 
 class OwnersAfter {
  public:
+  // Without a batch. Requires: a part of a graph, which outlives it.
+  OwnersAfter(const GraphPart& part, size_t node_types) : part_(part), added_(node_types) {}
   // Requires: a part of a graph, which outlives it, and a batch that was staged on it.
   OwnersAfter(const GraphPart& part, const Delta& delta) : part_(part), added_(delta.nodes.size()) {
     for (size_t n = 0; n < delta.nodes.size(); ++n) {

@@ -260,6 +260,8 @@ class Samtrees {
     bool has_sums = true, has_orders = true;  // false for states that were saved without them
   };
   Saved save() const;
+  // Appends the list of one node: a state may be put together from the lists of several objects with the same options.
+  void save_list(size_t node, Saved* to) const;
   // Throws std::runtime_error if the columns do not fit together, or would violate an invariant; then nothing has
   // changed.
   void load(const Saved& from);

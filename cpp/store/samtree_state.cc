@@ -46,15 +46,19 @@ void Samtrees<Id>::save_below(BlockRef ref, Id key, uint32_t count, Saved* to) c
 template <class Id>
 typename Samtrees<Id>::Saved Samtrees<Id>::save() const {
   Saved to;
-  for (const SamtreeRoot& root : roots_) {
-    if (root.node == 0) {
-      to.shape.insert(to.shape.end(), {2, 0, 0});
-    } else {
-      save_below(root.node, Id{0}, root.degree, &to);
-      if (columns_.weighted) by_time_.save(order_of(root), &to.orders);
-    }
-  }
+  for (size_t node = 0; node < roots_.size(); ++node) save_list(node, &to);
   return to;
+}
+
+template <class Id>
+void Samtrees<Id>::save_list(size_t node, Saved* to) const {
+  const SamtreeRoot& root = roots_[node];
+  if (root.node == 0) {
+    to->shape.insert(to->shape.end(), {2, 0, 0});
+    return;
+  }
+  save_below(root.node, Id{0}, root.degree, to);
+  if (columns_.weighted) by_time_.save(order_of(root), &to->orders);
 }
 
 template <class Id>
@@ -346,6 +350,7 @@ void Samtrees<Id>::check() const {
 // Instantiates only these members: all others are instantiated where they are defined.
 template void Samtrees<uint32_t>::save_below(BlockRef, uint32_t, uint32_t, Saved*) const;
 template Samtrees<uint32_t>::Saved Samtrees<uint32_t>::save() const;
+template void Samtrees<uint32_t>::save_list(size_t, Saved*) const;
 template Samtrees<uint32_t>::Child Samtrees<uint32_t>::load_leaf(Reader*, uint32_t, const uint32_t*, uint32_t, Lane*);
 template void Samtrees<uint32_t>::load_sums(std::span<const double>, BlockRef);
 template void Samtrees<uint32_t>::load_order(Reader*, SamtreeRoot, Lane*);
@@ -357,6 +362,7 @@ template void Samtrees<uint32_t>::check_order(SamtreeRoot) const;
 template void Samtrees<uint32_t>::check() const;
 template void Samtrees<uint64_t>::save_below(BlockRef, uint64_t, uint32_t, Saved*) const;
 template Samtrees<uint64_t>::Saved Samtrees<uint64_t>::save() const;
+template void Samtrees<uint64_t>::save_list(size_t, Saved*) const;
 template Samtrees<uint64_t>::Child Samtrees<uint64_t>::load_leaf(Reader*, uint64_t, const uint64_t*, uint32_t, Lane*);
 template void Samtrees<uint64_t>::load_sums(std::span<const double>, BlockRef);
 template void Samtrees<uint64_t>::load_order(Reader*, SamtreeRoot, Lane*);

@@ -15,14 +15,14 @@ MessageSample merge_with(const MessageSample& own, const std::vector<MessageSamp
 
 }  // namespace
 
-GatheredSamples::GatheredSamples(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes,
+GatheredSamples::GatheredSamples(const RowState& rows, const RoundingState& rounding, const BatchChanges* changes,
                                  const OwnersAfter& owners, Exchange* exchange)
     : owners_(owners), exchange_(*exchange) {
   for (size_t p = 0; p < rows.program.propagations.size(); ++p) {
     const PropagateStep& step = rows.program.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
     const Value& value = rows.program.values[step.output];
-    const SampleReader reader(rows, rounding, step, &changes);
+    const SampleReader reader(rows, rounding, step, changes);
     sums_.emplace(p, Sum{reader, value.node_type, value.width, {}, {}, {}, {}, {}, {}, {}});
   }
   choose_together();

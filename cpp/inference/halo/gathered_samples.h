@@ -18,8 +18,9 @@ namespace livegnn {
 
 class GatheredSamples {
  public:
-  // On the result of a batch. Requires: all arguments outlive it. Throws ExchangeEnded, as all functions.
-  GatheredSamples(const RowState& rows, const RoundingState& rounding, const BatchChanges& changes,
+  // On the result of a batch, or without one, with null, on the rows as they are. Requires: all arguments outlive it.
+  // Throws ExchangeEnded, as all functions.
+  GatheredSamples(const RowState& rows, const RoundingState& rounding, const BatchChanges* changes,
                   const OwnersAfter& owners, Exchange* exchange);
 
   // A few messages of each target of a sum, and as many as a sample may have. A sample is valid until the next call of

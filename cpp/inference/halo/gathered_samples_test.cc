@@ -63,7 +63,7 @@ TEST(parts_gather_the_samples_of_the_undivided_graph) {
     divided.run([&](size_t number, DividedGraph::Part* part) {
       const State& state = part->engine.state();
       const OwnersAfter owners(*part->graph.part, part->delta);
-      GatheredSamples samples(state.rows, state.rounding, part->prepared.batch.changes, owners,
+      GatheredSamples samples(state.rows, state.rounding, &part->prepared.batch.changes, owners,
                               &divided.exchange.of(number));
       for (size_t p = 0; p < engine.program().propagations.size(); ++p) {
         const size_t width = engine.program().values[engine.program().propagations[p].output].width;

@@ -20,9 +20,6 @@ const GraphPart& part_of(const RowState& rows, const Exchange& exchange) {
     throw std::invalid_argument("an exchange is between all parts of a graph, of which there are at most " +
                                 std::to_string(Readers::kMostParts));
   }
-  for (const Graph::NodeType& type : rows.graph.nodes) {
-    if (type.ids.capacity() > 0) throw std::invalid_argument("an exchange begins with an empty graph");
-  }
   return *part;
 }
 
@@ -36,6 +33,55 @@ Halo::Halo(const RowState& rows, Exchange* exchange)
       readers_(rows.graph, rows.has_direction),
       places_(exchange->parts()),
       stored_(exchange->parts()) {}
+
+void Halo::exchange_all(size_t depth, RowState* rows) {
+  std::vector<FrameWriter> written(exchange_.parts());
+  for (uint32_t value : values_[depth]) {
+    const uint32_t node_type = rows_.program.values[value].node_type;
+    for (auto& stored : stored_) stored.clear();
+    for (uint32_t node = 0; node < rows_.graph.nodes[node_type].ids.capacity(); ++node) {
+      for (uint64_t parts = readers_.of(node_type, node); parts != 0; parts &= parts - 1) {
+        stored_[static_cast<size_t>(std::countr_zero(parts))].push_back(node);
+      }
+    }
+    for (uint32_t part = 0; part < written.size(); ++part) {
+      if (part != self_) put_rows(value, {}, {}, stored_[part], &written[part]);
+    }
+  }
+  std::vector<Frame> frames;
+  for (FrameWriter& frame : written) frames.push_back(frame.take());
+  const std::span<const Frame> received = exchange_.swap(std::move(frames));
+  for (uint32_t part = 0; part < received.size(); ++part) {
+    if (part == self_) continue;
+    FrameReader from(received[part]);
+    for (uint32_t value : values_[depth]) take_rows(value, part, &from, rows);
+  }
+}
+
+void Halo::take_rows(uint32_t value, uint32_t part, FrameReader* from, RowState* rows) const {
+  const Value& spec = rows_.program.values[value];
+  const auto count = from->get<uint64_t>();
+  const std::span<const uint32_t> nodes = from->get_all<uint32_t>(count);
+  const float* row = from->get_all<float>(count * spec.width).data();
+  const Rows out = rows->rows(value);
+  for (uint32_t node : nodes) {
+    if (node >= out.count || rows_.graph.part->owner(spec.node_type, node) != part) {
+      throw std::runtime_error("part " + std::to_string(part) + " must send rows of its nodes, got one of index " +
+                               std::to_string(node) + ": the parts do not belong together");
+    }
+    std::copy_n(row, spec.width, out.row(node));
+    row += spec.width;
+  }
+}
+
+void Halo::measure_first(RoundingState* rounding, ThreadPool* pool) {
+  const OwnersAfter owners(*rows_.graph.part, rows_.graph.nodes.size());
+  const GatheredSamples samples(rows_, *rounding, nullptr, owners, &exchange_);
+  for (size_t p = 0; p < rows_.program.propagations.size(); ++p) {
+    if (rows_.program.propagations[p].aggregate != Aggregate::kSum) continue;
+    measure_first_of(rows_, p, samples.few(p), rounding, pool);
+  }
+}
 
 void Halo::begin(const Delta& delta) {
   owners_.emplace(*rows_.graph.part, delta);
@@ -144,7 +190,7 @@ void Halo::gather(PreparedBatch* batch) {
 }
 
 bool Halo::measure(const RoundingState& rounding, const BatchChanges& changes, NewScales* fresh) {
-  GatheredSamples samples(rows_, rounding, changes, *owners_, &exchange_);
+  GatheredSamples samples(rows_, rounding, &changes, *owners_, &exchange_);
   bool smaller = false;
   for (size_t p = 0; p < rows_.program.propagations.size(); ++p) {
     if (rows_.program.propagations[p].aggregate != Aggregate::kSum) continue;

@@ -31,9 +31,17 @@ namespace livegnn {
 
 class Halo {
  public:
-  // Throws std::invalid_argument if the graph is not a part, or not empty, or of another number of parts, or if a part
-  // cannot run the program.
+  // Throws std::invalid_argument if the graph is not a part, or of another number of parts, or if a part cannot run the
+  // program. Requires: the rows that the part reads of others' nodes have their owners' bits, or are computed next.
   Halo(const RowState& rows, Exchange* exchange);
+
+  // -- without a batch, while all rows are computed from the graph: the same before each depth but the first, for all
+  // rows that others read, and `measure_first` of all sums in the end. Throw ExchangeEnded.
+
+  void exchange_all(size_t depth, RowState* rows);
+  void measure_first(RoundingState* rounding, ThreadPool* pool);
+
+  // -- a batch
 
   // Before the first depth of a batch.
   void begin(const Delta& delta);
@@ -56,6 +64,7 @@ class Halo {
     auto operator<=>(const Lost&) const = default;
   };
 
+  void take_rows(uint32_t value, uint32_t part, FrameReader* from, RowState* rows) const;
   static Lost lost_by(PreparedBatch* batch);
   static void adopt(const Lost& lost, PreparedBatch* batch);
   void write_rows(uint32_t value, const Changes& changes, std::vector<FrameWriter>* frames);

@@ -43,7 +43,14 @@ void for_all_settings(const Test& test) {
 }
 
 struct One {
-  One(const EdgeTypeSpec& spec, Program program) : graph({kFeatures}, {spec}), engine(graph, std::move(program), 1) {
+  One(const EdgeTypeSpec& spec, Program program)
+      : own(std::make_unique<Graph>(std::vector<size_t>{kFeatures}, std::vector{spec})),
+        graph(*own),
+        engine(graph, std::move(program), 1) {
+    begin();
+  }
+  One(Graph* of, Program program) : graph(*of), engine(graph, std::move(program), 1) { begin(); }
+  void begin() {
     engine.set_guard(true);
     engine.initialize();
   }
@@ -53,7 +60,8 @@ struct One {
   }
   void commit() { testing::commit(delta, &graph, {{&engine, &prepared}}); }
 
-  Graph graph;
+  const std::unique_ptr<Graph> own;
+  Graph& graph;
   Engine engine;
   Preparation prepared;
   Delta delta;
@@ -85,17 +93,17 @@ void check_effects(const DividedGraph& divided, const One& one) {
   CHECK_EQ(sum.recomputed, one.prepared.recomputed);
 }
 
-// Returns how many batches were refused because a row would not be finite.
-size_t check_stream(const Setting& setting, const Owners& owners, float magnitude, size_t batches, size_t events,
-                    float least_weight = -1) {
-  const EdgeTypeSpec spec{0, 0, setting.options, setting.edge_features};
-  One one(spec, setting.make());
-  DividedGraph divided(spec, [&] { return setting.make(); }, owners);
-  SharedStream stream(owners.workers(), {magnitude, least_weight, setting.edge_features, setting.options.keyed});
+// Applies batches to both, and compares them after each. Returns how many were refused because a row would not be
+// finite.
+size_t follow(DividedGraph* of, One* alone, SharedStream* stream, size_t batches, size_t events) {
+  DividedGraph& divided = *of;
+  One& one = *alone;
+  const Owners& owners = divided.parts[0]->graph.part->rule(0);
   Random random;
   size_t refused = 0;
   for (size_t batch = 0; batch < batches; ++batch) {
-    const StagedEvents more = stream.next(batch == 0 ? 30 * events : batch % 10 == 9 ? 10 * events : events);
+    const bool empty = one.graph.nodes[0].ids.size() == 0;
+    const StagedEvents more = stream->next(empty ? 30 * events : batch % 10 == 9 ? 10 * events : events);
     one.prepare(more);
     std::vector<uint16_t> given;
     while (owners.rule() == OwnerRule::kTable && given.size() < more.size()) {
@@ -106,7 +114,7 @@ size_t check_stream(const Setting& setting, const Owners& owners, float magnitud
     check_effects(divided, one);
     if (one.prepared.lost != kNoIndex) {
       divided.abandon();
-      stream.undo();
+      stream->undo();
       ++refused;
       continue;
     }
@@ -116,6 +124,15 @@ size_t check_stream(const Setting& setting, const Owners& owners, float magnitud
   }
   CHECK(one.engine.moments().measured >= 4);
   return refused;
+}
+
+size_t check_stream(const Setting& setting, const Owners& owners, float magnitude, size_t batches, size_t events,
+                    float least_weight = -1) {
+  const EdgeTypeSpec spec{0, 0, setting.options, setting.edge_features};
+  One one(spec, setting.make());
+  DividedGraph divided(spec, [&] { return setting.make(); }, owners);
+  SharedStream stream(owners.workers(), {magnitude, least_weight, setting.edge_features, setting.options.keyed});
+  return follow(&divided, &one, &stream, batches, events);
 }
 
 }  // namespace
@@ -246,9 +263,60 @@ TEST(an_engine_that_cannot_exchange_rows_is_refused) {
   CHECK_THROWS(join(&graph, gcn(true, {})), std::invalid_argument, "a part without nodes");
   graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 1);
   CHECK_THROWS(join(&graph, keeping_aggregates(gcn(true, {}))), std::invalid_argument, "must keep what others read");
+}
+
+TEST(parts_of_a_graph_begin_with_the_bits_of_one_engine) {
+  for_all_settings([](const Setting& setting) {
+    for (uint32_t parts : {1u, 2u, 3u}) {
+      const EdgeTypeSpec spec{0, 0, setting.options, setting.edge_features};
+      SharedStream stream(parts, {1, -1, setting.edge_features, setting.options.keyed});
+      Graph graph({kFeatures}, {spec});
+      for (size_t batch = 0; batch < 12; ++batch) {
+        commit(stage_all(graph, stream.next(batch == 0 ? 120 : 6)), &graph, {});
+      }
+      One one(&graph, setting.make());
+      DividedGraph divided(graph, [&] { return setting.make(); }, Owners(OwnerRule::kModulo, parts));
+      check_equal_to_one(divided, one.engine);
+      follow(&divided, &one, &stream, testing::draws(20, 60), 4);
+    }
+  });
+}
+
+// Also where it fails: what is tried again computes everything.
+TEST(parts_of_a_graph_begin_together_or_not) {
+  const Setting& setting = kMore[2];
+  const EdgeTypeSpec spec{0, 0, setting.options, setting.edge_features};
   SharedStream stream(1);
-  commit(stage_all(graph, stream.next(20)), &graph, {});
-  CHECK_THROWS(join(&graph, gcn(true, {})), std::invalid_argument, "begins with an empty graph");
+  Graph graph({kFeatures}, {spec});
+  commit(stage_all(graph, stream.next(120)), &graph, {});
+  One one(&graph, setting.make());
+  DividedGraph divided(graph, [&] { return setting.make(); }, Owners(OwnerRule::kModulo, 3));
+  for (size_t failing = 0; failing < 3; ++failing) {
+    CHECK_THROWS(divided.run([&](size_t number, DividedGraph::Part* part) {
+      if (number == failing) throw std::runtime_error("lost");
+      part->engine.initialize();
+    }),
+                 std::runtime_error, "lost");
+    divided.initialize();
+    check_equal_to_one(divided, one.engine);
+  }
+}
+
+TEST(a_part_takes_no_rows_of_nodes_that_the_sender_does_not_own) {
+  const Setting& setting = kMore[0];
+  const EdgeTypeSpec spec{0, 0, setting.options, setting.edge_features};
+  SharedStream stream(1);
+  Graph graph({kFeatures}, {spec});
+  commit(stage_all(graph, stream.next(120)), &graph, {});
+  const auto make = [&] { return setting.make(); };
+  DividedGraph divided(graph, make, Owners(OwnerRule::kModulo, 2));
+  DividedGraph other(graph, make, Owners(OwnerRule::kJump, 2));  // the same parts in number, of other nodes
+  CHECK_THROWS(divided.run([&](size_t number, DividedGraph::Part* part) {
+    if (number == 0) return part->engine.initialize();
+    other.parts[1]->engine.join(&divided.exchange.of(1));
+    other.parts[1]->engine.initialize();
+  }),
+               std::runtime_error, "the parts do not belong together");
 }
 
 }  // namespace livegnn::halo_test

@@ -14,6 +14,7 @@
 
 #include "inference/engine_model.h"
 #include "inference/halo/local_exchange.h"
+#include "store/graph_share.h"
 
 namespace livegnn::testing {
 
@@ -123,12 +124,13 @@ class SharedStream {
 class DividedGraph {
  public:
   struct Part {
-    Part(const EdgeTypeSpec& spec, Program program, const Owners& owners, uint32_t self)
-        : graph({kFeatures}, {spec}), engine(graph_of(owners, self), std::move(program), 1) {
+    Part(const EdgeTypeSpec& spec, Program program, const Owners& owners, uint32_t self, const Graph* whole = nullptr)
+        : graph({kFeatures}, {spec}), engine(graph_of(owners, self, whole), std::move(program), 1) {
       engine.set_guard(true);
     }
-    Graph& graph_of(const Owners& owners, uint32_t self) {
+    Graph& graph_of(const Owners& owners, uint32_t self, const Graph* whole) {
       graph.part = std::make_unique<GraphPart>(owners, self, 1);
+      if (whole != nullptr) take_share(*whole, &graph);
       return graph;
     }
 
@@ -145,6 +147,20 @@ class DividedGraph {
       parts.back()->engine.join(&exchange.of(self));
       parts.back()->engine.initialize();
     }
+  }
+  // The parts of a graph, with all rows.
+  template <class MakeProgram>
+  DividedGraph(const Graph& whole, const MakeProgram& make, const Owners& owners) : exchange(owners.workers()) {
+    for (uint32_t self = 0; self < owners.workers(); ++self) {
+      parts.push_back(std::make_unique<Part>(whole.edges[0].spec, make(), owners, self, &whole));
+      parts.back()->engine.initialize();  // does nothing yet
+      parts.back()->engine.join(&exchange.of(self));
+    }
+    initialize();
+  }
+
+  void initialize() {
+    run([](size_t, Part* part) { part->engine.initialize(); });
   }
 
   // Runs `body(part)` for all parts at once. A part that throws ends the batch for all; the first one's exception that

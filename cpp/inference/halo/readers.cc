@@ -6,7 +6,7 @@
 namespace livegnn {
 
 Readers::Readers(const Graph& graph, std::vector<bool> has_direction)
-    : graph_(graph),
+    : graph_(&graph),
       has_direction_(std::move(has_direction)),
       counts_(graph.nodes.size()),
       masks_(graph.nodes.size()),
@@ -15,7 +15,48 @@ Readers::Readers(const Graph& graph, std::vector<bool> has_direction)
       begun_(graph.nodes.size()),
       new_readers_(graph.nodes.size()),
       changed_edges_(graph.edges.size()),
-      edges_after_(graph.edges.size()) {}
+      edges_after_(graph.edges.size()) {
+  count_all();
+}
+
+void Readers::count_all() {
+  const GraphPart& part = *graph_->part;
+  for (size_t n = 0; n < masks_.size(); ++n) masks_[n].resize(graph_->nodes[n].ids.capacity());
+  for (uint32_t e = 0; e < edges_.size(); ++e) {
+    const Graph::EdgeType& type = graph_->edges[e];
+    for (uint32_t source = 0; source < type.store->num_sources(); ++source) {
+      const uint32_t from = part.owner(type.spec.source_type, source);
+      type.store->scan_out(source, [&](const NeighborSpan& span) {
+        for (size_t i = 0; i < span.size; ++i) {
+          const uint32_t target = span.ids[i], to = part.owner(type.spec.target_type, target);
+          if (type.spec.options.undirected && target < source) continue;  // in the lists of both ends
+          edges_[e] += is_counted(e, source, target, from, to);
+          for_each_reader(e, source, target, from, to, [&](uint32_t node_type, uint32_t node, uint32_t reader) {
+            ++counts_[node_type][key_of(node, reader)];
+            masks_[node_type][node] |= uint64_t{1} << reader;
+          });
+        }
+      });
+    }
+  }
+}
+
+template <class Visit>
+void Readers::for_each_reader(uint32_t edge_type, uint32_t source, uint32_t target, uint32_t from, uint32_t to,
+                              const Visit& visit) const {
+  if (from == to) return;
+  const EdgeTypeSpec& spec = graph_->edges[edge_type].spec;
+  const bool forward = has_direction_[edge_type], backward = has_direction_[edges_.size() + edge_type];
+  // An undirected edge in each direction, and so in both of these alike.
+  const bool either = spec.options.undirected && (forward || backward);
+  if ((forward || either) && from == graph_->part->self()) visit(spec.source_type, source, to);
+  if ((backward || either) && to == graph_->part->self()) visit(spec.target_type, target, from);
+}
+
+bool Readers::is_counted(uint32_t edge_type, uint32_t source, uint32_t target, uint32_t from, uint32_t to) const {
+  const bool undirected = graph_->edges[edge_type].spec.options.undirected;
+  return (undirected && source < target ? from : to) == graph_->part->self();
+}
 
 void Readers::prepare(const Delta& delta, const OwnersAfter& owners) {
   abandon();
@@ -28,25 +69,20 @@ void Readers::prepare(const Delta& delta, const OwnersAfter& owners) {
 
 // Lists by how much the messages of own nodes to other parts become more or fewer.
 void Readers::collect(uint32_t edge_type, const Delta& delta, const OwnersAfter& owners) {
-  const EdgeTypeSpec& spec = graph_.edges[edge_type].spec;
-  const bool undirected = spec.options.undirected;
-  const bool forward = has_direction_[edge_type], backward = has_direction_[edges_.size() + edge_type];
+  const EdgeTypeSpec& spec = graph_->edges[edge_type].spec;
   edges_after_[edge_type] = edges_[edge_type];
   for (const EdgeChange& change : delta.edges[edge_type]) {
     const uint32_t from = owners.of(spec.source_type, change.source), to = owners.of(spec.target_type, change.target);
     const int difference = int{change.has} - int{change.had};
-    const uint32_t owner = undirected && change.source < change.target ? from : to;
-    if (owner == owners.self()) {
+    if (is_counted(edge_type, change.source, change.target, from, to)) {
       ++changed_edges_[edge_type];
       edges_after_[edge_type] += static_cast<size_t>(difference);
     }
-    if (difference == 0 || from == to) continue;
-    // An undirected edge in each direction, and so in both of these alike.
-    const bool sends = forward || (undirected && backward), sends_back = backward || (undirected && forward);
-    if (sends && from == owners.self()) steps_[spec.source_type].push_back({key_of(change.source, to), difference});
-    if (sends_back && to == owners.self()) {
-      steps_[spec.target_type].push_back({key_of(change.target, from), difference});
-    }
+    if (difference == 0) continue;
+    for_each_reader(edge_type, change.source, change.target, from, to,
+                    [&](uint32_t node_type, uint32_t node, uint32_t reader) {
+                      steps_[node_type].push_back({key_of(node, reader), difference});
+                    });
   }
 }
 

@@ -2,9 +2,9 @@
 //
 //   edges that the part keeps ─► how many of a node's messages go to each other part ─► the parts that read it
 //
-// Counted from the edges that batches change, so that a batch takes time in proportion to these. Also counts the edges
-// of the whole graph that belong to this part, so that each belongs to one: to the owner of the receiving node, an
-// undirected edge to that of the smaller index.
+// Counted once from the edges that the graph has, and then from those that batches change, so that a batch takes time
+// in proportion to these. Also counts the edges of the whole graph that belong to this part, so that each belongs to
+// one: to the owner of the receiving node, an undirected edge to that of the smaller index.
 //
 // Invariant: between batches, a count is never 0.
 // Thread safety: one thread.
@@ -32,8 +32,8 @@ class Readers {
     uint64_t parts;  // bit by part
   };
 
-  // `has_direction`: by edge type, and again for reversed edges, whether messages go along them. Requires: a part of an
-  // empty graph.
+  // `has_direction`: by edge type, and again for reversed edges, whether messages go along them. Requires: a part of a
+  // graph.
   Readers(const Graph& graph, std::vector<bool> has_direction);
 
   // Takes in what a batch changes. If it throws, call `abandon`.
@@ -59,11 +59,18 @@ class Readers {
   };
 
   static uint64_t key_of(uint32_t node, uint32_t part) { return uint64_t{node} << 16 | part; }
+  void count_all();
   void collect(uint32_t edge_type, const Delta& delta, const OwnersAfter& owners);
+  // Calls `visit(node type, node, part)` for each own end of an edge whose messages go to another part.
+  template <class Visit>
+  void for_each_reader(uint32_t edge_type, uint32_t source, uint32_t target, uint32_t from, uint32_t to,
+                       const Visit& visit) const;
+  // Whether an edge belongs to this part, by the owners of its ends.
+  bool is_counted(uint32_t edge_type, uint32_t source, uint32_t target, uint32_t from, uint32_t to) const;
   void count(uint32_t node_type);
 
-  const Graph& graph_;
-  const std::vector<bool> has_direction_;
+  const Graph* graph_;
+  std::vector<bool> has_direction_;
   std::vector<Counts> counts_;                // by node type; by node and part
   std::vector<std::vector<uint64_t>> masks_;  // by node type and node: the parts that read it
   std::vector<size_t> edges_;                 // by edge type

@@ -29,6 +29,15 @@ std::map<uint32_t, uint64_t> find_readers(const Graph& graph, bool reversed) {
   return found;
 }
 
+// One that begins with the graph has counted the same.
+void check_counted(const Graph& graph, bool reversed, const Readers& followed) {
+  const Readers counted(graph, {true, reversed});
+  CHECK_EQ(counted.edges(0), followed.edges(0));
+  for (uint32_t node = 0; node < graph.nodes[0].ids.capacity(); ++node) {
+    CHECK_EQ(counted.of(0, node), followed.of(0, node));
+  }
+}
+
 }  // namespace
 
 TEST(readers_are_those_that_the_edges_say) {
@@ -79,6 +88,7 @@ TEST(readers_are_those_that_the_edges_say) {
           edges += readers[self].edges(0);
           readers[self].commit();
           readers[self].abandon();
+          check_counted(graph, reversed, readers[self]);
           for (uint32_t node = 0; node < capacity; ++node) {
             const auto now = after.find(node);
             CHECK_EQ(readers[self].of(0, node), now == after.end() ? 0 : now->second);
@@ -91,6 +101,8 @@ TEST(readers_are_those_that_the_edges_say) {
             static_cast<size_t>(std::count_if(all.edges[0].begin(), all.edges[0].end(),
                                               [](const EdgeChange& change) { return change.had && !change.has; }));
         CHECK_EQ(edges, whole.edges[0].store->num_edges() + removed - added + all.edges[0].size());
+        for (size_t self = 0; batch % 7 == 3 && self < 3; ++self)
+          readers[self] = Readers(*parts[self], {true, reversed});
       }
     }
   }

@@ -149,7 +149,8 @@ Degrees::Row Degrees::update(uint32_t node, std::span<const DirectedChange> chan
 }
 
 void Degrees::initialize(RowState* state, DegreeSums* kept, ThreadPool* pool) const {
-  const IdMap& ids = state->graph.nodes[state->program.values[step_.output].node_type].ids;
+  const uint32_t node_type = state->program.values[step_.output].node_type;
+  const IdMap& ids = state->graph.nodes[node_type].ids;
   const Rows out = state->rows(step_.output);
   auto& sums = kept->sums[position_];
   sums.assign(step_.kind == ContextKind::kSum ? ids.capacity() : 0, 0.0);
@@ -157,7 +158,7 @@ void Degrees::initialize(RowState* state, DegreeSums* kept, ThreadPool* pool) co
   pool->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     const size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
-      if (!ids.in_use(node)) continue;
+      if (!state->computes(node_type, node)) continue;
       const Row computed = compute(node);
       *out.row(node) = computed.row;
       if (!sums.empty()) sums[node] = computed.sum;
@@ -238,12 +239,13 @@ bool Degrees::fits(uint32_t node, const Row& expected) const {
 }
 
 void Degrees::check(ThreadPool* pool) const {
-  const IdMap& ids = state_.graph.nodes[state_.program.values[step_.output].node_type].ids;
+  const uint32_t node_type = state_.program.values[step_.output].node_type;
+  const IdMap& ids = state_.graph.nodes[node_type].ids;
   std::atomic<uint32_t> first{kNoIndex};
   pool->run(blocks_of(ids.capacity()), kLong, [&](size_t block) {
     const size_t end = std::min(ids.capacity(), (block + 1) * kBlockRows);
     for (auto node = static_cast<uint32_t>(block * kBlockRows); node < end; ++node) {
-      if (!ids.in_use(node) || fits(node, compute(node))) continue;
+      if (!state_.computes(node_type, node) || fits(node, compute(node))) continue;
       uint32_t before = first.load();
       while (node < before && !first.compare_exchange_weak(before, node)) continue;
       return;

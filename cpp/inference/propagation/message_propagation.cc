@@ -65,14 +65,14 @@ void MessagePropagation::initialize(RowState* state, RoundingState* rounding, Wh
     const size_t begin = block * kBlockRows, end = std::min(ids.capacity(), begin + kBlockRows);
     auto add = [&](size_t n) {
       const auto node = static_cast<uint32_t>(n);
-      if (!ids.in_use(node)) return;
+      if (!state_.computes(target_type(), node)) return;
       scan_new_edges(state_.graph, step_, node, {}, [&](uint32_t source, float weight, const float* features) {
         sums.add(n - begin, 1, {weight, features},
                  [&](size_t i) -> const float* { return stored[i].row(is_of_source(i) ? source : node); });
       });
     };
     auto write = [&](size_t n) {
-      if (!ids.in_use(static_cast<uint32_t>(n))) return;
+      if (!state_.computes(target_type(), static_cast<uint32_t>(n))) return;
       write_sums(state_.program, step_, &sums, n - begin, out.row(n), has_context() ? contexts.row(n) : nullptr);
     };
     sums.sum_up(begin, end, add, write);

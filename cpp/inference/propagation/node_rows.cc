@@ -45,11 +45,16 @@ void NodeRows::initialize(RowState* state, const Whole& whole) const {
     static thread_local RowBuffers memory;
     static thread_local std::vector<const float*> sources;
     static thread_local RowArena arena;
-    const size_t first = block * kBlockRows, count = std::min(kBlockRows, ids.capacity() - first);
+    const size_t first = block * kBlockRows, end = std::min(ids.capacity(), first + kBlockRows);
     arena.clear();
     arena.whole = &whole;
     uint32_t nodes[kBlockRows];
-    for (size_t i = 0; i < count; ++i) nodes[i] = static_cast<uint32_t>(first + i);
+    size_t count = 0;
+    for (size_t node = first; node < end; ++node) {
+      if (!state_.is_foreign(step_.node_type, static_cast<uint32_t>(node)))
+        nodes[count++] = static_cast<uint32_t>(node);
+    }
+    if (count == 0) return;
     sources.resize(step_.sources.size() * kBlockRows);
     for (size_t s = 0; s < step_.sources.size(); ++s) {
       stored_rows(state_, step_.sources[s], {nodes, count}, &arena, sources.data() + s * kBlockRows);

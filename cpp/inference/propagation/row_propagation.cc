@@ -48,7 +48,7 @@ void RowPropagation::initialize(RowState* state, RoundingState* rounding, Whole*
       store.prefetch_in(node + 12);
       store.prefetch_in_leaf(node + 8);
       if (node + 2 < end) fetch_sources(node + 2);
-      if (!ids.in_use(node)) continue;
+      if (!state_.computes(target_type(), node)) continue;
       const uint32_t slot = state_.slot_of(step_.output, node);
       float* const count_row = sum || slot == kNoIndex ? nullptr : counts.row(slot);
       if (is_partial()) {

@@ -64,6 +64,7 @@ void load_errors(const Program& program, size_t propagation, std::span<const flo
 void begin_all_bounds(const RowState& rows, size_t propagation, ThreadPool* pool, RoundingState* rounding) {
   const PropagateStep& step = rows.program.propagations[propagation];
   const EdgeView store = view_of(rows.graph, step);
+  const uint32_t node_type = rows.program.values[step.output].node_type;
   const Rows kept = rows.kept_rows(step.output);
   const float* const inverse = rounding->scales[propagation].inverses.data();
   Table& errors = rounding->errors[propagation];
@@ -71,7 +72,7 @@ void begin_all_bounds(const RowState& rows, size_t propagation, ThreadPool* pool
   pool->run(blocks_of(count), kLong, [&](size_t block) {
     for (size_t slot = block * kBlockRows; slot < std::min(count, (block + 1) * kBlockRows); ++slot) {
       const uint32_t node = rows.node_at(step, slot);
-      if (node == kNoIndex) continue;
+      if (node == kNoIndex || rows.is_foreign(node_type, node)) continue;
       const float peak = kernels().scaled_peak(kept.width, kept.row(slot), inverse);
       begin_bounds(peak, store.degree_in(node), errors.row(slot));
     }

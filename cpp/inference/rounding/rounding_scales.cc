@@ -61,7 +61,7 @@ void find_overdue(const RowState& rows, const RoundingState& rounding, size_t pr
   const EdgeView store = view_of(rows.graph, step);
   for (size_t slot = 0; slot < std::min(errors.rows(), kept.count); ++slot) {
     const uint32_t node = rows.node_at(step, slot);
-    if (node == kNoIndex) continue;
+    if (node == kNoIndex || rows.is_foreign(rows.program.values[step.output].node_type, node)) continue;
     const float *const before = errors.row(slot), *const row = kept.row(slot);
     bool good = true;
     if (step.context == kNoIndex) {
@@ -162,11 +162,17 @@ void measure_first(const RowState& rows, RoundingState* rounding, ThreadPool* po
     const PropagateStep& step = rows.program.propagations[p];
     if (step.aggregate != Aggregate::kSum) continue;
     const WholeSample sample(rows, *rounding, step, nullptr);
-    const Measurement measurement(rows.program, step, sample.few);
-    const std::vector<float> scales = measurement.typical();
-    rounding->scales[p].set(scales, measurement.mean(scales), measurement.is_offset());
-    if (step.context == kNoIndex) begin_all_bounds(rows, p, pool, rounding);
+    measure_first_of(rows, p, sample.few, rounding, pool);
   }
+}
+
+void measure_first_of(const RowState& rows, size_t propagation, const MessageSample& few, RoundingState* rounding,
+                      ThreadPool* pool) {
+  const PropagateStep& step = rows.program.propagations[propagation];
+  const Measurement measurement(rows.program, step, few);
+  const std::vector<float> scales = measurement.typical();
+  rounding->scales[propagation].set(scales, measurement.mean(scales), measurement.is_offset());
+  if (step.context == kNoIndex) begin_all_bounds(rows, propagation, pool, rounding);
 }
 
 Totals totals_of(const RowState& rows, const Delta& delta, const Effects& effects) {

@@ -106,6 +106,9 @@ void fill_scales(std::vector<float>* scales);
 
 // Measures the units of all sums, which have just been computed.
 void measure_first(const RowState& rows, RoundingState* rounding, ThreadPool* pool);
+// The same for one sum, from a sample of the nodes of all parts of a graph.
+void measure_first_of(const RowState& rows, size_t propagation, const MessageSample& few, RoundingState* rounding,
+                      ThreadPool* pool);
 Totals totals_of(const RowState& rows, const Delta& delta, const Effects& effects);
 bool is_measured_after(const RoundingState& rounding, const Totals& totals);
 // The new unit of a sum whose scale is `now`. Returns whether it is smaller, so that rows that the batch has not

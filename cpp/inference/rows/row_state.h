@@ -50,6 +50,13 @@ struct RowState {
   // The rows of a value. Only the owner of the value may write to them: the graph's features do not belong to the
   // engine. A value whose rows are not all kept has none here; use `stored_rows`.
   Rows rows(uint32_t value) const;
+  // Whether the rows of an index are computed here: of a part of a graph, those of its own nodes.
+  bool is_foreign(uint32_t node_type, uint32_t node) const {
+    return graph.part != nullptr && !graph.part->owns(node_type, node);
+  }
+  bool computes(uint32_t node_type, uint32_t node) const {
+    return graph.nodes[node_type].ids.in_use(node) && !is_foreign(node_type, node);
+  }
   // The row of a stored value; zeros for a node that was added since.
   const float* stored_row(uint32_t value, uint32_t node) const {
     const Rows all = rows(value);

@@ -43,3 +43,22 @@ def refuse_divided(graph: Graph, what: str) -> None:
             f"{what} must read the edges of a graph in one piece, got a graph in parts: run it without "
             "partitions in [cluster]"
         )
+
+
+def divide(
+    graph: Graph, owners: "Sequence[_core.Owners]", parts: int, *, threads: int | None = None
+) -> tuple[Graph, list[Graph]]:
+    """The parts of a graph: one that owns no node and keeps no edge, and then all that do, by number.
+
+    Every list of a node is in its owner's part as it is in the graph. Ids of texts keep their numbers. No
+    batch may be applied to the graph meanwhile.
+    """
+
+    def take(part: int | None, names: Graph) -> Graph:
+        made = make_part(graph.schema, owners, part, names=names, threads=1 if part is None else threads)
+        _core.take_share(graph.native, made.native)
+        made.seq = graph.seq
+        return made
+
+    names = take(None, graph)
+    return names, [take(part, names) for part in range(parts)]
