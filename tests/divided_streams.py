@@ -215,23 +215,43 @@ def check_stream(
     engine = Engine(graph, model, threads=1, non_finite=non_finite)
     parts = divide(schema, model, owners, threads=2, non_finite=non_finite)
     try:
-        for size in sizes:
-            events, after = stream.next(size)
-            one, expected = outcome(
-                lambda events=events: engine.update_of(graph.apply(events, trusted=trusted))
-            )
-            many, got = outcome(lambda events=events: parts.apply(events, trusted=trusted))
-            assert got == expected
-            if expected is None:
-                assert sorted(many.changed.tolist()) == sorted(one.changed.tolist())
-                assert (many.seq, many.affected) == (one.seq, one.affected)
-                stream.present = after
-            ids = graph.ids()
-            assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
-            if isinstance(parts, LocalPartitions):
-                assert_same_state(parts, engine)
-        if isinstance(parts, LocalPartitions):
-            assert_same_lists(parts, graph)
-        assert parts.seq == graph.seq
+        follow(parts, graph, engine, stream, sizes, trusted=trusted)
     finally:
         parts.close()
+
+
+def apply_alone(graph: Graph, stream: Stream, sizes: list[int], *, trusted: bool = False) -> None:
+    """Applies a stream of batches of these sizes to a graph, as `follow` does."""
+    for size in sizes:
+        events, after = stream.next(size)
+        _, refused = outcome(lambda events=events: graph.apply(events, trusted=trusted))
+        if refused is None:
+            stream.present = after
+
+
+def follow(
+    parts: Partitions,
+    graph: Graph,
+    engine: Engine,
+    stream: Stream,
+    sizes: list[int],
+    *,
+    trusted: bool = False,
+) -> None:
+    """Applies a stream of batches of these sizes to both, which are equal."""
+    for size in sizes:
+        events, after = stream.next(size)
+        one, expected = outcome(lambda events=events: engine.update_of(graph.apply(events, trusted=trusted)))
+        many, got = outcome(lambda events=events: parts.apply(events, trusted=trusted))
+        assert got == expected
+        if expected is None:
+            assert sorted(many.changed.tolist()) == sorted(one.changed.tolist())
+            assert (many.seq, many.affected) == (one.seq, one.affected)
+            stream.present = after
+        ids = graph.ids()
+        assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
+        if isinstance(parts, LocalPartitions):
+            assert_same_state(parts, engine)
+    if isinstance(parts, LocalPartitions):
+        assert_same_lists(parts, graph)
+    assert parts.seq == graph.seq

@@ -1,6 +1,7 @@
 """A graph whose parts are processes of their own keeps the bits of one engine."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 if "CI" not in os.environ:  # which installs all extras
     pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
 
-from divided_streams import BATCHES, EDGES, Stream, check_stream, schema_of
+from divided_streams import BATCHES, EDGES, Stream, apply_alone, check_stream, follow, schema_of
 from gate import draws
 from livegnn import Engine, Events, Graph
 from livegnn.channels.health import Patience
@@ -28,6 +29,41 @@ def test_parts_in_processes_keep_the_bits_of_one_engine(kind: str) -> None:
         stream = Stream(np.random.default_rng(seed), schema.edge_types[EDGES], False, False, magnitude)
         sizes = [40, *([4] * (BATCHES - 1))]
         check_stream(model, schema, Owners("jump", 1 + 2 * seed), stream, sizes, divide=RemotePartitions)
+
+
+def test_processes_begin_with_a_graph_and_with_what_they_saved(tmp_path: Path) -> None:
+    """They keep the bits of one engine each time."""
+    _, model = make(designs_of("gat_edge")[0])
+    schema = schema_of("weight", undirected=False, text=False, edge_dim=EDGE_WIDTH)
+    stream = Stream(np.random.default_rng(1), schema.edge_types[EDGES], True, False)
+    graph = Graph(schema, threads=1)
+    apply_alone(graph, stream, [60, *([6] * 8)])
+    engine = Engine(graph, model, threads=1)
+    parts = RemotePartitions.from_graph(graph, model, Owners("jump", 3), threads=1)
+    for _ in range(2):
+        try:
+            follow(parts, graph, engine, stream, [4] * 12)
+            parts.write(tmp_path)
+        finally:
+            parts.close()
+        parts = RemotePartitions.from_checkpoint(tmp_path, model, threads=1)
+    parts.close()
+    (tmp_path / f"part-01-{graph.seq:020}.lgck").unlink()
+    with pytest.raises(WorkerUnavailableError, match="the standard error has its messages"):
+        RemotePartitions.from_checkpoint(tmp_path, model, threads=1)
+
+
+def test_a_process_that_cannot_write_says_why(tmp_path: Path) -> None:
+    schema = schema_of("", undirected=False, text=False)
+    parts = RemotePartitions(schema, make_model(), Owners("modulo", 2), threads=1)
+    parts.apply(Events().add_nodes([1, 2, 3], np.eye(3, WIDTH)))
+    (tmp_path / f"part-01-{parts.seq:020}.lgck").mkdir()
+    try:
+        with pytest.raises(OSError, match="part 1 could not write its file: "):
+            parts.write(tmp_path)
+        assert parts.predict([1]).shape == (1, 3)  # it goes on
+    finally:
+        parts.close()
 
 
 def test_large_rounds_arrive_whole() -> None:

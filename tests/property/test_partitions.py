@@ -144,6 +144,32 @@ def test_parts_keep_the_bits_of_several_node_types(seed, owners):
     parts.close()
 
 
+@settings(max_examples=draws(4, 60), suppress_health_check=list(HealthCheck), deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), owners=owners, saved=st.booleans())
+def test_parts_of_several_node_types_begin_with_a_graph(seed, owners, saved, tmp_path_factory):
+    schema = Schema({"user": 3, "item": 2}, {BUYS: EdgeSchema(weighted=True)})
+    rng, model = np.random.default_rng(seed), shop()
+    present: dict[str, list[int]] = {"user": [], "item": []}
+    graph = Graph(schema, threads=1)
+    for batch in range(10):
+        graph.apply(next_of_shop(rng, present, 40 if batch == 0 else 4))
+    engine = Engine(graph, model, threads=1)
+    parts = LocalPartitions.from_graph(graph, model, owners, threads=1)
+    if saved:
+        directory = tmp_path_factory.mktemp("sets")
+        parts.write(directory)
+        parts.close()
+        parts = LocalPartitions.from_checkpoint(directory, model, threads=1)
+    for _ in range(20):
+        events = next_of_shop(rng, present, 4)
+        update, divided = engine.update_of(graph.apply(events)), parts.apply(events)
+        assert sorted(divided.changed.tolist()) == sorted(update.changed.tolist())
+        ids = graph.ids("user")
+        assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
+        assert {one.state().meta["touched"] for one in parts.engines} == {engine.state().meta["touched"]}
+    parts.close()
+
+
 @pytest.mark.parametrize("text", [False, True])
 def test_parts_add_the_nodes_that_events_name(text):
     """All parts give the same owner to a node that no event has added."""

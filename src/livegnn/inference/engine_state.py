@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+import livegnn._core as _core
 from livegnn.errors import FileFormatError
 from livegnn.inference.native_engine import NativeEngine
 from livegnn.types import JSON, State
@@ -33,8 +34,51 @@ def save(engine: NativeEngine) -> State:
     return State(meta, arrays)
 
 
+def compact(engine: NativeEngine, saved: State) -> State:
+    """The state of an engine of a part, with rows only of nodes that the part holds: those that it owns, and
+    those of others to or from which it keeps edges."""
+    arrays = dict(saved.arrays)
+    for name, (held, capacity) in _held_by_array(engine).items():
+        rows = np.asarray(arrays[name])
+        if capacity:
+            arrays[name] = rows.reshape(capacity, -1)[held].reshape(-1, *rows.shape[1:])
+    return State({**saved.meta, "kind": "part of an engine"}, arrays)
+
+
+def _spread(engine: NativeEngine, saved: State) -> State:
+    """The state of which `compact` made this one; rows that it left out are zeros. Raises `ValueError`."""
+    arrays = dict(saved.arrays)
+    for name, (held, capacity) in _held_by_array(engine).items():
+        if name not in arrays:
+            raise ValueError(f"{name}: expected an array, got none of this name")
+        rows = np.asarray(arrays[name])
+        width = rows.size // max(1, len(held))
+        if rows.size != width * len(held):
+            raise ValueError(f"{name}: expected rows of {len(held)} nodes, got {rows.shape}")
+        all_rows = np.zeros((capacity, width), rows.dtype)
+        all_rows[held] = rows.reshape(len(held), width)
+        arrays[name] = all_rows.reshape(capacity, *rows.shape[1:]) if rows.ndim > 1 else all_rows.reshape(-1)
+    return State({**saved.meta, "kind": "engine"}, arrays)
+
+
+def _held_by_array(engine: NativeEngine) -> "dict[str, tuple[NDArray[np.uint32], int]]":
+    """For each array with rows of nodes: the nodes that a part holds, by index, and how many indices there
+    are."""
+    native = engine.graph.native
+    by_type = {
+        index: (_core.held_nodes(native, index), native.capacity(index))
+        for index in range(len(engine.graph.schema.node_types))
+    }
+    return {name: by_type[index] for name, index in _core.arrays_by_node(engine.native)}
+
+
 def restore(engine: NativeEngine, saved: State) -> None:
     """Fills an engine that has computed nothing. Raises `FileFormatError`."""
+    if saved.meta.get("kind") == "part of an engine" and _core.is_part(engine.graph.native):
+        try:
+            saved = _spread(engine, saved)
+        except ValueError as error:
+            raise FileFormatError(f"the state of an engine does not fit together: {error}") from error
     meta = saved.meta
     # Versions without records must not read such a state as the state of a settled engine.
     if meta.get("kind") not in ("engine", "engine with a record"):
@@ -59,7 +103,8 @@ def restore(engine: NativeEngine, saved: State) -> None:
         native.initialize()
         return
     try:
-        _check_finite(engine, saved)
+        if not _core.is_part(engine.graph.native):  # one part alone cannot compute its rows
+            _check_finite(engine, saved)
         _load(engine, saved)
         native.set_moments(*(meta[key] for key in ("batches", "measured", "touched")))
     except (KeyError, RuntimeError, ValueError, TypeError) as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import listed_ids
+from livegnn.arguments import as_path, listed_ids
 from livegnn.errors import InputError, LiveGNNError, UnknownNodeError, WorkerUnavailableError
 from livegnn.events import Events
 from livegnn.graph import Claim, Graph, GraphDelta, Transaction
@@ -26,11 +26,15 @@ from livegnn.network.outputs import Outputs
 from livegnn.partitions.batch import Batch, PartThread
 from livegnn.partitions.part import Part
 from livegnn.partitions.sampler import PartitionedSampler
+from livegnn.partitions.sets import write_set
+from livegnn.placement import Owners
 from livegnn.sampling.request import use_sampler
 from livegnn.types import NO_INDEX, FloatArray, State
 from livegnn.wording import never_raises
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from jaxtyping import Float32
     from numpy.typing import ArrayLike
 
@@ -40,7 +44,7 @@ class Partitions(RowPredictor):
 
     names: a graph with all nodes and their owners, and without edges; it assigns sequence numbers, and
     `livegnn.sampling` and the loaders of `livegnn.training` draw samples from it, for which the parts draw.
-    begin: called before the parts have a batch.
+    rules: the owners of nodes that arrive, by node type. begin: called before the parts have a batch.
 
     Thread safety: any thread may call. Batches are applied one at a time. A read waits while a batch becomes
     visible, and sees all parts before a batch or after it; if another object has claimed `names`, then only
@@ -52,12 +56,13 @@ class Partitions(RowPredictor):
         names: Graph,
         model: Model,
         options: EngineOptions,
+        rules: Sequence[Owners],
         parts: Sequence[Part],
         begin: Callable[[], None],
     ) -> None:
         super().__init__(names)
         self.name, self.options, self.forkable = "engine", options, False
-        self.names, self.parts = names, tuple(parts)
+        self.names, self.rules, self.parts = names, tuple(rules), tuple(parts)
         self.model, *_ = lay_out(names, model, options)
         self.outputs = Outputs(self.model)
         self.output_type_name = self.model.node_type(self.model.output)
@@ -122,10 +127,7 @@ class Partitions(RowPredictor):
             raise InputError(
                 "the parts must be open to apply a batch, got closed ones: divide the graph again"
             )
-        if self._broken is not None:
-            raise LiveGNNError(
-                f"not all parts of the graph show the last batch ({self._broken!r}): divide the graph again"
-            )
+        self._refuse_broken()
         placed = map(change.native.placed, range(len(self.names.schema.node_types)))
         chosen = {number: owners for number, owners in enumerate(placed) if len(owners)}
         self._batch = Batch(self._threads, change, chosen)
@@ -157,6 +159,12 @@ class Partitions(RowPredictor):
 
     def publish(self, change: GraphDelta) -> None:
         self._batch = None  # which holds the events
+
+    def _refuse_broken(self) -> None:
+        if self._broken is not None:
+            raise LiveGNNError(
+                f"not all parts of the graph show the last batch ({self._broken!r}): divide the graph again"
+            )
 
     def guard(self, on: bool) -> None:
         """Does nothing: `non_finite` of the options decides, as there is no other model beside it."""
@@ -208,9 +216,19 @@ class Partitions(RowPredictor):
             found.update({f"part {number}: {name}": size for name, size in sizes.items()})
         return found
 
+    def write(self, directory: "Path | str") -> "Path":
+        """Writes a checkpoint of the current event: files of all parts and one of names, which is returned,
+        into a directory. Raises as `checkpoint.write`."""
+        path = as_path(directory, "directory")
+        return _core.holding(self.names.writer, self._write, path)
+
+    def _write(self, directory: "Path") -> "Path":
+        self._refuse_broken()
+        return write_set(directory, self.names, self.rules, self.parts)
+
     def state(self) -> State:
-        """Raises `InputError`: parts are not saved yet."""
+        """Raises `InputError`: a runtime does not save parts yet."""
         raise InputError(
-            "the parts of a graph cannot be saved yet: keep the log from its first event, which a start "
+            "a runtime cannot save the parts of a graph yet: keep the log from its first event, which a start "
             "replays, and write no checkpoints"
         )

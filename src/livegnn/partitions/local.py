@@ -1,29 +1,36 @@
 """Parts of a graph in one process, a thread for each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Unpack
+from typing import Final, Self, Unpack
 
 import livegnn._core as _core
-from livegnn.graph.division import make_part
+from livegnn.graph import Graph
 from livegnn.inference import Engine, EngineOptions
+from livegnn.inference.native_engine import check_pair
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.network import Model
+from livegnn.partitions.beginning import Beginning
 from livegnn.partitions.divided import Partitions
 from livegnn.partitions.fitting import owners_of_types, refuse_unfit
 from livegnn.partitions.part import LocalPart
+from livegnn.partitions.sets import SavedSet
 from livegnn.placement import Owners
 from livegnn.schema import Schema
-from livegnn.types import NodeType
+from livegnn.types import NodeType, State
 
 
 class LocalPartitions(Partitions):
-    """An empty graph in parts, and engines of `model` whose predictions are those of one `Engine` on one
+    """A graph in parts, and engines of `model` whose predictions are those of one `Engine` on one
     graph, bit by bit, after the same batches.
 
     owners: of the nodes of all types, or of each type, by a hash of ids or as Fennel places nodes when they
     arrive; there are as many parts as their `workers`. options: of every engine; its fields may also be given
     one by one, as keywords. A `state_dir` gets a directory for each part.
+
+    beginning: the graphs and states of the parts, by default empty ones; `from_graph` makes them.
 
     Raises `InputError`, `ModelError` and `OSError` as `Engine`, and `InputError` if this model, schema or
     setting cannot be divided (`refuse_unfit`).
@@ -37,36 +44,105 @@ class LocalPartitions(Partitions):
         model: Model,
         owners: Owners | Mapping[NodeType, Owners],
         options: EngineOptions | None = None,
+        *,
+        beginning: Beginning | None = None,
         **settings: Unpack[EngineSettings],
     ) -> None:
         options = choose_options(options, settings)
         refuse_unfit(model, schema, options, owners)
-        rules = owners_of_types(owners, schema)
-        natives = [rule.native for rule in rules.values()]
-        names = make_part(schema, natives, None, threads=1)
-        numbers = range(next(iter(rules.values())).workers)
-        self.graphs: Final = tuple(
-            make_part(schema, natives, number, names=names, threads=options.threads) for number in numbers
-        )
+        rules = tuple(owners_of_types(owners, schema).values())
+        begun = Beginning.empty(schema, rules, options.threads) if beginning is None else beginning
+        names, self.graphs, states = begun
         self.engines: Final = tuple(
-            Engine(self.graphs[number], model, _of_part(options, number)) for number in numbers
+            Engine(graph, model, _of_part(options, number), state=None if states is None else states[number])
+            for number, graph in enumerate(self.graphs)
         )
-        exchange = _core.LocalExchange(len(numbers))
-        for number in numbers:
-            exchange.join(self.engines[number].core.native, number)
+        exchange = _core.LocalExchange(len(self.graphs))
+        for number, engine in enumerate(self.engines):
+            exchange.join(engine.core.native, number)
+        if states is None and beginning is not None:
+            _compute(self.engines, exchange)
         super().__init__(
             names,
             model,
             options,
+            rules,
             [
-                LocalPart(graph, engine, exchange)
-                for graph, engine in zip(self.graphs, self.engines, strict=True)
+                LocalPart(number, graph, engine, exchange)
+                for number, (graph, engine) in enumerate(zip(self.graphs, self.engines, strict=True))
             ],
             exchange.begin,
         )
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: Graph,
+        model: Model,
+        owners: Owners | Mapping[NodeType, Owners],
+        options: EngineOptions | None = None,
+        *,
+        state: State | None = None,
+        **settings: Unpack[EngineSettings],
+    ) -> Self:
+        """The parts of a graph, with the bits of `Engine(graph, model)` from now on; batches that are applied
+        to the graph itself do not reach them.
+
+        state: of an engine of the model on the graph, so that no row is computed; of one that keeps all rows.
+        Raises the errors of the constructor, and `FileFormatError` if the state does not fit.
+        """
+        options = choose_options(options, settings)
+        check_pair(graph, model)
+        refuse_unfit(model, graph.schema, options, owners)
+        rules = tuple(owners_of_types(owners, graph.schema).values())
+        beginning = _core.holding(graph.writer, Beginning.of, graph, rules, options.threads, state)
+        return cls(graph.schema, model, owners, options, beginning=beginning)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        directory: "Path | str",
+        model: Model,
+        options: EngineOptions | None = None,
+        *,
+        seq: int | None = None,
+        **settings: Unpack[EngineSettings],
+    ) -> Self:
+        """The parts that `write` wrote into a directory, as of event `seq`, by default the newest there.
+
+        Raises the errors of the constructor, `InputError` if the directory has no such checkpoint, and
+        `FileFormatError` if one of its files is missing, damaged or of another checkpoint.
+        """
+        options = choose_options(options, settings)
+        saved = SavedSet.find(directory, seq)
+        refuse_unfit(model, saved.schema, options, saved.owners)
+        beginning = saved.begin(options.threads)
+        return cls(saved.schema, model, saved.owners, options, beginning=beginning)
+
+
+def _compute(engines: Sequence[Engine], exchange: _core.LocalExchange) -> None:
+    """Computes all rows of parts that have nodes, in a thread for each."""
+
+    def compute(engine: Engine) -> None:
+        try:
+            engine.core.native.initialize()
+        except BaseException:
+            exchange.end()
+            raise
+
+    exchange.begin()
+    with ThreadPoolExecutor(len(engines), "livegnn-part") as threads:
+        try:
+            computed = [threads.submit(compute, engine) for engine in engines]
+        except BaseException:
+            exchange.end()  # those that run do not wait for one that does not
+            raise
+    errors = [error for one in computed if (error := one.exception()) is not None]
+    for error in sorted(errors, key=lambda error: isinstance(error, _core.ExchangeEndedError)):
+        raise error
 
 
 def _of_part(options: EngineOptions, part: int) -> EngineOptions:
     if options.state_dir is None:
         return options
-    return EngineOptions(threads=options.threads, state_dir=Path(options.state_dir) / f"part-{part}")
+    return replace(options, state_dir=Path(options.state_dir) / f"part-{part}")

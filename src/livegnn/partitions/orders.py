@@ -28,13 +28,16 @@ class Rule(BaseModel):
 
 class Orders(BaseModel):
     """The part of a process. parts: how many there are. rules: by node type. table: a `Schema` in JSON.
-    model: a file."""
+    model: a file. saved: the directory of a checkpoint of event `seq`, with which the part begins; None if it is
+    empty."""
 
     number: int
     parts: int
     rules: list[Rule]
     table: JsonValue
     model: str
+    saved: str | None = None
+    seq: int = 0
     threads: int | None
     non_finite: Literal["refuse", "allow"]
 

@@ -14,11 +14,13 @@ from livegnn.arguments import chosen_threads
 from livegnn.graph import Graph
 from livegnn.inference import Engine
 from livegnn.partitions.questions import Answer, Answers
+from livegnn.partitions.sets import write_part
 from livegnn.types import FloatArray, Ids, IntArray
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from jaxtyping import Float32, Int64
 
@@ -73,6 +75,9 @@ class Part(Protocol):
     def find_loss(self) -> str | None:
         """Why the part does not answer; None if it does, as far as is known without a question."""
 
+    def write(self, path: "Path", mark: str) -> None:
+        """Writes its file of a set (`sets.py`). No batch may be applied meanwhile."""
+
     def close(self) -> None:
         """Ends the part. No batch may be applied meanwhile."""
 
@@ -80,7 +85,8 @@ class Part(Protocol):
 class LocalPart:
     """A part in this process: a graph and its engine, which exchanges rows with those of the others."""
 
-    def __init__(self, graph: Graph, engine: Engine, exchange: _core.LocalExchange) -> None:
+    def __init__(self, number: int, graph: Graph, engine: Engine, exchange: _core.LocalExchange) -> None:
+        self._number = number
         self.graph, self.engine, self._exchange = graph, engine, exchange
         self._answers = Answers(graph, chosen_threads(engine.options.threads))
 
@@ -108,6 +114,9 @@ class LocalPart:
 
     def find_loss(self) -> None:
         """None: it ends with this process."""
+
+    def write(self, path: "Path", mark: str) -> None:
+        write_part(path, self._number, self.graph, self.engine, mark)
 
     def close(self) -> None:
         """Does nothing."""

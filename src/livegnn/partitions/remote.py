@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Unpack, cast
+from typing import TYPE_CHECKING, Final, Self, Unpack, cast
 
 import numpy as np
 
@@ -32,13 +32,15 @@ from livegnn.partitions.ballot import GivenUpError
 from livegnn.partitions.divided import Partitions
 from livegnn.partitions.fitting import owners_of_types, refuse_unfit
 from livegnn.partitions.letters import Letter, open_letter, seal
+from livegnn.partitions.local import LocalPartitions
 from livegnn.partitions.orders import Orders, Plan, Rule
 from livegnn.partitions.part import Outcome, Placed
 from livegnn.partitions.questions import Answer, Questions
+from livegnn.partitions.sets import SavedSet
 from livegnn.partitions.worker import LEADER, WORKER
 from livegnn.placement import Owners
 from livegnn.schema import Schema
-from livegnn.types import JSON, FloatArray, Ids, NodeType
+from livegnn.types import JSON, FloatArray, Ids, NodeType, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -144,6 +146,11 @@ class RemotePart:
     def asking(self, question: "Buffer") -> "AbstractContextManager[Answer]":
         return self._questions.asking(question)
 
+    def write(self, path: Path, mark: str) -> None:
+        answer = self._ask(Letter({"write": str(path.absolute()), "mark": mark})).content
+        if "failed" in answer:
+            raise OSError(f"part {self._number} could not write its file: {answer['failed']}")
+
     def close(self) -> None:
         self._batches.close()
         self._reads.close()
@@ -165,7 +172,8 @@ class RemotePartitions(Partitions):
     """The same as `LocalPartitions`, with each part in a process of its own on this machine.
 
     names: an empty graph that knows all nodes and keeps no edges, by default a new one. patience: of all
-    channels, with which lost processes are found.
+    channels, with which lost processes are found. saved: a checkpoint, with which the parts begin; by default they are
+    empty.
 
     Raises the errors of `LocalPartitions`, `InputError` for text ids, and `WorkerUnavailableError` if a
     process does not start.
@@ -180,6 +188,7 @@ class RemotePartitions(Partitions):
         *,
         names: Graph | None = None,
         patience: Patience | None = None,
+        saved: SavedSet | None = None,
         **settings: Unpack[EngineSettings],
     ) -> None:
         options, patience = choose_options(options, settings), patience or Patience()
@@ -187,7 +196,10 @@ class RemotePartitions(Partitions):
         if schema.text_ids:
             raise InputError("parts in other processes need ids that are integers, got text_ids=True")
         rules = list(owners_of_types(owners, schema).values())
-        if names is None:
+        self._saved: Final = saved
+        if saved is not None:
+            names = saved.restore_names()
+        elif names is None:
             names = make_part(schema, [rule.native for rule in rules], None, threads=1)
         lay_out(names, model, options)  # raises, before processes are started
         with tempfile.TemporaryDirectory(prefix="livegnn-") as folder:
@@ -201,7 +213,47 @@ class RemotePartitions(Partitions):
                     with process:
                         process.kill()
                 raise
-        super().__init__(names, model, options, parts, lambda: None)
+        super().__init__(names, model, options, rules, parts, lambda: None)
+
+    @classmethod
+    def from_checkpoint(
+        cls,
+        directory: "Path | str",
+        model: Model,
+        options: EngineOptions | None = None,
+        *,
+        seq: int | None = None,
+        patience: Patience | None = None,
+        **settings: Unpack[EngineSettings],
+    ) -> Self:
+        """As `LocalPartitions.from_checkpoint`. A process whose file is damaged says so in its standard
+        error, and ends; then it raises `WorkerUnavailableError`."""
+        options, saved = choose_options(options, settings), SavedSet.find(directory, seq)
+        return cls(saved.schema, model, saved.owners, options, patience=patience, saved=saved)
+
+    @classmethod
+    def from_graph(
+        cls,
+        graph: Graph,
+        model: Model,
+        owners: Owners | Mapping[NodeType, Owners],
+        options: EngineOptions | None = None,
+        *,
+        state: State | None = None,
+        patience: Patience | None = None,
+        **settings: Unpack[EngineSettings],
+    ) -> Self:
+        """As `LocalPartitions.from_graph`. All parts are made in this process first, and handed over in
+        files."""
+        options = choose_options(options, settings)
+        with tempfile.TemporaryDirectory(prefix="livegnn-") as folder:
+            parts = LocalPartitions.from_graph(graph, model, owners, options, state=state)
+            try:
+                parts.write(folder)
+            finally:
+                parts.close()
+            del parts
+            return cls.from_checkpoint(folder, model, options, patience=patience)
 
     def _connect(
         self, schema: Schema, model: Path, rules: list[Owners], options: EngineOptions, patience: Patience
@@ -216,6 +268,8 @@ class RemotePartitions(Partitions):
                 model=str(model),
                 threads=options.threads,
                 non_finite=options.non_finite,
+                saved=None if self._saved is None else str(self._saved.directory.absolute()),
+                seq=0 if self._saved is None else self._saved.seq,
             )
             _tell(process, orders)
         addresses = [_hear(process) for process in self.processes]

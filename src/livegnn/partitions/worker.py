@@ -21,6 +21,7 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final, TextIO
 
 import numpy as np
@@ -32,6 +33,7 @@ from livegnn.channels.errors import ChannelError
 from livegnn.channels.health import Patience
 from livegnn.channels.plan import Peer
 from livegnn.channels.zmq import Listener
+from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.graph import Graph
 from livegnn.graph.division import make_part
@@ -43,6 +45,7 @@ from livegnn.partitions.letters import Letter, open_letter, seal
 from livegnn.partitions.orders import Orders, Plan
 from livegnn.partitions.questions import Answers
 from livegnn.partitions.rounds import ChannelRounds
+from livegnn.partitions.sets import SavedSet, write_part
 from livegnn.schema import Schema
 from livegnn.types import JSON
 
@@ -70,7 +73,7 @@ class PartWorker:
     ) -> None:
         self._graph, self._engine, self._batches, self._reads = graph, engine, batches, reads
         self._samples = samples
-        self._rounds = ChannelRounds(others)
+        self._rounds, self._number = ChannelRounds(others), others.number
         self._exchange = _core.CalledExchange(len(others.peers) + 1, self._rounds)
         self._exchange.join(engine.core.native)
 
@@ -144,6 +147,13 @@ class PartWorker:
     def _answer(self, asked: Letter) -> Letter:
         if "memory" in asked.content:
             return Letter(dict(self._engine.memory()))
+        if "write" in asked.content:
+            try:
+                path, mark = Path(str(asked.content["write"])), str(asked.content["mark"])
+                write_part(path, self._number, self._graph, self._engine, mark)
+            except (InputError, OSError) as error:
+                return Letter({"failed": str(error)})
+            return Letter({})
         output = asked.content["output"]
         assert output is None or isinstance(output, str)
         rows = self._engine.predict(np.frombuffer(asked.payload, np.int64), output=output)
@@ -158,8 +168,13 @@ def main() -> None:
     number, parts = orders.number, orders.parts
     owners = [rule.owners().native for rule in orders.rules]
     options = EngineOptions(threads=orders.threads, non_finite=orders.non_finite)
-    graph = make_part(Schema.from_json(orders.table), owners, number, threads=orders.threads)
-    engine = Engine(graph, Model.load(orders.model), options)
+    if orders.saved is None:
+        graph = make_part(Schema.from_json(orders.table), owners, number, threads=orders.threads)
+        state = None
+    else:
+        saved = SavedSet(Path(orders.saved), orders.seq)
+        graph, state = saved.restore_part(number, threads=orders.threads)
+    engine = Engine(graph, Model.load(orders.model), options, state=state)
     listener = Listener(number, dict.fromkeys(range(number + 1, parts)))
     sys.stdout.write(json.dumps(listener.addresses) + "\n")
     sys.stdout.flush()
