@@ -36,6 +36,10 @@ hashed = st.builds(Owners, st.sampled_from(["modulo", "jump"]), st.integers(1, 4
 owners = hashed | st.builds(Owners, st.just("fennel"), st.integers(2, 4))
 
 
+hashed_owners = owners.filter(lambda rule: rule.rule != "fennel")
+"""Of the nodes of a graph that is there."""
+
+
 def schema_of(columns: str, *, undirected: bool, text: bool, **settings: Any) -> Schema:
     edges = EdgeSchema(
         undirected=undirected,

@@ -43,6 +43,9 @@ std::vector<uint32_t> held_nodes(const Graph& graph, uint32_t node_type) {
 void bind_part_states(nb::module_& module) {
   module.def("is_part", [](const Graph& self) { return self.part != nullptr; });
   module.def("take_share", [](const Graph& whole, Graph& part) { as_writer([&] { take_share(whole, &part); }); });
+  module.def("join_shares", [](const std::vector<const Graph*>& parts, Graph& whole) {
+    as_writer([&] { join_shares(parts, &whole); });
+  });
   // The owners of the nodes that are loaded next, by index.
   module.def("load_owners", [](Graph& self, uint32_t node_type, In<uint16_t> owners) {
     self.part->give_loaded(node_type, vector_of(owners));

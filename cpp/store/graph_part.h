@@ -150,8 +150,8 @@ class GraphPart {
   void give_loaded(uint32_t node_type, std::vector<uint16_t> owners) { loaded_[node_type] = std::move(owners); }
   // ids: by index. Throws std::invalid_argument if there are no owners for these, or other ones than parts.
   void load(uint32_t node_type, std::span<const int64_t> ids) {
-    std::vector<uint16_t> owners = loaded_[node_type] ? *std::exchange(loaded_[node_type], std::nullopt)
-                                                      : owners_by_rule(node_type, ids);
+    std::vector<uint16_t> owners =
+        loaded_[node_type] ? *std::exchange(loaded_[node_type], std::nullopt) : owners_by_rule(node_type, ids);
     if (owners.size() != ids.size()) throw std::invalid_argument("each index needs an owner, or none");
     for (size_t i = 0; i < ids.size(); ++i) {
       if ((ids[i] == kNoId) != (owners[i] == Owners::kNoOwner)) {

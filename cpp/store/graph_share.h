@@ -1,10 +1,12 @@
-// Divides a graph: fills the parts of one with what they keep of it.
+// Divides a graph: fills the parts of one with what they keep of it; and joins them again.
 //
 //   undivided   nodes, features ─► every part, under the same indices
 //               edges           ─► the parts that own an end: lists of owned nodes exactly, those of others new
 //
 // Thread safety: the undivided graph is only read, so that any number of parts may be filled at once.
 #pragma once
+
+#include <span>
 
 #include "store/graph.h"
 
@@ -14,5 +16,10 @@ namespace livegnn {
 // Throws std::invalid_argument if the part has nodes, and std::runtime_error if the schemas differ; then the part is
 // unusable.
 void take_share(const Graph& whole, Graph* part);
+
+// The reverse: fills an undivided graph without nodes with what all parts of one have. Requires: the parts by number,
+// after the same events, of the same schema, and the same texts if ids are texts. Throws std::invalid_argument if there
+// are not all parts.
+void join_shares(std::span<const Graph* const> parts, Graph* whole);
 
 }  // namespace livegnn

@@ -254,6 +254,13 @@ class GraphStore {
   Share<uint32_t> share(const Owns& owns_source, const Owns& owns_target) const;
   // The same for a type with keys.
   Share<uint64_t> keyed_share(const Owns& owns_source, const Owns& owns_target) const;
+  // The reverse: the whole of which the stores have shares, each list from the store of the part that owns its node.
+  // Requires: owners are positions among the stores; of a node without edges, any.
+  using OwnerOf = std::function<size_t(uint32_t node)>;
+  static Share<uint32_t> join(std::span<const GraphStore* const> stores, const OwnerOf& source_owner,
+                              const OwnerOf& target_owner);
+  static Share<uint64_t> keyed_join(std::span<const GraphStore* const> stores, const OwnerOf& source_owner,
+                                    const OwnerOf& target_owner);
 
   // Throws std::logic_error that names the violated invariant.
   void check() const;
@@ -283,6 +290,11 @@ class GraphStore {
   }
   template <class Id>
   void prepare_lists(EdgeLists<Id>* lists, std::span<const EdgeUpdate> updates, ThreadPool* pool);
+  template <class Id>
+  const EdgeLists<Id>& lists_of() const;
+  template <class Id>
+  static Share<Id> join_lists(std::span<const GraphStore* const> stores, const OwnerOf& source_owner,
+                              const OwnerOf& target_owner);
   template <class Id>
   Share<Id> share_lists(const EdgeLists<Id>& lists, const Owns& owns_source, const Owns& owns_target) const;
   template <class Id>

@@ -5,6 +5,16 @@
 
 namespace livegnn {
 
+template <>
+const EdgeLists<uint32_t>& GraphStore::lists_of() const {
+  return lists_;
+}
+
+template <>
+const EdgeLists<uint64_t>& GraphStore::lists_of() const {
+  return *keyed_;
+}
+
 // The lists of nodes that the part does not own are those of a store which has only the edges between a node that it
 // owns and one that it does not.
 template <class Id>
@@ -32,15 +42,12 @@ GraphStore::Share<Id> GraphStore::share_lists(const EdgeLists<Id>& lists, const 
   ThreadPool pool(1);
   others.resize(num_sources(), num_targets());
   others.apply(crossing, &pool);
-  const EdgeLists<Id>* half = nullptr;
-  others.with([&]<class Other>(const EdgeLists<Other>& made) {
-    if constexpr (sizeof(Other) == sizeof(Id)) half = &made;
-  });
+  const EdgeLists<Id>& half = others.lists_of<Id>();
   for (uint32_t node = 0; node < lists.out.size(); ++node) {
-    (owns_source(node) ? lists : *half).out.save_list(node, &share.out);
+    (owns_source(node) ? lists : half).out.save_list(node, &share.out);
   }
   for (uint32_t node = 0; lists_in() && node < lists.in.size(); ++node) {
-    (owns_target(node) ? lists : *half).in.save_list(node, &share.in);
+    (owns_target(node) ? lists : half).in.save_list(node, &share.in);
   }
   return share;
 }
@@ -51,6 +58,34 @@ GraphStore::Share<uint32_t> GraphStore::share(const Owns& owns_source, const Own
 
 GraphStore::Share<uint64_t> GraphStore::keyed_share(const Owns& owns_source, const Owns& owns_target) const {
   return share_lists(*keyed_, owns_source, owns_target);
+}
+
+template <class Id>
+GraphStore::Share<Id> GraphStore::join_lists(std::span<const GraphStore* const> stores, const OwnerOf& source_owner,
+                                             const OwnerOf& target_owner) {
+  Share<Id> joined;
+  const GraphStore& first = *stores[0];
+  size_t loops = 0;
+  for (uint32_t node = 0; node < first.num_sources(); ++node) {
+    const GraphStore& store = *stores[source_owner(node)];
+    store.lists_of<Id>().out.save_list(node, &joined.out);
+    store.scan_between(node, node, [&](auto...) { ++loops; });
+  }
+  for (uint32_t node = 0; first.lists_in() && node < first.num_targets(); ++node) {
+    stores[target_owner(node)]->lists_of<Id>().in.save_list(node, &joined.in);
+  }
+  joined.num_edges = first.options_.undirected ? (joined.out.ids.size() + loops) / 2 : joined.out.ids.size();
+  return joined;
+}
+
+GraphStore::Share<uint32_t> GraphStore::join(std::span<const GraphStore* const> stores, const OwnerOf& source_owner,
+                                             const OwnerOf& target_owner) {
+  return join_lists<uint32_t>(stores, source_owner, target_owner);
+}
+
+GraphStore::Share<uint64_t> GraphStore::keyed_join(std::span<const GraphStore* const> stores,
+                                                   const OwnerOf& source_owner, const OwnerOf& target_owner) {
+  return join_lists<uint64_t>(stores, source_owner, target_owner);
 }
 
 }  // namespace livegnn

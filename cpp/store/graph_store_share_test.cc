@@ -1,5 +1,6 @@
 // The lists that a part keeps of a store: some trees as they are, and others of a few edges.
 #include <map>
+#include <memory>
 #include <tuple>
 #include <vector>
 
@@ -24,6 +25,41 @@ std::vector<std::tuple<uint32_t, uint32_t, float>> list_of(const GraphStore& sto
   };
   out ? store.scan_out(node, visit) : store.scan_in(node, visit);
   return list;
+}
+
+// Two stores with the shares of both halves of the nodes have all lists of the whole.
+void check_joined(const GraphStore& whole) {
+  const bool keyed = whole.options().keyed;
+  std::vector<std::unique_ptr<GraphStore>> halves;
+  std::vector<const GraphStore*> stores;
+  for (const bool first : {true, false}) {
+    const auto owns_half = [&](uint32_t node) { return owns(node) == first; };
+    halves.push_back(std::make_unique<GraphStore>(whole.options()));
+    halves.back()->resize(kNodes, kNodes);
+    if (keyed) {
+      const auto share = whole.keyed_share(owns_half, owns_half);
+      halves.back()->load(share.out, share.in, share.num_edges);
+    } else {
+      const auto share = whole.share(owns_half, owns_half);
+      halves.back()->load(share.out, share.in, share.num_edges);
+    }
+    stores.push_back(halves.back().get());
+  }
+  const auto owner = [](uint32_t node) { return owns(node) ? size_t{0} : size_t{1}; };
+  GraphStore joined(whole.options());
+  joined.resize(kNodes, kNodes);
+  if (keyed) {
+    const auto all = GraphStore::keyed_join(stores, owner, owner);
+    joined.load(all.out, all.in, all.num_edges);
+  } else {
+    const auto all = GraphStore::join(stores, owner, owner);
+    joined.load(all.out, all.in, all.num_edges);
+  }
+  joined.check();
+  CHECK_EQ(joined.num_edges(), whole.num_edges());
+  for (const bool out : {true, false}) {
+    for (uint32_t node = 0; node < kNodes; ++node) CHECK(list_of(joined, node, out) == list_of(whole, node, out));
+  }
 }
 
 }  // namespace
@@ -53,6 +89,7 @@ TEST(a_share_has_the_lists_of_owned_nodes_and_the_edges_to_them) {
         part.load(share.out, share.in, share.num_edges);
       }
       part.check();
+      check_joined(whole);
       for (const bool out : {true, false}) {
         for (uint32_t node = 0; node < kNodes; ++node) {
           if (owns(node)) CHECK(list_of(part, node, out) == list_of(whole, node, out));

@@ -17,13 +17,32 @@ from divided_streams import (
     assert_same_state,
     columns,
     follow,
-    owners,
+    hashed_owners,
+    outcome,
     schema_of,
 )
 from gate import draws
 from livegnn import Engine, Graph
 from livegnn.partitions import LocalPartitions
+from livegnn.types import State
 from modules import EDGE_FEATURES, EDGE_WIDTH, designs_of, make
+
+
+def assert_equal_states(got: State, expected: State) -> None:
+    assert got.meta == expected.meta
+    assert list(got.arrays) == list(expected.arrays)
+    for name, array in got.arrays.items():
+        assert np.asarray(array).tobytes() == np.asarray(expected.arrays[name]).tobytes(), name
+
+
+def assert_equal_lists(got: Graph, expected: Graph) -> None:
+    """All but the rows of edge features, which parts number alone."""
+    states = [graph.state() for graph in (got, expected)]
+    assert states[0].meta == states[1].meta
+    for name, array in states[0].arrays.items():
+        if not name.startswith("edges/") or name.rsplit("/", 1)[1] not in ("row", "x", "free_rows"):
+            assert np.asarray(array).tobytes() == np.asarray(states[1].arrays[name]).tobytes(), name
+
 
 BATCHES = 22
 """After the division, so that units are measured after 1, 4 and 16 of them, and after many messages."""
@@ -36,7 +55,7 @@ streams = given(
     undirected=st.booleans(),
     text=st.booleans(),
     magnitude=st.sampled_from(MAGNITUDES),
-    owners=owners,
+    owners=hashed_owners,
     before=st.integers(0, 12),
     capacity=st.sampled_from([4, 256]),
     non_finite=st.sampled_from(["refuse", "allow"]),
@@ -125,3 +144,29 @@ def test_parts_that_are_saved_go_on(kind, owners, non_finite, tmp_path_factory, 
         follow(parts, case.graph, engine, case.stream, case.sizes[: BATCHES // 2])
     finally:
         parts.close()
+
+
+@kinds
+@drawn
+@streams
+def test_parts_are_joined(kind, owners, non_finite, **drawn):
+    """An engine of the graph that they were goes on with the bits of one that was never divided."""
+    case = Case(kind, **drawn)
+    engine = Engine(case.graph, case.model, threads=1, non_finite=non_finite)
+    parts = LocalPartitions.from_graph(case.graph, case.model, owners, threads=2, non_finite=non_finite)
+    try:
+        follow(parts, case.graph, engine, case.stream, case.sizes[: BATCHES // 2])
+        graph, state = parts.join()
+    finally:
+        parts.close()
+    graph.native.check()
+    joined = Engine(graph, case.model, threads=1, non_finite=non_finite, state=state)
+    for size in [0, *case.sizes[: BATCHES // 2]]:
+        events, after = case.stream.next(size)
+        _, expected = outcome(lambda events=events: case.graph.apply(events))
+        _, got = outcome(lambda events=events: graph.apply(events))
+        assert got == expected
+        if expected is None:
+            case.stream.present = after
+        assert_equal_states(joined.state(), engine.state())
+        assert_equal_lists(graph, case.graph)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+import livegnn._core as _core
 import livegnn.checkpoint as checkpoint
 from divided_streams import schema_of
 from livegnn import Engine, Events, Graph, InputError
@@ -190,3 +191,38 @@ def test_a_set_that_fails_leaves_the_last(divided, tmp_path, monkeypatch):
     parts = load(tmp_path)
     assert (parts.seq, parts.predict(range(30)).tobytes()) == before
     parts.close()
+
+
+def test_fennel_places_nodes_as_if_nothing_had_been_saved(tmp_path):
+    schema = schema_of("weight", undirected=False, text=False)
+    graph = Graph(schema, threads=1)
+    engine = Engine(graph, make_model(), threads=1)
+    parts = LocalPartitions(schema, make_model(), Owners("fennel", 3), threads=1)
+    rng = np.random.default_rng(4)
+
+    def some(first: int) -> Events:
+        ids = np.arange(first, first + 20)
+        events = Events().add_nodes(ids, rng.normal(size=(20, WIDTH)))
+        return events.add_edges(rng.choice(ids, 30), rng.integers(0, first + 20, 30), weight=np.ones(30))
+
+    for batch in range(4):
+        events = some(20 * batch)
+        graph.apply(events)
+        parts.apply(events)
+    parts.write(tmp_path)
+    loaded = load(tmp_path)
+    for batch in range(4, 10):
+        events = some(20 * batch)
+        graph.apply(events)
+        for each in (parts, loaded):
+            each.apply(events)
+        owners = [_core.owners_of(each.names.native, 0) for each in (parts, loaded)]
+        assert owners[0].tolist() == owners[1].tolist()
+        counts = [[_core.edge_counts(one.native) for one in each.graphs] for each in (parts, loaded)]
+        assert counts[0] == counts[1]
+        assert loaded.predict(graph.ids()).tobytes() == engine.predict(graph.ids()).tobytes()
+    assert len(set(owners[1].tolist())) == 3
+    for each in (parts, loaded):
+        each.close()
+    with pytest.raises(InputError, match="must follow from their ids, got 'fennel'"):
+        LocalPartitions.from_graph(graph, make_model(), Owners("fennel", 3))

@@ -28,9 +28,8 @@ def make_part(
     part whose texts the new one shares, so that both have the same number for a text, and so the same owner.
     """
     graph = Graph(schema, threads=threads, features_dir=features_dir)
-    if names is not None and names.node_ids.texts is not None:
-        graph.node_ids = graph.core.node_ids = names.node_ids
-        graph.native.use_texts(names.node_ids.texts)
+    if names is not None:
+        _share_texts(graph, names)
     _core.divide(graph.native, list(owners), -1 if part is None else part)
     graph.names_only = part is None
     return graph
@@ -43,6 +42,17 @@ def refuse_divided(graph: Graph, what: str) -> None:
             f"{what} must read the edges of a graph in one piece, got a graph in parts: run it without "
             "partitions in [cluster]"
         )
+
+
+def join(names: Graph, parts: list[Graph], *, threads: int | None = None) -> Graph:
+    """The graph of which these are the parts, in their order: the reverse of `divide`, to the order of each
+    list. Ids of texts keep their numbers. No batch may be applied to the parts meanwhile.
+    """
+    graph = Graph(names.schema, threads=threads)
+    _share_texts(graph, names)
+    _core.join_shares([part.native for part in parts], graph.native)
+    graph.seq = names.seq
+    return graph
 
 
 def divide(
@@ -62,3 +72,9 @@ def divide(
 
     names = take(None, graph)
     return names, [take(part, names) for part in range(parts)]
+
+
+def _share_texts(graph: Graph, names: Graph) -> None:
+    if names.node_ids.texts is not None:
+        graph.node_ids = graph.core.node_ids = names.node_ids
+        graph.native.use_texts(names.node_ids.texts)

@@ -13,7 +13,7 @@ from livegnn.inference.native_engine import NativeEngine
 from livegnn.types import JSON, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -43,6 +43,21 @@ def compact(engine: NativeEngine, saved: State) -> State:
         if capacity:
             arrays[name] = rows.reshape(capacity, -1)[held].reshape(-1, *rows.shape[1:])
     return State({**saved.meta, "kind": "part of an engine"}, arrays)
+
+
+def join(engines: "Sequence[NativeEngine]", states: "Sequence[State]") -> State:
+    """The state of an engine of the whole graph, of those of all parts, by number."""
+    first, arrays = engines[0], dict(states[0].arrays)
+    native = first.graph.native
+    owners = [_core.owners_of(native, index) for index in range(len(first.graph.schema.node_types))]
+    for name, index in _core.arrays_by_node(first.native):
+        whole = np.array(arrays[name])
+        rows = whole.reshape(len(owners[index]), -1) if len(whole) else whole
+        for number, state in enumerate(states[1:], 1):
+            own = owners[index] == number
+            rows[own] = np.asarray(state.arrays[name]).reshape(rows.shape)[own]
+        arrays[name] = whole
+    return State(states[0].meta, arrays)
 
 
 def _spread(engine: NativeEngine, saved: State) -> State:

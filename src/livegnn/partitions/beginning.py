@@ -42,8 +42,8 @@ class Beginning(NamedTuple):
             raise InputError(f"expected a Graph to divide, got {kind_of(graph)}")
         if any(rule.rule == "fennel" for rule in rules):
             raise InputError(
-                "owners of the nodes of a graph that is divided must follow from their ids, got 'fennel', which "
-                "places nodes when they arrive: use 'jump' or 'modulo', or begin with an empty graph"
+                "owners of the nodes of a graph that is divided must follow from their ids, got 'fennel', "
+                "which places nodes when they arrive: use 'jump' or 'modulo', or begin with an empty graph"
             )
         if state is not None and "lazy/eager" in state.arrays:
             raise FileFormatError(

@@ -229,6 +229,6 @@ class Partitions(RowPredictor):
     def state(self) -> State:
         """Raises `InputError`: a runtime does not save parts yet."""
         raise InputError(
-            "a runtime cannot save the parts of a graph yet: keep the log from its first event, which a start "
-            "replays, and write no checkpoints"
+            "a runtime cannot save the parts of a graph yet: keep the log from its first event, which a "
+            "start replays, and write no checkpoints"
         )

@@ -8,7 +8,9 @@ from typing import Final, Self, Unpack
 
 import livegnn._core as _core
 from livegnn.graph import Graph
+from livegnn.graph.division import join
 from livegnn.inference import Engine, EngineOptions
+from livegnn.inference.engine_state import join as join_states
 from livegnn.inference.native_engine import check_pair
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.network import Model
@@ -118,6 +120,17 @@ class LocalPartitions(Partitions):
         refuse_unfit(model, saved.schema, options, saved.owners)
         beginning = saved.begin(options.threads)
         return cls(saved.schema, model, saved.owners, options, beginning=beginning)
+
+    def join(self) -> tuple[Graph, State]:
+        """The undivided graph, and the state of its engine: `Engine(graph, model, state=state)` continues as
+        one engine would have. Later batches of the parts do not reach it."""
+        return _core.holding(self.names.writer, self._join)
+
+    def _join(self) -> tuple[Graph, State]:
+        self._refuse_broken()
+        graph = join(self.names, list(self.graphs), threads=self.engines[0].options.threads)
+        states = [engine.state() for engine in self.engines]
+        return graph, join_states([engine.core for engine in self.engines], states)
 
 
 def _compute(engines: Sequence[Engine], exchange: _core.LocalExchange) -> None:

@@ -28,8 +28,8 @@ class Rule(BaseModel):
 
 class Orders(BaseModel):
     """The part of a process. parts: how many there are. rules: by node type. table: a `Schema` in JSON.
-    model: a file. saved: the directory of a checkpoint of event `seq`, with which the part begins; None if it is
-    empty."""
+    model: a file. saved: the directory of a checkpoint of event `seq`, with which the part begins; None if
+    it is empty."""
 
     number: int
     parts: int

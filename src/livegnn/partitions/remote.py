@@ -172,8 +172,8 @@ class RemotePartitions(Partitions):
     """The same as `LocalPartitions`, with each part in a process of its own on this machine.
 
     names: an empty graph that knows all nodes and keeps no edges, by default a new one. patience: of all
-    channels, with which lost processes are found. saved: a checkpoint, with which the parts begin; by default they are
-    empty.
+    channels, with which lost processes are found. saved: a checkpoint, with which the parts begin; by
+    default they are empty.
 
     Raises the errors of `LocalPartitions`, `InputError` for text ids, and `WorkerUnavailableError` if a
     process does not start.

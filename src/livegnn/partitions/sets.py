@@ -101,14 +101,7 @@ class SavedSet:
             self.parts: Final = cast("int", about.meta["parts"])
             self.schema: Final = Schema.from_json(self._state.meta.get("schema"))
             rules = cast("list[Mapping[str, JSON]]", about.meta["rules"])
-            each = [
-                Owners(
-                    cast("Rule", rule["rule"]),
-                    self.parts,
-                    moved=dict(cast("list[tuple[int, int]]", rule["moved"])),
-                )
-                for rule in rules
-            ]
+            each = [_read_rule(rule, self.parts) for rule in rules]
             self.owners: Final = dict(zip(self.schema.node_types, each, strict=True))
 
     @classmethod
@@ -181,6 +174,11 @@ class SavedSet:
 
     def _natives(self) -> list[_core.Owners]:
         return [rule.native for rule in self.owners.values()]
+
+
+def _read_rule(rule: "Mapping[str, JSON]", parts: int) -> Owners:
+    moved = cast("list[tuple[int, int]]", rule["moved"])
+    return Owners(cast("Rule", rule["rule"]), parts, moved=dict(moved))
 
 
 def _states(path: Path, states: Mapping[str, State], *names: str) -> list[State]:
