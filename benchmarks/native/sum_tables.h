@@ -11,7 +11,7 @@
 
 #include "batch.h"
 #include "cs_table.h"
-#include "store/fs_table.h"
+#include "store/samtree/fs_table.h"
 
 namespace livegnn::bench {
 

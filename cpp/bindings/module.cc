@@ -2,7 +2,7 @@
 
 #include "bindings/locks.h"
 #include "program/kernels.h"
-#include "store/leaf.h"
+#include "store/samtree/leaf.h"
 
 NB_MODULE(_core, module) {
   module.doc() = "The native core of LiveGNN.";

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "fuzz/fuzz.h"
-#include "store/fs_table.h"
+#include "store/samtree/fs_table.h"
 
 namespace livegnn {
 namespace {

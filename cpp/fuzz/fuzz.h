@@ -11,7 +11,7 @@
 #include <cstring>
 #include <exception>
 
-#include "store/leaf.h"
+#include "store/samtree/leaf.h"
 #include "testing/testing.h"
 
 namespace livegnn::fuzz {

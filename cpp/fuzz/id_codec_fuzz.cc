@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "fuzz/fuzz.h"
-#include "store/id_codec.h"
+#include "store/samtree/id_codec.h"
 
 namespace livegnn {
 namespace {

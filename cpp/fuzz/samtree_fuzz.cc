@@ -2,7 +2,7 @@
 #include <map>
 
 #include "fuzz/fuzz.h"
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 namespace livegnn {
 namespace {

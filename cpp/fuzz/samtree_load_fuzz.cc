@@ -3,7 +3,7 @@
 #include <stdexcept>
 
 #include "fuzz/fuzz.h"
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 namespace livegnn {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "sampling/choice.h"
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 namespace livegnn {
 

@@ -24,7 +24,7 @@
 #include <span>
 #include <vector>
 
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 namespace livegnn {
 

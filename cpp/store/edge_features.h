@@ -22,7 +22,7 @@
 
 #include "memory/growing_array.h"
 #include "memory/table.h"
-#include "store/leaf.h"
+#include "store/samtree/leaf.h"
 
 namespace livegnn {
 

@@ -27,8 +27,8 @@
 #include <vector>
 
 #include "memory/prefetch.h"
-#include "store/batch_updater.h"
-#include "store/samtree.h"
+#include "store/samtree/batch_updater.h"
+#include "store/samtree/samtree.h"
 
 namespace livegnn {
 

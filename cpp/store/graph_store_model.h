@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "store/graph_store.h"
-#include "store/samtree_model.h"
+#include "store/samtree/samtree_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::testing {

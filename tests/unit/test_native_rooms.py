@@ -30,6 +30,7 @@ FOLDERS = {
         ("rows",),
         ("edges", "evaluation"),
     ),
+    "store": (("",), ("samtree",)),
     "presampling": (("",), ("cache", "shard", "view"), ("samples",), ("tables",)),
 }
 TESTING = "testing"  # what tests are written with, and knows of no room but the lowest

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "presampling/shard/sampling_shard.h"
-#include "store/leaf.h"
+#include "store/samtree/leaf.h"
 
 namespace livegnn {
 namespace {

@@ -1,6 +1,6 @@
 // The whole lists of neighbours of a sampling worker's nodes, for one edge type and direction: from them cells are
-// drawn anew after removals. Samtrees (store/samtree.h) of 64-bit ids; nodes have dense numbers here, which are given
-// out again.
+// drawn anew after removals. Samtrees (store/samtree/samtree.h) of 64-bit ids; nodes have dense numbers here, which are
+// given out again.
 //
 // Invariants: a node without neighbours has no number; an id occurs once in a list.
 // Thread safety: any number of readers, or one writer.
@@ -15,7 +15,7 @@
 
 #include "memory/slot_table.h"
 #include "presampling/tables/cell_heap.h"
-#include "store/batch_updater.h"
+#include "store/samtree/batch_updater.h"
 #include "threads/parallel.h"
 #include "views/arrays.h"
 

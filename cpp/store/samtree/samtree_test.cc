@@ -1,4 +1,4 @@
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "store/samtree_model.h"
+#include "store/samtree/samtree_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::samtree_test {

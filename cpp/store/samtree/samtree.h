@@ -39,8 +39,8 @@
 #include "memory/growing_array.h"
 #include "memory/prefetch.h"
 #include "memory/recent_needs.h"
-#include "store/leaf_writer.h"
-#include "store/time_order.h"
+#include "store/samtree/leaf_writer.h"
+#include "store/samtree/time_order.h"
 
 namespace livegnn {
 

@@ -1,4 +1,4 @@
-#include "store/batch_updater.h"
+#include "store/samtree/batch_updater.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "store/fs_table.h"
+#include "store/samtree/fs_table.h"
 
 #include <algorithm>
 #include <cmath>

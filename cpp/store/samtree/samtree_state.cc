@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hashing/mix_hash.h"
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 namespace livegnn {
 namespace {

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "store/samtree_model.h"
+#include "store/samtree/samtree_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::samtree_state_test {

@@ -18,7 +18,7 @@
 #include "memory/block_heap.h"
 #include "memory/block_lane.h"
 #include "memory/recent_needs.h"
-#include "store/leaf.h"
+#include "store/samtree/leaf.h"
 
 namespace livegnn {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "store/time_order.h"
+#include "store/samtree/time_order.h"
 #include "testing/testing.h"
 
 namespace livegnn::testing {

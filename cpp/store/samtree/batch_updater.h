@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "memory/recent_needs.h"
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 namespace livegnn {
 

@@ -1,7 +1,7 @@
 // Memory of samtrees follows the edges.
 #include <vector>
 
-#include "store/samtree_model.h"
+#include "store/samtree/samtree_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::samtree_compaction_test {

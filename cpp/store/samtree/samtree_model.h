@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 #include "testing/testing.h"
 
 namespace livegnn::testing {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "store/time_order.h"
+#include "store/samtree/time_order.h"
 
 namespace livegnn {
 

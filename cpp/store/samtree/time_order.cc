@@ -1,4 +1,4 @@
-#include "store/time_order.h"
+#include "store/samtree/time_order.h"
 
 #include <algorithm>
 #include <cassert>

@@ -29,7 +29,7 @@
 
 #include "memory/block_heap.h"
 #include "memory/block_lane.h"
-#include "store/weight_part.h"
+#include "store/samtree/weight_part.h"
 
 namespace livegnn {
 

@@ -1,4 +1,4 @@
-#include "store/id_codec.h"
+#include "store/samtree/id_codec.h"
 
 #include <algorithm>
 #include <limits>

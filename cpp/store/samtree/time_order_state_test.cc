@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "store/time_order.h"
-#include "store/time_order_model.h"
+#include "store/samtree/time_order.h"
+#include "store/samtree/time_order_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::time_order_state_test {

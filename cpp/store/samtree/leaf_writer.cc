@@ -1,4 +1,4 @@
-#include "store/leaf_writer.h"
+#include "store/samtree/leaf_writer.h"
 
 #include <algorithm>
 #include <cassert>

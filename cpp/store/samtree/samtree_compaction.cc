@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 namespace livegnn {
 

@@ -1,8 +1,8 @@
-#include "store/time_order.h"
+#include "store/samtree/time_order.h"
 
 #include <vector>
 
-#include "store/time_order_model.h"
+#include "store/samtree/time_order_model.h"
 #include "testing/testing.h"
 
 namespace livegnn::time_order_test {

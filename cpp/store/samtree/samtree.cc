@@ -1,4 +1,4 @@
-#include "store/samtree.h"
+#include "store/samtree/samtree.h"
 
 #include <algorithm>
 #include <cassert>

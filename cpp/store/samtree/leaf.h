@@ -14,8 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "store/fs_table.h"
-#include "store/id_codec.h"
+#include "store/samtree/fs_table.h"
+#include "store/samtree/id_codec.h"
 
 namespace livegnn {
 
