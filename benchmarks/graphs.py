@@ -98,6 +98,7 @@ SHAPES = {
     "communities": Shape(2_449_029, 61_859_140, 100, 47, Zipf(0.5, 5.1), communities=200),
     "communities-tenth": Shape(244_903, 6_185_914, 100, 47, Zipf(0.5, 5.1), communities=200),
     "communities-twentieth": Shape(122_451, 3_092_957, 100, 47, Zipf(0.5, 5.1), communities=200),
+    "communities-hundredth": Shape(24_490, 618_591, 100, 47, Zipf(0.5, 5.1), communities=20),
     "communities-tiny": Shape(2_000, 16_000, 12, 5, Zipf(0.5, 5.1), communities=20),
     "tiny": Shape(300, 1_500, 12, 5, Zipf(0.6, 2.0), Zipf(0.4, 1.5)),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,7 +213,7 @@ def check_stream(
     *,
     trusted: bool = False,
     non_finite: Any = "refuse",
-    divide: type[Partitions] = LocalPartitions,
+    divide: Callable[..., Partitions] = LocalPartitions,
 ) -> None:
     """Applies a stream of batches of these sizes to both."""
     graph = Graph(schema, threads=1)

@@ -34,6 +34,7 @@ NB_MODULE(_core, module) {
   livegnn::bindings::bind_engine(module);
   livegnn::bindings::bind_parts(module);
   livegnn::bindings::bind_part_states(module);
+  livegnn::bindings::bind_lanes(module);
   livegnn::bindings::bind_forward(module);
   livegnn::bindings::bind_views(module);
   livegnn::bindings::bind_sampling(module);

@@ -23,6 +23,7 @@ void bind_program(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_parts(nb::module_& module);
 void bind_part_states(nb::module_& module);
+void bind_lanes(nb::module_& module);
 void bind_forward(nb::module_& module);
 void bind_views(nb::module_& module);
 void bind_sampling(nb::module_& module);

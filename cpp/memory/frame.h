@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <type_traits>
@@ -14,7 +16,24 @@
 
 namespace livegnn {
 
-using Frame = std::vector<std::byte>;
+// Leaves memory as it is where a vector grows without a value.
+template <class T>
+struct Unset : std::allocator<T> {
+  template <class Other>
+  struct rebind {
+    using other = Unset<Other>;
+  };
+  template <class... Given>
+  void construct(T* place, Given&&... given) {
+    if constexpr (sizeof...(Given) == 0) {
+      ::new (place) T;
+    } else {
+      ::new (place) T(std::forward<Given>(given)...);
+    }
+  }
+};
+
+using Frame = std::vector<std::byte, Unset<std::byte>>;
 
 // Each number or array begins at a multiple of 8 bytes.
 class FrameWriter {
@@ -46,6 +65,7 @@ class FrameWriter {
   std::byte* room(size_t bytes) {
     const size_t at = frame_.size();
     frame_.resize(at + (bytes + 7) / 8 * 8);
+    if (bytes % 8 != 0) std::memset(frame_.data() + frame_.size() - 8, 0, 8);
     return frame_.data() + at;
   }
 

@@ -1,7 +1,9 @@
 """A graph whose parts are processes of their own keeps the bits of one engine."""
 
 import os
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,15 +22,21 @@ from modules import EDGE_FEATURES, EDGE_WIDTH, WIDTH, designs_of, make
 from streams import make_model
 
 
+@pytest.fixture(params=[True, False], ids=["memory", "sockets"])
+def divide(request: pytest.FixtureRequest) -> Any:
+    """`RemotePartitions`, over either kind of exchange."""
+    return partial(RemotePartitions, shares_memory=request.param)
+
+
 @pytest.mark.parametrize("kind", ["gcn", "sage max", "gat_edge", "gin"])
-def test_parts_in_processes_keep_the_bits_of_one_engine(kind: str) -> None:
+def test_parts_in_processes_keep_the_bits_of_one_engine(kind: str, divide: Any) -> None:
     _, model = make(designs_of(kind)[0])
     featured = {"edge_dim": EDGE_WIDTH} if kind in EDGE_FEATURES else {}
     for seed, magnitude in enumerate([1.0, 3e38][: draws(2, 2)]):
         schema = schema_of("weight", undirected=bool(seed), text=False, **featured)
         stream = Stream(np.random.default_rng(seed), schema.edge_types[EDGES], False, False, magnitude)
         sizes = [40, *([4] * (BATCHES - 1))]
-        check_stream(model, schema, Owners("jump", 1 + 2 * seed), stream, sizes, divide=RemotePartitions)
+        check_stream(model, schema, Owners("jump", 1 + 2 * seed), stream, sizes, divide=divide)
 
 
 def test_processes_begin_with_a_graph_and_with_what_they_saved(tmp_path: Path) -> None:
@@ -66,13 +74,13 @@ def test_a_process_that_cannot_write_says_why(tmp_path: Path) -> None:
         parts.close()
 
 
-def test_large_rounds_arrive_whole() -> None:
+def test_large_rounds_arrive_whole(divide: Any) -> None:
     """Frames of more than one row of a section, and letters too."""
     schema, owners = schema_of("", undirected=True, text=False), Owners("modulo", 2)
     rng, ids = np.random.default_rng(0), np.arange(6000)
     graph = Graph(schema, threads=1)
     engine = Engine(graph, make_model(), threads=1)
-    parts = RemotePartitions(schema, make_model(), owners, threads=1)
+    parts = divide(schema, make_model(), owners, threads=1)
     try:
         for _ in range(2):
             events = Events().add_nodes(ids, rng.normal(size=(len(ids), WIDTH)))
@@ -85,9 +93,9 @@ def test_large_rounds_arrive_whole() -> None:
         parts.close()
 
 
-def test_a_batch_that_is_not_recorded_changes_no_process() -> None:
+def test_a_batch_that_is_not_recorded_changes_no_process(divide: Any) -> None:
     schema = schema_of("", undirected=False, text=False)
-    parts = RemotePartitions(schema, make_model(), Owners("modulo", 2), threads=1)
+    parts = divide(schema, make_model(), Owners("modulo", 2), threads=1)
     parts.apply(Events().add_nodes([1, 2, 3], np.eye(3, WIDTH)).add_edges([1, 2], [2, 3]))
     before = parts.predict([1, 2, 3]).tobytes()
 
@@ -109,13 +117,13 @@ def test_what_processes_cannot_do_is_refused() -> None:
         RemotePartitions(schema_of("", undirected=False, text=True), make_model(), Owners("modulo", 2))
 
 
-def test_a_process_that_ends_ends_batches() -> None:
+def test_a_process_that_ends_ends_batches(divide: Any) -> None:
     """Reads of the other parts go on."""
     owners, ids = Owners("modulo", 2), np.arange(20)
     held, lost = (ids[owners.of_id(ids) == part] for part in (0, 1))
     patience = Patience(silent_seconds=1)
     schema = schema_of("", undirected=False, text=False)
-    parts = RemotePartitions(schema, make_model(), owners, threads=1, patience=patience)
+    parts = divide(schema, make_model(), owners, threads=1, patience=patience)
     parts.apply(Events().add_nodes(ids, np.ones((len(ids), WIDTH))))
     before = parts.predict(held).tobytes()
     parts.processes[1].kill()

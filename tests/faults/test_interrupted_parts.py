@@ -1,5 +1,7 @@
 """An interrupt at any opcode of a batch on a graph in parts: all parts show it, or none does."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -77,3 +79,35 @@ def test_an_empty_batch_that_is_not_recorded_changes_no_part() -> None:
     parts.apply(Events())
     assert [one.state().meta["batches"] for one in parts.engines] == [count + 1 for count in touched]
     parts.close()
+
+
+def test_an_interrupted_batch_is_of_all_processes_or_of_none() -> None:
+    if "CI" not in os.environ:  # which installs all extras
+        pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
+    from livegnn.partitions.remote import RemotePartitions
+
+    ids = np.arange(20)
+    graph = Graph(SCHEMA, threads=1)
+    engine = Engine(graph, make_model(), threads=1)
+    parts = RemotePartitions(SCHEMA, make_model(), Owners("modulo", 2), threads=1)
+    try:
+        parts.apply(batch(0))
+        opcodes = count_opcodes(lambda: parts.apply(batch(1)))
+        for number in range(2):
+            graph.apply(batch(number))
+        assert opcodes > 200
+        with watched():
+            for number, at in enumerate(places(np.random.default_rng(2), opcodes), 2):
+                kept = interrupt(lambda number=number: parts.apply(batch(number)), at)
+                assert is_free(parts.names.writer), repr(kept)
+                assert is_free(parts._visible, PATIENCE), repr(kept)
+                if parts.seq != graph.seq:
+                    graph.apply(batch(number))
+                else:
+                    assert isinstance(kept, Interrupt)
+                assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes(), repr(kept)
+        parts.apply(batch(1))
+        graph.apply(batch(1))
+        assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
+    finally:
+        parts.close()

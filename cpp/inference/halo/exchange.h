@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,10 +20,11 @@
 
 namespace livegnn {
 
-// Another part has given up the batch, so its round never ends.
+// Another part has given up the batch, or is lost, so its round never ends.
 class ExchangeEnded : public std::runtime_error {
  public:
-  ExchangeEnded() : std::runtime_error("another part of the graph has given up the batch") {}
+  ExchangeEnded() : ExchangeEnded("another part of the graph has given up the batch") {}
+  explicit ExchangeEnded(const std::string& why) : std::runtime_error(why) {}
 };
 
 class Exchange {

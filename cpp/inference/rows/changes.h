@@ -55,12 +55,13 @@ class Changes {
   size_t own_size() const { return nodes_.size() - halo_; }
   uint32_t position(size_t i) const { return positions_[i]; }
   const float* at(size_t position) const {
+    if (position >= halo_from_) return halo_rows_.data() + (position - halo_from_) * stride_;
     return (elsewhere_ != nullptr ? elsewhere_ : memory_.data()) + position * stride_;
   }
   const float* row(size_t i) const { return at(positions_[i]); }
   size_t stride() const { return stride_; }
   size_t bytes() const {
-    return bytes_of(nodes_) + bytes_of(positions_) + memory_.bytes() + joined_.bytes() + bytes_of(reached) +
+    return bytes_of(nodes_) + bytes_of(positions_) + memory_.bytes() + halo_rows_.bytes() + bytes_of(reached) +
            bytes_of(errors) + bytes_of(sums) + bytes_of(sum_errors);
   }
 
@@ -74,8 +75,9 @@ class Changes {
  private:
   std::vector<uint32_t> nodes_, positions_;
   Scratch memory_;
-  Scratch joined_;   // own rows and those of the halo
-  size_t halo_ = 0;  // nodes of other parts
+  Scratch halo_rows_;  // at the positions from `halo_from_` on
+  size_t halo_ = 0;    // nodes of other parts
+  size_t halo_from_ = ~size_t{0};
   const float* elsewhere_ = nullptr;
   size_t stride_ = 0;
 };

@@ -1,13 +1,36 @@
 """The decision of all parts on one batch: each part votes, and then all commit it or all abandon it."""
 
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import livegnn._core as _core
+import livegnn.errors as errors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class GivenUpError(Exception):
     """The batch is abandoned, because another part cannot commit it."""
+
+
+def first_cause(of: "Mapping[int, BaseException]") -> BaseException | None:
+    """The error of the first part that did not only follow another. of: by part."""
+    own = [
+        of[part] for part in sorted(of) if not isinstance(of[part], (GivenUpError, _core.ExchangeEndedError))
+    ]
+    return own[0] if own else next(iter(of.values()), None)
+
+
+def error_of(vote: "Mapping[str, object]") -> BaseException:
+    """The error of a process that cannot commit, from its vote (`explain`)."""
+    name, text = str(vote["error"]), str(vote["text"])
+    if vote["follows"]:
+        return GivenUpError(text)
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.InputError):
+        return kind(text)
+    return errors.LiveGNNError(f"{name}: {text}")
 
 
 class Ballot:
@@ -61,10 +84,5 @@ class Ballot:
         _core.holding(self._changed, self._changed.wait_for, lambda: not self._inside)
 
     def cause(self) -> BaseException | None:
-        """The error of the first part that did not only follow another."""
-        own = [
-            self.errors[part]
-            for part in sorted(self.errors)
-            if not isinstance(self.errors[part], (GivenUpError, _core.ExchangeEndedError))
-        ]
-        return own[0] if own else next(iter(self.errors.values()), None)
+        """The error to show, None if no part has one."""
+        return first_cause(self.errors)

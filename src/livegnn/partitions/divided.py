@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,8 +23,9 @@ from livegnn.inference.native_engine import lay_out
 from livegnn.interrupts import at_once
 from livegnn.network import Model
 from livegnn.network.outputs import Outputs
-from livegnn.partitions.batch import Batch, PartThread
-from livegnn.partitions.part import Part
+from livegnn.partitions.batch import Batch
+from livegnn.partitions.crew import Crew
+from livegnn.partitions.part import Reader
 from livegnn.partitions.sampler import PartitionedSampler
 from livegnn.partitions.sets import write_set
 from livegnn.placement import Owners
@@ -44,7 +45,8 @@ class Partitions(RowPredictor):
 
     names: a graph with all nodes and their owners, and without edges; it assigns sequence numbers, and
     `livegnn.sampling` and the loaders of `livegnn.training` draw samples from it, for which the parts draw.
-    rules: the owners of nodes that arrive, by node type. begin: called before the parts have a batch.
+    rules: the owners of nodes that arrive, by node type. parts: which answer reads. crew: the same parts, as
+    batches reach them.
 
     Thread safety: any thread may call. Batches are applied one at a time. A read waits while a batch becomes
     visible, and sees all parts before a batch or after it; if another object has claimed `names`, then only
@@ -57,8 +59,8 @@ class Partitions(RowPredictor):
         model: Model,
         options: EngineOptions,
         rules: Sequence[Owners],
-        parts: Sequence[Part],
-        begin: Callable[[], None],
+        parts: Sequence[Reader],
+        crew: Crew,
     ) -> None:
         super().__init__(names)
         self.name, self.options, self.forkable = "engine", options, False
@@ -66,9 +68,8 @@ class Partitions(RowPredictor):
         self.model, *_ = lay_out(names, model, options)
         self.outputs = Outputs(self.model)
         self.output_type_name = self.model.node_type(self.model.output)
-        self._begin = begin
-        self._threads = tuple(PartThread(number, part) for number, part in enumerate(self.parts))
-        self._end = weakref.finalize(self, at_once, *(partial(thread.give, None) for thread in self._threads))
+        self._crew = crew
+        self._end = weakref.finalize(self, at_once, *crew.ending)
         self._visible = threading.RLock()
         self._claim = Claim(self, self._visible)
         self._batch: Batch | None = None  # that is being applied
@@ -89,10 +90,9 @@ class Partitions(RowPredictor):
         )
 
     def close(self) -> None:
-        """Ends threads and parts; no batch can be applied afterwards."""
-        self._end()
-        for thread in self._threads:
-            thread.join()
+        """Ends all parts; no batch can be applied afterwards."""
+        _core.holding(self.names.writer, self._end)
+        self._crew.join()
         for part in self.parts:
             part.close()
 
@@ -130,8 +130,8 @@ class Partitions(RowPredictor):
         self._refuse_broken()
         placed = map(change.native.placed, range(len(self.names.schema.node_types)))
         chosen = {number: owners for number, owners in enumerate(placed) if len(owners)}
-        self._batch = Batch(self._threads, change, chosen)
-        self._batch.prepare(self._begin)
+        self._batch = Batch(self._crew.poll(change, chosen), change)
+        self._batch.prepare()
 
     def commit(self, change: GraphDelta) -> Update:
         batch = self._batch

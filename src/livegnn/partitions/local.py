@@ -15,6 +15,7 @@ from livegnn.inference.native_engine import check_pair
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.network import Model
 from livegnn.partitions.beginning import Beginning
+from livegnn.partitions.crew import ThreadCrew
 from livegnn.partitions.divided import Partitions
 from livegnn.partitions.fitting import owners_of_types, refuse_unfit
 from livegnn.partitions.part import LocalPart
@@ -64,17 +65,11 @@ class LocalPartitions(Partitions):
             exchange.join(engine.core.native, number)
         if states is None and beginning is not None:
             _compute(self.engines, exchange)
-        super().__init__(
-            names,
-            model,
-            options,
-            rules,
-            [
-                LocalPart(number, graph, engine, exchange)
-                for number, (graph, engine) in enumerate(zip(self.graphs, self.engines, strict=True))
-            ],
-            exchange.begin,
-        )
+        parts = [
+            LocalPart(number, graph, engine, exchange)
+            for number, (graph, engine) in enumerate(zip(self.graphs, self.engines, strict=True))
+        ]
+        super().__init__(names, model, options, rules, parts, ThreadCrew(parts, exchange.begin))
 
     @classmethod
     def from_graph(

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import BaseModel, JsonValue
 
 from livegnn.channels.plan import Peer
+from livegnn.partitions.leaders import SharedMemory
 from livegnn.placement import Owners
 
 
@@ -29,7 +30,8 @@ class Rule(BaseModel):
 class Orders(BaseModel):
     """The part of a process. parts: how many there are. rules: by node type. table: a `Schema` in JSON.
     model: a file. saved: the directory of a checkpoint of event `seq`, with which the part begins; None if
-    it is empty."""
+    it is empty. shares_memory: with the leader and the others, instead of channels for batches.
+    """
 
     number: int
     parts: int
@@ -39,19 +41,22 @@ class Orders(BaseModel):
     saved: str | None = None
     seq: int = 0
     threads: int | None
+    shares_memory: bool
     non_finite: Literal["refuse", "allow"]
 
 
 class Plan(BaseModel):
-    """The places of the others. terms: of all channels. batches, reads, samples: where the leader
-    listens. peers: where other workers do, None for those that connect to this one. patience: the fields of a
-    `Patience`."""
+    """The places of the others. terms: of all channels. reads, samples, batches: where the leader
+    listens. peers: where other workers do, None for those that connect to this one. memory: instead of
+    batches and peers. patience: the fields of a `Patience`.
+    """
 
     terms: dict[str, str]
-    batches: str
     reads: str
     samples: str
-    peers: dict[int, str | None]
+    batches: str | None = None
+    peers: dict[int, str | None] = {}
+    memory: SharedMemory | None = None
     patience: dict[str, float]
 
     def find_peers(self) -> dict[int, Peer]:

@@ -44,24 +44,8 @@ class Outcome(NamedTuple):
     ends: "Int64[IntArray, 'types']"
 
 
-class Part(Protocol):
-    """A part that applies batches together with the others.
-
-    Thread safety: one thread applies batches; any thread may call the other functions meanwhile.
-    """
-
-    def apply(
-        self, events: "Events", seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
-    ) -> Outcome:
-        """Applies a batch, whose number of the last event is `seq`, while all other parts do the same.
-
-        placed: owners of the nodes that it adds, where Fennel chooses them. vote: called once it is
-        prepared; returns if all parts commit it, or raises, and then nothing changes.
-        Raises the errors of `Graph.apply`.
-        """
-
-    def give_up(self) -> None:
-        """Ends the rounds of a batch for the other parts, as this one cannot continue them."""
+class Reader(Protocol):
+    """A part, as reads reach it. Any thread may call."""
 
     def predict(self, ids: Ids, output: str | None) -> "Float32[FloatArray, 'ids channels']":
         """Predictions of nodes that the part owns, as of `Engine.predict`."""
@@ -80,6 +64,26 @@ class Part(Protocol):
 
     def close(self) -> None:
         """Ends the part. No batch may be applied meanwhile."""
+
+
+class Part(Reader, Protocol):
+    """A part that applies batches together with the others.
+
+    Thread safety: one thread applies batches; any thread may call the other functions meanwhile.
+    """
+
+    def apply(
+        self, events: "Events", seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
+    ) -> Outcome:
+        """Applies a batch, whose number of the last event is `seq`, while all other parts do the same.
+
+        placed: owners of the nodes that it adds, where Fennel chooses them. vote: called once it is
+        prepared; returns if all parts commit it, or raises, and then nothing changes.
+        Raises the errors of `Graph.apply`.
+        """
+
+    def give_up(self) -> None:
+        """Ends the rounds of a batch for the other parts, as this one cannot continue them."""
 
 
 class LocalPart:

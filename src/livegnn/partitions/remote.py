@@ -1,26 +1,27 @@
 """Parts of a graph in processes of their own, on this machine."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 import numpy as np
 
 import livegnn
 import livegnn._core as _core
-import livegnn.errors as errors
 from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import ChannelError
 from livegnn.channels.health import Patience
 from livegnn.channels.plan import Peer
 from livegnn.channels.zmq import Listener, ZmqChannel
-from livegnn.errors import InputError, LiveGNNError, WorkerUnavailableError, as_value
+from livegnn.errors import InputError, WorkerUnavailableError, as_value
 from livegnn.events import Events
 from livegnn.graph import Graph
 from livegnn.graph.division import make_part
@@ -28,16 +29,18 @@ from livegnn.inference import EngineOptions
 from livegnn.inference.native_engine import lay_out
 from livegnn.inference.options import EngineSettings, choose_options
 from livegnn.network import Model
-from livegnn.partitions.ballot import GivenUpError
+from livegnn.partitions.ballot import error_of
+from livegnn.partitions.crew import Crew, ThreadCrew
 from livegnn.partitions.divided import Partitions
 from livegnn.partitions.fitting import owners_of_types, refuse_unfit
+from livegnn.partitions.leaders import LEADER, WORKER, Message, SharedMemory
 from livegnn.partitions.letters import Letter, open_letter, seal
 from livegnn.partitions.local import LocalPartitions
 from livegnn.partitions.orders import Orders, Plan, Rule
 from livegnn.partitions.part import Outcome, Placed
 from livegnn.partitions.questions import Answer, Questions
 from livegnn.partitions.sets import SavedSet
-from livegnn.partitions.worker import LEADER, WORKER
+from livegnn.partitions.shared import SharedCrew, has_shared_memory, shared_file
 from livegnn.placement import Owners
 from livegnn.schema import Schema
 from livegnn.types import JSON, FloatArray, Ids, NodeType, State
@@ -51,55 +54,34 @@ if TYPE_CHECKING:
     from livegnn.channels.frames import Buffer, Section
 
 _END_SECONDS: Final = 10.0
+_COMMAND: Final = ("-m", "livegnn.partitions.worker")
+_TERMS: Final = {"version": livegnn.__version__, "instruction_set": _core.instruction_set}
 
 
-class RemotePart:
-    """A part in another process, by its three channels (`worker.py`). silent_seconds: until it is lost."""
+class RemoteReader:
+    """A part in another process, by its channels for reads and for samples (`worker.py`). silent_seconds:
+    until it is lost.
+    """
 
     def __init__(
         self,
         number: int,
         process: "subprocess.Popen[str]",
-        batches: ZmqChannel,
         reads: ZmqChannel,
         samples: ZmqChannel,
         *,
         silent_seconds: float,
     ) -> None:
-        self._number, self._process, self._batches, self._reads = number, process, batches, reads
+        self._number, self._process, self._reads = number, process, reads
         self._questions = Questions(number, samples, WORKER)
         self._silent_seconds = silent_seconds
         self._lost: ChannelError | None = None
         self._reading = threading.Lock()
-        self._turn = self._asked = 0
+        self._asked = 0
 
-    def apply(
-        self, events: Events, seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
-    ) -> Outcome:
-        self._turn += 1
-        content: dict[str, JSON] = {"seq": seq, "trusted": trusted}
-        if placed:
-            content["placed"] = {str(number): owners.tolist() for number, owners in placed.items()}
-        self._swap(0, Letter(content, events.to_bytes()))
-        voted = self._swap(1).content
-        try:
-            if "error" in voted:
-                raise _error_of(voted)
-            vote()
-        except BaseException:
-            self._swap(2, Letter({"commit": False}))
-            raise
-        self._swap(2, Letter({"commit": True}))
-        done = self._swap(3)
-        ends = np.array(done.content["ends"], np.int64)
-        return Outcome(np.frombuffer(done.payload, np.int64), cast("int", done.content["affected"]), ends)
-
-    def give_up(self) -> None:
-        """Does nothing: the worker has told the others."""
-
-    def _swap(self, number: int, letter: Letter | None = None) -> Letter:
-        sections = {} if letter is None else {WORKER: seal(letter)}
-        return self._over(self._batches, Round(self._turn, 0, number), sections)
+    def lose(self, got: str) -> None:
+        """Has all reads raise `WorkerUnavailableError` from now on. got: instead of an answer."""
+        self._lost = self._lost or ChannelError(got)
 
     def _over(self, channel: Channel, round: Round, sections: "Mapping[int, Sequence[Section]]") -> Letter:
         """The answer of the process. Raises `WorkerUnavailableError` once and for all if there is none."""
@@ -152,28 +134,67 @@ class RemotePart:
             raise OSError(f"part {self._number} could not write its file: {answer['failed']}")
 
     def close(self) -> None:
-        self._batches.close()
         self._reads.close()
         self._questions.close()
 
 
-def _error_of(voted: "object") -> BaseException:
-    """The error of a worker that cannot commit."""
-    content = cast("dict[str, str]", voted)
-    if content["follows"]:
-        return GivenUpError(content["text"])
-    kind = getattr(errors, content["error"], None)
-    if isinstance(kind, type) and issubclass(kind, InputError):
-        return cast("BaseException", kind(content["text"]))
-    return LiveGNNError(f"{content['error']}: {content['text']}")
+class RemotePart(RemoteReader):
+    """The same, with a channel for batches."""
+
+    def __init__(
+        self,
+        number: int,
+        process: "subprocess.Popen[str]",
+        reads: ZmqChannel,
+        samples: ZmqChannel,
+        batches: ZmqChannel,
+        *,
+        silent_seconds: float,
+    ) -> None:
+        super().__init__(number, process, reads, samples, silent_seconds=silent_seconds)
+        self._batches = batches
+        self._turn = 0
+
+    def apply(
+        self, events: Events, seq: int, vote: "Callable[[], None]", placed: Placed, *, trusted: bool
+    ) -> Outcome:
+        self._turn += 1
+        content: dict[str, JSON] = {"seq": seq, "trusted": trusted}
+        if placed:
+            content["placed"] = {str(number): owners.tolist() for number, owners in placed.items()}
+        self._swap(Message.ORDER, Letter(content, events.to_bytes()))
+        voted = self._swap(Message.VOTE).content
+        try:
+            if "error" in voted:
+                raise error_of(voted)
+            vote()
+        except BaseException:
+            self._swap(Message.DECISION, Letter({"commit": False}))
+            raise
+        self._swap(Message.DECISION, Letter({"commit": True}))
+        done = self._swap(Message.OUTCOME)
+        ends = np.array(done.content["ends"], np.int64)
+        return Outcome(np.frombuffer(done.payload, np.int64), cast("int", done.content["affected"]), ends)
+
+    def give_up(self) -> None:
+        """Does nothing: the worker has told the others."""
+
+    def _swap(self, message: Message, letter: Letter | None = None) -> Letter:
+        sections = {} if letter is None else {WORKER: seal(letter)}
+        return self._over(self._batches, Round(self._turn, 0, message), sections)
+
+    def close(self) -> None:
+        self._batches.close()
+        super().close()
 
 
 class RemotePartitions(Partitions):
     """The same as `LocalPartitions`, with each part in a process of its own on this machine.
 
-    names: an empty graph that knows all nodes and keeps no edges, by default a new one. patience: of all
-    channels, with which lost processes are found. saved: a checkpoint, with which the parts begin; by
-    default they are empty.
+    names: an empty graph that knows all nodes and keeps no edges, by default a new one. patience: with
+    which lost processes are found. shares_memory: whether batches are exchanged over memory that all
+    processes share, or over ZeroMQ; by default over memory, where the system has what that needs. saved: a
+    checkpoint, with which the parts begin; by default they are empty.
 
     Raises the errors of `LocalPartitions`, `InputError` for text ids, and `WorkerUnavailableError` if a
     process does not start.
@@ -188,6 +209,7 @@ class RemotePartitions(Partitions):
         *,
         names: Graph | None = None,
         patience: Patience | None = None,
+        shares_memory: bool | None = None,
         saved: SavedSet | None = None,
         **settings: Unpack[EngineSettings],
     ) -> None:
@@ -205,15 +227,18 @@ class RemotePartitions(Partitions):
         with tempfile.TemporaryDirectory(prefix="livegnn-") as folder:
             path = Path(folder, "model.lgnn")
             model.save(path)
-            self.processes: Final = [_start() for _ in range(rules[0].workers)]
-            try:
-                parts = self._connect(schema, path, rules, options, patience)
-            except BaseException:
-                for process in self.processes:
-                    with process:
-                        process.kill()
-                raise
-        super().__init__(names, model, options, rules, parts, lambda: None)
+            shares = has_shared_memory() if shares_memory is None else shares_memory
+            with shared_file(rules[0].workers) if shares else nullcontext() as file:
+                self.processes: Final = [_start(file) for _ in range(rules[0].workers)]
+                try:
+                    self._order(schema, path, rules, options, shares_memory=file is not None)
+                    parts, crew = self._connect(file, patience)
+                except BaseException:
+                    for process in self.processes:
+                        with process:
+                            process.kill()
+                    raise
+        super().__init__(names, model, options, rules, parts, crew)
 
     @classmethod
     def from_checkpoint(
@@ -255,10 +280,16 @@ class RemotePartitions(Partitions):
             del parts
             return cls.from_checkpoint(folder, model, options, patience=patience)
 
-    def _connect(
-        self, schema: Schema, model: Path, rules: list[Owners], options: EngineOptions, patience: Patience
-    ) -> list[RemotePart]:
-        """Gives each process its orders, and then the addresses of the others."""
+    def _order(
+        self,
+        schema: Schema,
+        model: Path,
+        rules: list[Owners],
+        options: EngineOptions,
+        *,
+        shares_memory: bool,
+    ) -> None:
+        """Gives each process its orders."""
         for number, process in enumerate(self.processes):
             orders = Orders(
                 number=number,
@@ -267,35 +298,46 @@ class RemotePartitions(Partitions):
                 table=schema.to_json(),
                 model=str(model),
                 threads=options.threads,
+                shares_memory=shares_memory,
                 non_finite=options.non_finite,
                 saved=None if self._saved is None else str(self._saved.directory.absolute()),
                 seq=0 if self._saved is None else self._saved.seq,
             )
             _tell(process, orders)
+
+    def _connect(self, file: int | None, patience: Patience) -> "tuple[Sequence[RemoteReader], Crew]":
+        """Gives each process the places of the others. file: the memory that all share."""
         addresses = [_hear(process) for process in self.processes]
-        terms = {"version": livegnn.__version__, "instruction_set": _core.instruction_set}
+        pids = [*(process.pid for process in self.processes), os.getpid()]
+        memory = None if file is None else SharedMemory(file=file, pids=pids)
         listeners = []
         for number, process in enumerate(self.processes):
-            batches, reads, samples = its = [Listener(LEADER, {WORKER: None}) for _ in range(3)]
+            its = [Listener(LEADER, {WORKER: None}) for _ in range(3 if memory is None else 2)]
             listeners.append(its)
+            ours = [one.addresses[WORKER] for one in its]
             plan = Plan(
-                terms=terms,
-                batches=batches.addresses[WORKER],
-                reads=reads.addresses[WORKER],
-                samples=samples.addresses[WORKER],
+                terms=_TERMS,
+                reads=ours[0],
+                samples=ours[1],
+                batches=ours[2] if memory is None else None,
                 peers={peer: found.get(number) for peer, found in enumerate(addresses) if peer != number},
+                memory=memory,
                 patience=asdict(patience),
             )
             _tell(process, plan)
-        return [
-            RemotePart(
+        kind = RemotePart if memory is None else RemoteReader
+        parts: list[Any] = [
+            kind(
                 number,
                 process,
-                *(one.connect({WORKER: Peer()}, terms, patience=patience) for one in its),
+                *(one.connect({WORKER: Peer()}, _TERMS, patience=patience) for one in its),
                 silent_seconds=patience.silent_seconds,
             )
             for number, (process, its) in enumerate(zip(self.processes, listeners, strict=True))
         ]
+        if memory is None:
+            return parts, ThreadCrew(parts, lambda: None)
+        return parts, SharedCrew(memory, patience, lambda part, got: parts[part].lose(got))
 
     def close(self) -> None:
         """Ends parts and processes."""
@@ -311,11 +353,13 @@ class RemotePartitions(Partitions):
                     process.kill()
 
 
-def _start() -> "subprocess.Popen[str]":
+def _start(file: int | None) -> "subprocess.Popen[str]":
+    """file: a descriptor that it also has, with the same number."""
     return subprocess.Popen(
-        [sys.executable, "-m", "livegnn.partitions.worker"],
+        [sys.executable, *_COMMAND],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        pass_fds=() if file is None else (file,),
         text=True,
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import livegnn._core as _core
 from livegnn.errors import InputError, LiveGNNError
-from livegnn.partitions.part import Part
+from livegnn.partitions.part import Reader
 
 if TYPE_CHECKING:
     from livegnn.channels.frames import Buffer
@@ -34,7 +34,7 @@ class PartitionedSampler:
     Thread safety: any thread may call.
     """
 
-    def __init__(self, names: _core.Graph, parts: Sequence[Part], writer: RLock) -> None:
+    def __init__(self, names: _core.Graph, parts: Sequence[Reader], writer: RLock) -> None:
         self._native = _core.Sampler(names)
         self._parts, self._writer = tuple(parts), writer
 

@@ -1,0 +1,132 @@
+"""A part, or the leader of all, is killed or frozen at any message of a batch: nothing waits for ever."""
+
+import itertools
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+if "CI" not in os.environ:  # which installs all extras
+    pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
+
+from livegnn import Engine, Events, Graph, LiveGNNError
+from livegnn.channels.health import Patience
+from livegnn.errors import WorkerUnavailableError
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.partitions import remote
+from livegnn.partitions.remote import RemotePartitions
+from livegnn.partitions.shared import has_shared_memory
+from livegnn.placement import Owners
+from streams import WIDTH, make_model
+from waiting import PATIENCE
+
+pytestmark = pytest.mark.skipif(not has_shared_memory(), reason="processes share no memory on this system")
+
+TESTS = Path(__file__).parents[1]
+SCHEMA = Schema({"node": WIDTH}, {("node", "to", "node"): EdgeSchema(weighted=True)})
+OWNERS = Owners("modulo", 2)
+IDS = np.arange(20)
+HELD, LOST = (IDS[OWNERS.of_id(IDS) == part] for part in (0, 1))
+LEADER = """
+import os, sys
+import numpy as np
+from livegnn import Events
+from livegnn.partitions.remote import RemotePartitions
+from test_lost_parts import OWNERS, SCHEMA, batch, make_model
+
+def stop(_):
+    print(*[process.pid for process in parts.processes], flush=True)
+    sys.stdin.read()
+
+parts = RemotePartitions(SCHEMA, make_model(), OWNERS, threads=1)
+parts.apply(batch(0), on_staged=stop)
+"""
+
+
+def batch(number: int) -> Events:
+    rng = np.random.default_rng(number)
+    events = Events()
+    if not number:
+        events.add_nodes(IDS, rng.normal(size=(len(IDS), WIDTH)))
+    return events.add_edges(rng.choice(IDS, 40), rng.choice(IDS, 40), weight=rng.uniform(0.5, 2, 40))
+
+
+def test_a_part_that_is_lost_at_any_message_ends_the_batch_and_no_read_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = Graph(SCHEMA, threads=1)
+    engine = Engine(graph, make_model(), threads=1)
+    rows = {}
+    for number in range(2):
+        graph.apply(batch(number))
+        rows[graph.seq] = engine.predict(HELD).tobytes()
+    for fault in (signal.SIGKILL, signal.SIGSTOP):
+        for message in itertools.count(1):
+            if survive(monkeypatch, message, fault, rows):
+                break
+        assert message > 3 + 3  # rounds, and a vote, a decision and an outcome
+
+
+def error_of(apply: Callable[[], object]) -> LiveGNNError | None:
+    try:
+        apply()
+    except LiveGNNError as error:
+        return error
+    return None
+
+
+def survive(monkeypatch: pytest.MonkeyPatch, message: int, fault: int, rows: dict[int, bytes]) -> bool:
+    """Loses part 1 at this message of its second batch. Whether it has fewer. rows: of part 0, by seq."""
+    numbers = itertools.count()
+    started = remote._start
+
+    def start(file: int | None) -> "subprocess.Popen[str]":
+        if next(numbers) == 1:
+            patch.setattr(remote, "_COMMAND", [str(TESTS / "faulty_part.py"), str(message), str(fault)])
+        return started(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "_start", start)
+        patience = Patience(beat_seconds=0.05, silent_seconds=0.5)
+        parts = RemotePartitions(SCHEMA, make_model(), OWNERS, threads=1, patience=patience)
+    try:
+        parts.apply(batch(0))
+        before = parts.seq
+        error = error_of(partial(parts.apply, batch(1)))
+        assert parts.predict(HELD).tobytes() == rows[parts.seq]
+        if error is None:
+            return True
+        assert "part 1 must answer" in str(error)
+        assert isinstance(error, WorkerUnavailableError) == (parts.seq == before)
+        with pytest.raises(WorkerUnavailableError, match="part 1 must answer"):
+            parts.predict(LOST)
+        with pytest.raises(LiveGNNError, match="part 1 must answer"):
+            parts.apply(batch(2))
+        return False
+    finally:
+        parts.processes[1].kill()
+        parts.close()
+
+
+def test_parts_whose_leader_is_killed_within_a_batch_end() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LEADER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS / "faults"), *sys.path])},
+    ) as leader:
+        assert leader.stdout is not None
+        ends = [os.pidfd_open(int(pid)) for pid in leader.stdout.readline().split()]
+        assert len(ends) == 2
+        leader.kill()
+    for end in ends:
+        assert select.select([end], [], [], PATIENCE)[0]
+        os.close(end)
