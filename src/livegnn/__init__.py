@@ -31,10 +31,14 @@ if TYPE_CHECKING:
     from livegnn.inference import Update as Update
     from livegnn.model import Model as Model
     from livegnn.query import Query as Query
+    from livegnn.tables import EdgeRows as EdgeRows
+    from livegnn.tables import NodeRows as NodeRows
+    from livegnn.tables import TableMapping as TableMapping
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "EdgeRows": "livegnn.tables",
     "EdgeSchema": "livegnn.graph",
     "Engine": "livegnn.inference",
     "EngineOptions": "livegnn.inference",
@@ -42,14 +46,17 @@ _HOMES = {
     "Graph": "livegnn.graph",
     "GraphDelta": "livegnn.graph",
     "Model": "livegnn.model",
+    "NodeRows": "livegnn.tables",
     "Query": "livegnn.query",
     "Schema": "livegnn.graph",
+    "TableMapping": "livegnn.tables",
     "Update": "livegnn.inference",
     "Work": "livegnn.inference",
 }
 
 __all__ = [
     "DiskFullError",
+    "EdgeRows",
     "EdgeSchema",
     "Engine",
     "EngineOptions",
@@ -62,9 +69,11 @@ __all__ = [
     "LogError",
     "Model",
     "ModelError",
+    "NodeRows",
     "OverloadedError",
     "Query",
     "Schema",
+    "TableMapping",
     "TimeoutExpired",
     "UnknownEdgeError",
     "UnknownNodeError",

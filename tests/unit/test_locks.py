@@ -251,7 +251,7 @@ CALLS = {
 # What makes a world, or belongs to the loop, to a graph's views or to another class that it is read from.
 NOT_CALLED = {
     Graph: {
-        "from_edges", "from_pyg", "from_state", "edge_type_index", "writer",
+        "from_edges", "from_pyg", "from_state", "from_tables", "edge_type_index", "writer",
 
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from livegnn.events.json_lines import FIELDS, NAMES
 from livegnn.texts import Texts
 from livegnn.types import EdgeType, Ids, NodeType
 from livegnn.wording import quoted
+
+if TYPE_CHECKING:
+    from jaxtyping import Shaped
 
 COLUMNS = ("event", "src", "dst", "id", "weight", "time", "key", "x", "edge_attr", "edge_type", "node_type")
 _SEPARATOR: Final = "\x1f"
@@ -140,7 +143,7 @@ def _to_chunk(rows: dict[str, pa.Array], start: int) -> Chunk:
 
 
 def _edges(rows: dict[str, pa.Array], event: str) -> Chunk:
-    src, dst = _ids(rows["src"]), _ids(rows["dst"])
+    src, dst = read_ids(rows["src"]), read_ids(rows["dst"])
     edge_type = to_edge_type(cast("EdgeType | None", _first(rows, "edge_type")))
     key, weight, time = (_numbers(rows.get(name), name) for name in ("key", "weight", "time"))
     edge_attr, n = _rows(rows.get("edge_attr"), "edge_attr"), len(src)
@@ -157,7 +160,7 @@ def _edges(rows: dict[str, pa.Array], event: str) -> Chunk:
 
 
 def _nodes(rows: dict[str, pa.Array], event: str) -> Chunk:
-    ids, node_type = _ids(rows["id"]), cast("NodeType | None", _first(rows, "node_type"))
+    ids, node_type = read_ids(rows["id"]), cast("NodeType | None", _first(rows, "node_type"))
     x = _rows(rows.get("x"), "x")
     return Chunk(
         NAMES[event],
@@ -171,7 +174,8 @@ def _first(rows: dict[str, pa.Array], name: str) -> object:
     return rows[name][0].as_py() if name in rows else None
 
 
-def _ids(column: pa.Array) -> Ids | Texts:
+def read_ids(column: pa.Array) -> "Shaped[Ids, 'events'] | Texts":
+    """Ids of a column without nulls. Raises InputError for another kind, and for texts that cannot be ids."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return Texts.join(

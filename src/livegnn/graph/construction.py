@@ -1,6 +1,6 @@
 """Converts plain arrays and PyG's data into a schema and the events that fill a graph."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -8,9 +8,11 @@ import numpy as np
 from livegnn.arguments import as_array, check_bool, check_int, plain_numbers
 from livegnn.errors import InputError
 from livegnn.events import Events
+from livegnn.events.builder import from_chunks
 from livegnn.events.chunk import to_ids
 from livegnn.graph.pyg_fields import taken_fields
 from livegnn.schema import Duplicates, EdgeSchema, Schema
+from livegnn.tables import TableMapping
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, FloatArray, Ids, IntArray, NodeType
 from livegnn.wording import kind_of
 
@@ -146,6 +148,30 @@ def read_pyg(
             edge_type=edge_type,
         )
     return schema, events, {edge_type for edge_type, way in ways.items() if way == "refuse"}
+
+
+def read_tables(
+    schema: Schema, tables: Mapping[str, object], mappings: Mapping[str, TableMapping]
+) -> Iterator[Events]:
+    """The events of `Graph.from_tables`, which documents the arguments: all nodes, then all edges."""
+    for given, what in ((tables, "tables"), (mappings, "mappings")):
+        if not isinstance(given, Mapping):
+            raise InputError(f"{what} must be a dict by the names of tables, got {kind_of(given)}")
+    if tables.keys() != mappings.keys():
+        lacking = sorted(map(str, tables.keys() ^ mappings.keys()))
+        raise InputError(
+            f"tables and mappings must have the same names, got {lacking[0]!r} in one of them alone"
+        )
+    from livegnn.tables import TableReader
+
+    readers = {name: TableReader(mapping, schema, name) for name, mapping in mappings.items()}
+    edges = []
+    for name, table in tables.items():
+        for events in readers[name].read(table):
+            nodes = [chunk for chunk in events.chunks if chunk.dst is None]
+            edges.append(from_chunks(chunk for chunk in events.chunks if chunk.dst is not None))
+            yield from_chunks(nodes)
+    yield from edges
 
 
 def column(store: "Data", name: str) -> "Shaped[NDArray[np.generic], '...'] | None":

@@ -1,7 +1,7 @@
 """The live graph: reads its content, and applies batches of events to it and to all its views at once."""
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from threading import RLock
 from types import NoneType
@@ -25,6 +25,7 @@ from livegnn.graph.staging import check_seq, stage_batch
 from livegnn.graph.transaction import Transaction
 from livegnn.graph.view_registry import Follower, ViewRegistry
 from livegnn.schema import Schema
+from livegnn.tables import TableMapping
 from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, IntArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
 
@@ -145,7 +146,7 @@ class Graph:
             parallel=parallel,
         )
         graph = cls(schema, features_dir=features_dir)
-        graph._fill(events, {type_ for type_ in schema.edge_types if parallel == "refuse"})
+        graph._fill([events], {type_ for type_ in schema.edge_types if parallel == "refuse"})
         return graph
 
     @classmethod
@@ -168,12 +169,33 @@ class Graph:
         """
         schema, events, refusing = construction.read_pyg(data, parallel, leave_out)
         graph = cls(schema, features_dir=features_dir)
-        graph._fill(events, refusing)
+        graph._fill([events], refusing)
         return graph
 
-    def _fill(self, events: Events, refusing: "AbstractSet[EdgeType]") -> None:
+    @classmethod
+    def from_tables(
+        cls,
+        schema: Schema,
+        tables: Mapping[str, object],
+        mappings: Mapping[str, TableMapping],
+        *,
+        features_dir: "str | os.PathLike[str] | None" = None,
+    ) -> "Graph":
+        """Makes a graph of tables: pyarrow's, pandas', Polars', or relations of DuckDB (see docs/tables.md).
+
+        tables: by name. mappings: the nodes and edges that rows of the table of this name give. All nodes are
+        added before the first edge, so the order of the tables does not matter, except where two give the
+        same node or edge: the last one counts. features_dir: as in `Graph`. Raises `InputError` with the
+        table, row and column of a value that does not fit, `UnknownTypeError`, and `UnknownNodeError` if an
+        edge names a node that no table gives.
+        """
+        graph = cls(schema, features_dir=features_dir)
+        graph._fill(construction.read_tables(graph.schema, tables, mappings), set())
+        return graph
+
+    def _fill(self, events: Iterable[Events], refusing: "AbstractSet[EdgeType]") -> None:
         # A single batch would need buffers several times as large as the graph.
-        for part in events.parts(_FILL_AT_ONCE):
+        for part in (part for some in events for part in some.parts(_FILL_AT_ONCE)):
             delta = stage_batch(
                 self.core, self.views, part, 0, refuse_parallel=part.chunks[0].type in refusing
             )

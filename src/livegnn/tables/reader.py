@@ -1,0 +1,338 @@
+"""Reads rows of a table as events, by a mapping that fits a schema."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from livegnn.errors import InputError, UnknownTypeError
+from livegnn.events import Events
+from livegnn.events.builder import from_chunks
+from livegnn.schema import Schema
+from livegnn.tables.columns import (
+    Column,
+    count_rows,
+    expected_of,
+    is_list,
+    is_number,
+    is_text,
+    plain,
+    plain_type,
+    to_id_column,
+    to_keys,
+    to_matrix,
+    to_numbers,
+    to_times,
+)
+from livegnn.tables.conditions import check_condition, meets
+from livegnn.tables.given import Given, in_order, without_repetitions
+from livegnn.tables.mapping import SKIP, EdgeRows, NodeRows, TableMapping
+from livegnn.tables.streams import ROWS_AT_ONCE, open_stream, read_parts
+from livegnn.types import EdgeType, NodeType
+
+_ROLES: Final = {"src": "id", "dst": "id", "id": "id", "weight": "number", "time": "time", "key": "key"}
+
+
+class Entry(NamedTuple):
+    """One entry of a mapping, with its type in the schema. place: for errors."""
+
+    rows: NodeRows | EdgeRows
+    type: NodeType | EdgeType
+    width: int
+    place: str
+
+    def roles(self) -> Iterator[tuple[str, str]]:
+        """Each column that it reads, and what for."""
+        for field, role in _ROLES.items():
+            if (name := getattr(self.rows, field, None)) is not None:
+                yield name, role
+        for name in self.rows.features:
+            yield name, self.feature_role
+
+    @property
+    def feature_role(self) -> str:
+        """Whether features are columns of numbers or, as where one has another width than 1, of lists."""
+        return "lists" if len(self.rows.features) == 1 and self.width != 1 else "features"
+
+
+class TableReader:
+    """A mapping for one table and graphs of one schema. name: of the table, for errors.
+
+    Raises InputError, or UnknownTypeError, if the mapping does not fit the schema.
+
+    Thread safety: it is not changed.
+    """
+
+    def __init__(self, mapping: TableMapping, schema: Schema, name: str = "table") -> None:
+        if not isinstance(mapping, TableMapping):
+            raise InputError(f"the mapping of {name} must be a TableMapping, got {type(mapping).__name__}")
+        self.mapping, self.schema, self.name = mapping, schema, name
+        self.nodes = [self._node_entry(at, one) for at, one in enumerate(mapping.nodes)]
+        self.edges = [self._edge_entry(at, one) for at, one in enumerate(mapping.edges)]
+        self.entries = [*self.nodes, *self.edges]
+
+    def _node_entry(self, at: int, rows: NodeRows) -> Entry:
+        place = f"{self.name}, nodes[{at}]: "
+        try:
+            type_ = list(self.schema.node_types)[self.schema.node_type_index(rows.node_type)]
+        except UnknownTypeError as error:
+            raise UnknownTypeError(f"{place}{error}") from error
+        width = self.schema.node_types[type_]
+        _check_width(place, "x", rows.features, width, f"node type {type_!r}")
+        return Entry(rows, type_, width, place)
+
+    def _edge_entry(self, at: int, rows: EdgeRows) -> Entry:
+        place = f"{self.name}, edges[{at}]: "
+        try:
+            type_ = list(self.schema.edge_types)[self.schema.edge_type_index(rows.edge_type)]
+        except UnknownTypeError as error:
+            raise UnknownTypeError(f"{place}{error}") from error
+        edges = self.schema.edge_types[type_]
+        for given, has, column, setting in (
+            (rows.weight, edges.weighted, "weight", "weighted=True"),
+            (rows.time, edges.timed, "time", "timed=True"),
+            (rows.key, edges.duplicates == "keep", "key", "duplicates='keep'"),
+        ):
+            if given is not None and not has:
+                raise InputError(
+                    f"{place}edges of type {type_!r} have no {column}, got the column {given!r}: leave it "
+                    f"out, or give the type EdgeSchema({setting})"
+                )
+        _check_width(place, "edge_attr", rows.features, edges.edge_dim, f"edge type {type_!r}")
+        return Entry(rows, type_, edges.edge_dim, place)
+
+    def check(self, columns: pa.Schema) -> None:
+        """Raises InputError if a column of a table is missing, or of another kind than the mapping needs."""
+        kinds: dict[str, pa.DataType] = {}
+        for name in self.mapping.columns:
+            found = columns.get_all_field_indices(name)
+            if len(found) != 1:
+                entry = next(one for one in self.entries if name in _named(one))
+                got = ", ".join(map(repr, columns.names)) or "none"
+                what = f"two columns {name!r}" if found else got
+                raise InputError(f"{entry.place}expected one column {name!r}, got {what}")
+            kinds[name] = plain_type(columns.field(found[0]).type)
+        for entry in self.entries:
+            rows = entry.rows
+            for name, role in entry.roles():
+                expected = expected_of(role, kinds[name], text_ids=self.schema.text_ids)
+                if expected is not None:
+                    raise InputError(f"{entry.place}column {name!r}: expected {expected}, got {kinds[name]}")
+                self._check_fill(entry, name, role, kinds[name])
+            for condition in rows.conditions:
+                kind = kinds[condition.column]
+                check_condition(condition, kind, f"{entry.place}where of column {condition.column!r}")
+            if isinstance(rows, EdgeRows) and rows.time is not None and rows.time_unit is not None:
+                kind = kinds[rows.time]
+                if not is_number(kind):
+                    raise InputError(
+                        f"{entry.place}column {rows.time!r}: expected numbers, because it has a time_unit, "
+                        f"got {kind}: leave time_unit out"
+                    )
+
+    def _check_fill(self, entry: Entry, name: str, role: str, kind: pa.DataType) -> None:
+        """Raises InputError if the value in place of nulls is none of a column of this kind."""
+        rule = entry.rows.nulls.get(name, SKIP)
+        if rule == SKIP:
+            return
+        column = Column(name, pa.nulls(1, kind), np.zeros(1, dtype=np.int64), entry.place)
+        filled = _filled(column, rule, role, entry.width).type
+        expected = expected_of(role, filled, text_ids=self.schema.text_ids)
+        if expected is not None:
+            raise InputError(f"{entry.place}nulls of column {name!r}: expected {expected}, got {rule!r}")
+
+    def events(self, table: "pa.Table | pa.RecordBatch", first_row: int = 0) -> Events:
+        """The events of the rows: nodes, then edges, those of one type in the order of rows.
+
+        first_row: the number of the first row, for errors. Raises InputError with row and column.
+        """
+        self.check(table.schema)
+        columns = self.columns_of(table)
+        every, numbers = np.arange(table.num_rows), count_rows(first_row, table.num_rows)
+        nodes = [without_repetitions(self.given(entry, columns, every, numbers)) for entry in self.nodes]
+        edges = [self.given(entry, columns, every, numbers) for entry in self.edges]
+        return self.added(nodes, edges)
+
+    def added(self, nodes: Iterable[Given], edges: Iterable[Given]) -> Events:
+        """The events that add these nodes and edges."""
+        added_nodes = [one.chunk("add_nodes") for one in in_order(nodes)]
+        return from_chunks([*added_nodes, *(one.chunk("add_edges") for one in in_order(edges))])
+
+    def read(self, source: object, rows: int = ROWS_AT_ONCE) -> Iterator[Events]:
+        """The events of a table of any library, at most `rows` rows at a time: see `open_stream`."""
+        first = 0
+        stream = open_stream(source, self.name)
+        self.check(stream.schema)
+        for part in read_parts(stream, self.mapping.columns, rows, self.name):
+            yield self.events(part, first)
+            first += part.num_rows
+
+    def columns_of(self, table: "pa.Table | pa.RecordBatch") -> dict[str, pa.Array]:
+        """The columns of a table that the mapping reads, each as one plain array."""
+        columns = {}
+        for name in self.mapping.columns:
+            column = table.column(name)
+            if isinstance(column, pa.ChunkedArray):
+                column = column.combine_chunks()
+                if isinstance(column, pa.ChunkedArray):  # pyarrow keeps chunks of what one array cannot hold
+                    column = pa.concat_arrays(column.chunks)
+            columns[name] = plain(column)
+        return columns
+
+    def given(
+        self,
+        entry: Entry,
+        columns: Mapping[str, pa.Array],
+        rows: np.ndarray,
+        numbers: np.ndarray,
+        *,
+        keys_alone: bool = False,
+    ) -> Given:
+        """The nodes or edges that an entry gives of some rows. rows: their positions, in order. numbers: of all, for errors.
+
+        keys_alone: only the ids, keys and times. A null is then no error in a time.
+        """
+        chosen = _chosen(entry.rows, columns, rows, entry, numbers)
+        read = _Reading(entry, columns, chosen, numbers, keys_alone=keys_alone)
+        return read.nodes(self.schema) if isinstance(entry.rows, NodeRows) else read.edges(self.schema)
+
+
+class _Reading:
+    """One entry over some rows of a batch."""
+
+    def __init__(
+        self,
+        entry: Entry,
+        columns: Mapping[str, pa.Array],
+        rows: np.ndarray,
+        numbers: np.ndarray,
+        *,
+        keys_alone: bool,
+    ) -> None:
+        self._entry, self._columns, self._numbers = entry, columns, numbers
+        self._keys_alone = keys_alone
+        self._rows = self._without_skipped(rows)
+
+    def nodes(self, schema: Schema) -> Given:
+        rows = self._entry.rows
+        assert isinstance(rows, NodeRows)
+        ids = to_id_column(self._column(rows.id, "id"), text_ids=schema.text_ids)
+        return Given(self._entry.type, self._rows, ids, x=self._features())
+
+    def edges(self, schema: Schema) -> Given:
+        rows = self._entry.rows
+        assert isinstance(rows, EdgeRows)
+        src = to_id_column(self._column(rows.src, "id"), text_ids=schema.text_ids)
+        dst = to_id_column(self._column(rows.dst, "id"), text_ids=schema.text_ids)
+        key = None if rows.key is None else to_keys(self._column(rows.key, "key"))
+        weight = time = None
+        if rows.weight is not None and not self._keys_alone:
+            weight = to_numbers(self._column(rows.weight, "number"))
+        if rows.time is not None and not self._keys_alone:
+            time = to_times(self._column(rows.time, "time"), rows.time_unit)
+        return Given(self._entry.type, self._rows, src, dst, weight, time, self._features(), key)
+
+    def _names(self) -> Sequence[str]:
+        rows = self._entry.rows
+        return rows.keys if self._keys_alone else (*rows.keys, *rows.values)
+
+    def _without_skipped(self, rows: np.ndarray) -> np.ndarray:
+        """The rows without those that have a null where the mapping says "skip"."""
+        for name in self._names():
+            column = self._columns[name]
+            if self._entry.rows.nulls.get(name) == SKIP and column.null_count:
+                valid = column.is_valid().to_numpy(zero_copy_only=False)
+                rows = rows[valid[rows]]
+        return rows
+
+    def _column(self, name: str, role: str) -> Column:
+        """A column at the rows, with the values that stand for nulls."""
+        values = self._columns[name]
+        if len(self._rows) != len(values):
+            values = values.take(pa.array(self._rows))
+        column = Column(name, values, self._numbers[self._rows], self._entry.place)
+        if not values.null_count:
+            return column
+        rule = self._entry.rows.nulls.get(name)
+        if rule is None:
+            wrong = values.is_null()
+            column.refuse(wrong, "a value (nulls of the mapping may say 'skip' or a value instead)")
+        return column._replace(values=_filled(column, rule, role, self._entry.width))
+
+    def _features(self) -> "np.ndarray | None":
+        names = self._entry.rows.features
+        if not names or self._keys_alone:
+            return None
+        if not len(self._rows):
+            return np.empty((0, self._entry.width), dtype=np.float32)
+        return to_matrix([self._column(name, self._entry.feature_role) for name in names], self._entry.width)
+
+
+def _chosen(
+    rows: NodeRows | EdgeRows,
+    columns: Mapping[str, pa.Array],
+    positions: np.ndarray,
+    entry: Entry,
+    numbers: np.ndarray,
+) -> np.ndarray:
+    """The positions whose rows meet all conditions."""
+    for condition in rows.conditions:
+        try:
+            met = meets(columns[condition.column], condition)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"{entry.place}rows {numbers[0]} to {numbers[-1]}, column {condition.column!r}: expected "
+                f"values to compare with {condition.value!r}, got {error}"
+            ) from error
+        positions = positions[np.asarray(met)[positions]]
+    return positions
+
+
+def _filled(column: Column, rule: object, role: str, width: int) -> pa.Array:
+    """The values with `rule` in place of nulls."""
+    values = column.values
+    kind = values.type
+    if pa.types.is_null(kind):
+        return pa.array([[rule] * width if role == "lists" else rule] * len(values))
+    try:
+        if is_list(kind):
+            lists = values.cast(pa.list_(pa.float64()))
+            whole = pa.concat_arrays([lists, pa.array([[rule] * width], lists.type)])
+            valid = values.is_valid().to_numpy(zero_copy_only=False)
+            return whole.take(pa.array(np.where(valid, np.arange(len(values)), len(values))))
+        if role in ("number", "features"):
+            whole = values.cast(pa.uint8()) if pa.types.is_boolean(kind) else values
+            return whole.cast(pa.float64(), safe=False).fill_null(float(cast("float", rule)))
+        if is_text(kind) and role == "id":
+            rule = str(rule)
+        elif role == "time" and not is_number(kind):
+            rule = _time_fill(cast("float", rule), kind)
+        elif pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
+            values, kind = values.cast(pa.int64()), pa.int64()
+        return values.fill_null(pa.scalar(rule, kind))
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{column.place}nulls of column {column.name!r}: expected 'skip' or a value of "
+            f"{column.values.type}, got {rule!r}"
+        ) from error
+
+
+def _time_fill(seconds: float, kind: pa.DataType) -> object:
+    """A time in seconds as a value of a column of timestamps, dates or texts."""
+    from datetime import UTC, datetime, timedelta
+
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
+    if pa.types.is_timestamp(kind):
+        return moment if kind.tz else moment.replace(tzinfo=None)
+    return moment.date() if pa.types.is_date(kind) else moment.isoformat()
+
+
+def _named(entry: Entry) -> set[str]:
+    return {*entry.rows.keys, *entry.rows.values, *(one.column for one in entry.rows.conditions)}
+
+
+def _check_width(place: str, field: str, columns: Sequence[str], width: int, of: str) -> None:
+    """Raises InputError if the columns of features are not as many as the schema says."""
+    if columns and (not width or (len(columns) > 1 and len(columns) != width)):
+        raise InputError(f"{place}{field} must have {width} columns for {of}, got {len(columns)}")

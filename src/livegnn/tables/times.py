@@ -1,0 +1,109 @@
+"""Times of any form as float64 seconds since 1970: timestamps, dates, ISO text and numbers.
+
+A time without a zone is one of UTC. Microseconds are rounded once, as `datetime.timestamp()` does it.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from livegnn.types import DoubleArray
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Refuse: TypeAlias = Callable[[npt.NDArray[np.bool_] | pa.Array, str], None]
+
+PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY: Final = 86_400
+_INT64: Final = np.dtype(np.int64)
+_EXACT: Final = 2**53
+_DATE: Final = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+_CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?"
+_ZONE: Final = r"(?:Z|[+-](?:0\d|1\d|2[0-3])(?::?[0-5]\d)?)"
+_ISO: Final = rf"^{_DATE}(?:[T ]{_CLOCK}{_ZONE}?)?$"
+_ZONED: Final = rf":[0-9.]+{_ZONE}$"
+_FORM: Final = "a time as in 2026-03-01, 2026-03-01T12:30:00.5 or 2026-03-01T12:30:00+01:00"
+
+
+def to_seconds(values: pa.Array, unit: str, refuse: "Refuse") -> DoubleArray:
+    """`values`, without nulls, as seconds. unit: of numbers. refuse: raises the first
+    wrong value's error."""
+    kind = values.type
+    if pa.types.is_null(kind):
+        return np.empty(0, dtype=np.float64)
+    if pa.types.is_timestamp(kind):
+        return _stamps(_integers(values), kind.unit)
+    if pa.types.is_date(kind):
+        days = values.cast(pa.date32()).cast(pa.int32()).to_numpy(zero_copy_only=False)
+        return cast("DoubleArray", days.astype(np.float64) * _DAY)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return _texts(values, refuse)
+    if pa.types.is_decimal(kind):
+        if kind.scale:
+            values = values.cast(pa.float64())
+        else:
+            whole = pa.scalar(2**63 - 1, pa.int64())
+            refuse(pc.greater(pc.abs(values), whole), "a time below 2^63")
+            values = values.cast(pa.int64())
+    numbers = values.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind == "f":
+        seconds = cast("DoubleArray", numbers.astype(np.float64) / PER_SECOND[unit])
+        refuse(~np.isfinite(seconds), "a finite time")
+        return seconds
+    if unit != "s":
+        if numbers.dtype == np.uint64:
+            refuse(numbers > np.uint64(2**63 - 1), "a time below 2^63")
+        return _stamps(numbers.astype(_INT64), unit)
+    large = numbers > _EXACT if numbers.dtype.kind == "u" else (numbers > _EXACT) | (numbers < -_EXACT)
+    refuse(large, "a time of at most 2^53 seconds (is time_unit another one?)")
+    return cast("DoubleArray", numbers.astype(np.float64))
+
+
+def _integers(values: pa.Array) -> "npt.NDArray[np.int64]":
+    return cast("npt.NDArray[np.int64]", values.cast(pa.int64()).to_numpy(zero_copy_only=False))
+
+
+def _stamps(counts: "npt.NDArray[np.int64]", unit: str) -> DoubleArray:
+    """Seconds of whole units since 1970. Nanoseconds are added to the rounded microseconds."""
+    if unit != "ns":
+        return counts / np.float64(PER_SECOND[unit])
+    micros, rest = np.divmod(counts, 1000)
+    return micros / 1e6 + rest / 1e9
+
+
+def _texts(values: pa.Array, refuse: "Refuse") -> DoubleArray:
+    """ISO 8601: a date, perhaps a clock, perhaps a zone."""
+    texts = values.cast(pa.string())
+    refuse(pc.invert(pc.match_substring_regex(texts, _ISO)), _FORM)
+    zoned = pc.match_substring_regex(texts, _ZONED).to_numpy(zero_copy_only=False)
+    nanos = pc.match_substring_regex(texts, r"\.\d{7,9}").to_numpy(zero_copy_only=False)
+    seconds = np.zeros(len(texts), dtype=np.float64)
+    for has_zone in (False, True):
+        for fine in (False, True):
+            at = np.flatnonzero((zoned == has_zone) & (nanos == fine))
+            if not len(at):
+                continue
+            unit = "ns" if fine else "us"
+            kind = pa.timestamp(unit, "UTC") if has_zone else pa.timestamp(unit)
+            try:
+                stamps = texts.take(pa.array(at)).cast(kind)
+            except pa.ArrowInvalid:
+                _refuse_days(texts, at, kind, refuse)
+                raise
+            seconds[at] = _stamps(_integers(stamps), unit)
+    return seconds
+
+
+def _refuse_days(texts: pa.Array, at: "npt.NDArray[np.int64]", kind: pa.DataType, refuse: "Refuse") -> None:
+    """Raises the error of the first text that names no day, as February 30."""
+    for position in at.tolist():
+        try:
+            texts.slice(position, 1).cast(kind)
+        except pa.ArrowInvalid:
+            wrong = np.zeros(len(texts), dtype=bool)
+            wrong[position] = True
+            refuse(wrong, _FORM)
