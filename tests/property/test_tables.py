@@ -4,6 +4,7 @@ import math
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +12,13 @@ import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 
 import livegnn as lg
 from gate import draws
 from livegnn.errors import InputError
 from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader
+from livegnn.tables.changes import RowChanges, read_changes
 
 BUYS, KNOWS = ("user", "buys", "item"), ("user", "knows", "user")
 Record = dict[str, Any]
@@ -169,9 +171,8 @@ class Oracle:
 
     def time(self, entry: EdgeRows, value: Any) -> float:
         assert entry.time is not None
-        if self.row[entry.time] is None:  # the value in place of a null is in seconds, or in the unit
-            scale = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}[entry.time_unit or "s"]
-            return float(value) / scale
+        if self.row[entry.time] is None:  # the value in place of a null is in seconds
+            return float(value)
         return oracle_time(value, self.kinds.field(entry.time).type, entry.time_unit or "s")
 
 
@@ -491,3 +492,164 @@ def first_named(message: str) -> tuple[int, str]:
     found = re.search(r"row (\d+), column '(\w+)'", message)
     assert found, message
     return int(found[1]), found[2]
+
+
+# -- changes of rows ----------------------------------------------------------------------------------------
+
+
+def gives(mapping: TableMapping, row: Record | None) -> list[tuple[bool, Any, Any, Any]]:
+    """The things that a row of whole numbers gives: whether it is removed with the row, its type, what it is,
+    and the rest of it."""
+    found: list[tuple[bool, Any, Any, Any]] = []
+    for node in mapping.nodes if row is not None else ():
+        assert row is not None
+        if oracle_meets(row, dict(node.where)) and row[node.id] is not None:
+            x = None if node.x is None else [float(row[name]) for name in node.features]
+            found.append((node.removes, node.node_type, row[node.id], x))
+    for edge in mapping.edges if row is not None else ():
+        assert row is not None
+        ends = row[edge.src], row[edge.dst]
+        if oracle_meets(row, dict(edge.where)) and None not in ends:
+            rest = [None if name is None else row[name] for name in (edge.weight, edge.time)]
+            key = None if edge.key is None else row[edge.key]
+            found.append((edge.removes, edge.edge_type, (*ends, key), rest))
+    return found
+
+
+def changed(mapping: TableMapping, old: Record | None, new: Record | None) -> lg.Events:
+    """The events of one change: what the row no longer gives, then what it gives."""
+    before, after = gives(mapping, old), gives(mapping, new)
+    events = lg.Events()
+    times: dict[Any, float] = {}
+    for _, type_, what, rest in after:
+        if isinstance(type_, tuple) and rest[1] is not None:
+            times[type_, what] = min(rest[1], times.get((type_, what), math.inf))
+    kept = {(type_, what) for _, type_, what, _ in after}
+    for removes, type_, what, rest in sorted(before, key=lambda one: not isinstance(one[1], tuple)):
+        edge = isinstance(type_, tuple)
+        earlier = edge and rest[1] is not None and times.get((type_, what), math.inf) < rest[1]
+        if not removes or ((type_, what) in kept and not earlier):
+            continue
+        if edge:
+            events.remove_edges(what[0], what[1], key=what[2], edge_type=type_)
+        else:
+            events.remove_nodes(what, node_type=type_)
+    for _, type_, what, rest in after:
+        if isinstance(type_, tuple):
+            given = {"weight": rest[0], "time": rest[1], "key": what[2]}
+            events.add_edges(what[0], what[1], edge_type=type_, **given)
+        else:
+            events.add_nodes(what, rest, node_type=type_)
+    return events
+
+
+@st.composite
+def change_mappings(draw: Any, duplicates: str) -> TableMapping:
+    removes = st.sampled_from([False, True])
+    skip = {"u": "skip", "i": "skip"}
+    where = st.sampled_from([{}, {}, {"f": {"at_least": 1}}])
+    nodes = [
+        NodeRows(
+            "u",
+            "user",
+            x=draw(st.sampled_from([None, ["w", "f"]])),
+            where=draw(where),
+            nulls={"u": "skip"},
+            removes=draw(removes),
+        ),
+        NodeRows("i", "item", nulls={"i": "skip"}, removes=draw(removes)),
+        NodeRows("i", "user", nulls={"i": "skip"}, removes=draw(removes)),
+    ]
+    key = "k" if duplicates == "keep" else None
+    edges = [
+        EdgeRows(
+            "u",
+            "i",
+            BUYS,
+            weight="w",
+            time="t",
+            key=key,
+            where=draw(where),
+            nulls=skip,
+            removes=draw(st.sampled_from([True, True, False])),
+        ),
+        EdgeRows("i", "u", BUYS, time="t", key=key, nulls=skip),
+        EdgeRows("u", "i", KNOWS, nulls=skip, where=draw(where)),
+    ]
+    return TableMapping(
+        draw(st.lists(st.sampled_from(nodes), unique_by=id, max_size=3)),
+        draw(st.lists(st.sampled_from(edges), unique_by=id, min_size=1, max_size=3)),
+    )
+
+
+SEEDS = st.integers(0, 2**32)
+CHANGED = pa.schema([(name, pa.int64()) for name in ("u", "i", "w", "t", "k", "f")])
+
+
+def changed_row(random: Random) -> Record:
+    ends = [0, 1, 2, None] if random.random() < 0.2 else [0, 1, 2]
+    columns = {"u": ends, "i": ends, "w": range(5), "t": range(5), "k": range(2), "f": range(3)}
+    return {name: random.choice(values) for name, values in columns.items()}
+
+
+def row_changes(random: Random) -> list[tuple[str, Record | None, Record | None, bool]]:
+    """Changes of a table; each has its kind, the old row, the new one, and whether the old one is known."""
+    rows: list[Record] = []
+    changes: list[tuple[str, Record | None, Record | None, bool]] = []
+    for _ in range(random.randrange(12)):
+        kind = random.choice(["insert", "update", "update", "delete"]) if rows else "insert"
+        at = 0 if kind == "insert" else random.randrange(len(rows))
+        new = None if kind == "delete" else changed_row(random)
+        if kind == "update":
+            assert new is not None
+            new = {**rows[at], **{name: new[name] for name in random.sample(list(new), random.randrange(7))}}
+        changes.append((kind, None if kind == "insert" else rows[at], new, random.random() < 0.9))
+        rows = [*rows[:at], *([] if new is None else [new]), *rows[at + (kind != "insert") :]]
+    return changes
+
+
+def contents(graph: lg.Graph) -> list[Any]:
+    """All nodes and edges, by their ids."""
+    found: list[Any] = []
+    for name in graph.schema.node_types:
+        ids = graph.ids(name).tolist()
+        found += sorted(zip(ids, graph.features(ids, node_type=name).tolist() if ids else [], strict=True))
+    for edge_type in graph.schema.edge_types:
+        for id in sorted(graph.ids(edge_type[0]).tolist()):
+            near = graph.neighbors(id, edge_type=edge_type, direction="out")
+            columns = [column.tolist() for column in near if column is not None]
+            found.append((edge_type, id, sorted(zip(*columns, strict=True))))
+    return found
+
+
+@settings(max_examples=draws(400, 8000))
+@given(data=st.data())
+def test_changes_by_columns_leave_the_graph_of_changes_by_rows(data: st.DataObject) -> None:
+    duplicates = data.draw(st.sampled_from(["replace", "keep"]))
+    undirected = data.draw(st.booleans())
+    edges = lg.EdgeSchema(weighted=True, timed=True, duplicates=duplicates)
+    made = lg.Schema(
+        {"user": 2, "item": 0},
+        {BUYS: edges, KNOWS: lg.EdgeSchema(undirected=undirected)},
+        auto_add=["user", "item"],
+    )
+    mapping, changes = data.draw(change_mappings(duplicates)), row_changes(Random(data.draw(SEEDS)))
+    plain = lg.Graph(made)
+    try:
+        for kind, old, new, known in changes:
+            plain.apply(changed(mapping, old if known or kind == "delete" else None, new))
+    except lg.UnknownNodeError:  # an edge is removed at a node that is gone
+        event("a row by itself is refused")
+        return
+    by_columns = lg.Graph(made)
+    blank = dict.fromkeys(CHANGED.names)
+    told = RowChanges(
+        [kind for kind, _, _, _ in changes],
+        pa.Table.from_pylist([new or blank for _, _, new, _ in changes], CHANGED),
+        pa.Table.from_pylist([old or blank for _, old, _, _ in changes], CHANGED),
+        [known for _, _, _, known in changes],
+    )
+    events = read_changes(TableReader(mapping, made), told)
+    by_columns.apply(events)
+    event("edges are removed" if any(one.kind == "remove_edges" for one in events.chunks) else "none is")
+    assert contents(by_columns) == contents(plain)

@@ -70,7 +70,7 @@ def _single(column: str, value: object) -> object:
 
 
 def meets(column: "pa.Array", condition: Condition) -> "pa.Array":
-    """Whether each value of `column` meets the condition; a null does not. Requires: `check_condition` passed."""
+    """Whether each value of `column` meets the condition. Requires: `check_condition` passed."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

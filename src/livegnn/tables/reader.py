@@ -134,7 +134,7 @@ class TableReader:
     def _check_fill(self, entry: Entry, name: str, role: str, kind: pa.DataType) -> None:
         """Raises InputError if the value in place of nulls is none of a column of this kind."""
         rule = entry.rows.nulls.get(name, SKIP)
-        if rule == SKIP:
+        if rule == SKIP or role == "time":
             return
         column = Column(name, pa.nulls(1, kind), np.zeros(1, dtype=np.int64), entry.place)
         filled = _filled(column, rule, role, entry.width).type
@@ -189,9 +189,10 @@ class TableReader:
         *,
         keys_alone: bool = False,
     ) -> Given:
-        """The nodes or edges that an entry gives of some rows. rows: their positions, in order. numbers: of all, for errors.
+        """The nodes or edges that an entry gives of some rows. rows: their positions, in order. numbers:
+        those of all rows, for errors.
 
-        keys_alone: only the ids, keys and times. A null is then no error in a time.
+        keys_alone: only the ids, keys and times; a time may be null.
         """
         chosen = _chosen(entry.rows, columns, rows, entry, numbers)
         read = _Reading(entry, columns, chosen, numbers, keys_alone=keys_alone)
@@ -226,20 +227,15 @@ class _Reading:
         src = to_id_column(self._column(rows.src, "id"), text_ids=schema.text_ids)
         dst = to_id_column(self._column(rows.dst, "id"), text_ids=schema.text_ids)
         key = None if rows.key is None else to_keys(self._column(rows.key, "key"))
-        weight = time = None
+        weight = None
         if rows.weight is not None and not self._keys_alone:
             weight = to_numbers(self._column(rows.weight, "number"))
-        if rows.time is not None and not self._keys_alone:
-            time = to_times(self._column(rows.time, "time"), rows.time_unit)
+        time = None if rows.time is None else self._times(rows.time, rows.time_unit)
         return Given(self._entry.type, self._rows, src, dst, weight, time, self._features(), key)
-
-    def _names(self) -> Sequence[str]:
-        rows = self._entry.rows
-        return rows.keys if self._keys_alone else (*rows.keys, *rows.values)
 
     def _without_skipped(self, rows: np.ndarray) -> np.ndarray:
         """The rows without those that have a null where the mapping says "skip"."""
-        for name in self._names():
+        for name in (*self._entry.rows.keys, *self._entry.rows.values):
             column = self._columns[name]
             if self._entry.rows.nulls.get(name) == SKIP and column.null_count:
                 valid = column.is_valid().to_numpy(zero_copy_only=False)
@@ -248,17 +244,34 @@ class _Reading:
 
     def _column(self, name: str, role: str) -> Column:
         """A column at the rows, with the values that stand for nulls."""
-        values = self._columns[name]
-        if len(self._rows) != len(values):
-            values = values.take(pa.array(self._rows))
-        column = Column(name, values, self._numbers[self._rows], self._entry.place)
-        if not values.null_count:
+        column = self._as_it_is(name)
+        if not column.values.null_count:
             return column
         rule = self._entry.rows.nulls.get(name)
         if rule is None:
-            wrong = values.is_null()
-            column.refuse(wrong, "a value (nulls of the mapping may say 'skip' or a value instead)")
+            raise _is_null(column)
         return column._replace(values=_filled(column, rule, role, self._entry.width))
+
+    def _times(self, name: str, unit: str | None) -> "np.ndarray":
+        """The times in seconds. An old one that is null may have been any: infinity."""
+        column = self._as_it_is(name)
+        if not column.values.null_count:
+            return to_times(column, unit)
+        rule = self._entry.rows.nulls.get(name, np.inf if self._keys_alone else None)
+        if rule is None:
+            raise _is_null(column)
+        valid = column.values.is_valid().to_numpy(zero_copy_only=False)
+        times = np.full(len(valid), rule, dtype=np.float64)
+        known = column._replace(values=column.values.drop_null(), rows=column.rows[valid])
+        times[valid] = to_times(known, unit)
+        return times
+
+    def _as_it_is(self, name: str) -> Column:
+        """A column at the rows."""
+        values = self._columns[name]
+        if len(self._rows) != len(values):
+            values = values.take(pa.array(self._rows))
+        return Column(name, values, self._numbers[self._rows], self._entry.place)
 
     def _features(self) -> "np.ndarray | None":
         names = self._entry.rows.features
@@ -306,8 +319,6 @@ def _filled(column: Column, rule: object, role: str, width: int) -> pa.Array:
             return whole.cast(pa.float64(), safe=False).fill_null(float(cast("float", rule)))
         if is_text(kind) and role == "id":
             rule = str(rule)
-        elif role == "time" and not is_number(kind):
-            rule = _time_fill(cast("float", rule), kind)
         elif pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
             values, kind = values.cast(pa.int64()), pa.int64()
         return values.fill_null(pa.scalar(rule, kind))
@@ -318,14 +329,10 @@ def _filled(column: Column, rule: object, role: str, width: int) -> pa.Array:
         ) from error
 
 
-def _time_fill(seconds: float, kind: pa.DataType) -> object:
-    """A time in seconds as a value of a column of timestamps, dates or texts."""
-    from datetime import UTC, datetime, timedelta
-
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
-    if pa.types.is_timestamp(kind):
-        return moment if kind.tz else moment.replace(tzinfo=None)
-    return moment.date() if pa.types.is_date(kind) else moment.isoformat()
+def _is_null(column: Column) -> InputError:
+    """The error for the first null of a column."""
+    at = int(np.argmax(column.values.is_null().to_numpy(zero_copy_only=False)))
+    return column.error(at, "a value (nulls of the mapping may say 'skip' or a value instead)")
 
 
 def _named(entry: Entry) -> set[str]:
