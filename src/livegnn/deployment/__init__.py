@@ -17,6 +17,7 @@ from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import (
     parse_section,
     parse_sources,
+    parse_tables,
     parse_views,
     refuse_moved,
     refuse_unknown,
@@ -53,6 +54,7 @@ from livegnn.runtime import (
     schema_properties,
 )
 from livegnn.sampling.request import chosen_seed
+from livegnn.tables import TableMapping
 
 if TYPE_CHECKING:
     from livegnn.connectors.kafka import JsonLinesTopic
@@ -81,6 +83,7 @@ class Deployment:
     engine: EngineSection = field(default_factory=EngineSection)
     views: ViewsSection | None = None
     sources: Mapping[str, SourceSection] = field(default_factory=dict)
+    tables: Mapping[str, TableMapping] = field(default_factory=dict)
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
@@ -121,6 +124,7 @@ class Deployment:
             "views": ViewsSection,
             "log": LogSection,
             "sources": SourceSection,
+            "tables": TableMapping,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
             "server": ServerSection,
@@ -142,6 +146,8 @@ class Deployment:
                     )
             elif name == "sources" and name in content:
                 sections[name] = parse_sources(SourceSection, content[name], directory)
+            elif name == "tables" and name in content:
+                sections[name] = parse_tables(content[name], directory)
             elif name in content:
                 sections[name] = parse_section(name, type_, content[name], directory)
             elif name in ("graph", "log"):

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from livegnn.errors import InputError
 from livegnn.log.client_settings import place_client_settings
 from livegnn.log.idempotency import check_origin
 from livegnn.runtime import ViewFactory
+from livegnn.tables import EdgeRows, NodeRows, TableMapping
 from livegnn.wording import kind_of
 
 _Section = TypeVar("_Section")
@@ -68,6 +69,32 @@ def parse_sources(type_: type[_Section], content: object, directory: Path) -> di
     return {name: parse_section(f"sources.{name}", type_, one, directory) for name, one in content.items()}
 
 
+def parse_tables(content: object, directory: Path) -> dict[str, TableMapping]:
+    """The sections [tables.NAME], by name: each has lists of tables, nodes and edges. Raises InputError."""
+    if not isinstance(content, dict):
+        raise InputError(f"tables must be sections [tables.NAME], got {content!r}")
+    mappings = {}
+    for name, section in content.items():
+        check_origin((name, 0, 0))
+        place = f"tables.{name}"
+        if not isinstance(section, dict):
+            raise InputError(f"{place} must be a section [{place}], got {section!r}")
+        refuse_unknown(section, dict.fromkeys(("nodes", "edges")), f"key in [{place}]:")
+        parts: dict[str, list[Any]] = {}
+        for kind, type_ in (("nodes", NodeRows), ("edges", EdgeRows)):
+            entries = section.get(kind, [])
+            if not isinstance(entries, list):
+                raise InputError(
+                    f"{kind} in [{place}] must be written as [[{place}.{kind}]], got {entries!r}"
+                )
+            parts[kind] = [parse_section(f"{place}.{kind}", type_, one, directory) for one in entries]
+        try:
+            mappings[name] = TableMapping(**parts)
+        except InputError as error:
+            raise InputError(f"[{place}]: {error}") from error
+    return mappings
+
+
 def parse_views(content: object) -> dict[str, str]:
     """The section [views]. Raises InputError."""
     if not isinstance(content, dict):
@@ -95,6 +122,10 @@ def import_factory(name: str, path: str) -> ViewFactory:
 def parse_value(place: str, type_: type, value: object, directory: Path) -> object:
     """A value of a key; paths are relative to `directory`. Raises InputError for another type."""
     choices = get_args(type_)
+    if type_ == Mapping[str, object]:
+        if isinstance(value, dict):
+            return value  # the section checks it
+        raise InputError(f"{place} must be a table, got {kind_of(value)}")
     if dict[str, list[float]] in choices:
         if isinstance(value, (list, dict)):
             return value
@@ -108,8 +139,17 @@ def parse_value(place: str, type_: type, value: object, directory: Path) -> obje
             return place_client_settings(value, directory)
         raise InputError(f"{place} must be a table of texts, got {kind_of(value)}")
     if choices and type(None) in choices:  # a value that may be left out
-        (type_,) = (choice for choice in choices if choice is not type(None))
-    elif choices:  # text or a list of it
+        given = tuple(choice for choice in choices if choice is not type(None))
+        choices, type_ = (given, type_) if len(given) > 1 else ((), given[0])
+    if get_origin(type_) is tuple:  # an edge type
+        if isinstance(value, list) and len(value) == 3 and all(isinstance(one, str) for one in value):
+            return tuple(value)
+        raise InputError(f"{place} must be a list of a node type, a relation and a node type, got {value!r}")
+    if get_origin(type_) is Literal:
+        if value in get_args(type_):
+            return value
+        raise InputError(f"{place} must be one of {', '.join(get_args(type_))}, got {value!r}")
+    if choices:  # text or a list of it
         listed = isinstance(value, list) and all(isinstance(one, str) for one in value)
         if listed or isinstance(value, str):
             return value

@@ -50,7 +50,7 @@ def read_changes(reader: TableReader, changes: RowChanges, first_row: int = 0) -
     """The events of the changes. first_row: the number of the first, for errors.
 
     Raises InputError as `TableReader.events` does; and for a delete without its old row, and an update or
-    delete whose edge cannot be told from others (see docs/tables.md).
+    delete whose edge cannot be distinguished from others (see docs/tables.md).
     """
     new, old = _positions(changes, reader.name, first_row)
     reader.check(changes.new.schema)
@@ -104,7 +104,7 @@ def _positions(changes: RowChanges, name: str, first_row: int) -> tuple[Rows, Ro
 
 
 def _check_removable(reader: TableReader, entry: Entry, rows: Rows) -> None:
-    """Raises InputError if an edge of this entry cannot be told from others of its type."""
+    """Raises InputError if an edge of this entry cannot be distinguished from others of its type."""
     if not isinstance(entry.rows, EdgeRows):
         return
     duplicates = reader.schema.edge_types[cast("EdgeType", entry.type)].duplicates

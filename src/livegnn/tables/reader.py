@@ -164,7 +164,14 @@ class TableReader:
         first = 0
         stream = open_stream(source, self.name)
         self.check(stream.schema)
-        for part in read_parts(stream, self.mapping.columns, rows, self.name):
+        parts = read_parts(stream, self.mapping.columns, rows)
+        while True:
+            try:
+                part = next(parts, None)
+            except (pa.ArrowException, OSError) as error:
+                raise InputError(f"{self.name}: expected rows that can be read, got: {error}") from error
+            if part is None:
+                return
             yield self.events(part, first)
             first += part.num_rows
 

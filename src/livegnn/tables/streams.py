@@ -29,10 +29,11 @@ def open_stream(source: object, name: str) -> pa.RecordBatchReader:
         raise InputError(f"{name}: expected a table that Arrow can hold, got: {error}") from error
 
 
-def read_parts(
-    stream: pa.RecordBatchReader, columns: Sequence[str], rows: int, name: str
-) -> Iterator[pa.Table]:
-    """The rows of a stream, `rows` at a time and the rest at the end, however it divides them itself."""
+def read_parts(stream: pa.RecordBatchReader, columns: Sequence[str], rows: int) -> Iterator[pa.Table]:
+    """The rows of a stream, `rows` at a time and the rest at the end, however it divides them itself.
+
+    Raises the errors of Arrow, and OSError.
+    """
     waiting: list[pa.RecordBatch] = []
     count = 0
     while True:
@@ -40,8 +41,6 @@ def read_parts(
             batch = stream.read_next_batch()
         except StopIteration:
             break
-        except (pa.ArrowException, OSError) as error:
-            raise InputError(f"{name}: expected rows that can be read, got: {error}") from error
         batch = batch.select(list(columns))
         while count + batch.num_rows >= rows:
             taken = rows - count
