@@ -138,7 +138,7 @@ def _format(path: Path, reader: TableReader) -> "str | pa.dataset.FileFormat":
 
 
 def _kinds(reader: TableReader) -> dict[str, pa.DataType]:
-    """The kinds of columns that a text file does not say. A column with two uses has the kind of the first."""
+    """The kinds of columns that a text file does not say. A column with two uses has one kind."""
     kinds: dict[str, pa.DataType] = {}
     of_role = {
         "id": pa.string() if reader.schema.text_ids else pa.int64(),

@@ -26,7 +26,10 @@ _CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?"
 _ZONE: Final = r"(?:Z|[+-](?:0\d|1\d|2[0-3])(?::?[0-5]\d)?)"
 _ISO: Final = rf"^{_DATE}(?:[T ]{_CLOCK}{_ZONE}?)?$"
 _ZONED: Final = rf":[0-9.]+{_ZONE}$"
-_FORM: Final = "a time as in 2026-03-01, 2026-03-01T12:30:00.5 or 2026-03-01T12:30:00+01:00"
+_FORM: Final = (
+    "a time as in 2026-03-01, 2026-03-01T12:30:00.5 or 2026-03-01T12:30:00+01:00 "
+    "(numbers of a text file need a time_unit in the mapping)"
+)
 
 
 def to_seconds(values: pa.Array, unit: str, refuse: "Refuse") -> DoubleArray:
