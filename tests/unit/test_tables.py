@@ -1,5 +1,8 @@
 """Mappings of tables: what they refuse, with its place; and graphs of tables of other libraries."""
 
+import re
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,6 +132,18 @@ def test_a_graph_of_tables_needs_a_mapping_of_each() -> None:
 def test_a_mapping_that_is_wrong_is_refused(make: Any, says: str) -> None:
     with pytest.raises(InputError, match=says):
         make()
+
+
+def test_the_page_lists_every_key() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (nodes|edges|both) \|", page, re.MULTILINE)
+    documented = {(key, where) for keys, where in rows for key in re.findall(r"\w+", keys)}
+    nodes, edges = ({one.name for one in fields(type_)} for type_ in (NodeRows, EdgeRows))
+    assert documented == {
+        *((key, "both") for key in nodes & edges),
+        *((key, "nodes") for key in nodes - edges),
+        *((key, "edges") for key in edges - nodes),
+    }
 
 
 def test_an_edge_type_may_be_a_list() -> None:
