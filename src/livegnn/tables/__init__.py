@@ -6,11 +6,33 @@ import livegnn.lazy_names as lazy_names
 from livegnn.tables.mapping import EdgeRows, NodeRows, TableMapping
 
 if TYPE_CHECKING:
+    from livegnn.tables.changes import RowChanges as RowChanges
+    from livegnn.tables.changes import read_changes as read_changes
+    from livegnn.tables.files import list_files as list_files
+    from livegnn.tables.files import read_file as read_file
     from livegnn.tables.reader import TableReader as TableReader
 
-__all__ = ["EdgeRows", "NodeRows", "TableMapping", "TableReader"]
+__all__ = [
+    "EdgeRows",
+    "NodeRows",
+    "RowChanges",
+    "TableMapping",
+    "TableReader",
+    "list_files",
+    "read_changes",
+    "read_file",
+]
 
-lazy_names.register(__name__, {"TableReader": "livegnn.tables.reader"})
+lazy_names.register(
+    __name__,
+    {
+        "RowChanges": "livegnn.tables.changes",
+        "TableReader": "livegnn.tables.reader",
+        "list_files": "livegnn.tables.files",
+        "read_changes": "livegnn.tables.changes",
+        "read_file": "livegnn.tables.files",
+    },
+)
 
 
 def __getattr__(name: str) -> object:

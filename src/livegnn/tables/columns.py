@@ -200,9 +200,11 @@ def to_keys(column: Column) -> Keys:
 
 def to_numbers(column: Column) -> FloatArray:
     """Weights or features as float32, all finite."""
-    numbers = _float64(column.values)
-    with np.errstate(over="ignore"):
-        floats = numbers.astype(np.float32)
+    if pa.types.is_float32(column.values.type):  # nearly always: no copy
+        floats = cast("FloatArray", column.values.to_numpy(zero_copy_only=False))
+    else:
+        with np.errstate(over="ignore"):
+            floats = _float64(column.values).astype(np.float32)
     column.refuse(~np.isfinite(floats), "a finite number that float32 can hold")
     return floats
 

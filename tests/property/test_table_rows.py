@@ -17,8 +17,7 @@ from hypothesis import event, given, settings
 import livegnn as lg
 from gate import draws
 from livegnn.errors import InputError
-from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader
-from livegnn.tables.changes import RowChanges, read_changes
+from livegnn.tables import EdgeRows, NodeRows, RowChanges, TableMapping, TableReader, read_changes
 
 BUYS, KNOWS = ("user", "buys", "item"), ("user", "knows", "user")
 Record = dict[str, Any]
