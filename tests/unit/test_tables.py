@@ -2,6 +2,8 @@
 
 import re
 from dataclasses import fields
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +260,67 @@ def test_a_mapping_must_fit_the_columns(entry: NodeRows, says: str | None) -> No
         return
     with pytest.raises(InputError, match=says):
         reader.events(USERS)
+
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+UINT64 = pa.array([0, 2**63, None], pa.uint64())
+DECIMALS = pa.array([Decimal("1.50"), Decimal(2), None], pa.decimal128(10, 2))
+STAMPS = pa.array([datetime(2026, 3, 1), datetime(2026, 3, 1, 12), None], pa.timestamp("ms"))
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted", "rows"),
+    [
+        (pa.array(["a", "b", None]), "b", [1]),
+        (pa.array(["a", "b", None]).dictionary_encode(), ["b", "c", "a"], [0, 1]),
+        (pa.array(["a", "b", None], pa.string_view()), {"at_least": "b"}, [1]),
+        (pa.array([True, False, None]), False, [1]),
+        (pa.array([1.5, float("nan"), None]), {"at_least": 1}, [0]),
+        (pa.array([1, 2, None], pa.int8()), {"at_most": 300}, [0, 1]),
+        (pa.array([1, 2, None], pa.int8()), 1.5, []),
+        (UINT64, {"at_least": -1}, [0, 1]),
+        (UINT64, {"at_most": -1}, []),
+        (UINT64, {"at_least": 1}, [1]),
+        (UINT64, -1, []),
+        (DECIMALS, 1.5, [0]),
+        (DECIMALS, {"at_least": 2, "at_most": 2}, [1]),
+        (STAMPS, {"at_least": NOON}, [1]),
+        (STAMPS, {"at_most": date(2026, 3, 1)}, [0]),
+        (
+            STAMPS.cast(pa.timestamp("ns", "Europe/Rome")),
+            datetime(2026, 3, 1, 13, tzinfo=timezone(timedelta(hours=1))),
+            [1],
+        ),
+        (STAMPS.cast(pa.timestamp("ns", "Europe/Rome")), {"at_least": datetime(2026, 3, 1, 12)}, [1]),
+        (STAMPS.cast(pa.timestamp("s")), {"at_least": datetime(2026, 3, 1, 0, 0, 0, 1)}, [1]),
+        (STAMPS.cast(pa.date32()), date(2026, 3, 1), [0, 1]),
+        (STAMPS.cast(pa.date64()), {"at_least": date(2026, 3, 2)}, []),
+        (STAMPS, {"not_null": True}, [0, 1]),
+        (pa.nulls(3), "a", []),
+        (pa.nulls(3), {"not_null": True}, []),
+    ],
+)
+def test_conditions_on_columns_of_each_kind(column: pa.Array, wanted: object, rows: list[int]) -> None:
+    mapping = TableMapping([NodeRows("id", where={"c": wanted})])
+    table = pa.table({"id": [0, 1, 2], "c": column})
+    events = TableReader(mapping, lg.Schema()).events(table)
+    assert [id for chunk in events.chunks for id in chunk.ids.tolist()] == rows
+
+
+@pytest.mark.parametrize(
+    ("column", "wanted"),
+    [
+        (pa.array(["a"]), 1),
+        (pa.array([1]), "1"),
+        (pa.array([1]), True),
+        (pa.array([True]), 1),
+        (pa.array([1]), NOON),
+        (pa.array([date(2026, 3, 1)]), NOON),
+        (pa.array([b"a"]), "a"),
+        (pa.array([[1]]), 1),
+    ],
+)
+def test_a_condition_on_a_column_of_another_kind_is_refused(column: pa.Array, wanted: object) -> None:
+    reader = TableReader(TableMapping([NodeRows("id", where={"c": wanted})]), lg.Schema())
+    with pytest.raises(InputError, match=r"nodes\[0\]: where of column 'c': expected values that"):
+        reader.events(pa.table({"id": [0], "c": column}))
