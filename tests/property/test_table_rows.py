@@ -4,6 +4,7 @@ import math
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from fractions import Fraction
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -71,10 +72,10 @@ def oracle_time(value: Any, kind: pa.DataType, unit: str) -> float:
     count = int(value)
     if unit == "ns":
         micros, rest = divmod(count, 1000)
-        return micros / 1e6 + rest / 1e9
+        return float(Fraction(micros, 10**6)) + rest / 1e9
     if unit == "s" and not pa.types.is_timestamp(kind) and abs(count) > 2**53:
         raise ValueError(value)
-    return float(count) / {"s": 1, "ms": 1e3, "us": 1e6}[unit]
+    return float(Fraction(count, {"s": 1, "ms": 10**3, "us": 10**6}[unit]))
 
 
 def oracle_finite(number: float) -> float:

@@ -73,9 +73,19 @@ def _integers(values: pa.Array) -> "npt.NDArray[np.int64]":
 def _stamps(counts: "npt.NDArray[np.int64]", unit: str) -> DoubleArray:
     """Seconds of whole units since 1970. Nanoseconds are added to the rounded microseconds."""
     if unit != "ns":
-        return counts / np.float64(PER_SECOND[unit])
+        return _rounded(counts, PER_SECOND[unit])
     micros, rest = np.divmod(counts, 1000)
-    return micros / 1e6 + rest / 1e9
+    return _rounded(micros, PER_SECOND["us"]) + rest / 1e9
+
+
+def _rounded(counts: "npt.NDArray[np.int64]", per_second: int) -> DoubleArray:
+    """The quotients, rounded once: large counts, which float64 may not hold, are divided in two parts."""
+    seconds: DoubleArray = counts / np.float64(per_second)
+    large = (counts > _EXACT) | (counts < -_EXACT)
+    if large.any():
+        whole, rest = np.divmod(counts[large], per_second)
+        seconds[large] = whole + rest / np.float64(per_second)
+    return seconds
 
 
 def _texts(values: pa.Array, refuse: "Refuse") -> DoubleArray:
