@@ -3,7 +3,7 @@
 Thread safety: the caller must hold `Graph.writer`.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+
+_WIDE: Final = ("rows/", "counts/")
+"""Arrays by node that have two dimensions."""
 
 
 def save(engine: NativeEngine) -> State:
@@ -39,9 +43,8 @@ def compact(engine: NativeEngine, saved: State) -> State:
     those of others to or from which it keeps edges."""
     arrays = dict(saved.arrays)
     for name, (held, capacity) in _held_by_array(engine).items():
-        rows = np.asarray(arrays[name])
-        if capacity:
-            arrays[name] = rows.reshape(capacity, -1)[held].reshape(-1, *rows.shape[1:])
+        if capacity:  # of any number of nodes, even none, the array says how wide its rows are
+            arrays[name] = np.asarray(arrays[name]).reshape(capacity, -1)[held]
     return State({**saved.meta, "kind": "part of an engine"}, arrays)
 
 
@@ -67,12 +70,11 @@ def _spread(engine: NativeEngine, saved: State) -> State:
         if name not in arrays:
             raise ValueError(f"{name}: expected an array, got none of this name")
         rows = np.asarray(arrays[name])
-        width = rows.size // max(1, len(held))
-        if rows.size != width * len(held):
+        if len(rows) != len(held):
             raise ValueError(f"{name}: expected rows of {len(held)} nodes, got {rows.shape}")
-        all_rows = np.zeros((capacity, width), rows.dtype)
-        all_rows[held] = rows.reshape(len(held), width)
-        arrays[name] = all_rows.reshape(capacity, *rows.shape[1:]) if rows.ndim > 1 else all_rows.reshape(-1)
+        all_rows = np.zeros((capacity, *rows.shape[1:]), rows.dtype)
+        all_rows[held] = rows
+        arrays[name] = all_rows if name.startswith(_WIDE) else all_rows.reshape(-1)
     return State({**saved.meta, "kind": "engine"}, arrays)
 
 
