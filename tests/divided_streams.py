@@ -156,6 +156,10 @@ def shop() -> Model:
     )
 
 
+LOST_IN_ROUNDING = "must not be lost in rounding"
+"""The names of a divided graph have no weights, so of two faults in a batch they see the other one first."""
+
+
 def outcome(apply: Any) -> tuple[Any, str | None]:
     """The result, or the text of the refusal."""
     try:
@@ -248,7 +252,7 @@ def follow(
         events, after = stream.next(size)
         one, expected = outcome(lambda events=events: engine.update_of(graph.apply(events, trusted=trusted)))
         many, got = outcome(lambda events=events: parts.apply(events, trusted=trusted))
-        assert got == expected
+        assert got == expected or (got and LOST_IN_ROUNDING in str(expected)), (got, expected)
         if expected is None:
             assert sorted(many.changed.tolist()) == sorted(one.changed.tolist())
             assert (many.seq, many.affected) == (one.seq, one.affected)
