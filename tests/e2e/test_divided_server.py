@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -152,7 +153,10 @@ def test_what_parts_cannot_do_is_a_problem(tmp_path: Path) -> None:
         assert client.get("/readyz").status_code == 200
         assert server.stop() == 0
     verified = subprocess.run(
-        ["livegnn", "verify", str(tmp_path / "parts.toml")], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "livegnn.cli", "verify", str(tmp_path / "parts.toml")],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert verified.returncode == 1
     assert "in one piece" in verified.stderr

@@ -38,8 +38,8 @@ SAMPLES: dict[str, Callable[[Graph, object], object]] = {
 }
 # Those that take their turn with batches, change the graph, make one, or do not look at it.
 OTHERS = {
-    "apply", "attach", "expire", "expired", "from_edges", "from_pyg", "from_state", "memory", "snapshot",
-    "schema", "seq", "stage", "state", "edge_type_index", "node_type_index", "pin", "to_numbers",
+    "apply", "attach", "expire", "expired", "from_edges", "from_pyg", "from_state", "from_tables", "memory",
+    "snapshot", "schema", "seq", "stage", "state", "edge_type_index", "node_type_index", "pin", "to_numbers",
     "to_user_ids", "unknown_node", "with_types", "writer",
 }  # fmt: skip
 
