@@ -150,9 +150,10 @@ void bind_batches(nb::class_<Engine>& engine) {
              as_writer([&] { self.initialize(); });
            })
       .def("take", [](Engine& self, Engine& from) { return self.take(&from); })
+      // together: whether all parts of the graph prepare it.
       .def("prepare",
-           [](Engine& self, const Delta& delta, Prepared& prepared) {
-             if (self.graph().part != nullptr) {
+           [](Engine& self, const Delta& delta, Prepared& prepared, bool together) {
+             if (self.graph().part != nullptr && !together) {
                throw std::runtime_error("a part of a graph prepares only batches that all parts prepare");
              }
              as_writer([&] { self.prepare(delta, &prepared); });
@@ -255,6 +256,7 @@ void bind_engine(nb::module_& module) {
       .def("program_bytes", [](const Engine& self) { return self.state().program_bytes(); })
       .def("errors_bytes", [](const Engine& self) { return self.state().errors_bytes(); })
       .def("residents_bytes", [](const Engine& self) { return self.state().kept_nodes_bytes(); })
+      .def("slots_bytes", [](const Engine& self) { return self.state().slots_bytes(); })
       .def("sums_bytes", [](const Engine& self) { return self.state().sums_bytes(); })
       .def("mapped_bytes", [](const Engine& self) { return self.state().mapped_bytes(); });
 }

@@ -52,8 +52,25 @@ void bind_graph_state(nb::class_<Graph>& graph) {
            [](const Graph& self, uint32_t type) {
              const auto& nodes = self.nodes[type];
              auto [ids, free] = as_writer([&] { return std::make_pair(nodes.ids.ids(), nodes.ids.free_list()); });
-             return nb::make_tuple(given(std::move(ids)), given(std::move(free)), read_all_rows(nodes.features));
+             return nb::make_tuple(given(std::move(ids)), given(std::move(free)));
            })
+      // The features of all nodes by index, or, of a part that holds some alone, those of the nodes `held`, ascending.
+      .def("save_features", [](const Graph& self, uint32_t type) { return read_all_rows(self.nodes[type].features); })
+      .def("save_held_features",
+           [](const Graph& self, uint32_t type) {
+             const NodeFeatures& features = self.nodes[type].features;
+             std::vector<uint32_t> held = as_writer([&] { return features.held(); });
+             std::vector<float> rows = as_writer([&] { return read_rows(features, held); });
+             const size_t count = held.size();
+             return nb::make_tuple(given(std::move(held)), given(std::move(rows), count, features.width()));
+           })
+      .def("load_held_features",
+           [](Graph& self, uint32_t type, In<uint32_t> held, InRows<float> x) {
+             as_writer([&] {
+               self.load_held_features(type, {held.data(), held.shape(0)}, x.data(), x.shape(0), x.shape(1));
+             });
+           })
+      .def("shares_features", [](const Graph& self) { return self.shares_features(); })
       .def("load_nodes",
            [](Graph& self, uint32_t type, In<int64_t> ids, In<uint32_t> free, InRows<float> x) {
              as_writer(

@@ -130,7 +130,8 @@ void bind_lanes(nb::module_& module) {
       .def("close", [](SharedLanes& self) { as_writer([&] { self.close(); }); })
       // From then on the engine prepares its batches together with those of the other parts.
       .def(
-          "join", [](SharedLanes& self, Engine& engine) { engine.join(&self.exchange()); }, nb::keep_alive<2, 1>())
+          "join", [](SharedLanes& self, Engine& engine, Graph& graph) { engine.join(&self.exchange(), &graph); },
+          nb::keep_alive<2, 1>())
       .def("begin", [](SharedLanes& self, uint64_t turn) { self.exchange().begin(turn); });
   module.def("size_of_lanes", &Lanes::bytes);
   module.def("signal_in_lanes", [](int passes, int signal) {

@@ -72,7 +72,7 @@ nb::object indices_by_ids(const Graph& graph, uint32_t type, const GivenIds& ids
 }
 
 nb::object features(const Graph& graph, uint32_t type, In<uint32_t> indices) {
-  const Table& table = graph.nodes[type].features;
+  const NodeFeatures& table = graph.nodes[type].features;
   auto out = rows<float>(indices.shape(0), table.width());
   read(graph, size_of(table, indices.shape(0)),
        [&] { read_rows(table, indices.data(), indices.shape(0), out.data()); });
@@ -80,7 +80,7 @@ nb::object features(const Graph& graph, uint32_t type, In<uint32_t> indices) {
 }
 
 nb::object features_of(const Graph& graph, uint32_t type, const GivenIds& ids) {
-  const Table& table = graph.nodes[type].features;
+  const NodeFeatures& table = graph.nodes[type].features;
   const size_t count = count_of(ids);
   auto out = rows<float>(count, table.width());
   const size_t known = read(graph, size_of(table, count), [&] {

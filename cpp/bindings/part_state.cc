@@ -13,32 +13,9 @@
 #include "bindings/module.h"
 #include "inference/engine.h"
 #include "store/graph_share.h"
+#include "store/part_features.h"
 
 namespace livegnn::bindings {
-namespace {
-
-// The nodes of a type whose rows a part holds, by index: its own, and those of others to or from which it keeps edges.
-std::vector<uint32_t> held_nodes(const Graph& graph, uint32_t node_type) {
-  const size_t capacity = graph.nodes[node_type].ids.capacity();
-  std::vector<bool> held(capacity);
-  for (uint32_t node = 0; node < capacity; ++node) held[node] = graph.part->owns(node_type, node);
-  for (const Graph::EdgeType& type : graph.edges) {
-    for (uint32_t node = 0; type.spec.source_type == node_type && node < type.store->num_sources(); ++node) {
-      if (type.store->degree_out(node) > 0) held[node] = true;
-    }
-    if (!type.store->has_in() || type.spec.target_type != node_type) continue;
-    for (uint32_t node = 0; node < type.store->num_targets(); ++node) {
-      if (type.store->degree_in(node) > 0) held[node] = true;
-    }
-  }
-  std::vector<uint32_t> nodes;
-  for (uint32_t node = 0; node < capacity; ++node) {
-    if (held[node]) nodes.push_back(node);
-  }
-  return nodes;
-}
-
-}  // namespace
 
 void bind_part_states(nb::module_& module) {
   module.def("is_part", [](const Graph& self) { return self.part != nullptr; });

@@ -27,7 +27,7 @@ void divide(Graph& self, const std::vector<const Owners*>& owners, int64_t part)
   std::vector<Owners> rules;
   for (const Owners* rule : owners) rules.push_back(*rule);
   if (rules.size() != self.nodes.size()) throw std::invalid_argument("owners are given for each node type");
-  self.part = std::make_unique<GraphPart>(std::move(rules), number);
+  self.divide(std::make_unique<GraphPart>(std::move(rules), number));
 }
 
 // The owner of each index of a node type.
@@ -66,6 +66,15 @@ nb::object edge_counts(const Graph& self) {
     return 0;
   });
   return nb::cast(counts);
+}
+
+// By part, how many nodes of a type it owns.
+nb::object part_loads(const Graph& self, uint32_t node_type) {
+  std::vector<int64_t> loads = read(self, self.part->parts(), [&] {
+    const std::span<const int64_t> all = self.part->loads(node_type);
+    return std::vector<int64_t>(all.begin(), all.end());
+  });
+  return nb::cast(given(std::move(loads)));
 }
 
 // An exchange that a function of Python makes: it is called with what a part sends, in bytes by part, and returns what
@@ -114,20 +123,28 @@ void bind_parts(nb::module_& module) {
       .def("end", [](LocalExchange& self) { as_writer([&] { self.end(); }); })
       // From then on the engine prepares its batches together with those of the other parts.
       .def(
-          "join", [](LocalExchange& self, Engine& engine, size_t part) { engine.join(&self.of(part)); },
+          "join",
+          [](LocalExchange& self, Engine& engine, Graph& graph, size_t part) { engine.join(&self.of(part), &graph); },
           nb::keep_alive<2, 1>());
   nb::class_<CalledExchange>(module, "CalledExchange")
       .def(nb::init<size_t, nb::callable>())
-      .def("join", [](CalledExchange& self, Engine& engine) { engine.join(&self); }, nb::keep_alive<2, 1>());
+      .def(
+          "join", [](CalledExchange& self, Engine& engine, Graph& graph) { engine.join(&self, &graph); },
+          nb::keep_alive<2, 1>());
   module.def("divide", &divide);
   module.def("owners_of", &owners_of);
   module.def("owners_at", &owners_at);
   module.def("edge_counts", &edge_counts);
+  module.def("part_loads", &part_loads);
+  module.def("exchanged_bytes", [](const Engine& self) { return self.exchanged(); });
   // The writer of the graph calls these between batches.
   module.def("places_nodes", [](const Graph& self) { return self.part->fennel() != nullptr; });
   module.def("ends_of_edges", [](const Graph& self) { return copy(self.part->ends()); });
   module.def("set_ends_of_edges",
              [](Graph& self, const In<int64_t>& ends) { self.part->set_ends({ends.data(), ends.shape(0)}); });
+  module.def("continue_batches", [](Graph& self, const Graph& other) {
+    write_under(self.lock, kQuick + 1, [&] { self.part->continue_from(*other.part); });
+  });
   module.def("give_owners", [](Graph& self, uint32_t node_type, const In<uint16_t>& owners) {
     self.part->give(node_type, {owners.data(), owners.shape(0)});
   });

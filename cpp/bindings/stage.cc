@@ -49,6 +49,7 @@ void bind_delta(nb::module_& module) {
       .def("removed", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].removed_ids); })
       .def("removed_indices", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].removed); })
       .def("placed", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].placed); })
+      .def("owners", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].owners); })
       .def("featured", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].featured); })
       .def("num_edge_changes", [](const Delta& self, uint32_t type) { return self.edges[type].size(); })
       .def("edge_features", &edge_features)

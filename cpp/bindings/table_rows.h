@@ -1,4 +1,4 @@
-// Rows of tables as arrays without padding.
+// Rows of tables, or of the features of nodes, as arrays without padding.
 #pragma once
 
 #include <cstring>
@@ -13,37 +13,44 @@
 
 namespace livegnn::bindings {
 
-inline void copy_rows(const Table& table, float* to) {
+template <class Rows>
+void copy_rows(const Rows& table, float* to) {
   if (table.width() == 0) return;
-  for (size_t i = 0; i < table.rows(); ++i) {
+  for (uint32_t i = 0; i < table.rows(); ++i) {
     std::memcpy(to + i * table.width(), table.row(i), table.width() * sizeof(float));
   }
 }
 
-inline void read_rows(const Table& table, const uint32_t* indices, size_t count, float* out) {
+template <class Rows>
+void read_rows(const Rows& table, const uint32_t* indices, size_t count, float* out) {
   for (size_t i = 0; i < count && table.width() > 0; ++i) {
     std::memcpy(out + i * table.width(), table.row(indices[i]), table.width() * sizeof(float));
   }
 }
 
-inline std::vector<float> read_rows(const Table& table, const std::vector<uint32_t>& indices) {
+template <class Rows>
+std::vector<float> read_rows(const Rows& table, const std::vector<uint32_t>& indices) {
   std::vector<float> out(indices.size() * table.width());
   read_rows(table, indices.data(), indices.size(), out.data());
   return out;
 }
 
 // The amount of work to read this many rows: rows in a file may have to be read from a disk.
-inline size_t size_of(const Table& table, size_t count) { return table.file() == nullptr ? count : SIZE_MAX; }
+template <class Rows>
+size_t size_of(const Rows& table, size_t count) {
+  return table.file() == nullptr ? count : SIZE_MAX;
+}
 
 // All rows without padding. If the table is in a file because it outgrows memory, the rows are copied to another file,
 // which is freed with the array.
-inline nb::object read_all_rows(const Table& table) {
+template <class Rows>
+nb::object read_all_rows(const Rows& table) {
   const size_t floats = table.rows() * table.width();
   if (table.file() == nullptr || floats == 0) {
     std::vector<float> rows = as_writer([&] {
       std::vector<float> all;
       all.reserve(floats);
-      for (size_t i = 0; i < table.rows(); ++i) all.insert(all.end(), table.row(i), table.row(i) + table.width());
+      for (uint32_t i = 0; i < table.rows(); ++i) all.insert(all.end(), table.row(i), table.row(i) + table.width());
       return all;
     });
     return nb::cast(given(std::move(rows), table.rows(), table.width()));

@@ -10,12 +10,14 @@
 
 #include "hashing/mix_hash.h"
 #include "inference/edges/directed_changes.h"
+#include "inference/halo/boundary_values.h"
 #include "inference/propagation/max_propagation.h"
 #include "inference/propagation/message_propagation.h"
 #include "inference/propagation/sum_propagation.h"
 #include "inference/rows/stored_rows.h"
 #include "inference/schedule.h"
 #include "program/kernels.h"
+#include "store/part_features.h"
 
 namespace livegnn {
 namespace {
@@ -79,11 +81,14 @@ void Engine::make_steps() {
   }
 }
 
-void Engine::join(Exchange* exchange) {
+void Engine::join(Exchange* exchange, Graph* graph) {
+  if (graph != &state_.rows.graph) throw std::invalid_argument("an engine joins an exchange with its own graph");
   if (lazy_ != nullptr || state_.rows.keep_degree > 0) {
     throw std::invalid_argument("an engine of a part of a graph computes at once, and keeps all aggregates");
   }
   halo_ = std::make_unique<Halo>(state_.rows, exchange);
+  graph->part->read_features(feature_directions(state_.rows));
+  hold_features(graph);
 }
 
 void Engine::initialize() {

@@ -51,9 +51,11 @@ class Engine final : public Backend {
   bool guarded() const { return guard_; }
 
   // Of a part of a graph, before the next batch: from now on batches are prepared together with those of the other
-  // parts, by threads that call the same functions for each. The exchange must outlive the engine. Throws
-  // std::invalid_argument (halo.h).
-  void join(Exchange* exchange);
+  // parts, by threads that call the same functions for each. The exchange must outlive the engine. graph: its own,
+  // which holds features of other parts' nodes only if the engine reads them. Throws std::invalid_argument (halo.h).
+  void join(Exchange* exchange, Graph* graph);
+  // The bytes that this part of a graph has sent to others since `join`. Any thread may call it.
+  uint64_t exchanged() const { return halo_ == nullptr ? 0 : halo_->sent(); }
 
   const State& state() const { return state_; }
   const Program& program() const override { return state_.rows.program; }

@@ -50,6 +50,7 @@ struct State {
   size_t errors_bytes() const;
   size_t sums_bytes() const;
   size_t kept_nodes_bytes() const;
+  size_t slots_bytes() const;   // of the nodes that hold rows in a part
   size_t mapped_bytes() const;  // how much of all this is in files
 
  private:

@@ -41,6 +41,12 @@ size_t State::kept_nodes_bytes() const {
   return total;
 }
 
+size_t State::slots_bytes() const {
+  size_t total = 0;
+  for (const auto& each : rows.held) total += each ? each->bytes() : 0;
+  return total;
+}
+
 size_t State::mapped_bytes() const {
   size_t total = 0;
   for (const Table& slab : rows.slabs) total += slab.mapped_bytes();

@@ -197,4 +197,15 @@ struct Program {
   }
 };
 
+// The values of which a propagation reads rows of sending nodes.
+inline std::vector<uint32_t> read_along_edges(const Program& program, const PropagateStep& step) {
+  if (step.message == kNoIndex) return {step.input};
+  std::vector<uint32_t> values;
+  if (step.only_loops) return values;  // each node sends to itself alone
+  for (const MessageSource& source : program.messages[step.message].sources) {
+    if (source.side == MessageSource::kSource) values.push_back(source.value);
+  }
+  return values;
+}
+
 }  // namespace livegnn

@@ -63,7 +63,7 @@ class Answering {
   void rows(FrameReader* asked, FrameWriter* answer) const {
     const auto wanted = asked->get<WantedRows>();
     check_node_type(graph_, wanted.node_type);
-    const Table& features = graph_.nodes[wanted.node_type].features;
+    const NodeFeatures& features = graph_.nodes[wanted.node_type].features;
     const auto nodes = nodes_of(wanted.node_type, wanted.nodes, asked);
     const size_t floats = nodes.size() * features.width();
     answer->reserve(floats * sizeof(float) + 8);

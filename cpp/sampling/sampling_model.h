@@ -38,7 +38,7 @@ inline void apply(Graph* graph, Stage* stage) {
 struct Shop {
   Shop(size_t users, size_t items, size_t edges, std::unique_ptr<GraphPart> part = nullptr)
       : graph({0, 0}, kShopTypes) {
-    graph.part = std::move(part);
+    graph.divide(std::move(part));
     Stage nodes(graph);
     const size_t counts[] = {users, items};
     for (uint32_t type : {0u, 1u}) {

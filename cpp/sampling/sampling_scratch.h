@@ -228,8 +228,9 @@ inline void write_ids(const IdMap& ids, std::span<const uint32_t> nodes, int64_t
   }
 }
 
-// Rows of features that are scattered over a table, without padding.
-inline void write_features(const Table& table, std::span<const uint32_t> rows, float* to) {
+// Rows of features that are scattered over a table, or those of nodes, without padding.
+template <class Features>
+void write_features(const Features& table, std::span<const uint32_t> rows, float* to) {
   constexpr size_t kAhead = 16;
   const size_t width = table.width();
   for (size_t i = 0; i < rows.size(); ++i) {

@@ -184,7 +184,7 @@ void SubgraphSample::write_nodes(size_t t, bool rows_here, Subgraph::Nodes* to) 
   auto& type = types_[t];
   to->num_sampled = std::move(type.num_sampled);
   to->ids = Column<int64_t>(type.nodes.size());
-  const Table& table = graph_.nodes[t].features;
+  const NodeFeatures& table = graph_.nodes[t].features;
   const size_t width = request_.attributes && rows_here ? table.width() : 0;
   to->features = Column<float>(type.nodes.size() * width);
   constexpr size_t kBlock = 4096;

@@ -12,6 +12,7 @@
 
 #include "hashing/mix_hash.h"
 #include "store/owners_after.h"
+#include "store/part_features.h"
 #include "threads/parallel.h"
 
 namespace livegnn {
@@ -22,9 +23,9 @@ uint32_t owner_of(const Graph::EdgeType& type, uint32_t source, uint32_t target)
   return type.spec.options.undirected ? std::min(source, target) : source;
 }
 
-void count_edges(const Delta& delta, const std::vector<Graph::EdgeType>& types, GraphPart* part) {
+void count_edges(const Delta& delta, const OwnersAfter& owners, const std::vector<Graph::EdgeType>& types,
+                 GraphPart* part) {
   part->begin_count(types.size());
-  const OwnersAfter owners(*part, delta);
   for (uint32_t e = 0; e < types.size(); ++e) {
     const EdgeTypeSpec& spec = types[e].spec;
     for (const EdgeChange& change : delta.edges[e]) {
@@ -100,7 +101,7 @@ void check_times(const NeighborSpan& span, double latest) {
 Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads,
              const std::string& features_directory)
     : pool_(std::make_unique<ThreadPool>(threads)) {
-  for (size_t width : feature_widths) nodes.push_back({{}, Table(width, features_directory)});
+  for (size_t width : feature_widths) nodes.push_back({{}, NodeFeatures(width, features_directory)});
   for (EdgeTypeSpec spec : edge_types) {
     spec.options.columns.featured = spec.width > 0;
     edges.push_back(
@@ -108,7 +109,10 @@ Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTy
   }
 }
 
-Graph::~Graph() = default;
+Graph::~Graph() {
+  if (!texts) return;  // which other graphs may share
+  for (const NodeType& type : nodes) texts->release(type.ids.ids());
+}
 
 // Called before the lists change. If the batch is abandoned, the bounds are lower than necessary, which is harmless.
 void Graph::note_times(EdgeType* type, const std::vector<EdgeChange>& changes, size_t capacity) {
@@ -127,6 +131,7 @@ std::vector<EdgeName> Graph::expired(uint32_t edge_type, double horizon) {
     double earliest = EarliestTimes::kNever;
     for (uint32_t i = 0; i < EarliestTimes::kBlock; ++i) {
       const auto node = static_cast<uint32_t>(block * EarliestTimes::kBlock + i);
+      if (part != nullptr && !part->owns(type.spec.source_type, node)) continue;  // its owner has all its edges
       type.store->scan_out(node, [&](NeighborSpan span) {
         for (size_t k = 0; k < span.size; ++k) {
           if (owner_of(type, node, span.ids[k]) != node) continue;
@@ -140,18 +145,22 @@ std::vector<EdgeName> Graph::expired(uint32_t edge_type, double horizon) {
   return found;
 }
 
+void Graph::divide(std::unique_ptr<GraphPart> as) {
+  part = std::move(as);
+  for (NodeType& type : nodes) type.features.divide(shares_features());
+}
+
 void Graph::prepare(const Delta& delta) {
   try {
     for (size_t n = 0; n < nodes.size(); ++n) {
       const NodeDelta& change = delta.nodes[n];
-      nodes[n].features.prepare(change.capacity);
+      if (!shares_features()) nodes[n].features.prepare(change.capacity);
       const auto passing = static_cast<size_t>(std::count(change.added_ids.begin(), change.added_ids.end(), kNoId));
       nodes[n].ids.prepare(change.added_ids, change.removed.size() + passing);
       if (part != nullptr) {
         part->prepare(static_cast<uint32_t>(n), change.added, change.owners, change.removed, change.capacity);
       }
     }
-    if (part != nullptr) count_edges(delta, edges, part.get());
     for (size_t e = 0; e < edges.size(); ++e) {
       EdgeType& type = edges[e];
       type.features.prepare(delta.edge_features[e]);
@@ -167,6 +176,10 @@ void Graph::prepare(const Delta& delta) {
       }
       type.store->prepare(updates_, pool_.get());
     }
+    if (part == nullptr) return;
+    const OwnersAfter owners(*part, delta);
+    count_edges(delta, owners, edges, part.get());
+    if (shares_features()) prepare_features(delta, owners, this);
   } catch (...) {
     abandon();
     throw;
@@ -232,7 +245,7 @@ void Graph::commit(const Delta& delta) noexcept {
       if (change.added_ids[i] == kNoId) type.ids.release(change.added[i]);
     }
     if (part != nullptr) part->commit(static_cast<uint32_t>(n), change.owners, change.removed);
-    type.features.resize(change.capacity);
+    type.features.commit(change.capacity);
     for (uint32_t index : change.removed) {
       type.ids.erase(index);
       type.features.clear_row(index);
@@ -295,16 +308,36 @@ void Graph::load_nodes(uint32_t node_type, std::vector<int64_t> ids, std::vector
                        size_t rows, size_t width) {
   NodeType& type = nodes[node_type];
   check_width(width, type.features.width());
-  if (rows != ids.size()) {
-    throw std::runtime_error("x: expected " + std::to_string(ids.size()) + " rows, as many as ids, got " +
+  const size_t expected = shares_features() ? 0 : ids.size();
+  if (rows != expected) {
+    throw std::runtime_error("x: expected " + std::to_string(expected) + " rows, as many as ids, got " +
                              std::to_string(rows));
   }
+  if (texts) texts->retain(ids);  // before what throws: the destructor releases those that are there
   type.ids.restore(std::move(ids), std::move(free));
   if (part != nullptr) part->load(node_type, type.ids.ids());
+  if (shares_features()) return type.features.hold({}, type.ids.capacity());
   check_features(values, rows, width, type.ids.free_list());
-  if (texts) texts->retain(type.ids.ids());
-  type.features.resize(rows);
-  for (size_t i = 0; i < rows; ++i) type.features.write(i, values + i * width);
+  type.features.hold({}, rows);
+  for (uint32_t i = 0; i < rows; ++i) type.features.write(i, values + i * width);
+}
+
+void Graph::load_held_features(uint32_t node_type, std::span<const uint32_t> held, const float* values, size_t rows,
+                               size_t width) {
+  NodeType& type = nodes[node_type];
+  check_width(width, type.features.width());
+  if (rows != held.size()) {
+    throw std::runtime_error("x: expected " + std::to_string(held.size()) + " rows, as many as held nodes, got " +
+                             std::to_string(rows));
+  }
+  for (size_t i = 0; i < rows; ++i) {
+    if (type.ids.in_use(held[i]) && (i == 0 || held[i] > held[i - 1])) continue;
+    throw std::runtime_error("held: expected indices of nodes, each once and in growing order, got " +
+                             std::to_string(held[i]));
+  }
+  check_features(values, rows, width, {});
+  type.features.hold(held, type.ids.capacity());
+  for (size_t i = 0; i < rows; ++i) type.features.write(held[i], values + i * width);
 }
 
 void Graph::load_edge_features(uint32_t edge_type, const float* values, size_t rows, size_t width,

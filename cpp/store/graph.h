@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -32,6 +33,7 @@
 #include "store/edge_features.h"
 #include "store/graph_part.h"
 #include "store/graph_store.h"
+#include "store/node_features.h"
 #include "threads/fair_lock.h"
 #include "threads/waiting.h"
 
@@ -104,7 +106,7 @@ class Graph {
  public:
   struct NodeType {
     IdMap ids;
-    Table features;
+    NodeFeatures features;
   };
   struct EdgeType {
     EdgeTypeSpec spec;
@@ -124,9 +126,14 @@ class Graph {
   // lock.
   mutable Checked<FairLock> lock;
   std::shared_ptr<TextIds> texts;   // the texts that internal numbers stand for if ids are texts; else null
-  std::unique_ptr<GraphPart> part;  // null of an undivided graph; set it before the first batch
+  std::unique_ptr<GraphPart> part;  // null of an undivided graph; `divide` sets it
   // The latest time of any edge event, even if the event had no effect; -inf before the first.
   double latest_time = -std::numeric_limits<double>::infinity();
+
+  // Makes it a part of a graph, before it has nodes. One that owns no node keeps the features of all.
+  void divide(std::unique_ptr<GraphPart> as);
+  // Whether it holds the features of some nodes alone.
+  bool shares_features() const { return part != nullptr && part->self() != GraphPart::kNone; }
 
   // Does everything that takes time, memory or disk space. If it throws, nothing has changed.
   void prepare(const Delta& delta);
@@ -148,13 +155,18 @@ class Graph {
   // The edges of a type whose time is before `horizon`, sorted by source (an undirected edge: by its smaller end),
   // those of one source in the order of a scan. It reads only the blocks of nodes (earliest_times.h) that have had such
   // an edge since they were last read, and all blocks the first time after the type's bounds were forgotten. Only the
-  // one writer may call it, between batches.
+  // one writer may call it, between batches. Of a part: the edges of the nodes that it owns.
   std::vector<EdgeName> expired(uint32_t edge_type, double horizon);
 
-  // Loads the nodes of a type: their ids and free indices, and the rows of their features, without padding. Throws
-  // std::runtime_error, which names what does not fit; then the graph is unusable.
+  // Loads the nodes of a type: their ids and free indices, and the rows of their features, without padding: of all
+  // indices; of a part that holds some alone, of none. Throws std::runtime_error, which names what does not fit; then
+  // the graph is unusable.
   void load_nodes(uint32_t node_type, std::vector<int64_t> ids, std::vector<uint32_t> free, const float* values,
                   size_t rows, size_t width);
+  // Loads the features of these nodes, ascending, which a part holds from then on. Throws as `load_nodes`, which comes
+  // first.
+  void load_held_features(uint32_t node_type, std::span<const uint32_t> held, const float* values, size_t rows,
+                          size_t width);
   // Loads the edges of a type as their store saved them; call it after the nodes of both ends and `latest_time` are
   // loaded. Throws std::runtime_error if they do not fit together, or an end is not a node; then the graph is unusable.
   template <class Saved>

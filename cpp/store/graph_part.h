@@ -1,7 +1,7 @@
 // A graph that is one part of a divided one: which nodes it owns, and so which edges it keeps.
 //
-//   all parts   every event, every node under the same index, every node's features
-//   this part   the edges with an end that it owns
+//   all parts   every event, every node under the same index
+//   this part   the edges with an end that it owns, the features of its nodes and of those that send to them
 //
 // The owner of a node that arrives follows from its id, or Fennel places it (placement/fennel.h): in the part that owns
 // no node, which all others are told of, since they do not see all edges.
@@ -58,10 +58,9 @@ class GraphPart {
     loaded_.resize(node_types);
     ends_.resize(node_types);
     ends_next_.resize(node_types);
-    if (placed && self == kNone) {
-      fennel_.emplace(parts(), node_types);
-      loads_next_.resize(parts() * node_types);
-    }
+    loads_.resize(parts() * node_types);
+    loads_next_.resize(parts() * node_types);
+    if (placed && self == kNone) fennel_.emplace(parts(), node_types);
   }
 
   // One rule for all types.
@@ -76,6 +75,12 @@ class GraphPart {
   const Fennel* fennel() const { return fennel_ ? &*fennel_ : nullptr; }
   // By node type, the ends of edges at nodes of all parts. Requires: `fennel()`. Throws std::invalid_argument.
   void set_ends(std::span<const int64_t> ends) { fennel_.value().set_ends(ends); }
+  // Takes the number of batches and the counts by which nodes are placed from a part with the same owners, whose
+  // batches this one continues. Nobody may read meanwhile.
+  void continue_from(const GraphPart& other) {
+    fennel_ = other.fennel_;
+    commits_ = other.commits_;
+  }
 
   // The owners of the nodes that the next batch adds, in their order, of a type whose rule is a table. Throws
   // std::invalid_argument.
@@ -89,6 +94,10 @@ class GraphPart {
 
   // By edge type; none before the first batch.
   const std::vector<EdgeCount>& counts() const { return counts_; }
+  // By part, how many nodes of a type it owns.
+  std::span<const int64_t> loads(uint32_t node_type) const {
+    return {loads_.data() + size_t{node_type} * parts(), parts()};
+  }
   // By node type, the ends of edges at nodes that this part owns.
   const std::vector<int64_t>& ends() const { return ends_; }
   // kNoOwner of an index without a node.
@@ -99,12 +108,18 @@ class GraphPart {
   size_t commits() const { return commits_; }
   const std::vector<uint32_t>& last_placed(uint32_t node_type) const { return last_placed_[node_type]; }
 
+  // By edge type, and again for reversed edges: whether messages along them need features of nodes that are sent by
+  // other parts. Call it between batches, and `hold_features` next.
+  void read_features(std::vector<bool> directions) { feature_directions_ = std::move(directions); }
+  bool reads_features(size_t direction) const {
+    return direction < feature_directions_.size() && feature_directions_[direction];
+  }
+
   // Makes room for nodes that are added under these indices, below `capacity`, and for the others to be removed.
   void prepare(uint32_t node_type, std::span<const uint32_t> added, std::span<const uint16_t> owners,
                std::span<const uint32_t> removed, size_t capacity) {
     owners_[node_type].prepare(capacity);
     placed_next_[node_type].assign(added.begin(), added.end());
-    if (!fennel_) return;
     const std::span<int64_t> loads(loads_next_.data() + size_t{node_type} * parts(), parts());
     std::ranges::fill(loads, 0);
     for (uint16_t owner : owners) {
@@ -137,7 +152,7 @@ class GraphPart {
   void finish_commit() noexcept {
     ++commits_;
     finish_count();
-    if (fennel_) fennel_->add_nodes(loads_next_);
+    add_loads();
     for (std::vector<uint16_t>& given : given_) given.clear();
   }
   void settle() noexcept {
@@ -160,12 +175,11 @@ class GraphPart {
     }
     owners_[node_type] = Owners(parts(), owners);
     ++commits_;
-    if (!fennel_) return;
     std::ranges::fill(loads_next_, 0);
     for (uint16_t owner : owners) {
       if (owner != Owners::kNoOwner) ++loads_next_[size_t{node_type} * parts() + owner];
     }
-    fennel_->add_nodes(loads_next_);
+    add_loads();
   }
   // After `begin_count` and `count` of loaded edges, as with a commit.
   void finish_count() noexcept {
@@ -174,6 +188,10 @@ class GraphPart {
   }
 
  private:
+  void add_loads() noexcept {
+    for (size_t i = 0; i < loads_.size(); ++i) loads_[i] += loads_next_[i];
+    if (fennel_) fennel_->add_nodes(loads_next_);
+  }
   std::vector<uint16_t> owners_by_rule(uint32_t node_type, std::span<const int64_t> ids) const {
     const Owners& rule = rules_[node_type];
     if (rule.rule() == OwnerRule::kTable) throw std::invalid_argument("nodes that are loaded need owners");
@@ -185,6 +203,7 @@ class GraphPart {
   }
 
   const std::vector<Owners> rules_;  // by node type
+  std::vector<bool> feature_directions_;
   const uint32_t self_;
   std::vector<Owners> owners_;  // tables, by node type
   std::vector<std::vector<uint32_t>> last_placed_, placed_next_;
@@ -193,7 +212,7 @@ class GraphPart {
   std::vector<EdgeCount> counts_, counts_next_;
   std::vector<int64_t> ends_, ends_next_;
   std::optional<Fennel> fennel_;
-  std::vector<int64_t> loads_next_;  // by type and part: by how many nodes they become more
+  std::vector<int64_t> loads_, loads_next_;  // by type and part: nodes, and by how many they become more
   size_t commits_ = 0;
 };
 

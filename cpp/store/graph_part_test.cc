@@ -80,6 +80,25 @@ void check_part(const Graph& part, const Graph& whole) {
   }
 }
 
+// Own nodes have their features, and nodes that send to own ones room for them.
+void check_features(const Graph& part, const Graph& whole) {
+  const auto sends = [&](size_t edge_type, uint32_t node, bool in) {
+    const size_t direction = edge_type + (in ? kTypes.size() : 0);
+    return part.part->reads_features(direction) && !list_of(*part.edges[edge_type].store, node, in).empty();
+  };
+  for (uint32_t n = 0; n < 2; ++n) {
+    const NodeFeatures &features = part.nodes[n].features, &expected = whole.nodes[n].features;
+    CHECK_EQ(features.rows(), expected.rows());
+    for (uint32_t node = 0; node < features.rows(); ++node) {
+      if (part.part->owns(n, node)) {
+        CHECK(std::equal(features.row(node), features.row(node) + features.stride(), expected.row(node)));
+      } else {
+        CHECK_EQ(features.holds(node), n == 0 ? sends(0, node, false) : sends(1, node, false) || sends(0, node, true));
+      }
+    }
+  }
+}
+
 }  // namespace
 
 TEST(a_part_keeps_the_edges_with_an_owned_end) {
@@ -91,7 +110,8 @@ TEST(a_part_keeps_the_edges_with_an_owned_end) {
     std::vector<std::unique_ptr<Graph>> parts;
     for (uint32_t self : {GraphPart::kNone, 0u, 1u, 2u}) {
       parts.push_back(std::make_unique<Graph>(std::vector<size_t>{2, 2}, kTypes));
-      parts.back()->part = std::make_unique<GraphPart>(rule, self, 2);
+      parts.back()->divide(std::make_unique<GraphPart>(rule, self, 2));
+      parts.back()->part->read_features({self != 1, true, self != 2, false});
     }
     for (size_t batch = 0; batch < 60; ++batch) {
       std::vector<Drawn> events(batch == 1 ? 150 : 6);
@@ -132,7 +152,13 @@ TEST(a_part_keeps_the_edges_with_an_owned_end) {
         }
         commit(delta, part.get());
         check_part(*part, whole);
+        if (part->shares_features()) check_features(*part, whole);
         for (uint32_t n = 0; n < 2; ++n) {
+          std::array<int64_t, 3> loads{};
+          for (uint32_t node = 0; node < whole.nodes[n].ids.capacity(); ++node) {
+            if (part->part->owner(n, node) != Owners::kNoOwner) ++loads[part->part->owner(n, node)];
+          }
+          CHECK(std::ranges::equal(part->part->loads(n), loads));
           for (uint32_t node = 0; node < whole.nodes[n].ids.capacity(); ++node) {
             CHECK_EQ(part->part->owner(n, node), parts[0]->part->owner(n, node));
             CHECK_EQ(part->part->owner(n, node) == Owners::kNoOwner, !whole.nodes[n].ids.in_use(node));
@@ -149,7 +175,7 @@ TEST(a_part_that_there_is_not_is_refused) {
   const std::array<uint16_t, 1> owners{0};
   CHECK_THROWS(GraphPart(Owners(2, owners), 0, 1), std::invalid_argument, "begins without nodes");
   Graph graph({2, 2}, kTypes);
-  graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kTable, 2), 0, 2);
+  graph.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kTable, 2), 0, 2));
   const std::array<uint16_t, 1> none{2};
   CHECK_THROWS(graph.part->give(0, none), std::invalid_argument, "there is no part 2");
   CHECK_THROWS(GraphPart({}, 0), std::invalid_argument, "a rule for each node type");

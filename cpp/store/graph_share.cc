@@ -3,23 +3,39 @@
 #include <tsl/robin_map.h>
 
 #include <algorithm>
+#include <numeric>
 #include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "hashing/mix_hash.h"
+#include "store/part_features.h"
 
 namespace livegnn {
 namespace {
 
-// Rows without padding.
-std::vector<float> read_rows(const Table& table) {
+// The rows of these nodes, without padding. features_of(node): where they are.
+template <class FeaturesOf>
+std::vector<float> read_rows(const std::vector<uint32_t>& nodes, size_t width, const FeaturesOf& features_of) {
   std::vector<float> all;
-  all.reserve(table.rows() * table.width());
-  for (size_t i = 0; i < table.rows() && table.width() > 0; ++i) {
-    all.insert(all.end(), table.row(i), table.row(i) + table.width());
+  all.reserve(nodes.size() * width);
+  for (uint32_t node : nodes) {
+    const float* const row = features_of(node).row(node);
+    all.insert(all.end(), row, row + width);
   }
   return all;
+}
+
+std::vector<uint32_t> all_indices(const Graph::NodeType& type) {
+  std::vector<uint32_t> all(type.ids.capacity());
+  std::iota(all.begin(), all.end(), 0u);
+  return all;
+}
+
+void take_features(const NodeFeatures& from, uint32_t node_type, Graph* part) {
+  const std::vector<uint32_t> held = held_nodes(*part, node_type);
+  const std::vector<float> x = read_rows(held, from.width(), [&](uint32_t) -> const NodeFeatures& { return from; });
+  part->load_held_features(node_type, held, x.data(), held.size(), from.width());
 }
 
 // Numbers the rows of the edges that a part keeps anew, without gaps, in the order of the lists. Returns them in this
@@ -134,8 +150,12 @@ void take_share(const Graph& whole, Graph* part) {
   for (uint32_t n = 0; n < whole.nodes.size(); ++n) {
     const Graph::NodeType& type = whole.nodes[n];
     if (part->nodes[n].ids.capacity() > 0) throw std::invalid_argument("a part takes its share before it has nodes");
-    const std::vector<float> x = read_rows(type.features);
-    part->load_nodes(n, type.ids.ids(), type.ids.free_list(), x.data(), type.features.rows(), type.features.width());
+    std::vector<uint32_t> nodes;
+    if (!part->shares_features()) nodes = all_indices(type);
+    const size_t width = type.features.width();
+    const auto from = [&](uint32_t) -> const NodeFeatures& { return type.features; };
+    const std::vector<float> x = read_rows(nodes, width, from);
+    part->load_nodes(n, type.ids.ids(), type.ids.free_list(), x.data(), nodes.size(), width);
   }
   for (uint32_t e = 0; e < whole.edges.size(); ++e) {
     const Graph::EdgeType& type = whole.edges[e];
@@ -147,6 +167,9 @@ void take_share(const Graph& whole, Graph* part) {
       take_edges(type, e, type.store->share(owns_source, owns_target), part);
     }
   }
+  for (uint32_t n = 0; n < whole.nodes.size() && part->shares_features(); ++n) {
+    take_features(whole.nodes[n].features, n, part);
+  }
 }
 
 void join_shares(std::span<const Graph* const> parts, Graph* whole) {
@@ -155,8 +178,13 @@ void join_shares(std::span<const Graph* const> parts, Graph* whole) {
   whole->latest_time = first.latest_time;
   for (uint32_t n = 0; n < first.nodes.size(); ++n) {
     const Graph::NodeType& type = first.nodes[n];
-    const std::vector<float> x = read_rows(type.features);
-    whole->load_nodes(n, type.ids.ids(), type.ids.free_list(), x.data(), type.features.rows(), type.features.width());
+    const std::vector<uint32_t> nodes = all_indices(type);
+    const size_t width = type.features.width();
+    const std::vector<float> x = read_rows(nodes, width, [&](uint32_t node) -> const NodeFeatures& {
+      const uint32_t owner = first.part->owner(n, node);
+      return parts[owner == Owners::kNoOwner ? 0 : owner]->nodes[n].features;
+    });
+    whole->load_nodes(n, type.ids.ids(), type.ids.free_list(), x.data(), nodes.size(), width);
   }
   for (uint32_t e = 0; e < first.edges.size(); ++e) {
     const EdgeTypeSpec& spec = first.edges[e].spec;

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "store/part_features.h"
 #include "store/stage.h"
 #include "testing/testing.h"
 
@@ -104,6 +105,11 @@ void check_equal(const Graph& part, const Graph& expected, const Graph& whole) {
     CHECK(nodes.ids.free_list() == others.ids.free_list());
     for (uint32_t node = 0; node < nodes.ids.capacity(); ++node) {
       CHECK_EQ(part.part->owner(n, node), expected.part->owner(n, node));
+    }
+    // Of other parts' nodes, those with an edge to or from an own one, whoever will read them.
+    const std::vector<uint32_t> held = held_nodes(part, n);
+    CHECK(nodes.features.held() == held);
+    for (uint32_t node : held) {
       CHECK(std::equal(nodes.features.row(node), nodes.features.row(node) + kWidth, others.features.row(node)));
     }
   }
@@ -142,26 +148,26 @@ TEST(a_part_takes_what_a_part_that_follows_the_events_has) {
       std::vector<Graph*> all{&whole};
       for (uint32_t self = 0; self < 3; ++self) {
         followed.push_back(std::make_unique<Graph>(widths, types));
-        followed[self]->part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), self, 2);
+        followed[self]->divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), self, 2));
         all.push_back(followed[self].get());
       }
       for (uint64_t batch = 0; batch < testing::draws(12, 60); ++batch) {
         apply(batch, batch == 0 ? 400 : 40, all);
         for (uint32_t self = 0; self < 3; ++self) {
           Graph taken(widths, types);
-          taken.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), self, 2);
+          taken.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), self, 2));
           take_share(whole, &taken);
           check_equal(taken, *followed[self], whole);
           if (batch % 4 != 3) continue;
           // It goes on as the others do.
           followed[self] = std::make_unique<Graph>(widths, types);
-          followed[self]->part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), self, 2);
+          followed[self]->divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), self, 2));
           take_share(whole, followed[self].get());
           all[self + 1] = followed[self].get();
         }
       }
       Graph none(widths, types);
-      none.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), GraphPart::kNone, 2);
+      none.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), GraphPart::kNone, 2));
       take_share(whole, &none);
       CHECK_EQ(none.edges[0].store->num_edges() + none.edges[1].store->num_edges(), 0);
     }
@@ -173,12 +179,12 @@ TEST(only_a_part_without_nodes_takes_a_share) {
   Graph whole({kWidth, kWidth}, types), part({kWidth, kWidth}, types);
   apply(1, 20, {&whole});
   CHECK_THROWS(take_share(whole, &part), std::invalid_argument, "of an undivided graph");
-  part.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 2);
+  part.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 2));
   take_share(whole, &part);
   CHECK_THROWS(take_share(whole, &part), std::invalid_argument, "before it has nodes");
   CHECK_THROWS(take_share(part, &part), std::invalid_argument, "of an undivided graph");
   Graph table({kWidth, kWidth}, types);
-  table.part = std::make_unique<GraphPart>(Owners(OwnerRule::kTable, 2), 0, 2);
+  table.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kTable, 2), 0, 2));
   CHECK_THROWS(take_share(whole, &table), std::invalid_argument, "need owners");
 }
 

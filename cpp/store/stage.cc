@@ -52,9 +52,9 @@ void check_sum(float old, float more, const Holders& of, size_t at) {
   throw EventError(BadEvent::kInexact, what.str(), of.ids[at], of.type, of.targets[at]);
 }
 
-void check_rows(const float* x, size_t width, size_t count, const Table& table, const char* what, const Holders& of) {
-  if (width != table.width()) {
-    throw EventError(BadEvent::kWidth, std::string(what) + " must be " + std::to_string(table.width()) + " wide, got " +
+void check_rows(const float* x, size_t width, size_t count, size_t expected, const char* what, const Holders& of) {
+  if (width != expected) {
+    throw EventError(BadEvent::kWidth, std::string(what) + " must be " + std::to_string(expected) + " wide, got " +
                                            std::to_string(width));
   }
   for (size_t i = 0; i < width * count; ++i) {
@@ -180,7 +180,7 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
       if (timed) delta_.latest_time = std::max(delta_.latest_time, time[i]);
     }
   }
-  if (x != nullptr) check_rows(x, width, count, type.features.table(), "features of edges", edges);
+  if (x != nullptr) check_rows(x, width, count, type.features.table().width(), "features of edges", edges);
   resolve_ends(spec, source, target, count);
   if (owners_.placing()) owners_.note_edges(spec.source_type, sources_, spec.target_type, targets_);
   for (size_t i = 0; i < count; ++i) {
@@ -277,7 +277,7 @@ void Stage::write_edge_features(uint32_t edge_type, size_t position, const float
 }
 
 void Stage::set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
-  check_rows(x, width, count, graph_.nodes[node_type].features, "features", {node_type, ids});
+  check_rows(x, width, count, graph_.nodes[node_type].features.width(), "features", {node_type, ids});
   std::vector<float>& features = delta_.nodes[node_type].features;
   const size_t room = features.size() + count * graph_.nodes[node_type].features.stride();
   // Room for exactly this call would be moved at each: a batch may have as many calls as events.
@@ -305,7 +305,7 @@ uint32_t Stage::add_node(uint32_t node_type, int64_t id) {
 }
 
 void Stage::add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
-  if (x != nullptr) check_rows(x, width, count, graph_.nodes[node_type].features, "features", {node_type, ids});
+  if (x != nullptr) check_rows(x, width, count, graph_.nodes[node_type].features.width(), "features", {node_type, ids});
   for (size_t i = 0; i < count; ++i) {
     if (ids[i] < 0) throw EventError(BadEvent::kNegativeId, "ids must be at least 0", ids[i], node_type);
     uint32_t index = find(node_type, ids[i]);

@@ -17,7 +17,7 @@ namespace {
 
 std::unique_ptr<Graph> make(uint32_t self) {
   auto graph = std::make_unique<Graph>(std::vector<size_t>{0}, std::vector<EdgeTypeSpec>{{0, 0, {}}});
-  graph->part = std::make_unique<GraphPart>(Owners(OwnerRule::kTable, 2), self, 1);
+  graph->divide(std::make_unique<GraphPart>(Owners(OwnerRule::kTable, 2), self, 1));
   return graph;
 }
 

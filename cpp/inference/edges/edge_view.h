@@ -85,4 +85,10 @@ inline uint32_t receiver_type(const Graph& graph, size_t direction) {
   return direction < types ? spec.target_type : spec.source_type;
 }
 
+// Type of the nodes that send them.
+inline uint32_t sender_type(const Graph& graph, size_t direction) {
+  const size_t types = graph.edges.size();
+  return receiver_type(graph, direction < types ? direction + types : direction - types);
+}
+
 }  // namespace livegnn

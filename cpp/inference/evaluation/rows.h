@@ -31,12 +31,13 @@ class Scratch {
   FloatBlock block_;
 };
 
-// The rows of one value in their table.
+// The rows of one value in their table: one after the other, or at these slots.
 struct Rows {
   float* data;
   size_t stride, width, count;
+  const uint32_t* slots = nullptr;  // by row
 
-  float* row(size_t i) const { return data + i * stride; }
+  float* row(size_t i) const { return data + (slots == nullptr ? i : slots[i]) * stride; }
 };
 
 // Memory for rows that are computed to be read once. Addresses stay valid until `clear`.

@@ -33,7 +33,7 @@ struct OwnedSample {
 inline void read_whole(const Engine& engine, OwnedSample* sample) {
   const Graph& graph = engine.graph();
   const Graph::EdgeType& type = graph.edges[0];
-  const Table& table = graph.nodes[0].features;
+  const NodeFeatures& table = graph.nodes[0].features;
   const size_t nodes = graph.nodes[0].ids.capacity(), width = type.features.table().width();
   for (uint32_t node = 0; node < nodes; ++node) {
     sample->x.insert(sample->x.end(), table.row(node), table.row(node) + kFeatures);

@@ -3,22 +3,9 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "inference/edges/edge_view.h"
+
 namespace livegnn {
-
-namespace {
-
-// The values of which a propagation reads rows of sending nodes.
-std::vector<uint32_t> read_along_edges(const Program& program, const PropagateStep& step) {
-  if (step.message == kNoIndex) return {step.input};
-  std::vector<uint32_t> values;
-  if (step.only_loops) return values;  // each node sends to itself alone
-  for (const MessageSource& source : program.messages[step.message].sources) {
-    if (source.side == MessageSource::kSource) values.push_back(source.value);
-  }
-  return values;
-}
-
-}  // namespace
 
 std::vector<std::vector<uint32_t>> boundary_values(const RowState& state) {
   const Program& program = state.program;
@@ -29,13 +16,28 @@ std::vector<std::vector<uint32_t>> boundary_values(const RowState& state) {
     if (step.kind != Step::kPropagate) continue;
     std::vector<uint32_t>& values = by_depth.emplace_back();
     for (uint32_t value : read_along_edges(program, program.propagations[step.position])) {
-      if (program.values[value].features || sent[value]) continue;
+      if (sent[value]) continue;
       if (!state.is_stored(value)) throw std::invalid_argument("a part of a graph must keep what others read");
       sent[value] = true;
       values.push_back(value);
     }
   }
   return by_depth;
+}
+
+std::vector<bool> feature_directions(const RowState& state) {
+  std::vector<bool> read(state.graph.nodes.size());  // by node type: its features, along edges
+  for (const PropagateStep& step : state.program.propagations) {
+    for (uint32_t value : read_along_edges(state.program, step)) {
+      const Value& spec = state.program.values[value];
+      if (spec.features) read[spec.node_type] = true;
+    }
+  }
+  std::vector<bool> directions = state.has_direction;
+  for (size_t d = 0; d < directions.size(); ++d) {
+    if (!read[sender_type(state.graph, d)]) directions[d] = false;
+  }
+  return directions;
 }
 
 }  // namespace livegnn

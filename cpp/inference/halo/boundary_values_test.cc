@@ -25,7 +25,7 @@ TEST(values_are_sent_once_before_the_first_depth_that_reads_them) {
   CHECK(values_of(std::move(twice)) == std::vector<std::vector<uint32_t>>({{}, {first}, {}}));
   Program features = gcn(true, {});
   features.propagations[0].input = 0;
-  CHECK(values_of(std::move(features)) == std::vector<std::vector<uint32_t>>({{}, {}, {second}}));
+  CHECK(values_of(std::move(features)) == std::vector<std::vector<uint32_t>>({{}, {0}, {second}}));
 }
 
 TEST(values_that_messages_read_of_sources_are_sent) {
@@ -35,8 +35,7 @@ TEST(values_that_messages_read_of_sources_are_sent) {
   for (const PropagateStep& step : program.propagations) {
     std::vector<uint32_t>& values = expected.emplace_back();
     for (const MessageSource& source : program.messages[step.message].sources) {
-      if (source.side != MessageSource::kSource || program.values[source.value].features || seen[source.value])
-        continue;
+      if (source.side != MessageSource::kSource || seen[source.value]) continue;
       seen[source.value] = true;
       values.push_back(source.value);
     }
@@ -46,6 +45,22 @@ TEST(values_that_messages_read_of_sources_are_sent) {
   Program loops = attention(true, {});
   for (PropagateStep& step : loops.propagations) step.only_loops = true;
   CHECK(values_of(std::move(loops)) == std::vector<std::vector<uint32_t>>(expected.size()));
+}
+
+TEST(features_are_held_of_the_nodes_that_send_if_messages_need_them) {
+  const Graph graph({kFeatures}, {{0, 0, {{true, false}, false, true}}});
+  const auto directions = [&](Program program) {
+    return feature_directions(RowState(graph, std::move(program), "", 0));
+  };
+  CHECK(directions(gcn(true, {})) == std::vector<bool>({false, false}));
+  Program features = gcn(true, {});
+  features.propagations[0].input = 0;
+  CHECK(directions(std::move(features)) == std::vector<bool>({true, false}));
+  // Readers counts the messages of both directions together, so both are held.
+  Program both = gcn(true, {});
+  both.propagations[0].input = 0;
+  both.propagations[1].reversed = true;
+  CHECK(directions(std::move(both)) == std::vector<bool>({true, true}));
 }
 
 TEST(programs_that_parts_cannot_run_are_refused) {

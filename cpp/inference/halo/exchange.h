@@ -8,6 +8,7 @@
 // Thread safety: each part has its own object, which one thread at a time uses.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -38,6 +39,29 @@ class Exchange {
   // Sends a frame to each part, and returns those that they sent, by part; its own ones are ignored. The result is
   // valid until the next call. Throws ExchangeEnded. Requires: as many frames as there are parts.
   virtual std::span<const Frame> swap(std::vector<Frame> frames) = 0;
+};
+
+// Passes frames on, and counts the bytes that other parts receive. Any thread may read the count.
+class CountedExchange final : public Exchange {
+ public:
+  CountedExchange(Exchange* to, uint32_t self) : to_(*to), self_(self) {}
+
+  size_t parts() const override { return to_.parts(); }
+  std::span<const Frame> swap(std::vector<Frame> frames) override {
+    uint64_t bytes = 0;
+    for (uint32_t part = 0; part < frames.size(); ++part) {
+      if (part != self_) bytes += frames[part].size();
+    }
+    const std::span<const Frame> received = to_.swap(std::move(frames));
+    sent_.fetch_add(bytes, std::memory_order_relaxed);
+    return received;
+  }
+  uint64_t sent() const { return sent_.load(std::memory_order_relaxed); }
+
+ private:
+  Exchange& to_;
+  const uint32_t self_;
+  std::atomic<uint64_t> sent_ = 0;
 };
 
 // Sends the same to all other parts, and calls `read(frame)` with what each of them sent.

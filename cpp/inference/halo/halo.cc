@@ -27,8 +27,8 @@ const GraphPart& part_of(const RowState& rows, const Exchange& exchange) {
 
 Halo::Halo(const RowState& rows, Exchange* exchange)
     : rows_(rows),
-      exchange_(*exchange),
       self_(part_of(rows, *exchange).self()),
+      exchange_(exchange, self_),
       values_(boundary_values(rows)),
       readers_(rows.graph, rows.has_direction),
       places_(exchange->parts()),
@@ -65,7 +65,8 @@ void Halo::take_rows(uint32_t value, uint32_t part, FrameReader* from, RowState*
   const float* row = from->get_all<float>(count * spec.width).data();
   const Rows out = rows->rows(value);
   for (uint32_t node : nodes) {
-    if (node >= out.count || rows_.graph.part->owner(spec.node_type, node) != part) {
+    if (node >= out.count || rows_.graph.part->owner(spec.node_type, node) != part ||
+        (out.slots != nullptr && out.slots[node] == 0)) {
       throw std::runtime_error("part " + std::to_string(part) + " must send rows of its nodes, got one of index " +
                                std::to_string(node) + ": the parts do not belong together");
     }
@@ -110,7 +111,7 @@ void Halo::exchange(size_t depth, PreparedBatch* batch) {
   std::vector<FrameWriter> written(exchange_.parts());
   for (FrameWriter& frame : written) frame.put(lost);
   if (lost == Lost{}) {
-    for (uint32_t value : values_[depth]) write_rows(value, batch->of(value), &written);
+    for (uint32_t value : values_[depth]) write_rows(value, batch->changes, &written);
   }
   std::vector<Frame> frames;
   for (FrameWriter& frame : written) frames.push_back(frame.take());
@@ -135,8 +136,10 @@ void Halo::exchange(size_t depth, PreparedBatch* batch) {
 }
 
 // To each part the rows that it reads: those that change, and those that it begins to read.
-void Halo::write_rows(uint32_t value, const Changes& changes, std::vector<FrameWriter>* frames) {
-  const uint32_t node_type = rows_.program.values[value].node_type;
+void Halo::write_rows(uint32_t value, const BatchChanges& batch, std::vector<FrameWriter>* frames) {
+  const Value& spec = rows_.program.values[value];
+  const uint32_t node_type = spec.node_type;
+  const Changes none, &changes = spec.features ? none : batch.of(value);
   for (auto& places : places_) places.clear();
   for (auto& stored : stored_) stored.clear();
   const auto for_each = [](uint64_t parts, const auto& visit) {
@@ -148,6 +151,9 @@ void Halo::write_rows(uint32_t value, const Changes& changes, std::vector<FrameW
     const uint32_t node = changes.nodes()[i];
     for_each(readers_.of(node_type, node), [&](size_t part) { places_[part].push_back(static_cast<uint32_t>(i)); });
     if (!begun.empty()) changed[node] = true;
+  }
+  if (spec.features && !begun.empty()) {
+    for (uint32_t node : batch.delta->nodes[node_type].featured) changed[node] = true;  // all parts have these
   }
   for (const Readers::Begun& each : begun) {
     if (changed.contains(each.node)) continue;

@@ -5,7 +5,8 @@
 //
 // Each part computes the rows of its own nodes. Before a depth it receives the rows which that depth reads of others'
 // nodes: whole, as their owner computed them, if the batch changes them or if the part begins to read them. It keeps
-// them in the same tables as its own, where steps along edges find them.
+// them in the same tables as its own, where steps along edges find them. Features that the batch sets are not sent:
+// every part has them with the events.
 //
 // Invariants: all parts make the same calls in the same order, so their rounds meet. After a batch every row that a
 // part reads along its edges has the bits that its owner has. A part that begins to read a row has no old bits of it
@@ -53,6 +54,9 @@ class Halo {
   // The same as `measure_after`, for all parts.
   bool measure(const RoundingState& rounding, const BatchChanges& changes, NewScales* fresh);
 
+  // The bytes that other parts have received from this one. Any thread may call it.
+  uint64_t sent() const { return exchange_.sent(); }
+
   void commit() noexcept { readers_.commit(); }
   void abandon() noexcept;
 
@@ -67,13 +71,13 @@ class Halo {
   void take_rows(uint32_t value, uint32_t part, FrameReader* from, RowState* rows) const;
   static Lost lost_by(PreparedBatch* batch);
   static void adopt(const Lost& lost, PreparedBatch* batch);
-  void write_rows(uint32_t value, const Changes& changes, std::vector<FrameWriter>* frames);
+  void write_rows(uint32_t value, const BatchChanges& batch, std::vector<FrameWriter>* frames);
   void put_rows(uint32_t value, const Changes& changes, const std::vector<uint32_t>& places,
                 const std::vector<uint32_t>& stored, FrameWriter* frame) const;
 
   const RowState& rows_;
-  Exchange& exchange_;
   const uint32_t self_;
+  CountedExchange exchange_;
   const std::vector<std::vector<uint32_t>> values_;  // by depth
   Readers readers_;
   std::optional<OwnersAfter> owners_;  // of the batch that is prepared

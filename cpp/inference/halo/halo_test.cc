@@ -251,17 +251,17 @@ TEST(an_engine_that_cannot_exchange_rows_is_refused) {
   LocalExchange exchange(2);
   const auto join = [&](Graph* graph, Program program) {
     Engine engine(*graph, std::move(program), 1);
-    engine.join(&exchange.of(0));
+    engine.join(&exchange.of(0), graph);
   };
   const EdgeTypeSpec spec{0, 0, {{true, false}, false, false}};
   Graph undivided({kFeatures}, {spec});
   CHECK_THROWS(join(&undivided, gcn(true, {})), std::invalid_argument, "only if its graph is a part of one");
   Graph graph({kFeatures}, {spec});
-  graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), 0, 1);
+  graph.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), 0, 1));
   CHECK_THROWS(join(&graph, gcn(true, {})), std::invalid_argument, "between all parts of a graph");
-  graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), GraphPart::kNone, 1);
+  graph.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), GraphPart::kNone, 1));
   CHECK_THROWS(join(&graph, gcn(true, {})), std::invalid_argument, "a part without nodes");
-  graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 1);
+  graph.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 1));
   CHECK_THROWS(join(&graph, keeping_aggregates(gcn(true, {}))), std::invalid_argument, "must keep what others read");
 }
 
@@ -313,7 +313,7 @@ TEST(a_part_takes_no_rows_of_nodes_that_the_sender_does_not_own) {
   DividedGraph other(graph, make, Owners(OwnerRule::kJump, 2));  // the same parts in number, of other nodes
   CHECK_THROWS(divided.run([&](size_t number, DividedGraph::Part* part) {
     if (number == 0) return part->engine.initialize();
-    other.parts[1]->engine.join(&divided.exchange.of(1));
+    other.parts[1]->engine.join(&divided.exchange.of(1), &other.parts[1]->graph);
     other.parts[1]->engine.initialize();
   }),
                std::runtime_error, "the parts do not belong together");

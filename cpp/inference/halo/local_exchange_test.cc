@@ -22,21 +22,27 @@ TEST(an_exchange_brings_each_part_what_the_others_sent_to_it_in_the_round) {
   constexpr size_t kParts = 4, kRounds = 200;
   LocalExchange exchange(kParts);
   std::vector<size_t> wrong(kParts);
+  std::vector<uint64_t> sent(kParts);
   std::vector<std::thread> threads;
   for (size_t part = 0; part < kParts; ++part) {
     threads.emplace_back([&, part] {
+      CountedExchange counted(&exchange.of(part), static_cast<uint32_t>(part));
       for (size_t round = 0; round < kRounds; ++round) {
         std::vector<Frame> frames;
         for (size_t to = 0; to < kParts; ++to) frames.push_back(frame_of(round * 100 + part * 10 + to));
-        const std::span<const Frame> received = exchange.of(part).swap(std::move(frames));
+        const std::span<const Frame> received = counted.swap(std::move(frames));
         for (size_t from = 0; from < kParts; ++from) {
           wrong[part] += FrameReader(received[from]).get<uint64_t>() != round * 100 + from * 10 + part;
         }
       }
+      sent[part] = counted.sent();
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (size_t part = 0; part < kParts; ++part) CHECK_EQ(wrong[part], 0u);
+  for (size_t part = 0; part < kParts; ++part) {
+    CHECK_EQ(wrong[part], 0u);
+    CHECK_EQ(sent[part], kRounds * (kParts - 1) * sizeof(uint64_t));  // not what it has for itself
+  }
 }
 
 TEST(an_exchange_that_ends_wakes_the_parts_that_wait_and_begins_anew) {

@@ -129,7 +129,7 @@ class DividedGraph {
       engine.set_guard(true);
     }
     Graph& graph_of(const Owners& owners, uint32_t self, const Graph* whole) {
-      graph.part = std::make_unique<GraphPart>(owners, self, 1);
+      graph.divide(std::make_unique<GraphPart>(owners, self, 1));
       if (whole != nullptr) take_share(*whole, &graph);
       return graph;
     }
@@ -144,7 +144,7 @@ class DividedGraph {
   DividedGraph(const EdgeTypeSpec& spec, const MakeProgram& make, const Owners& owners) : exchange(owners.workers()) {
     for (uint32_t self = 0; self < owners.workers(); ++self) {
       parts.push_back(std::make_unique<Part>(spec, make(), owners, self));
-      parts.back()->engine.join(&exchange.of(self));
+      parts.back()->engine.join(&exchange.of(self), &parts.back()->graph);
       parts.back()->engine.initialize();
     }
   }
@@ -154,7 +154,7 @@ class DividedGraph {
     for (uint32_t self = 0; self < owners.workers(); ++self) {
       parts.push_back(std::make_unique<Part>(whole.edges[0].spec, make(), owners, self, &whole));
       parts.back()->engine.initialize();  // does nothing yet
-      parts.back()->engine.join(&exchange.of(self));
+      parts.back()->engine.join(&exchange.of(self), &parts.back()->graph);
     }
     initialize();
   }
@@ -248,6 +248,23 @@ inline std::vector<std::tuple<uint32_t, uint32_t, float, Floats>> list_of(const 
   return list;
 }
 
+// The features of the nodes that a part owns, and of those that it reads, and of no others.
+inline void check_features(const Graph& part, const Graph& whole) {
+  const NodeFeatures &features = part.nodes[0].features, &expected = whole.nodes[0].features;
+  const bool undirected = part.edges[0].spec.options.undirected;
+  for (uint32_t node = 0; node < whole.nodes[0].ids.capacity(); ++node) {
+    bool read = false;
+    for (bool reversed : {false, true}) {
+      if (!part.part->reads_features(reversed)) continue;
+      read = read || !list_of(part, node, reversed && !undirected).empty();
+    }
+    const bool owned = part.part->owns(0, node);
+    if (!owned) CHECK_EQ(features.holds(node), read);
+    if (!owned && !read) continue;
+    CHECK(std::equal(features.row(node), features.row(node) + features.stride(), expected.row(node)));
+  }
+}
+
 // Everything that the parts keep of the nodes that they own, and what the engine of the undivided graph keeps of them.
 inline void check_equal_to_one(const DividedGraph& divided, const Engine& one) {
   const Graph& whole = one.graph();
@@ -258,6 +275,7 @@ inline void check_equal_to_one(const DividedGraph& divided, const Engine& one) {
     const Engine& engine = part->engine;
     const RoundingState &rounding = engine.state().rounding, &expected = one.state().rounding;
     CHECK(part->graph.nodes[0].ids.ids() == whole.nodes[0].ids.ids());
+    check_features(part->graph, whole);
     CHECK_EQ(rounding.moments.batches, expected.moments.batches);
     CHECK_EQ(rounding.moments.measured, expected.moments.measured);
     CHECK_EQ(rounding.moments.touched, expected.moments.touched);

@@ -48,7 +48,7 @@ TEST(readers_are_those_that_the_edges_say) {
       std::vector<Readers> readers;
       for (uint32_t self = 0; self < 3; ++self) {
         parts.push_back(std::make_unique<Graph>(std::vector<size_t>{kFeatures}, std::vector{spec}));
-        parts[self]->part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), self, 1);
+        parts[self]->divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 3), self, 1));
         readers.emplace_back(*parts[self], std::vector<bool>{true, reversed});
       }
       Graph whole({kFeatures}, {spec});

@@ -122,7 +122,7 @@ TEST(workspace_gives_back_what_a_large_batch_needed) {
 TEST(a_workspace_marks_the_nodes_of_other_parts) {
   testing::Random random;
   Graph graph({1}, {});
-  graph.part = std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 1);
+  graph.divide(std::make_unique<GraphPart>(Owners(OwnerRule::kModulo, 2), 0, 1));
   Workspace workspaces[3];
   std::vector<int64_t> ids;
   int64_t next = 0;

@@ -69,10 +69,17 @@ void aggregate_all(const RowState& state, const PropagateStep& step, const Rows&
   const size_t width = input.width;
   if (step.aggregate == Aggregate::kSum) {
     static thread_local RowSum total;
+    static thread_local std::vector<uint32_t> slots;
     for (const bool widely : {false, true}) {
       total.open(row_stride(width), out, widely);
       scan_messages(store, step, node, [&](NeighborSpan span) {
-        total.gather(span.size, input.data, input.stride, span.ids, step.weighted ? span.weights : nullptr);
+        const uint32_t* places = span.ids;
+        if (input.slots != nullptr) {
+          slots.resize(span.size);
+          for (size_t i = 0; i < span.size; ++i) slots[i] = input.slots[span.ids[i]];
+          places = slots.data();
+        }
+        total.gather(span.size, input.data, input.stride, places, step.weighted ? span.weights : nullptr);
       });
       total.close();
       if (kernels().finite(width, out)) break;

@@ -32,7 +32,7 @@ void Changes::append_halo(std::span<const HaloRows> rows, size_t width) {
   const size_t own = positions_.size();
   positions_.resize(own + count);
   std::iota(positions_.begin() + static_cast<ptrdiff_t>(own), positions_.end(), static_cast<uint32_t>(halo_from_));
-  halo_ = count;
+  halo_ += count;
 }
 
 void Changes::keep(const std::vector<uint32_t>& nodes, const std::vector<uint8_t>& marks) {

@@ -37,8 +37,8 @@ class Changes {
   float* row_to_write(size_t position) { return memory_.data() + position * stride_; }
   // Uses rows that are stored elsewhere, with the same stride: the features in the delta.
   void lie_at(const float* rows) { elsewhere_ = rows; }
-  // Appends nodes of other parts, with their rows. Only steps along edges read them. Requires: it has none yet, and all
-  // own rows.
+  // Appends nodes of other parts, with their rows. Only steps along edges read them. Requires: it has all own rows, and
+  // was not called since `begin`.
   void append_halo(std::span<const HaloRows> rows, size_t width);
   // The last `count` nodes, which were added like any, are those of other parts.
   void take_for_halo(size_t count) { halo_ = count; }

@@ -24,6 +24,9 @@ Program with_counts(Program program) {
   return program;
 }
 
+// Narrower rows take hardly more memory than the slots of all nodes.
+constexpr size_t kLeastHeld = 4;
+
 uint64_t next_serial() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -54,6 +57,18 @@ RowState::RowState(const Graph& graph, Program given, const std::string& directo
     zeros.resize(std::max(zeros.size(), edges.features.table().stride()));
   }
   for (size_t width : widths) slabs.emplace_back(width, directory);
+  held.resize(slabs.size());
+  shared_.resize(slabs.size());
+  for (size_t s = 0; graph.part != nullptr && keep_degree == 0 && s < slabs.size(); ++s) {
+    if (widths[s] >= kLeastHeld) held[s].emplace();
+  }
+  for (const PropagateStep& step : program.propagations) {
+    for (uint32_t value : read_along_edges(program, step)) {
+      if (!program.values[value].features && program.values[value].derived < 0) {
+        shared_[program.values[value].slab] = true;
+      }
+    }
+  }
   for (size_t p = 0; keep_degree > 0 && p < program.propagations.size(); ++p) {
     const PropagateStep& step = program.propagations[p];
     partial[step.output] = static_cast<int32_t>(p);
@@ -61,11 +76,30 @@ RowState::RowState(const Graph& graph, Program given, const std::string& directo
   }
 }
 
+bool RowState::sends(uint32_t node_type, uint32_t node) const {
+  for (size_t direction = 0; direction < has_direction.size(); ++direction) {
+    if (!has_direction[direction] || sender_type(graph, direction) != node_type) continue;
+    const bool forward = direction < graph.edges.size();
+    const GraphStore& store = *graph.edges[direction % graph.edges.size()].store;
+    // Not by an `EdgeView`: a type that no step reads may have no lists of in-neighbours.
+    if ((forward ? store.degree_out(node) : store.degree_in(node)) > 0) return true;
+  }
+  return false;
+}
+
 Rows RowState::rows(uint32_t value) const {
   const Value& spec = program.values[value];
   if (!is_stored(value)) return {nullptr, row_stride(spec.width), spec.width, 0};
-  const Table& table = spec.features ? graph.nodes[spec.node_type].features : slabs[spec.slab];
-  return {const_cast<float*>(table.row(0)) + columns[value], table.stride(), spec.width, table.rows()};
+  if (spec.features) {
+    const NodeFeatures& all = graph.nodes[spec.node_type].features;
+    return {const_cast<float*>(all.data()), all.stride(), spec.width, all.rows(), all.slots()};
+  }
+  const Table& table = slabs[spec.slab];
+  float* const data = const_cast<float*>(table.row(0)) + columns[value];
+  if (held[spec.slab]) {
+    return {data, table.stride(), spec.width, held[spec.slab]->capacity(), held[spec.slab]->slots()};
+  }
+  return {data, table.stride(), spec.width, table.rows()};
 }
 
 Rows RowState::kept_rows(uint32_t value) const {
@@ -107,9 +141,25 @@ void RowState::clear() {
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
     if (value.features || !is_stored(v)) continue;
+    if (held[value.slab]) {
+      if (columns[v] == 0) hold(value.slab, value.node_type);
+      continue;
+    }
     slabs[value.slab].resize(0);
     slabs[value.slab].resize(graph.nodes[value.node_type].ids.capacity());
   }
+}
+
+void RowState::hold(uint32_t slab, uint32_t node_type) {
+  const IdMap& ids = graph.nodes[node_type].ids;
+  std::vector<uint32_t> nodes;
+  for (uint32_t node = 0; node < ids.capacity(); ++node) {
+    if (!ids.in_use(node)) continue;
+    if (graph.part->owns(node_type, node) || (shared_[slab] && sends(node_type, node))) {
+      nodes.push_back(node);
+    }
+  }
+  held[slab]->assign(nodes, ids.capacity(), &slabs[slab]);
 }
 
 bool RowState::is_laid_out_as(const RowState& other) const {
@@ -129,6 +179,7 @@ bool RowState::is_laid_out_as(const RowState& other) const {
 
 void RowState::take(RowState* from) noexcept {
   slabs.swap(from->slabs);
+  held.swap(from->held);
   kept_nodes.swap(from->kept_nodes);
 }
 
@@ -149,29 +200,79 @@ void RowState::reserve(const Delta& delta, const BatchChanges& batch) {
   }
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
-    if (value.features || !is_stored(v)) continue;
+    if (value.features || !is_stored(v) || held[value.slab]) continue;
     slabs[value.slab].prepare(delta.nodes[value.node_type].capacity);
   }
+  if (graph.part != nullptr) reserve_held(delta, batch);
   for (const PropagateStep& step : program.propagations) {
     if (partial[step.output] >= 0) slabs[program.values[step.output].slab].prepare(count_after(step, delta, batch));
+  }
+}
+
+void RowState::reserve_held(const Delta& delta, const BatchChanges& batch) {
+  find_loosened(batch);
+  std::vector<std::vector<uint32_t>> written(slabs.size());
+  std::vector<uint32_t> types(slabs.size());
+  for (uint32_t v = 0; v < program.values.size(); ++v) {
+    const Value& value = program.values[v];
+    if (value.features || !is_stored(v) || !held[value.slab]) continue;
+    const std::vector<uint32_t>& nodes = batch.of(v).nodes();
+    written[value.slab].insert(written[value.slab].end(), nodes.begin(), nodes.end());
+    types[value.slab] = value.node_type;
+  }
+  for (size_t s = 0; s < slabs.size(); ++s) {
+    if (!held[s]) continue;
+    const NodeDelta& nodes = delta.nodes[types[s]];
+    std::vector<uint32_t> leaving = nodes.removed;
+    for (uint32_t node : loosened_[types[s]]) {
+      if (shared_[s] && is_foreign(types[s], node) && !sends(types[s], node)) leaving.push_back(node);
+    }
+    held[s]->prepare(std::move(written[s]), std::move(leaving), nodes.capacity, &slabs[s]);
+  }
+}
+
+void RowState::find_loosened(const BatchChanges& batch) {
+  const size_t node_types = graph.nodes.size();
+  loosened_.resize(node_types);
+  loosened_next_.assign(node_types, {});
+  for (size_t direction = 0; direction < batch.edges.size(); ++direction) {
+    const uint32_t sender = sender_type(graph, direction);
+    for (const DirectedChange& change : batch.edges[direction]) {
+      if (change.had && !change.has && is_foreign(sender, change.source)) {
+        loosened_next_[sender].push_back(change.source);
+      }
+    }
   }
 }
 
 void RowState::release() noexcept {
   for (Table& slab : slabs) slab.settle();
   for (KeptNodes& each : kept_nodes) each.settle();
+  for (auto& each : held) {
+    if (each) each->settle();
+  }
+}
+
+void RowState::commit_received(uint32_t value, const Changes& changes) noexcept {
+  const Rows out = rows(value);
+  for (size_t i = changes.own_size(); i < changes.size(); ++i) {
+    const uint32_t node = changes.nodes()[i];
+    if (out.slots[node] != 0) std::memcpy(out.row(node), changes.row(i), out.width * sizeof(float));
+  }
 }
 
 void RowState::commit(const Delta& delta, const BatchChanges& batch, ThreadPool* pool) noexcept {
+  loosened_.swap(loosened_next_);
   // Slots first, then the rows of the nodes that have one.
   for (size_t d = 0; keep_degree > 0 && d < kept_nodes.size(); ++d) {
     if (has_direction[d]) kept_nodes[d].move(batch.moves[d], delta.nodes[receiver_type(graph, d)].capacity);
   }
   for (uint32_t v = 0; v < program.values.size(); ++v) {
     const Value& value = program.values[v];
+    const Changes& changes = batch.of(v);
+    if (value.features) commit_received(v, changes);
     if (value.features || value.derived >= 0) continue;
     const NodeDelta& nodes = delta.nodes[value.node_type];
-    const Changes& changes = batch.of(v);
     Table& slab = slabs[value.slab];
     if (partial[v] >= 0) {
       const size_t direction = direction_of(graph, program.propagations[static_cast<size_t>(partial[v])]);
@@ -183,7 +284,11 @@ void RowState::commit(const Delta& delta, const BatchChanges& batch, ThreadPool*
       }
       continue;
     }
-    if (slab.rows() < nodes.capacity) slab.resize(nodes.capacity);
+    if (held[value.slab]) {
+      if (columns[v] == 0) held[value.slab]->commit(nodes.capacity, &slab);
+    } else if (slab.rows() < nodes.capacity) {
+      slab.resize(nodes.capacity);
+    }
     const Rows out = rows(v);
     for (uint32_t node : nodes.removed) std::memset(out.row(node), 0, out.width * sizeof(float));
     const size_t count = changes.size();
@@ -203,9 +308,15 @@ bool RowState::load_rows(uint32_t value, const float* from, size_t count, size_t
                               ? kept_nodes[direction_of(graph, program.propagations[partial[value]])].size()
                               : graph.nodes[spec.node_type].ids.capacity();
   if (width != spec.width || count != expected) return false;
-  slabs[spec.slab].resize(count);
+  if (held[spec.slab]) {
+    if (held[spec.slab]->capacity() != count) hold(spec.slab, spec.node_type);
+  } else {
+    slabs[spec.slab].resize(count);
+  }
   const Rows out = kept_rows(value);
-  for (size_t i = 0; i < count; ++i) std::memcpy(out.row(i), from + i * width, width * sizeof(float));
+  for (size_t i = 0; i < count; ++i) {
+    if (out.slots == nullptr || out.slots[i] != 0) std::memcpy(out.row(i), from + i * width, width * sizeof(float));
+  }
   return true;
 }
 

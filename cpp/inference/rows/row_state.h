@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "inference/evaluation/rows.h"
 #include "inference/rows/changes.h"
 #include "inference/rows/kept_nodes.h"
+#include "memory/held_rows.h"
 #include "program/program.h"
 #include "store/graph.h"
 
@@ -39,16 +41,18 @@ struct RowState {
   const size_t keep_degree;
   const uint64_t serial;  // unique among all states, past and present
   std::vector<Table> slabs;
-  std::vector<uint32_t> columns;      // by value: its first column in its slab
-  std::vector<int32_t> partial;       // by value: the propagation whose kept nodes alone have rows; -1 if none
-  std::vector<bool> has_direction;    // by direction: a reverse direction exists only if a step uses it
-  std::vector<KeptNodes> kept_nodes;  // by direction
-  std::vector<float> zeros;           // as many as the widest row needs
+  std::vector<uint32_t> columns;              // by value: its first column in its slab
+  std::vector<int32_t> partial;               // by value: the propagation whose kept nodes alone have rows; -1 if none
+  std::vector<bool> has_direction;            // by direction: a reverse direction exists only if a step uses it
+  std::vector<KeptNodes> kept_nodes;          // by direction
+  std::vector<std::optional<HeldRows>> held;  // by slab, of a part of a graph; none if rows are too narrow to save much
+  std::vector<float> zeros;                   // as many as the widest row needs
 
   // Whether the value has a row for every node.
   bool is_stored(uint32_t value) const { return program.values[value].derived < 0 && partial[value] < 0; }
   // The rows of a value. Only the owner of the value may write to them: the graph's features do not belong to the
-  // engine. A value whose rows are not all kept has none here; use `stored_rows`.
+  // engine, but those of other parts' nodes, which it receives. A value whose rows are not all kept has none here; use
+  // `stored_rows`.
   Rows rows(uint32_t value) const;
   // Whether the rows of an index are computed here: of a part of a graph, those of its own nodes.
   bool is_foreign(uint32_t node_type, uint32_t node) const {
@@ -81,7 +85,7 @@ struct RowState {
   void commit(const Delta& delta, const BatchChanges& batch, ThreadPool* pool) noexcept;
   void release() noexcept;
 
-  // Resets all rows to empty ones, as many as the graph has nodes.
+  // Resets all rows to empty ones, as many as the graph has nodes; in a part, as many nodes as hold rows.
   void clear();
   bool is_laid_out_as(const RowState& other) const;
   // Takes all rows of an equally laid out state, without copying them, and leaves those that this one kept.
@@ -92,6 +96,21 @@ struct RowState {
   // Call it before rows are loaded. Returns false and does nothing unless the nodes are sorted
   // and those that keep aggregates by their degrees.
   bool load_kept_nodes(size_t direction, std::span<const uint32_t> nodes);
+
+ private:
+  // Whether an edge leads from the node, along which messages are sent.
+  bool sends(uint32_t node_type, uint32_t node) const;
+  // Makes the rows of a part's slab anew, of the nodes that it owns and of those whose rows it reads.
+  void hold(uint32_t slab, uint32_t node_type);
+  void reserve_held(const Delta& delta, const BatchChanges& batch);
+  void find_loosened(const BatchChanges& batch);
+  // Features of other parts' nodes. The graph has committed the batch.
+  void commit_received(uint32_t value, const Changes& changes) noexcept;
+
+  std::vector<bool> shared_;  // by slab: of a part that reads rows of others' nodes in it
+  // By node type, of other parts: nodes that lost an edge to an own one in the last batch, and in the one that is
+  // prepared. If they have none left, the next batch takes back their slots.
+  std::vector<std::vector<uint32_t>> loosened_, loosened_next_;
 };
 
 }  // namespace livegnn

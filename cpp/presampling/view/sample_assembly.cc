@@ -55,7 +55,7 @@ struct ViewCells {
   const OneHopQuery& asked;
   bool towards_key;
   const IdMap& ids;
-  const Table& features;
+  const NodeFeatures& features;
   bool featured;
 };
 
@@ -83,7 +83,7 @@ void SampleAssembly::write_nodes(bool attributes, Subgraph* out) const {
     to.num_sampled = type.num_sampled;
     to.ids.open(type.nodes.size());
     write_ids(graph.nodes[t].ids, type.nodes, to.ids.data());
-    const Table& table = graph.nodes[t].features;
+    const NodeFeatures& table = graph.nodes[t].features;
     if (!attributes || table.width() == 0) continue;
     to.features.open(type.nodes.size() * table.width());
     write_features(table, type.nodes, to.features.data());
