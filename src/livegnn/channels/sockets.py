@@ -1,11 +1,8 @@
 """The sockets of one process: one for each link, and the files that they need."""
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import zmq
@@ -15,6 +12,7 @@ from livegnn.channels.frames import MOST_PART_BYTES
 from livegnn.channels.link import Link
 from livegnn.channels.plan import LONGEST_PATH
 from livegnn.errors import InputError
+from livegnn.temporary_directory import TemporaryDirectory
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
@@ -40,7 +38,7 @@ class Sockets:
         self.admission = Admission(self._context)
         self.of: dict[int, Socket] = {}
         self.handshakes: list[Handshakes] = []
-        self._folders: list[str] = []  # one, when there is a path in it
+        self._folders: list[TemporaryDirectory] = []  # one, when there is a path in it
         parts = self._context, self.admission, self.of, self.handshakes, self._folders
         self._ends = weakref.finalize(self, _close, *parts)
         self._ends.atexit = False  # a thread may read them then
@@ -68,8 +66,8 @@ class Sockets:
     def path_for(self, name: str) -> str:
         """A path in a folder that no other user can enter. Raises `InputError` if it is too long."""
         if not self._folders:
-            self._folders.append(tempfile.mkdtemp(prefix="livegnn-", dir=os.environ.get("XDG_RUNTIME_DIR")))
-        path = str(Path(self._folders[0], name))
+            self._folders.append(TemporaryDirectory(os.environ.get("XDG_RUNTIME_DIR")))
+        path = str(self._folders[0].path / name)
         if len(os.fsencode(path)) > LONGEST_PATH:
             raise InputError(
                 f"the path of a socket must have at most {LONGEST_PATH} bytes, got {path!r}: set "
@@ -92,7 +90,7 @@ def _close(
     admission: Admission,
     of: Mapping[int, Socket],
     handshakes: Sequence[Handshakes],
-    folders: Sequence[str],
+    folders: Sequence[TemporaryDirectory],
 ) -> None:
     for one in handshakes:
         one.close()
@@ -101,7 +99,7 @@ def _close(
     admission.socket.close()
     context.term()
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.close()
 
 
 def receive(socket: Socket) -> tuple[bytes, list[memoryview]]:

@@ -20,7 +20,7 @@ def find_expired(graph: NativeGraph, now: float) -> Events:
     for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
         if edges.time_to_live is None:
             continue
-        *ends, key = graph.native.expired(index, now - edges.time_to_live)
+        *ends, key = graph.expired(index, now - edges.time_to_live)
         src, dst = (
             graph.node_ids.to_user_ids(
                 graph.native.ids_of(graph.schema.node_type_index(edge_type[end]), nodes)

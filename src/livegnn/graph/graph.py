@@ -289,7 +289,7 @@ class Graph:
 
     def num_edges(self, edge_type: EdgeType | None = None) -> int:
         """Number of edges; an undirected edge counts once."""
-        return self.native.num_edges(self.core.schema.edge_type_index(edge_type))
+        return self.core.num_edges(self.core.schema.edge_type_index(edge_type))
 
     def ids(self, node_type: NodeType | None = None) -> "Shaped[Ids, 'nodes']":
         """All ids, in the order in which `snapshot` and `Engine.embeddings` list nodes."""
@@ -408,14 +408,22 @@ class Graph:
     # ---------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """The complete state: a graph restored from it behaves exactly like this one, bit for bit."""
-        return _core.holding(self.writer, state.save, self.core)
+        """The complete state: a graph restored from it behaves exactly like this one, bit for bit. A
+        graph of names returns what its parts share, which `livegnn.partitions` reads.
+        """
+        save = state.save_names if self.names_only else state.save
+        return _core.holding(self.writer, save, self.core)
 
     @classmethod
     def from_state(cls, saved: State, *, features_dir: "str | os.PathLike[str] | None" = None) -> "Graph":
         """A graph with this state. Raises `FileFormatError` if it is invalid. features_dir: as in `Graph`."""
         if not isinstance(saved, State):
             raise InputError(f"expected what Graph.state() returned, got {kind_of(saved)}")
+        if saved.meta.get("kind") == state.NAMES:
+            raise FileFormatError(
+                "expected the state of a graph in one piece, got that of one in parts: serve it with "
+                "partitions in [cluster], or join it with LocalPartitions.join"
+            )
         if saved.meta.get("kind") != "graph":
             raise FileFormatError(f"expected the state of a graph, got {saved.meta.get('kind')!r}")
         graph = cls(Schema.from_json(saved.meta.get("schema")), features_dir=features_dir)

@@ -6,7 +6,7 @@ Functions that change, save or describe a graph take a `NativeGraph`. `Graph` ha
 import math
 import os
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -26,11 +26,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+class EdgesElsewhere(Protocol):
+    """The edges of a graph of names, which the parts of the divided graph keep. Edge types are given by their
+    index. The caller holds `Graph.writer`. Raises `WorkerUnavailableError` if a part is lost."""
+
+    def expired(self, edge_type: int, horizon: float) -> "tuple[UInt32[NDArray[np.uint32], 'edges'], ...]":
+        """Sources, targets and keys of the edges whose time is before `horizon`, in the order of an undivided
+        graph."""
+
+    def num_edges(self, edge_type: int) -> int:
+        """An undirected edge counts once."""
+
+
 class NativeGraph:
     """An empty native graph of a schema; `Graph` documents the arguments and the errors.
 
     seq: the sequence number of the last event. batch_began: when the current batch got the writer lock.
     claim: held by a runtime, which alone may apply batches. measurement: the bytes of each part.
+    elsewhere: the edges, of a graph of names.
     """
 
     def __init__(
@@ -40,6 +53,7 @@ class NativeGraph:
         self.seq = 0
         self.batch_began = 0.0
         self.claim: Claim | None = None
+        self.elsewhere: EdgesElsewhere | None = None
         self._writer = RLock()
         self.measurement = Measurement(self._writer)
         self._left_out = left_out(schema)
@@ -60,6 +74,19 @@ class NativeGraph:
         """As `Graph.latest_time`."""
         time = self.native.latest_time
         return time if math.isfinite(time) else None
+
+    def num_edges(self, edge_type: int) -> int:
+        """As `Graph.num_edges`, of an edge type by its index."""
+        if self.elsewhere is not None:
+            return _core.holding(self.writer, self.elsewhere.num_edges, edge_type)
+        return self.native.num_edges(edge_type)
+
+    def expired(self, edge_type: int, horizon: float) -> "tuple[UInt32[NDArray[np.uint32], 'edges'], ...]":
+        """Sources, targets and keys of the edges of a type whose time is before `horizon`, as indices. The
+        caller must hold `Graph.writer`."""
+        if self.elsewhere is not None:
+            return self.elsewhere.expired(edge_type, horizon)
+        return self.native.expired(edge_type, horizon)
 
     def with_types(self, events: Events) -> Events:
         """As `Graph.with_types`."""

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+import livegnn._core as _core
 from livegnn.errors import FileFormatError
 from livegnn.events.chunk import to_ids
 from livegnn.graph.native_graph import NativeGraph
-from livegnn.types import Array, EdgeType, IntArray, State
+from livegnn.types import Array, EdgeType, FloatArray, IntArray, State
 from livegnn.wording import format_count
 
 if TYPE_CHECKING:
@@ -32,13 +33,22 @@ _COLUMNS: Final = {
 _ADDED: Final = {"sums", "orders"}
 _LARGEST: Final = 2**63 - 1
 
+NAMES: Final = "names of a divided graph"
+"""The kind of the state of a graph of names."""
+
+OF_OWNERS: Final = "owners/"
+"""How the names of its arrays of owners begin."""
+
 
 def save(graph: NativeGraph) -> State:
     """The state of a graph. The caller must hold `Graph.writer`."""
     native, arrays = graph.native, dict[str, Array]()
     for index, name in enumerate(graph.schema.node_types):
-        ids, free, x = native.save_nodes(index)
-        arrays[f"nodes/{name}/free"], arrays[f"nodes/{name}/x"] = free, x
+        ids, arrays[f"nodes/{name}/free"] = native.save_nodes(index)
+        if native.shares_features():
+            arrays[f"nodes/{name}/held"], arrays[f"nodes/{name}/x"] = native.save_held_features(index)
+        else:
+            arrays[f"nodes/{name}/x"] = native.save_features(index)
         if graph.node_ids.texts is None:
             arrays[f"nodes/{name}/ids"] = ids
             continue
@@ -65,11 +75,23 @@ def save(graph: NativeGraph) -> State:
     )
 
 
+def save_names(graph: NativeGraph) -> State:
+    """The state of a graph of names: no edges, and the owners of its nodes. The caller must hold
+    `Graph.writer`.
+    """
+    saved = save(graph)
+    owners = {
+        f"{OF_OWNERS}{name}": _core.owners_of(graph.native, index)
+        for index, name in enumerate(graph.schema.node_types)
+    }
+    return State({**saved.meta, "kind": NAMES}, {**saved.arrays, **owners})
+
+
 def restore(graph: NativeGraph, state: State) -> None:
     """Fills an empty graph of the state's schema. Raises `FileFormatError`, which names the array that does
     not fit, the expected and the actual content; the graph is then unusable.
     """
-    arrays = _Arrays(state)
+    arrays, shares, x = _Arrays(state), graph.native.shares_features(), dict[str, FloatArray]()
     try:
         seq, num_edges, latest_time = _numbers(graph, state)
         # An edge has no later time. Some old states do not say which is the latest.
@@ -77,9 +99,10 @@ def restore(graph: NativeGraph, state: State) -> None:
         for index, name in enumerate(graph.schema.node_types):
             prefix = f"nodes/{name}"
             ids = _restored_ids(graph, prefix, arrays)
-            free, x = arrays.take(f"{prefix}/free", np.uint32), arrays.take(f"{prefix}/x", np.float32, 2)
+            free = arrays.take(f"{prefix}/free", np.uint32)
+            x[name] = arrays.take(f"{prefix}/x", np.float32, 2)
             with _named(prefix):
-                graph.native.load_nodes(index, ids, free, x)
+                graph.native.load_nodes(index, ids, free, x[name][:0] if shares else x[name])
         for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
             prefix, keyed = _prefix(edge_type), edges.duplicates == "keep"
             # In lists of edges with keys, an id holds both the other end and the key.
@@ -93,14 +116,33 @@ def restore(graph: NativeGraph, state: State) -> None:
                 load(index, cast("Any", out), cast("Any", into), num_edges[index])
             if edges.edge_dim:
                 free = arrays.take(f"{prefix}/free_rows", np.uint32)
-                x = arrays.take(f"{prefix}/x", np.float32, 2)
+                attr = arrays.take(f"{prefix}/x", np.float32, 2)
                 with _named(prefix):
-                    graph.native.load_edge_features(index, free, x)
+                    graph.native.load_edge_features(index, free, attr)
+        if shares:
+            _load_held_features(graph, arrays, x)
         arrays.check_all_taken()
     except (KeyError, ValueError, RuntimeError, TypeError) as error:
         raise FileFormatError(f"the state of a graph does not fit together: {error}") from error
     graph.seq = seq
     graph.native.latest_time = latest_time
+
+
+def _load_held_features(graph: NativeGraph, arrays: "_Arrays", x: "dict[str, FloatArray]") -> None:
+    """x: by node type, the rows of the nodes that the part holds. Parts of older versions had no such list,
+    and the rows of all nodes."""
+    for index, name in enumerate(graph.schema.node_types):
+        prefix, rows = f"nodes/{name}", x[name]
+        if arrays.has(f"{prefix}/held"):
+            held = arrays.take(f"{prefix}/held", np.uint32)
+        else:
+            capacity = graph.native.capacity(index)
+            if len(rows) != capacity:
+                raise ValueError(f"{prefix}/x: expected {capacity} rows, as many as ids, got {len(rows)}")
+            held = _core.held_nodes(graph.native, index)
+            rows = rows[held]
+        with _named(prefix):
+            graph.native.load_held_features(index, held, rows)
 
 
 class _Arrays:

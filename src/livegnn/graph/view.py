@@ -1,6 +1,6 @@
 """The base class of views that follow a graph."""
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -10,6 +10,11 @@ from livegnn.graph.delta import GraphDelta
 from livegnn.graph.graph import Graph
 from livegnn.graph.view_registry import Follower
 from livegnn.types import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from livegnn.graph.division import PartCounts
 
 
 class View(Follower):
@@ -73,6 +78,13 @@ class View(Follower):
             self.graph.writer, lambda: State({"kind": self.name, "seq": self.seq}, native.save())
         )
 
+    def save_beside(self, path: "Path") -> State | None:
+        """The state for a checkpoint that will have the name `path`. A view may write files beside it, which
+        belong to the checkpoint and are removed with it: `part-NUMBER-SEQ.lgck`. It is called by the thread
+        that applies batches, or in a forked process if the view is `forkable`.
+        """
+        return self.state()
+
     def _load(self, state: State | None) -> None:
         """Restores what `state` returned, in a constructor; the graph must be at the same event. Does nothing
         for None. Raises `FileFormatError` if it does not fit.
@@ -91,6 +103,10 @@ class View(Follower):
     def memory(self) -> dict[str, int]:
         """Bytes of each part."""
         return {} if self.native is None else {self.name: self.native.bytes()}
+
+    def part_counts(self) -> "PartCounts | None":
+        """Counts of a graph in parts that the view leads; None if it leads none, or a part is lost."""
+        return None
 
     def close(self) -> None:
         """Releases resources other than memory. The view must not be used afterwards."""

@@ -67,6 +67,8 @@ class NativeEngine:
             parts["rows of batches"] = rows
         if self.options.partial:
             parts["residents"] = native.residents_bytes()
+        if slots := native.slots_bytes():
+            parts["slots"] = slots
         if lazy:
             parts["overlay"], parts["record"] = native.lazy_bytes()
         if history is not None:

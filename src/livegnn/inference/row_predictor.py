@@ -1,16 +1,34 @@
 """A view that keeps the rows of a model, as a runtime and a server see it."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
+from livegnn.events import Events
 from livegnn.graph import View
 from livegnn.inference.options import EngineOptions
 from livegnn.network import Model
 from livegnn.network.outputs import Outputs
-from livegnn.types import FloatArray, NodeType
+from livegnn.types import FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32
+    from jaxtyping import Float32, Shaped
     from numpy.typing import ArrayLike
+
+
+class Supposition(Protocol):
+    """Predictions as they would be after some events: a `WhatIf`, or that of parts."""
+
+    @property
+    def changed(self) -> "Shaped[Ids, 'nodes']":
+        """As `WhatIf.changed`."""
+
+    @property
+    def num_changed(self) -> int:
+        """As `WhatIf.num_changed`."""
+
+    def predict(
+        self, ids: "ArrayLike", *, output: str | None = None
+    ) -> "Float32[FloatArray, 'ids channels']":
+        """As `WhatIf.predict`."""
 
 
 class RowPredictor(View):
@@ -50,6 +68,10 @@ class RowPredictor(View):
 
     def answer_at_once(self, request: bytes, parameters: bool, seq: int, most_numbers: int) -> bytes | None:
         """The answer to a request, as of `Runtime.answer_at_once`. seq: the event that the rows reflect."""
+        raise NotImplementedError
+
+    def what_if(self, events: Events) -> Supposition:
+        """The predictions after `events`, as of `Engine.what_if`."""
         raise NotImplementedError
 
     def guard(self, on: bool) -> None:

@@ -8,14 +8,14 @@ import livegnn._core as _core
 from livegnn.arguments import listed_ids
 from livegnn.errors import UnknownNodeError
 from livegnn.events import Events
-from livegnn.graph import View
+from livegnn.graph import Graph, GraphDelta, View
 from livegnn.graph.native_graph import NumberMap
 from livegnn.inference.native_engine import NativeEngine, refuse_lost
 from livegnn.texts import Texts
-from livegnn.types import NO_INDEX, FloatArray, Ids, NodeType
+from livegnn.types import NO_INDEX, FloatArray, Ids, IntArray, NodeType
 
 if TYPE_CHECKING:
-    from jaxtyping import Float32, Shaped
+    from jaxtyping import Float32, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
 
 
@@ -23,11 +23,12 @@ class WhatIf:
     """Predictions as they would be after some events.
 
     They refer to the current graph: if batches were applied since the last call, the events are evaluated
-    again.
+    again. together: the engine is of a part of a graph, and all parts evaluate them at the same time.
     """
 
-    def __init__(self, engine: NativeEngine, events: Events, view: View) -> None:
+    def __init__(self, engine: NativeEngine, events: Events, view: View, *, together: bool = False) -> None:
         self._engine = engine
+        self._together = together
         self._view = view  # the graph holds it weakly, and would leave it out of batches
         self._events = events
         self._epoch = -1
@@ -40,8 +41,15 @@ class WhatIf:
         return _core.holding(self._engine.graph.writer, self._changed)
 
     def _changed(self) -> Ids:
+        return self._engine.graph.to_user_ids(self._changed_numbers())
+
+    def changed_numbers(self) -> "Int64[IntArray, 'nodes']":
+        """`changed`, with the numbers of ids."""
+        return _core.holding(self._engine.graph.writer, self._changed_numbers)
+
+    def _changed_numbers(self) -> IntArray:
         self._refresh()
-        return self._ids(self._prepared.changed())
+        return self._numbers(self._prepared.changed())
 
     @property
     def num_changed(self) -> int:
@@ -71,17 +79,8 @@ class WhatIf:
         return _core.holding(self._engine.graph.writer, self._predict, listed_ids(ids), position, name)
 
     def _predict(self, asked: "NDArray[np.generic] | Texts", position: int, name: NodeType) -> FloatArray:
-        graph = self._engine.graph
-        node_type = graph.node_type_index(name)
         self._refresh()
-        numbers = graph.to_numbers(asked)
-        indices = graph.native.indices_of(node_type, numbers)
-        delta = self._delta.native
-        added = delta.added(node_type)
-        NumberMap(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
-        gone = (indices == NO_INDEX) | np.isin(indices, delta.removed_indices(node_type))
-        if gone.any():
-            raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
+        _, indices = locate_after(self._engine.graph, self._delta, asked, name)
         return self._engine.native.predict_prepared(self._prepared, indices, position)
 
     def _refresh(self) -> None:
@@ -93,7 +92,7 @@ class WhatIf:
             return
         staged = engine.graph.stage(self._events)
         delta = staged.native
-        if not engine.native.prepare(delta, self._prepared):
+        if not engine.native.prepare(delta, self._prepared, self._together):
             refuse_lost(engine, delta, *self._prepared.lost())
         self._delta = staged  # the prepared batch points into it: new features are not copied
         added = delta.added(engine.output_type)
@@ -101,10 +100,27 @@ class WhatIf:
         self._added_ids = NumberMap(indices[added >= 0], added[added >= 0])
         self._epoch = engine.epoch
 
-    def _ids(self, indices: "np.ndarray[tuple[int], np.dtype[np.uint32]]") -> Ids:
+    def _numbers(self, indices: "np.ndarray[tuple[int], np.dtype[np.uint32]]") -> IntArray:
         graph = self._engine.graph
         known = indices < graph.native.capacity(self._engine.output_type)
         numbers = np.full(len(indices), -1, dtype=np.int64)
         numbers[known] = graph.native.ids_of(self._engine.output_type, indices[known])
         self._added_ids.look_up(indices, numbers)
-        return graph.to_user_ids(numbers)
+        return numbers
+
+
+def locate_after(
+    graph: Graph, change: GraphDelta, asked: "Shaped[NDArray[np.generic], 'ids'] | Texts", name: NodeType
+) -> "tuple[Int64[IntArray, 'ids'], UInt32[NDArray[np.uint32], 'ids']]":
+    """The numbers of ids, and the indices of their nodes after a change that is staged. The caller holds
+    `Graph.writer`. Raises `UnknownNodeError` for a node that would not be in the graph.
+    """
+    node_type, delta = graph.node_type_index(name), change.native
+    numbers = graph.to_numbers(asked)
+    indices = graph.native.indices_of(node_type, numbers)
+    added = delta.added(node_type)
+    NumberMap(added[added >= 0], delta.added_indices(node_type)[added >= 0]).look_up(numbers, indices)
+    gone = (indices == NO_INDEX) | np.isin(indices, delta.removed_indices(node_type))
+    if gone.any():
+        raise UnknownNodeError(graph.unknown_node(asked[np.flatnonzero(gone)[0]], name))
+    return numbers, indices

@@ -3,14 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from livegnn.interrupts import Background
 from livegnn.partitions.ballot import Ballot
-from livegnn.partitions.part import Outcome, Part, Placed
-
-if TYPE_CHECKING:
-    from livegnn.graph import GraphDelta
+from livegnn.partitions.part import Given, Outcome, Part, Placed
 
 
 class Poll(Protocol):
@@ -45,7 +42,7 @@ class Crew(Protocol):
     def ending(self) -> Sequence[Callable[[], object]]:
         """Native functions that end it. No poll may be under way."""
 
-    def poll(self, change: "GraphDelta", placed: Placed) -> Poll:
+    def poll(self, given: Given, placed: Placed) -> Poll:
         """A batch that no part has yet. placed: the owners of added nodes that the names have chosen."""
 
     def join(self) -> None:
@@ -60,8 +57,8 @@ class ThreadCrew:
         self._threads = tuple(PartThread(number, part) for number, part in enumerate(parts))
         self.ending: Final = tuple(partial(thread.give, None) for thread in self._threads)
 
-    def poll(self, change: "GraphDelta", placed: Placed) -> "ThreadPoll":
-        return ThreadPoll(self._threads, self._begin, change, placed)
+    def poll(self, given: Given, placed: Placed) -> "ThreadPoll":
+        return ThreadPoll(self._threads, self._begin, given, placed)
 
     def join(self) -> None:
         for thread in self._threads:
@@ -101,11 +98,11 @@ class ThreadPoll(Ballot):
         self,
         threads: tuple[PartThread, ...],
         begin: Callable[[], None],
-        change: "GraphDelta",
+        given: Given,
         placed: Placed,
     ) -> None:
         super().__init__(len(threads))
-        self._threads, self._begin, self._change, self._placed = threads, begin, change, placed
+        self._threads, self._begin, self._given, self._placed = threads, begin, given, placed
         self.outcomes: Final[dict[int, Outcome]] = {}
 
     def steps(self) -> list[Callable[[], object]]:
@@ -114,7 +111,9 @@ class ThreadPoll(Ballot):
 
     def apply_to(self, number: int, part: Part) -> None:
         """Applies it to a part, in its thread."""
-        change = self._change
-        self.outcomes[number] = part.apply(
-            change.events, change.seq, self.vote, self._placed, trusted=change.trusted
+        batch, placed = self._given, self._placed
+        self.outcomes[number] = (
+            part.apply(batch.events, batch.seq, self.vote, placed, trusted=batch.trusted)
+            if batch.asked is None
+            else part.suppose(batch.events, batch.seq, self.vote, placed, batch.asked[number])
         )

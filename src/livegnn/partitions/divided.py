@@ -8,7 +8,8 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from contextlib import ExitStack
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from livegnn.arguments import as_path, listed_ids
 from livegnn.errors import InputError, LiveGNNError, UnknownNodeError, WorkerUnavailableError
 from livegnn.events import Events
 from livegnn.graph import Claim, Graph, GraphDelta, Transaction
+from livegnn.graph.division import PartCounts
 from livegnn.inference import EngineOptions, RowPredictor, Update
 from livegnn.inference.native_engine import lay_out
 from livegnn.interrupts import at_once
@@ -25,9 +27,12 @@ from livegnn.network import Model
 from livegnn.network.outputs import Outputs
 from livegnn.partitions.batch import Batch
 from livegnn.partitions.crew import Crew
-from livegnn.partitions.part import Reader
+from livegnn.partitions.edges import EdgesOfParts
+from livegnn.partitions.part import Asked, Given, Outcome, Placed, Reader
+from livegnn.partitions.replacing import TRIES, Replacing
 from livegnn.partitions.sampler import PartitionedSampler
-from livegnn.partitions.sets import write_set
+from livegnn.partitions.sets import write_parts, write_set
+from livegnn.partitions.what_if import WhatIfOfParts
 from livegnn.placement import Owners
 from livegnn.sampling.request import use_sampler
 from livegnn.types import NO_INDEX, FloatArray, State
@@ -70,12 +75,15 @@ class Partitions(RowPredictor):
         self.output_type_name = self.model.node_type(self.model.output)
         self._crew = crew
         self._end = weakref.finalize(self, at_once, *crew.ending)
-        self._visible = threading.RLock()
-        self._claim = Claim(self, self._visible)
+        self.visible = threading.RLock()
+        self._claim = Claim(self, self.visible)
+        self._replacing: Replacing[Partitions] | None = None
         self._batch: Batch | None = None  # that is being applied
         self._broken: BaseException | None = None
+        self.commits = 0
         names.attach(self)
         use_sampler(names, PartitionedSampler(names.native, self.parts, names.writer))
+        names.core.elsewhere = self._edges = EdgesOfParts(self.parts)
 
     @cached_property
     def digest(self) -> str:
@@ -91,6 +99,8 @@ class Partitions(RowPredictor):
 
     def close(self) -> None:
         """Ends all parts; no batch can be applied afterwards."""
+        if self._replacing is not None:
+            self._replacing.close()
         _core.holding(self.names.writer, self._end)
         self._crew.join()
         for part in self.parts:
@@ -119,26 +129,94 @@ class Partitions(RowPredictor):
             claim=self._claim,
         )
         update = batch.run().update_of(self)
-        assert isinstance(update, Update)
+        if not isinstance(update, Update):
+            raise LiveGNNError("the batch was applied, but a part was lost, and its changes are not known")
         return update
 
-    def prepare(self, change: GraphDelta) -> None:
-        if not self._end.alive:
-            raise InputError(
-                "the parts must be open to apply a batch, got closed ones: divide the graph again"
-            )
-        self._refuse_broken()
-        placed = map(change.native.placed, range(len(self.names.schema.node_types)))
-        chosen = {number: owners for number, owners in enumerate(placed) if len(owners)}
-        self._batch = Batch(self._crew.poll(change, chosen), change)
-        self._batch.prepare()
+    def replace_lost(self, make: "Callable[[int], Partitions]") -> None:
+        """From now on, replaces all parts when one is lost, until `close`. make: fresh parts at an event,
+        which have names of their own. No batch may be applied meanwhile.
+        """
+        self._replacing = Replacing(self, make)
+        self._edges.replace = self._replacing.replace_lost
 
-    def commit(self, change: GraphDelta) -> Update:
+    def exchange(self, other: "Partitions") -> None:
+        """Leads the parts of `other` from now on, which leads those of this one, to close them. Both must be
+        at the same event; the caller holds `Graph.writer` and the lock of readers. Raises `LiveGNNError` if
+        they have other owners.
+        """
+        mine, theirs = self.names.native, other.names.native
+        for node_type in range(len(self.names.schema.node_types)):
+            if not np.array_equal(_core.owners_of(mine, node_type), _core.owners_of(theirs, node_type)):
+                raise LiveGNNError(
+                    "fresh parts must own the nodes that the lost ones own, got others: restart the server"
+                )
+        for one in (self, other):
+            one._end.detach()
+        self.parts, other.parts = other.parts, self.parts
+        self._crew, other._crew = other._crew, self._crew
+        self._edges.parts, other._edges.parts = self.parts, other.parts
+        for one in (self, other):
+            one._end = weakref.finalize(one, at_once, *one._crew.ending)
+        self._batch = self._broken = None
+        _core.continue_batches(mine, theirs)
+        use_sampler(self.names, PartitionedSampler(self.names.native, self.parts, self.names.writer))
+
+    def prepare(self, change: GraphDelta) -> None:
+        self._refuse_closed()
+        chosen = _placed(change, len(self.names.schema.node_types))
+        counted = self._broken is None
+        for left in range(0 if self._replacing is None else TRIES, -1, -1):
+            try:
+                if self._replacing is not None:
+                    self._replacing.replace_lost()
+                self._refuse_broken()
+                if chosen and not counted:
+                    raise LiveGNNError(
+                        "nodes must be placed by the edges of all batches, got counts without the last one: "
+                        "apply the batch again"
+                    )
+                self._batch = Batch(self._crew.poll(self._give(change), chosen), change)
+                self._batch.prepare()
+            except WorkerUnavailableError:
+                self.abandon(change)
+                if not left:
+                    raise
+            else:
+                return
+
+    def _give(self, change: GraphDelta, asked: Sequence[Asked] | None = None) -> Given:
+        return Given(change.events, change.seq, change.trusted, asked)
+
+    def suppose(self, change: GraphDelta, asked: Sequence[Asked]) -> Sequence[Outcome]:
+        """The effects on all parts of a change that the names have staged; nothing changes. asked: the
+        question to each part. The caller holds `Graph.writer` of the names. Raises the errors of `prepare`,
+        and `WorkerUnavailableError` if a part is lost, which is not replaced for it."""
+        self._refuse_closed()
+        self._refuse_broken()
+        chosen = _placed(change, len(self.names.schema.node_types))
+        batch = Batch(self._crew.poll(self._give(change, asked), chosen), change)
+
+        def run() -> None:
+            batch.prepare()
+            batch.settle(committed=True)
+
+        _core.settled(run, partial(batch.settle, committed=False))
+        if batch.broken is not None:
+            raise batch.broken
+        return [batch.outcomes[number] for number in range(len(self.parts))]
+
+    def commit(self, change: GraphDelta) -> Update | None:
+        """Shows the batch. None if a part was lost meanwhile and will be replaced: its changes are not
+        known."""
         batch = self._batch
         assert batch is not None
         batch.settle(committed=True)
+        self.commits += 1
         if (broken := batch.broken) is not None:
             self._broken = broken
+            if self._replacing is not None:
+                return None
             raise LiveGNNError(f"a part of the graph failed as it committed a batch: {broken!r}") from broken
         outcomes = [batch.outcomes[number] for number in range(len(self.parts))]
         if _core.places_nodes(self.names.native):  # the next batch's, by the edges up to this one
@@ -159,6 +237,15 @@ class Partitions(RowPredictor):
 
     def publish(self, change: GraphDelta) -> None:
         self._batch = None  # which holds the events
+        if self._broken is not None and self._replacing is not None:
+            # Now and not in the next batch, whose nodes are placed by the counts of this one.
+            self._replacing.try_to_replace()
+
+    def _refuse_closed(self) -> None:
+        if not self._end.alive:
+            raise InputError(
+                "the parts must be open to apply a batch, got closed ones: divide the graph again"
+            )
 
     def _refuse_broken(self) -> None:
         if self._broken is not None:
@@ -180,20 +267,29 @@ class Partitions(RowPredictor):
         """
         asked = listed_ids(ids)
         found = self.outputs.find(output)
-        with self._visible:
+        with self.visible:
             numbers = self.names.to_numbers(asked)
             node_type = self.names.node_type_index(found.node_type)
             indices = self.names.native.indices_of(node_type, numbers)
             unknown = np.flatnonzero(indices == NO_INDEX)
             if len(unknown):
                 raise UnknownNodeError(self.names.unknown_node(asked[unknown[0]], found.node_type))
-            given = self.names.to_user_ids(numbers)
             owners = _core.owners_at(self.names.native, node_type, indices)
-            rows = np.empty((len(given), self.model.width(found.value)), np.float32)
-            for part in np.unique(owners):
-                places = owners == part
-                rows[places] = self.parts[part].predict(given[places], output)
+            rows = np.empty((len(numbers), self.model.width(found.value)), np.float32)
+            with ExitStack() as asked_of:
+                waits = []
+                for part in np.unique(owners):  # ascending, so that two readers never wait for each other
+                    places = owners == part
+                    asking = self.parts[part].predicting(numbers[places], output)
+                    waits.append((places, asked_of.enter_context(asking)))
+                for places, wait in waits:
+                    rows[places] = wait()
             return rows
+
+    def what_if(self, events: Events) -> WhatIfOfParts:
+        """Predictions after `events`, as of `Engine.what_if`. Their errors are raised by the first read, and
+        each read of predictions computes the batch on all parts."""
+        return WhatIfOfParts(self, events)
 
     def predict_at_once(self, ids: "ArrayLike", *, output: str | None = None) -> None:
         """None: a prediction is always read from a part."""
@@ -203,7 +299,18 @@ class Partitions(RowPredictor):
         """None, for the same reason."""
 
     def find_loss(self) -> str | None:
-        return next(filter(None, (part.find_loss() for part in self.parts)), None)
+        lost = self.find_own_loss()
+        return lost if lost is None or self._replacing is None else f"{lost}; all parts are started again"
+
+    def find_own_loss(self) -> str | None:
+        """Why a part does not answer, or does not show the last batch; None if all do."""
+        lost = next(filter(None, (part.find_loss() for part in self.parts)), None)
+        broken = self._broken
+        return f"a part must show the last batch, got {broken!r}" if lost is None and broken else lost
+
+    def find_move(self) -> str | None:
+        """Why parts should be on other machines; None if they should stay."""
+        return None
 
     def memory(self) -> dict[str, int]:
         """Bytes of each part's parts, as `Engine.memory` names them; none of a part that is lost."""
@@ -216,6 +323,22 @@ class Partitions(RowPredictor):
             found.update({f"part {number}: {name}": size for name, size in sizes.items()})
         return found
 
+    def part_counts(self) -> PartCounts | None:
+        """Edges, cut edges, nodes and sent bytes of all parts. While a batch becomes visible, parts may show
+        it or not."""
+        try:
+            counts = [part.counts() for part in self.parts]
+        except WorkerUnavailableError:
+            return None
+        schema, native = self.names.schema, self.names.native
+        edges = np.array([one.edges for one in counts], np.int64).sum(axis=0).tolist()
+        return PartCounts(
+            {name: each[0] for name, each in zip(schema.edge_types, edges, strict=True)},
+            {name: each[1] for name, each in zip(schema.edge_types, edges, strict=True)},
+            {name: _core.part_loads(native, n).tolist() for n, name in enumerate(schema.node_types)},
+            [one.sent for one in counts],
+        )
+
     def write(self, directory: "Path | str") -> "Path":
         """Writes a checkpoint of the current event: files of all parts and one of names, which is returned,
         into a directory. Raises as `checkpoint.write`."""
@@ -224,11 +347,23 @@ class Partitions(RowPredictor):
 
     def _write(self, directory: "Path") -> "Path":
         self._refuse_broken()
-        return write_set(directory, self.names, self.rules, self.parts)
+        return write_set(directory, self.names, self.rules, self.parts, self.digest)
+
+    def save_beside(self, path: "Path") -> State:
+        """Writes the files of all parts beside the checkpoint `path` of a runtime; returns its section, which
+        describes the set. Raises as `checkpoint.write`, and `WorkerUnavailableError` if a part is lost."""
+        return _core.holding(self.names.writer, self._save, path)
+
+    def _save(self, path: "Path") -> State:
+        self._refuse_broken()
+        return write_parts(path.parent, self.seq, self.rules, self.parts, self.digest)
 
     def state(self) -> State:
-        """Raises `InputError`: a runtime does not save parts yet."""
-        raise InputError(
-            "a runtime cannot save the parts of a graph yet: keep the log from its first event, which a "
-            "start replays, and write no checkpoints"
-        )
+        """Raises `InputError`: the state of parts is in several files."""
+        raise InputError("the state of a graph in parts must be written to files, got none: use write")
+
+
+def _placed(change: GraphDelta, node_types: int) -> Placed:
+    """The owners that a staged change chooses for the nodes that it adds."""
+    placed = map(change.native.placed, range(node_types))
+    return {number: owners for number, owners in enumerate(placed) if len(owners)}

@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from typing import Final
 
 import livegnn._core as _core
-from livegnn.compiler.lowering import lower
 from livegnn.errors import InputError
 from livegnn.inference import EngineOptions
 from livegnn.network import Model
 from livegnn.placement import Owners
 from livegnn.schema import Schema
-from livegnn.types import EdgeType, NodeType
+from livegnn.types import NodeType
 from livegnn.wording import kind_of
 
 _NEEDED: Final = {"mode": "eager", "keep": "all", "keep_degree": 0, "history": 0}
@@ -48,7 +47,6 @@ def refuse_unfit(
     for reason in (
         *map(_unfit_owners, owners_of_types(owners, schema).values()),
         _unfit_options(options),
-        _unfit_schema(schema),
         _unfit_model(model),
     ):
         if reason is not None:
@@ -70,23 +68,10 @@ def _unfit_options(options: EngineOptions) -> str | None:
     return None
 
 
-def _unfit_schema(schema: Schema) -> str | None:
-    for edge_type, edges in schema.edge_types.items():
-        if edges.time_to_live is not None:
-            return f"a graph whose edges expire cannot be divided yet, got edge type {_shown(edge_type)}"
-    return None
-
-
 def _unfit_model(model: Model) -> str | None:
-    operations, _ = lower(model)
-    for operation in operations:
-        if operation.op == "call":
-            return (
-                "a model of a divided graph may not call a function that is not LiveGNN's, which may give "
-                f"a row other bits in another block of rows, got {operation.output!r}"
-            )
+    for name in model.functions:
+        return (
+            "a model of a divided graph may not call a function that is not LiveGNN's, which may give a row "
+            f"other bits in another block of rows, got {name!r}"
+        )
     return None
-
-
-def _shown(edge_type: EdgeType) -> str:
-    return "-".join(edge_type)

@@ -13,9 +13,8 @@ import json
 import math
 import os
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol
 
-import numpy as np
 from pydantic import BaseModel
 
 import livegnn._core as _core
@@ -26,10 +25,10 @@ from livegnn.partitions.letters import Letter, open_letter, seal
 from livegnn.partitions.packed import Order, pack_outcome, unpack_order
 from livegnn.partitions.part import Outcome
 from livegnn.partitions.rounds import ChannelRounds
-from livegnn.types import JSON
 
 if TYPE_CHECKING:
     from livegnn.channels.health import Patience
+    from livegnn.inference.native_engine import NativeEngine
 
 LEADER: Final = 0
 """The number of the leader in its channels to a worker, whose own number there is 1."""
@@ -52,7 +51,7 @@ class LeaderLostError(Exception):
 class Leader(Protocol):
     """Thread safety: none. All functions raise `LeaderLostError`."""
 
-    def join(self, engine: _core.Engine) -> None:
+    def join(self, engine: "NativeEngine") -> None:
         """Has an engine prepare its batches together with those of the other parts."""
 
     def wait_for_order(self) -> Order:
@@ -104,8 +103,8 @@ class SharedLeader:
         self._lanes, self._seat = lanes, seat
         self._turn = 0
 
-    def join(self, engine: _core.Engine) -> None:
-        self._lanes.join(engine)
+    def join(self, engine: "NativeEngine") -> None:
+        self._lanes.join(engine.native, engine.graph.native)
 
     def wait_for_order(self) -> Order:
         self._turn, found = self._lanes.wait_for(self._seat, Message.ORDER)
@@ -141,18 +140,14 @@ class ChannelLeader:
         self._exchange = _core.CalledExchange(len(others.peers) + 1, self._rounds)
         self._turn = 0
 
-    def join(self, engine: _core.Engine) -> None:
-        self._exchange.join(engine)
+    def join(self, engine: "NativeEngine") -> None:
+        self._exchange.join(engine.native, engine.graph.native)
 
     def wait_for_order(self) -> Order:
         self._turn += 1
-        letter = self._swap(Message.ORDER)
-        seq, trusted = letter.content["seq"], letter.content["trusted"]
-        assert isinstance(seq, int)
-        self._rounds.begin(self._turn, seq)
-        placed = cast("dict[str, list[int]]", letter.content.get("placed", {}))
-        owners = {int(node_type): np.array(some, np.uint16) for node_type, some in placed.items()}
-        return Order(seq, bool(trusted), owners, letter.payload)
+        order = unpack_order(self._swap(Message.ORDER).payload)
+        self._rounds.begin(self._turn, order.seq)
+        return order
 
     def vote(self) -> None:
         self._swap(Message.VOTE, Letter({}))
@@ -165,9 +160,7 @@ class ChannelLeader:
         self._swap(Message.DECISION)
 
     def report(self, outcome: Outcome) -> None:
-        payload = np.asarray(outcome.changed, np.int64).tobytes()
-        content: dict[str, JSON] = {"affected": outcome.affected, "ends": outcome.ends.tolist()}
-        self._swap(Message.OUTCOME, Letter(content, payload))
+        self._swap(Message.OUTCOME, Letter({}, pack_outcome(outcome)))
 
     def _swap(self, message: Message, letter: Letter | None = None) -> Letter:
         sections = {} if letter is None else {LEADER: seal(letter)}

@@ -20,7 +20,7 @@ from livegnn.partitions.divided import Partitions
 from livegnn.partitions.fitting import owners_of_types, refuse_unfit
 from livegnn.partitions.part import LocalPart
 from livegnn.partitions.sets import SavedSet
-from livegnn.placement import Owners
+from livegnn.placement import Owners, Partition
 from livegnn.schema import Schema
 from livegnn.types import NodeType, State
 
@@ -62,7 +62,7 @@ class LocalPartitions(Partitions):
         )
         exchange = _core.LocalExchange(len(self.graphs))
         for number, engine in enumerate(self.engines):
-            exchange.join(engine.core.native, number)
+            exchange.join(engine.core.native, engine.core.graph.native, number)
         if states is None and beginning is not None:
             _compute(self.engines, exchange)
         parts = [
@@ -76,7 +76,7 @@ class LocalPartitions(Partitions):
         cls,
         graph: Graph,
         model: Model,
-        owners: Owners | Mapping[NodeType, Owners],
+        owners: Owners | Mapping[NodeType, Owners] | Partition,
         options: EngineOptions | None = None,
         *,
         state: State | None = None,
@@ -85,15 +85,20 @@ class LocalPartitions(Partitions):
         """The parts of a graph, with the bits of `Engine(graph, model)` from now on; batches that are applied
         to the graph itself do not reach them.
 
-        state: of an engine of the model on the graph, so that no row is computed; of one that keeps all rows.
-        Raises the errors of the constructor, and `FileFormatError` if the state does not fit.
+        owners: as of the constructor; where Fennel places nodes, it first places those that are there, in
+        passes over all. Or a `Partition` of the graph, whose owners its nodes get; Fennel places those that
+        arrive. state: of an engine of the model on the graph, so that no row is computed; of one that keeps
+        all rows. Raises the errors of the constructor, `InputError` for a partition of another graph or for
+        more parts than nodes, and `FileFormatError` if the state does not fit.
         """
         options = choose_options(options, settings)
         check_pair(graph, model)
-        refuse_unfit(model, graph.schema, options, owners)
-        rules = tuple(owners_of_types(owners, graph.schema).values())
-        beginning = _core.holding(graph.writer, Beginning.of, graph, rules, options.threads, state)
-        return cls(graph.schema, model, owners, options, beginning=beginning)
+        partition = owners if isinstance(owners, Partition) else None
+        rule = Owners("fennel", owners.workers) if isinstance(owners, Partition) else owners
+        refuse_unfit(model, graph.schema, options, rule)
+        rules = tuple(owners_of_types(rule, graph.schema).values())
+        beginning = _core.holding(graph.writer, Beginning.of, graph, rules, options.threads, state, partition)
+        return cls(graph.schema, model, rule, options, beginning=beginning)
 
     @classmethod
     def from_checkpoint(

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 import livegnn._core as _core
 from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import BatchAborted, ChannelError
-from livegnn.errors import WorkerUnavailableError, as_value
+from livegnn.errors import as_value
 from livegnn.graph import Graph
 from livegnn.partitions.letters import to_buffer, to_sections
+from livegnn.partitions.losses import part_lost
 
 if TYPE_CHECKING:
     from livegnn.channels.frames import Buffer, Section
@@ -90,9 +91,7 @@ class Questions:
             return self._channel.swap(Round(self._turn, 0, number), {self._worker: sections})[self._worker]
         except ChannelError as error:
             self._lost = as_value(error)
-            raise WorkerUnavailableError(
-                f"part {self._part} must answer, got {error}: start all parts again"
-            ) from error
+            raise part_lost(self._part, error) from error
 
     def close(self) -> None:
         """Ends the channel."""

@@ -16,12 +16,12 @@ from livegnn.errors import WorkerUnavailableError, as_value
 from livegnn.interrupts import at_once
 from livegnn.partitions.ballot import error_of, first_cause
 from livegnn.partitions.leaders import Message, SharedMemory, open_lanes
+from livegnn.partitions.losses import part_lost
 from livegnn.partitions.packed import Order, pack_order, unpack_outcome
-from livegnn.partitions.part import Outcome, Placed
+from livegnn.partitions.part import Given, Outcome, Placed
 
 if TYPE_CHECKING:
     from livegnn.channels.health import Patience
-    from livegnn.graph import GraphDelta
 
 _LONGER: Final = 1.1  # so that a part that has waited in vain for another one has answered before
 
@@ -58,13 +58,13 @@ class SharedCrew:
         self.lost: WorkerUnavailableError | None = None
         self.ending: Final = (self.lanes.close,)
 
-    def poll(self, change: "GraphDelta", placed: Placed) -> "SharedPoll":
-        return SharedPoll(self, change, placed)
+    def poll(self, given: Given, placed: Placed) -> "SharedPoll":
+        return SharedPoll(self, given, placed)
 
     def lose(self, part: int, why: str) -> WorkerUnavailableError:
         """Notes that a process is lost, once and for all."""
         got = f"nothing, as {why}"
-        error = WorkerUnavailableError(f"part {part} must answer, got {got}: start all parts again")
+        error = part_lost(part, got)
         self.lost = self.lost or as_value(error)
         self._lose(part, got)
         return error
@@ -76,8 +76,8 @@ class SharedCrew:
 class SharedPoll:
     """A batch that the processes of all parts apply."""
 
-    def __init__(self, crew: SharedCrew, change: "GraphDelta", placed: Placed) -> None:
-        self._crew, self._change, self._placed = crew, change, placed
+    def __init__(self, crew: SharedCrew, given: Given, placed: Placed) -> None:
+        self._crew, self._given, self._placed = crew, given, placed
         self._turn = -1
         self._errors: Final[dict[int, BaseException]] = {}
         self._posted: Final[list[bool]] = []  # the decision, once all parts have it
@@ -90,9 +90,12 @@ class SharedPoll:
         if crew.lost is not None:
             raise crew.lost
         self._turn = crew.turn = crew.turn + 1
-        change = self._change
-        order = Order(change.seq, change.trusted, self._placed, change.events.to_bytes())
-        return (self._post(Message.ORDER, pack_order(order)),)
+        given = self._given
+        order = Order(given.seq, given.trusted, self._placed, given.events.to_bytes())
+        if given.asked is None:
+            return (self._post_all(Message.ORDER, pack_order(order)),)
+        asking = (pack_order(order._replace(asked=one)) for one in given.asked)
+        return (self._post(Message.ORDER, [*asking]),)
 
     def wait(self) -> BaseException | None:
         self._collect(Message.VOTE, self._votes)
@@ -105,7 +108,7 @@ class SharedPoll:
 
     def decide(self, commit: bool) -> None:
         if not self._posted:
-            post = self._post(Message.DECISION, bytes([commit]))
+            post = self._post_all(Message.DECISION, bytes([commit]))
             at_once(post, partial(self._posted.append, commit))
 
     def wait_for_all(self) -> None:
@@ -122,8 +125,11 @@ class SharedPoll:
     def cause(self) -> BaseException | None:
         return first_cause(self._errors)
 
-    def _post(self, message: Message, content: bytes) -> Callable[[], object]:
-        return partial(self._crew.lanes.post, self._turn, message, [content] * len(self._crew.parts))
+    def _post_all(self, message: Message, content: bytes) -> Callable[[], object]:
+        return self._post(message, [content] * len(self._crew.parts))
+
+    def _post(self, message: Message, contents: list[bytes | None]) -> Callable[[], object]:
+        return partial(self._crew.lanes.post, self._turn, message, contents)
 
     def _collect(self, message: Message, into: list[bytes | str]) -> None:
         """Adds the answer of each part, or why there is none, in one native call: no interrupt is raised

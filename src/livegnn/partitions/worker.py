@@ -1,12 +1,11 @@
 """A process with one part of a graph and its engine: `python -m livegnn.partitions.worker`.
 
-It reads one line of JSON, its orders, from its standard input, writes one with its addresses to its standard
-output, and reads one with those of the others. Then it applies the batches of its leader (`leaders.py`), and
+It writes its terms to its standard output, reads its orders from its standard input, writes its addresses,
+and reads those of the others (`orders.py`). Then it applies the batches of its leader (`leaders.py`), and
 answers reads and the questions of samples (`questions.py`) over a channel for each. It ends when its leader
 does, or is killed.
 """
 
-import json
 import math
 import signal
 import sys
@@ -22,18 +21,19 @@ import numpy as np
 import livegnn._core as _core
 from livegnn.arguments import chosen_threads
 from livegnn.channels.channel import Channel, Round
-from livegnn.channels.errors import ChannelError
+from livegnn.channels.errors import BatchAborted, ChannelError
 from livegnn.channels.health import Patience
 from livegnn.channels.plan import Peer
 from livegnn.channels.zmq import Listener
-from livegnn.errors import InputError
+from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
-from livegnn.graph import Graph
+from livegnn.graph import Graph, auto_add_nodes
 from livegnn.graph.division import make_part
 from livegnn.inference import Engine, EngineOptions
 from livegnn.interrupts import Background
-from livegnn.network import Model
 from livegnn.partitions.ballot import GivenUpError
+from livegnn.partitions.edges import Counts, expired_of
+from livegnn.partitions.files import fetched_files, read_piece
 from livegnn.partitions.leaders import (
     LEADER,
     WORKER,
@@ -44,12 +44,17 @@ from livegnn.partitions.leaders import (
     open_lanes,
 )
 from livegnn.partitions.letters import Letter, open_letter, seal
-from livegnn.partitions.orders import Orders, Plan
+from livegnn.partitions.orders import CHANNELS, Begun, Hello, Orders, Plan, decode_model, own_terms
 from livegnn.partitions.packed import Order
-from livegnn.partitions.part import Outcome
+from livegnn.partitions.part import Outcome, give_placed, suppose
 from livegnn.partitions.questions import Answers
 from livegnn.partitions.sets import SavedSet, write_part
+from livegnn.partitions.shares import SHARE, ShareWriting
+from livegnn.partitions.texts import NumberedIds, load_numbers
+from livegnn.partitions.writing import Writing
 from livegnn.schema import Schema
+from livegnn.temporary_directory import TemporaryDirectory
+from livegnn.types import State
 
 
 class PartWorker:
@@ -61,7 +66,11 @@ class PartWorker:
         self._number = number
         self._graph, self._engine, self._leader = graph, engine, leader
         self._reads, self._samples = reads, samples
-        leader.join(engine.core.native)
+        leader.join(engine.core)
+        self._writing: Writing | None = None
+        self._sharing: ShareWriting | None = None
+        self._file = Path()  # that is written, in a folder of this process if the leader does not see it
+        self._own: TemporaryDirectory | None = None
 
     def serve(self) -> None:
         """Returns when the leader has ended."""
@@ -74,12 +83,15 @@ class PartWorker:
                 self._apply(self._leader.wait_for_order())
 
     def _apply(self, order: Order) -> None:
-        native = self._graph.native
+        supposed = None
         try:
-            for node_type, owners in order.placed.items():
-                _core.give_owners(native, node_type, owners)
-            events = Events.from_bytes(order.payload)
-            self._graph.apply(events, seq=order.seq, on_staged=self._vote, trusted=order.trusted)
+            give_placed(self._graph, order.placed)
+            events, asked = Events.from_bytes(order.payload), order.asked
+            if asked is None:
+                self._graph.apply(events, seq=order.seq, on_staged=self._vote, trusted=order.trusted)
+            else:
+                supposed = suppose(self._engine, events, asked.numbers, asked.output)
+                self._leader.vote()
         except GivenUpError:
             return
         except LeaderLostError:
@@ -87,8 +99,11 @@ class PartWorker:
         except Exception as error:
             self._leader.refuse(error)
             return
+        self._leader.report(self._outcome() if supposed is None else supposed)
+
+    def _outcome(self) -> Outcome:
         changed, _, work = self._engine.core.view.outcome()
-        self._leader.report(Outcome(changed, work[0], _core.ends_of_edges(native)))
+        return Outcome(changed, work[0], _core.ends_of_edges(self._graph.native))
 
     def _vote(self, _: object) -> None:
         self._leader.vote()
@@ -100,19 +115,47 @@ class PartWorker:
             try:
                 asked = open_letter(self._reads.swap(Round(turn, 0, 0), {})[LEADER])
                 self._reads.swap(Round(turn, 0, 1), {LEADER: seal(self._answer(asked))})
+            except BatchAborted:
+                continue  # an exception has kept the leader from this turn, and it asks in another
             except ChannelError:
                 return
 
     def _answer(self, asked: Letter) -> Letter:
         if "memory" in asked.content:
             return Letter(dict(self._engine.memory()))
+        if "counts" in asked.content:
+            return Letter(Counts.of(self._engine)._asdict())
+        if "expired" in asked.content:
+            edge_type, horizon = asked.content["expired"], asked.content["horizon"]
+            assert isinstance(edge_type, int)
+            assert isinstance(horizon, float)
+            return Letter({}, expired_of(self._graph, edge_type, horizon).tobytes())
         if "write" in asked.content:
-            try:
-                path, mark = Path(str(asked.content["write"])), str(asked.content["mark"])
-                write_part(path, self._number, self._graph, self._engine, mark)
-            except (InputError, OSError) as error:
-                return Letter({"failed": str(error)})
+            where, mark = asked.content["write"], str(asked.content["mark"])
+            if where is None:
+                self._own = TemporaryDirectory()
+                where = str(self._own.path / "part.lgck")
+            self._file = Path(str(where))
+            write = partial(write_part, self._file, self._number, self._graph, self._engine, mark)
+            self._writing = Writing(write)
             return Letter({})
+        if SHARE in asked.content:
+            if asked.content[SHARE] is None:
+                assert self._sharing is not None
+                return self._sharing.answer()
+            self._sharing = ShareWriting(self._graph, self._number, asked.content)
+            self._writing = self._sharing.writing
+            return Letter({})
+        if "piece" in asked.content:
+            begin = asked.content["piece"]
+            assert isinstance(begin, int)
+            piece = read_piece(self._file, begin)
+            if not piece.content["more"] and self._own is not None:
+                self._own.close()
+            return piece
+        if "written" in asked.content:
+            assert self._writing is not None
+            return Letter(self._writing.report())
         output = asked.content["output"]
         assert output is None or isinstance(output, str)
         rows = self._engine.predict(np.frombuffer(asked.payload, np.int64), output=output)
@@ -123,37 +166,54 @@ def main() -> None:
     """Reads orders, makes the part, connects to all and serves."""
     for sent in (signal.SIGINT, signal.SIGTERM):
         signal.signal(sent, signal.SIG_IGN)  # of a group of processes: their leader ends its workers
+    fetching = Listener(WORKER, {})
+    _say(Hello(terms=own_terms(), key=fetching.key).model_dump_json())
     orders = Orders.model_validate_json(sys.stdin.readline())
-    owners = [rule.owners().native for rule in orders.rules]
     options = EngineOptions(threads=orders.threads, non_finite=orders.non_finite)
-    if orders.saved is None:
-        graph = make_part(Schema.from_json(orders.table), owners, orders.number, threads=orders.threads)
-        state = None
-    else:
-        saved = SavedSet(Path(orders.saved), orders.seq)
-        graph, state = saved.restore_part(orders.number, threads=orders.threads)
-    engine = Engine(graph, Model.load(orders.model), options, state=state)
-    with _join_plan(orders) as (leader, reads, samples):
+    try:
+        graph, state = _begin(orders, fetching)
+        engine = Engine(graph, decode_model(orders.model), options, state=state)
+        listener = _listen(orders)
+    except FileFormatError as error:
+        _say(Begun(failed=str(error)).model_dump_json())
+        return
+    except (ChannelError, InputError) as error:
+        _say(Begun(refused=str(error)).model_dump_json())
+        return
+    fetching.close()
+    with _join_plan(orders, listener) as (leader, reads, samples):
         PartWorker(orders.number, graph, engine, leader, reads, samples).serve()
 
 
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _listen(orders: Orders) -> Listener:
+    """For the other parts. Raises `InputError` if this machine does not have the address."""
+    later = () if orders.shares_memory else range(orders.number + 1, orders.parts)
+    return Listener(orders.number, dict.fromkeys(later, orders.interface))
+
+
 @contextmanager
-def _join_plan(orders: Orders) -> Iterator[tuple[Leader, Channel, Channel]]:
+def _join_plan(orders: Orders, listener: Listener) -> Iterator[tuple[Leader, Channel, Channel]]:
     """Connects to the leader, and to the other parts. Returns the leader, and the channels of reads and of
     samples.
     """
-    later = () if orders.shares_memory else range(orders.number + 1, orders.parts)
-    listener = Listener(orders.number, dict.fromkeys(later))
-    sys.stdout.write(json.dumps(listener.addresses) + "\n")
-    sys.stdout.flush()
+    callers = [Listener(WORKER, {}) for _ in CHANNELS]  # their keys are made, and they connect to the leader
+    begun = Begun(addresses=listener.addresses, key=listener.key, keys=[one.key for one in callers])
+    _say(begun.model_dump_json())
     plan = Plan.model_validate_json(sys.stdin.readline())
-    patience = Patience(**plan.patience)
+    patience = Patience(**orders.patience)
     idle = replace(patience, round_seconds=math.inf)  # there may be any time between two batches, or reads
+    # A leader that was suspended goes on to read; the end of one that is lost is found by its batches.
+    reading = replace(idle, silent_seconds=math.inf)
+    terms = own_terms()
     with ExitStack() as open_ones:
 
-        def connect(address: str) -> Channel:
-            peers = {LEADER: Peer(address=address)}
-            channel = Listener(WORKER, {}).connect(peers, plan.terms, patience=idle)
+        def connect(caller: Listener, peer: Peer, patience: Patience) -> Channel:
+            channel = caller.connect({LEADER: peer}, terms, patience=patience)
             open_ones.callback(channel.close)
             return channel
 
@@ -162,16 +222,55 @@ def _join_plan(orders: Orders) -> Iterator[tuple[Leader, Channel, Channel]]:
             lanes = open_lanes(plan.memory, orders.number, patience)
             open_ones.callback(lanes.close)
             leader = SharedLeader(lanes, orders.parts)
-            reads, samples = map(connect, (plan.reads, plan.samples))
+            reads, samples = map(connect, callers, plan.leader, [reading] * 2)
         else:
-            assert plan.batches is not None
-            others = listener.connect(plan.find_peers(), plan.terms, patience=patience)
+            others = listener.connect(plan.peers, terms, patience=patience)
             open_ones.callback(others.close)
-            # In the order in which the leader waits for them.
-            reads, samples, batches = map(connect, (plan.reads, plan.samples, plan.batches))
+            reads, samples, batches = map(connect, callers, plan.leader, [reading, reading, idle])
             Background(partial(_close_at_end_of, sys.stdin, batches), "livegnn-part-leader").start()
             leader = ChannelLeader(batches, others)
         yield leader, reads, samples
+
+
+def _begin(orders: Orders, fetching: Listener) -> tuple[Graph, State | None]:
+    """The graph of the part, and the state of its engine if there is one. fetching: for its files. Raises
+    `FileFormatError`."""
+    schema = Schema.from_json(orders.table)
+    if orders.saved is None:
+        owners = [rule.owners().native for rule in orders.rules]
+        return make_part(schema, owners, orders.number, ids=_ids(orders), threads=orders.threads), None
+    with _find_files(orders, Path(orders.saved), fetching) as (path, numbered):
+        saved = SavedSet(path)
+        try:
+            numbers = None if numbered is None else load_numbers(numbered)
+        except (OSError, ValueError) as error:
+            raise FileFormatError(f"{numbered} must have the numbers of texts: {error}") from error
+        graph, state = saved.restore_part(
+            orders.number, numbers=numbers, ids=_ids(orders), threads=orders.threads
+        )
+    auto_add_nodes(graph.core, schema.auto_add)  # which the leader may have added
+    return graph, state
+
+
+def _ids(orders: Orders) -> NumberedIds | None:
+    return NumberedIds() if orders.text_ids else None
+
+
+@contextmanager
+def _find_files(orders: Orders, saved: Path, fetching: Listener) -> Iterator[tuple[Path, Path | None]]:
+    """The file of names of a set, beside which is the file of the part, and that of the numbers of texts; all
+    are fetched, where this machine does not see them."""
+    numbers = None if orders.numbers is None else Path(orders.numbers)
+    if orders.files is None:
+        yield saved, numbers
+        return
+    channel = fetching.connect({LEADER: orders.files}, own_terms(), patience=Patience(**orders.patience))
+    try:
+        with fetched_files(channel, orders.fetched) as folder:
+            channel.close()
+            yield folder / saved.name, None if numbers is None else folder / numbers.name
+    finally:
+        channel.close()
 
 
 def _close_at_end_of(stream: TextIO, channel: Channel) -> None:

@@ -124,14 +124,23 @@ def partition_graph(
     workers = check_int(workers, "workers", 1, MOST_WORKERS)
     seed = check_int(seed, "seed", 0, 2**31 - 1)
     with graph.writer:
+        check_workers(graph, workers)
         numbered, seq = NumberedGraph.of(graph), graph.seq
         ids = {name: graph.ids(name) for name in graph.schema.node_types}
-    if numbered.num_nodes < workers:
-        raise InputError(
-            f"a graph of {format_count(numbered.num_nodes, 'node')} can be divided among as many workers at "
-            f"most, got workers={workers}"
-        )
     owners = divide(numbered, workers, partitioner, seed=seed)
+    return describe(numbered, owners, workers, partitioner, seq, ids)
+
+
+def describe(
+    numbered: NumberedGraph,
+    owners: "UInt16[NDArray[np.uint16], 'nodes']",
+    workers: int,
+    partitioner: str,
+    seq: int,
+    ids: "Mapping[NodeType, Shaped[Ids, '_']]",
+) -> Partition:
+    """The partition of a graph at event `seq` with these owners. ids: of each type, in the order of their
+    numbers."""
     starts = numbered.type_starts
     balance = numbered.balance(owners, workers)
     return Partition(
@@ -143,6 +152,16 @@ def partition_graph(
         numbered.cut(owners),
         dict(zip(ids, balance, strict=True)),
     )
+
+
+def check_workers(graph: Graph, workers: int) -> None:
+    """Raises InputError if a graph has fewer nodes than there are workers."""
+    nodes = sum(map(graph.num_nodes, graph.schema.node_types))
+    if nodes < workers:
+        raise InputError(
+            f"a graph of {format_count(nodes, 'node')} can be divided among as many workers at most, got "
+            f"workers={workers}"
+        )
 
 
 def _digest(ids: "Shaped[Ids, 'nodes']") -> str:

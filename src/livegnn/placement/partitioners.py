@@ -1,7 +1,7 @@
 """Partitioners of a whole graph: METIS, and Fennel as if all nodes arrived at once."""
 
 import warnings
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -28,24 +28,33 @@ def divide(
 
     passes: in which nodes at the boundary are placed again, at most.
     """
-    if partitioner == "metis":
-        placed = _by_metis(graph, workers, seed)
-    elif partitioner == "fennel":
-        placed = _by_fennel(graph, workers)
-    else:
-        raise InputError(f"partitioner must be 'metis' or 'fennel', got {partitioner!r}")
+    check_partitioner(partitioner)
+    placed = _by_metis(graph, workers, seed) if partitioner == "metis" else _by_fennel(graph, workers)
     graph.rebalance(placed, workers, passes=passes)
     return placed
 
 
-def _by_metis(graph: "NumberedGraph", workers: int, seed: int) -> "UInt16[NDArray[np.uint16], 'nodes']":
-    """METIS balances in-edges and nodes together; then each type is evened out."""
+def check_partitioner(partitioner: str) -> None:
+    """Raises InputError for a partitioner that there is not."""
+    if partitioner not in get_args(Partitioner):
+        raise InputError(f"partitioner must be 'metis' or 'fennel', got {partitioner!r}")
+
+
+def check_metis() -> None:
+    """Raises InputError if METIS is not installed."""
     try:
-        import pymetis
+        import pymetis  # noqa: F401
     except ImportError as error:
         raise InputError(
             f"{needs('partitioning by METIS', 'pymetis', error, 'cluster')}, or take the partitioner 'fennel'"
         ) from error
+
+
+def _by_metis(graph: "NumberedGraph", workers: int, seed: int) -> "UInt16[NDArray[np.uint16], 'nodes']":
+    """METIS balances in-edges and nodes together; then each type is evened out."""
+    check_metis()
+    import pymetis
+
     starts, neighbors, weights = graph.lists
     if workers == 1 or not len(neighbors):
         owners = np.arange(graph.num_nodes) % workers

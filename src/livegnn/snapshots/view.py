@@ -12,7 +12,7 @@ be called by any thread, one after the other. Their common data are read and cha
 import logging
 import secrets
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -67,12 +67,20 @@ _LAST_WORDS = 5.0
 """Seconds that a snapshot which is being written has left when the view closes."""
 
 
-class _Attempt(NamedTuple):
-    """A manifest, what was taken for its deltas, and how it was made."""
+class Layers(NamedTuple):
+    """The layers of a manifest, and how they were made. fresh: what was taken for its deltas. seq, nodes: as
+    of the manifest."""
 
-    manifest: Manifest
-    fresh: ChangedRows
     step: Step
+    layers: Sequence[Layer]
+    fresh: ChangedRows
+    seq: int
+    nodes: "Nodes"
+
+
+class _Attempt(NamedTuple):
+    manifest: Manifest
+    layers: Layers
 
 
 class SnapshotView(View):
@@ -331,6 +339,15 @@ class SnapshotView(View):
         # Readers look for a number above theirs, also in a store that was emptied under them.
         generations = [0 if each is None else each.generation for each in (newest, self._manifest)]
         generation = 1 + max(damaged, *generations)
+        written = self._write_layers(generation, before)
+        schema, layers = self.graph.schema.to_json(), tuple(written.layers)
+        manifest = Manifest(generation, written.seq, self._chain, schema, written.nodes, layers)
+        self._attempted = _Attempt(manifest, written)
+        self.objects.put_new(manifest.path, manifest.to_bytes())
+        _core.holding(self.graph.writer, self._adopt, self._attempted)
+        return True
+
+    def _write_layers(self, generation: int, before: Manifest | None) -> Layers:
         step = self._choose(before)
         kept: tuple[Layer, ...] = ()
         if before is not None and step != "base":
@@ -339,19 +356,13 @@ class SnapshotView(View):
             _core.holding(self.graph.writer, self._take)
             kept = (write_base(self._source, self.objects, generation, self._directions),)
         fresh, deltas, seq, nodes = self._write_rounds(generation, merge=step == "merge")
-        manifest = Manifest(
-            generation, seq, self._chain, self.graph.schema.to_json(), nodes, (*kept, *deltas)
-        )
-        self._attempted = _Attempt(manifest, fresh, step)
-        self.objects.put_new(manifest.path, manifest.to_bytes())
-        _core.holding(self.graph.writer, self._adopt, self._attempted)
-        return True
+        return Layers(step, [*kept, *deltas], fresh, seq, nodes)
 
     def _adopt(self, attempt: "_Attempt") -> None:
         """Continues from a snapshot that is in the store. Until its end it is an attempt, which is repeated
         after a failure."""
-        earlier = () if attempt.step == "base" else (self._since_base,)
-        self._since_base = ChangedRows.union(attempt.fresh, *earlier)
+        earlier = () if attempt.layers.step == "base" else (self._since_base,)
+        self._since_base = ChangedRows.union(attempt.layers.fresh, *earlier)
         self._in_flight = ChangedRows(self._keys)
         self._manifest = attempt.manifest
         self._attempted = None
