@@ -81,6 +81,19 @@ class Cluster:
             raise
         return cluster
 
+    @classmethod
+    def find(cls, spec: ClusterSpec, *, namespace: str = "livegnn") -> "Cluster":
+        """The cluster that runs in this namespace of Ray. Raises InputError if there is none, or if it was
+        started with another specification."""
+        if not _is_there(namespace):
+            raise InputError(
+                f"a cluster must run in the namespace {namespace!r} of this Ray, got none: start it with "
+                "livegnn cluster up"
+            )
+        cluster = cls(spec, ray.get_actor(_NAME, namespace=namespace))
+        cluster._ask(int, "begin", spec)
+        return cluster
+
     def register(self, query: Query) -> WorkerPlan:
         """Registers the query of the workers and starts them; again with the same query does nothing.
 
@@ -96,6 +109,15 @@ class Cluster:
     def replicate(self, serving_worker: int, replicas: int) -> None:
         """Has `replicas` workers answer for the seeds of one serving worker. Raises InputError."""
         self._ask(type(None), "replicate", serving_worker, replicas)
+
+    def replicas(self) -> dict[int, int]:
+        """The number of workers that are to answer for the seeds of each serving worker."""
+        return self._ask(dict, "replicas")
+
+    def drain(self, machine: str, on: bool = True, timeout: float = 30.0) -> list[str]:
+        """As `Coordinator.drain`. Raises InputError."""
+        timeout = check_not_negative(timeout, "timeout, in seconds,")
+        return self._ask(list, "drain", machine, on, timeout, patience=timeout + _SECONDS)
 
     def addresses(self) -> list[list[str]]:
         """For each serving worker the addresses of those that can answer; none while all are replaced."""

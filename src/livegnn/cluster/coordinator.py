@@ -1,6 +1,6 @@
 """The coordinator: starts the workers of a log on the machines of a Ray cluster, watches and replaces them.
 
-It is an actor that Ray restarts after a crash. It keeps no state of its own: the registration is in a stream
+It is an actor that Ray restarts after a crash. It keeps no state of its own: the plan is recorded in a stream
 of the log, and the workers, which outlive it, have names by which it finds them. Data passes through the log
 and not through Ray.
 
@@ -16,6 +16,7 @@ import secrets
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -24,6 +25,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from livegnn.cluster.actors import Report, SamplingActor, ServingActor
+from livegnn.cluster.machines import Machine, choose_drained, find_machines
 from livegnn.cluster.orphan import OrphanCheck
 from livegnn.cluster.registration import Registration
 from livegnn.cluster.spec import ClusterSpec, Pace
@@ -43,7 +45,8 @@ _ORPHAN: Final = 3.0  # times `silent_seconds`, until a worker that is not asked
 
 
 class WorkerState(NamedTuple):
-    """The state of a worker. node: the address of its machine. ready: whether it works."""
+    """The state of a worker. node: the address of its machine. ready: whether it works. id: Ray's id of the
+    machine."""
 
     kind: Kind
     number: int
@@ -53,6 +56,7 @@ class WorkerState(NamedTuple):
     seq: int
     address: str | None
     ready: bool
+    id: str
 
 
 class _ActorName(NamedTuple):
@@ -137,9 +141,47 @@ class Coordinator:
             for role, actor in sorted(self._actors.items()):
                 report, node = actor.report or Report(0), self._addresses.get(actor.node, actor.node)
                 found.append(
-                    WorkerState(*role, node, report.process, report.seq, report.address, report.ready)
+                    WorkerState(
+                        *role, node, report.process, report.seq, report.address, report.ready, actor.node
+                    )
                 )
             return found
+
+    def replicas(self) -> dict[int, int]:
+        """The number of workers that are to answer for the seeds of each serving worker."""
+        with self._lock:
+            return dict(self._registration().replicas)
+
+    def drain(self, machine: str, on: bool, timeout: float) -> list[str]:
+        """Starts no worker on a machine from now on, and moves those that are there: sampling workers write a
+        checkpoint first, if that takes less than `timeout` seconds. Or, if not `on`, lets it take workers
+        again. machine: its address, or the beginning of Ray's id. Returns the workers that are moved.
+
+        Raises InputError for an unknown machine, and if no other one would be left.
+        """
+        with self._lock:
+            machines = find_machines()
+            meant = choose_drained(machines, machine, self._registration().drained) if on else set()
+            if on and self._spec.listen == "loopback" and _here() in meant:
+                raise InputError(
+                    f"serving workers listen at loopback of the coordinator's machine, which must keep them, "
+                    f"got {machine!r}: write listen = 'node' in [cluster]"
+                )
+            self._registration().drain(machine, on)
+            self._watch.drained = self._drained(machines)
+            moved = {role: one for role, one in self._actors.items() if on and one.node in meant}
+            ending = [one.handle.stop.remote() for one in moved.values()]
+        if ending:
+            ray.wait(ending, num_returns=len(ending), timeout=timeout)
+        with self._lock:
+            for role, one in moved.items():
+                if self._actors.get(role) is one:
+                    self._watch.lose(role, "its machine is drained")
+        return [str(role) for role in sorted(moved)]
+
+    def _drained(self, machines: Sequence[Machine]) -> set[str]:
+        names = self._registration().drained
+        return {machine.id for machine in machines if machine.is_named(names)}
 
     def said(self) -> list[str]:
         """The workers that were started and ended, and why: the last thousand lines."""
@@ -187,7 +229,7 @@ class Coordinator:
         for actor in ending:
             _kill(actor)
         if self._registered is not None:
-            self._registered.close()
+            self._registered.release()
 
     # -- the beat
 
@@ -208,7 +250,9 @@ class Coordinator:
         now = time.monotonic()
         for role, actor in list(self._actors.items()):
             self._hear(role, actor, now)
-        for action in self._watch.decide(self._alive(), now):
+        machines = find_machines()
+        self._watch.drained = self._drained(machines)
+        for action in self._watch.decide(self._nodes(machines), now):
             if isinstance(action, End):
                 self._end(action)
             else:
@@ -231,18 +275,17 @@ class Coordinator:
         except RayTaskError as error:
             self._watch.lose(role, f"it failed: {_reason(error)}")
 
-    def _alive(self) -> list[Node]:
-        """The machines that Ray holds to be alive; which kinds each is for, its resources say. Serving
-        workers that listen at loopback are on this one."""
+    def _nodes(self, machines: Sequence[Machine]) -> list[Node]:
+        """The machines for workers; which kinds each is for, its resources say. Serving workers that listen
+        at loopback are on this one."""
         found = []
-        for node in ray.nodes():
-            if node["Alive"]:
-                meant = {kind for kind in KINDS if f"livegnn_{kind}" in node["Resources"]} or {*KINDS}
-                if self._spec.listen == "loopback":
-                    here = node["NodeID"] == ray.get_runtime_context().get_node_id()
-                    meant = meant | {"serving"} if here else meant - {"serving"}
-                found.append(Node(node["NodeID"], frozenset(meant)))
-                self._addresses[node["NodeID"]] = node["NodeManagerAddress"]
+        for machine in machines:
+            meant = {kind for kind in KINDS if f"livegnn_{kind}" in machine.resources} or {*KINDS}
+            if self._spec.listen == "loopback":
+                here = machine.id == _here()
+                meant = meant | {"serving"} if here else meant - {"serving"}
+            found.append(Node(machine.id, frozenset(meant)))
+            self._addresses[machine.id] = machine.address
         return found
 
     def _start(self, action: Start) -> None:
@@ -315,6 +358,10 @@ class Coordinator:
     def _say(self, line: str) -> None:
         self._said.append(line)
         _logger.info("%s", line)
+
+
+def _here() -> str:
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def _kill(actor: _Actor) -> None:

@@ -1,118 +1,110 @@
-"""The query and the replicas of the workers of a log: records of a stream beside the log.
+"""The record of the plan, as the coordinator owns it while it runs (workers/plan_record.py).
 
-So a new coordinator, on any machine, continues with the same registration, and two coordinators cannot give
-the workers of one log different ones.
-
-| record | payload |
-|---|---|
-| `plan` | `WorkerPlan.to_json` and the numbers of workers, as JSON; there is one |
-| `replicas` | the number of a serving worker, and how many replicas it is to have; the last one counts |
+So a new coordinator, on any machine, continues with the same query, replicas and drained machines, and two
+coordinators cannot give the workers of one log different ones.
 """
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import Final, cast
+from typing import cast
 
 import orjson
 
 from livegnn.arguments import check_int
 from livegnn.cluster.spec import ClusterSpec
 from livegnn.errors import InputError, LogError
-from livegnn.log.streams import Record, StoredRecord
 from livegnn.query import Query
 from livegnn.types import JSON
 from livegnn.workers import WorkerPlan
-from livegnn.workers.messages import REGISTERED, read_all
-
-PLAN: Final = "plan"
-REPLICAS: Final = "replicas"
+from livegnn.workers.plan_record import PlanWriter
+from livegnn.workers.plan_state import numbers_of
 
 
 class Registration:
-    """The registration for the log of `spec`. Thread safety: none.
+    """The record of the plan for the log of `spec`. Thread safety: none.
 
-    Raises LogError if another process has the right to register, or if the log's workers are those of another
-    plan than `spec` makes.
+    plan: of the workers of the cluster, None before it is registered. Raises LogError if another process owns
+    the record, or if the log's workers are those of another plan than `spec` makes.
     """
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
-        spec.place.create({REGISTERED: 1})
-        self._stream = spec.place.write(REGISTERED, 0)
+        self._record = PlanWriter.open(spec.place)
         self.plan: WorkerPlan | None = None
-        self.replicas = dict.fromkeys(range(spec.serving_workers), 1)
         try:
-            for record in read_all(self._stream):
-                self._take(record)
+            recorded = self._record.numbers
+            if self._record.in_cluster and recorded is not None:
+                self.plan = self._check_same(recorded)
         except BaseException:
             self.close()
             raise
 
+    @property
+    def replicas(self) -> dict[int, int]:
+        """The number of replicas that each serving worker is to have."""
+        wanted, most = self._record.replicas, self._spec.replicas
+        return {number: min(wanted.get(number, 1), most) for number in range(self._spec.serving_workers)}
+
+    @property
+    def drained(self) -> set[str]:
+        """The machines that take no workers."""
+        return set(self._record.drained)
+
     def register(self, query: Query) -> WorkerPlan:
         """The plan of `query`, from now on that of the log's workers; the same again does nothing.
 
-        Raises InputError for a query that does not fit the schema, and if there is another one; what is
-        registered stays as it was.
+        Raises InputError for a query that does not fit the schema, and if there is another one, LogError if
+        workers that were started by hand have other numbers; the record stays as it was.
         """
         plan = self._spec.plan_of(query)
-        if self.plan is not None and plan.seed is None:
-            plan = replace(plan, seed=self.plan.seed)
-        if self.plan is None:
-            self._stream.append_all([Record(PLAN, orjson.dumps(_to_json(plan)))])
-            self.plan = plan
-        elif self.plan != plan:
+        recorded = self._record.numbers
+        if recorded is None:
+            self._record.begin(plan)
+        elif recorded["query"] != _as_read(query.to_json()):
             raise InputError(
-                f"the query of a log's workers must stay {self.plan.query!r}, got {query!r}: take "
-                "another log, or remove the streams worker-* and the checkpoints of the workers"
+                f"the query of a log's workers must stay {recorded['query']!r:.200}, got {query!r}: take "
+                "another log, or remove the streams worker-* and plan and the checkpoints of the workers"
             )
+        recorded = self._record.numbers
+        assert recorded is not None
+        self.plan = self._check_same(recorded)
+        self._record.set_cluster(True)
         return self.plan
 
     def replicate(self, serving_worker: int, replicas: int) -> None:
         """Notes how many replicas a serving worker is to have. Raises InputError."""
         number = check_int(serving_worker, "serving_worker", 0, self._spec.serving_workers - 1)
-        count = check_int(replicas, "replicas", 1, self._spec.replicas)
-        if self.replicas[number] != count:
-            self._stream.append_all([Record(REPLICAS, orjson.dumps([number, count]))])
-            self.replicas[number] = count
+        self._record.set_replicas(number, check_int(replicas, "replicas", 1, self._spec.replicas))
+
+    def drain(self, machine: str, on: bool) -> None:
+        """Notes whether a machine takes no workers."""
+        self._record.set_drained(machine, on)
+
+    def release(self) -> None:
+        """Notes that the cluster has ended its workers, and closes."""
+        with suppress(LogError):  # another coordinator has the record now
+            self._record.set_cluster(False)
+        self.close()
 
     def close(self) -> None:
-        """Lets another process register; again does nothing."""
-        self._stream.close()
+        """Lets another process have the record; again does nothing."""
+        self._record.close()
 
-    def _take(self, record: StoredRecord) -> None:
-        try:
-            content = orjson.loads(record.payload)
-            if record.type == PLAN:
-                plan = self._spec.plan_of(Query.from_json(content["query"]))
-                if self._spec.seed is None:  # workers of before had one that was registered
-                    plan = replace(plan, seed=content["seed"])
-                _check_same(_to_json(plan), content)
-                self.plan = plan
-            else:
-                number, count = content
-                if number in self.replicas:
-                    self.replicas[number] = min(int(count), self._spec.replicas)
-        except (ValueError, TypeError, KeyError) as error:
-            raise LogError(
-                f"expected a record of {REGISTERED!r}, got {record.payload[:80]!r}: {error}"
-            ) from error
+    def _check_same(self, recorded: dict[str, JSON]) -> WorkerPlan:
+        """The plan that is recorded. Raises LogError unless `spec` makes the same."""
+        plan = self._spec.plan_of(Query.from_json(cast("dict[str, JSON]", recorded["query"])))
+        if plan.seed is None:
+            plan = replace(plan, seed=cast("int", recorded["seed"]))
+        numbers = cast("dict[str, JSON]", _as_read(numbers_of(plan)))
+        for name, said in sorted(numbers.items()):
+            if said != recorded.get(name):
+                raise LogError(
+                    f"{name} of the workers must be {recorded.get(name)!r:.200}, as the record of the plan "
+                    f"says, got {said!r:.200}: change it back, or remove the streams worker-* and plan and "
+                    "the checkpoints of the workers"
+                )
+        return plan
 
 
-def _to_json(plan: WorkerPlan) -> dict[str, JSON]:
-    numbers = {name: getattr(plan, name) for name in ("sampling_workers", "serving_workers", "replicas")}
-    told: dict[str, JSON] = {**plan.to_json(), **numbers}
-    if plan.moved:  # as in records from before there was a choice
-        told["moved"] = [[seed, worker] for seed, worker in plan.moved.items()]
-    if plan.placement != "both":
-        told["placement"] = plan.placement
-    return told
-
-
-def _check_same(plan: dict[str, JSON], registered: dict[str, JSON]) -> None:
-    for name in sorted(plan.keys() | registered.keys()):
-        said, kept = plan.get(name), registered.get(name)
-        if cast("object", orjson.loads(orjson.dumps(said))) != kept:
-            raise LogError(
-                f"{name} of the workers must be {kept!r:.200}, as was registered for this log, got "
-                f"{said!r:.200}: change it back, or remove the streams worker-* and the checkpoints of "
-                "the workers"
-            )
+def _as_read(value: JSON) -> object:
+    return cast("object", orjson.loads(orjson.dumps(value)))

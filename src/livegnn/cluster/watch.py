@@ -83,10 +83,13 @@ class _Worker:
 
 
 class Watch:
-    """The worker in each role. wanted: the roles that must be filled; the caller changes it."""
+    """The worker in each role. wanted: the roles that must be filled; drained: machines on which no worker is
+    started. The caller changes both.
+    """
 
     def __init__(self, patience: Patience) -> None:
         self.wanted: set[Role] = set()
+        self.drained: set[str] = set()
         self._patience = patience
         self._workers: dict[Role, _Worker] = {}
         self._failures: dict[Role, int] = {}
@@ -147,6 +150,7 @@ class Watch:
 
     def _start_missing(self, nodes: Sequence[Node], now: float) -> list[End | Start]:
         started: list[End | Start] = []
+        nodes = [node for node in nodes if node.name not in self.drained]
         avoided = {name for name, until in self._avoided.items() if now < until}
         for role in sorted(self.wanted - self._workers.keys()):
             if now < self._not_before.get(role, now):

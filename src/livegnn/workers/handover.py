@@ -16,8 +16,8 @@ import livegnn.checkpoint as checkpoint
 from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, LogError
 from livegnn.types import Array, IntArray, State
-from livegnn.workers.changes import PlanState
 from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.plan_state import PlanState
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Int64
@@ -92,19 +92,18 @@ def _select(
 
 
 def find_generation(
-    states: Sequence[tuple[int, PlanState]], directory: Path, worker: int, given: WorkerPlan
-) -> tuple[int, PlanState, tuple[int, list[State]] | None]:
-    """The first state of the generation that a worker belongs to, its position, and the checkpoints that it
-    begins with: None at the beginning of the log, or if there is a checkpoint. given: the plan that the
-    worker was given.
+    states: Sequence[PlanState], directory: Path, worker: int, given: WorkerPlan
+) -> tuple[PlanState, tuple[int, list[State]] | None]:
+    """The first state of the generation that a worker belongs to, and the checkpoints that it begins with:
+    None at the beginning of the log, or if there is a checkpoint. given: the plan that the worker was given.
 
     Raises LogError if this generation has not begun yet, InputError if no plan has such a worker.
     """
-    first: dict[int, tuple[int, PlanState]] = {}
-    for position, state in states:
-        first.setdefault(state.generation, (position, state))
+    first: dict[int, PlanState] = {}
+    for state in states:
+        first.setdefault(state.generation, state)
     newest = max(first)
-    plans = [given, *(first[one][1].plan for one in first if one >= newest - 1)]
+    plans = [given, *(first[one].plan for one in first if one >= newest - 1)]
     check_int(worker, "worker", 0, max(plan.sampling_workers for plan in plans) - 1)
     if all(plan.sampling_workers <= worker for plan in plans[1:]):
         raise LogError(
@@ -112,11 +111,11 @@ def find_generation(
             "their number first, with resize, and start it again"
         )
     if newest == 0 or path_of(directory, worker, newest).exists():
-        return (*first[newest], None)
-    before, after = first[newest - 1][1].plan, first[newest][1].plan
+        return first[newest], None
+    before, after = first[newest - 1].plan, first[newest].plan
     found = read_handover(directory, newest - 1, before)
     if found is not None and worker < after.sampling_workers:
-        return (*first[newest], found)
+        return first[newest], found
     if worker >= before.sampling_workers:
         raise LogError(
             f"the {before.sampling_workers} sampling workers before must hand over to worker {worker}, and "
@@ -124,5 +123,5 @@ def find_generation(
         )
     found = None
     if newest > 1 and not path_of(directory, worker, newest - 1).exists():
-        found = read_handover(directory, newest - 2, first[newest - 2][1].plan)
-    return (*first[newest - 1], found)
+        found = read_handover(directory, newest - 2, first[newest - 2].plan)
+    return first[newest - 1], found

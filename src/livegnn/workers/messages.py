@@ -2,13 +2,13 @@
 
 | stream | partitions | writer | records |
 |---|---|---|---|
-| `changes` | one | the process that changes the numbers of workers | the state of the plan: `changes.py` |
 | `steps` | a sampling worker each | it | its next step, so that a replacement takes the same |
 | `references-K` | a sampling worker each | it, for sampling worker K | how far it is, and blocks |
 | `samples-J` | a sampling worker each | it, for serving worker J | how far it is, changes, and blocks |
 | `requests-J-R` | one | replica R of serving worker J | requests for all; which changes it has |
 
-Sampling workers of another number have streams of their own: the generation is in all names but `changes`.
+Sampling workers of another number have streams of their own: the generation is in all names. The plan is in a
+stream that all of them read: plan_record.py.
 docs/internals/presampling.md explains the numbers.
 """
 
@@ -23,12 +23,9 @@ from livegnn.log import Origin
 from livegnn.log.streams import ReadableStream, Record, StoredRecord
 from livegnn.workers.plan import WorkerPlan
 
-CHANGES: Final = "worker-changes"
-REGISTERED: Final = "worker-plan"  # what a cluster has registered
-
 ANEW: Final = (
-    "Stop all workers, remove their checkpoints and the streams between them, and let them read the log from "
-    "its beginning"
+    "Stop all workers, remove their checkpoints and the streams worker-* and plan, and let them read the log "
+    "from its beginning"
 )
 """The remedy after a loss of data that workers keep."""
 
@@ -89,27 +86,27 @@ class Step(NamedTuple):
     """The inputs of one step: events up to `seq`; records of others up to these positions.
 
     received: of other sampling workers, by number. requests: of serving workers, by number and replica.
-    changes: of the plan. digest: of the log up to `seq`, where it is known.
+    states: how many of the plan. digest: of the log up to `seq`, where it is known.
     """
 
     seq: int
     received: Mapping[int, int]
     requests: Mapping[tuple[int, int], int]
-    changes: int
+    states: int
     digest: str | None = None
 
     def to_bytes(self) -> bytes:
         """As JSON."""
         asked = sorted([*key, at] for key, at in self.requests.items())
-        return orjson.dumps([self.seq, sorted(self.received.items()), asked, self.changes, self.digest])
+        return orjson.dumps([self.seq, sorted(self.received.items()), asked, self.states, self.digest])
 
     @classmethod
     def from_bytes(cls, payload: bytes) -> "Step":
         """Raises LogError for anything else."""
         try:
-            seq, received, requests, changes, digest = orjson.loads(payload)
+            seq, received, requests, states, digest = orjson.loads(payload)
             asked = {(worker, replica): at for worker, replica, at in requests}
-            return cls(int(seq), dict(received), asked, int(changes), digest)
+            return cls(int(seq), dict(received), asked, int(states), digest)
         except (ValueError, TypeError) as error:
             raise LogError(f"expected a step of a sampling worker, got {payload[:80]!r}") from error
 

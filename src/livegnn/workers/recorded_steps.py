@@ -11,23 +11,25 @@ from livegnn.errors import LogError
 from livegnn.log import AppliedBatch, Tail
 from livegnn.log.streams import StoredRecord
 from livegnn.workers.messages import ANEW, END, Step, read_new, read_up_to
+from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.plan_state import PlanState
 from livegnn.workers.sampling_streams import SamplingStreams
 
 
 class Round(NamedTuple):
     """A step and what it takes: batches of the log, records of other sampling workers, requests of serving
-    workers by number and replica, changes of the plan.
+    workers by number and replica, states of the plan.
     """
 
     step: Step
     batches: Sequence[AppliedBatch] = ()
     records: Mapping[int, Sequence[StoredRecord]] = MappingProxyType({})
     requests: Mapping[tuple[int, int], Sequence[StoredRecord]] = MappingProxyType({})
-    changes: Sequence[StoredRecord] = ()
+    states: Sequence[PlanState] = ()
 
 
 def read_recorded(
-    streams: SamplingStreams, tail: Tail, now: Step, position: int
+    streams: SamplingStreams, tail: Tail, plan: WorkerPlan, now: Step, position: int
 ) -> Iterator[tuple[int, Round]]:
     """The steps after `position` in the stream of steps, each with its own position.
 
@@ -61,7 +63,7 @@ def read_recorded(
                     key: read_up_to(streams.asked[key], now.requests.get(key, 0), at)
                     for key, at in step.requests.items()
                 },
-                read_up_to(streams.plans, now.changes, step.changes),
+                _read_states(streams, plan, now.states, step.states),
             )
             yield record.position, took
             requests = {**now.requests, **step.requests}  # of some workers there may be none in a step
@@ -76,6 +78,18 @@ def check_history(tail: Tail, seq: int, digest: str | None) -> None:
             f"the log must have the history up to event {seq} that this worker has taken, got another one: "
             f"it was started again, or restored. {ANEW}"
         )
+
+
+def _read_states(streams: SamplingStreams, plan: WorkerPlan, after: int, up_to: int) -> Sequence[PlanState]:
+    """The states of the plan without the first `after`, up to `up_to` in all."""
+    streams.plan.read()
+    found = streams.plan.states(plan, after)[: up_to - after]
+    if len(found) < up_to - after:
+        raise LogError(
+            f"the record of the plan must have {up_to} states, which were taken before, got "
+            f"{after + len(found)}: it has lost its end, or is another one. {ANEW}"
+        )
+    return found
 
 
 def _read_batches(tail: Tail, after: int, step: Step) -> Sequence[AppliedBatch]:

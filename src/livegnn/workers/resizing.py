@@ -1,6 +1,6 @@
 """Other numbers of workers, and seeds on other serving workers, while events and requests continue.
 
-A change is announced by one record (changes.py), so it has happened or it has not, wherever this process
+A change is announced by one record (plan_record.py), so it has happened or it has not, wherever this process
 ends; the next call resumes it. Serving workers change in two records: after the first, seeds have their old
 and their new workers, after the second, the new ones alone.
 """
@@ -13,10 +13,11 @@ from typing import Final
 
 from livegnn.arguments import check_not_negative
 from livegnn.errors import InputError, LogError, TimeoutExpired
-from livegnn.workers.changes import PlanState, append_state, begin_states, same_numbers
-from livegnn.workers.messages import END, READY, REGISTERED, read_all, requests_of, steps_of
-from livegnn.workers.places import Place, SqlitePlace
+from livegnn.workers.messages import END, READY, read_all, requests_of, steps_of
+from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.plan_record import PlanWriter, begin_states, refuse_in_cluster
+from livegnn.workers.plan_state import PlanState, same_numbers
 
 _PAUSE: Final = 0.05
 _MARKS: Final = 3  # that may follow a record in Kafka
@@ -35,8 +36,8 @@ def resize(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     waits again; LogError.
     """
     ends = time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
-    _refuse_registered(place)
-    now = begin_states(place, plan)[-1][1]
+    now = begin_states(place, plan)[-1]
+    refuse_in_cluster(place)
     plan = replace(plan, seed=now.plan.seed)
     if now.next is not None:
         if same_numbers(plan, now.plan):
@@ -69,8 +70,8 @@ def finish(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     TimeoutExpired, LogError.
     """
     ends = time.monotonic() + check_not_negative(timeout, "timeout, in seconds,")
-    _refuse_registered(place)
-    now = begin_states(place, plan)[-1][1]
+    now = begin_states(place, plan)[-1]
+    refuse_in_cluster(place)
     plan = replace(plan, seed=now.plan.seed)
     if now.next is None and same_numbers(plan, now.plan):
         return now
@@ -79,29 +80,6 @@ def finish(place: Place, plan: WorkerPlan, *, timeout: float = 600.0) -> PlanSta
     _check_next(plan, now)
     _wait(ends, "all serving workers to have what they need", lambda: _serving_are_ready(place, now))
     return _append(place, PlanState(now.number + 1, now.generation, now.next))
-
-
-def _refuse_registered(place: Place) -> None:
-    """Raises InputError if a cluster has registered the plan, by which alone its coordinator starts."""
-    try:
-        with closing(place.read(REGISTERED, 0)) as stream:
-            registered = stream.last_position() > 0
-    except LogError:  # it does not exist
-        return
-    if not registered:
-        return
-    owner = "none that is known to run"
-    if isinstance(place, SqlitePlace):  # to ask Kafka would take the right to append from a coordinator
-        try:
-            place.write(REGISTERED, 0).close()
-        except LogError as error:
-            owner = str(error)
-    raise InputError(
-        "the plan of workers must be changed by the process that starts them, here a cluster, got a change "
-        f"beside its coordinator ({owner}): stop livegnn worker cluster, remove the stream {REGISTERED!r} "
-        "beside the log, start the workers by hand, and call again; then the cluster may be started with the "
-        "new numbers"
-    )
 
 
 def _check_next(plan: WorkerPlan, now: PlanState) -> None:
@@ -114,8 +92,9 @@ def _check_next(plan: WorkerPlan, now: PlanState) -> None:
 
 
 def _append(place: Place, state: PlanState) -> PlanState:
-    append_state(place, state)
-    newest = begin_states(place, state.plan)[-1][1]
+    with closing(PlanWriter.open(place)) as writer:
+        writer.append_state(state)
+    newest = begin_states(place, state.plan)[-1]
     if newest != state:
         raise LogError("the plan must be changed by one process at a time, got another change meanwhile")
     return state
@@ -158,7 +137,7 @@ def _sampling_have_ended(place: Place, state: PlanState) -> bool:
     """Those of the generation before this state's."""
     if state.generation == 0:
         return True
-    before = [one for _, one in begin_states(place, state.plan) if one.generation < state.generation][-1]
+    before = [one for one in begin_states(place, state.plan) if one.generation < state.generation][-1]
     return all(_has_ended(place, before.generation, worker) for worker in range(before.plan.sampling_workers))
 
 

@@ -23,17 +23,15 @@ from typing import Final, cast
 from livegnn.arguments import check_int
 from livegnn.errors import FileFormatError, LogError
 from livegnn.log import AppliedBatch, Origin, Tail
-from livegnn.log.streams import Record, StoredRecord
+from livegnn.log.streams import Record
 from livegnn.runtime.history import schema_properties
 from livegnn.types import JSON, State
-from livegnn.workers.changes import PlanState, begin_states, same_numbers
 from livegnn.workers.checkpoints import Checkpoints, Saved
 from livegnn.workers.handover import find_generation, merge, path_of
 from livegnn.workers.messages import (
     ALL,
     ANEW,
     CHANGE,
-    CHANGES,
     END,
     REQUEST,
     STEP,
@@ -48,6 +46,8 @@ from livegnn.workers.messages import (
 )
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.plan_record import begin_states
+from livegnn.workers.plan_state import PlanState, same_numbers
 from livegnn.workers.recorded_steps import Round, check_history, read_recorded
 from livegnn.workers.sampling_streams import SamplingStreams
 from livegnn.workers.shard_events import ShardEvents
@@ -92,9 +92,7 @@ class SamplingWorker:
         self._stopped, self._trim, self._closed = stopped or threading.Event(), trim, False
         self._fits = False  # whether the log is known to be of a graph with the plan's schema
         self._place = place
-        self._changes_at, self._state, before = find_generation(
-            begin_states(place, plan), self.directory, worker, plan
-        )
+        self._state, before = find_generation(begin_states(place, plan), self.directory, worker, plan)
         self.generation, plan = self._state.generation, self._state.plan
         self.worker = int(worker)
         self._checkpoints = Checkpoints(path_of(self.directory, worker, self.generation))
@@ -118,7 +116,7 @@ class SamplingWorker:
         try:
             self._take_again()
             if self.generation and not self._streams.steps.last_position():
-                self._record(Round(Step(self._seq, self._received, {}, self._changes_at)))
+                self._record(Round(Step(self._seq, self._received, {}, self._states)))
         except BaseException:
             self.close()
             raise
@@ -127,6 +125,11 @@ class SamplingWorker:
     def plan(self) -> WorkerPlan:
         """The plan that is in effect here."""
         return self._state.plan
+
+    @property
+    def _states(self) -> int:
+        """The number of states of the plan that were taken."""
+        return self._state.number + 1
 
     @property
     def seq(self) -> int:
@@ -199,14 +202,14 @@ class SamplingWorker:
         if not self._ended:
             # A step that takes nothing. A worker that was replaced may not write it, and so it does not write
             # over the checkpoint of its replacement.
-            step = Step(self._seq, self._received, {}, self._changes_at, self._digest)
+            step = Step(self._seq, self._received, {}, self._states, self._digest)
             self._step = self._streams.steps.append_all([Record(STEP, step.to_bytes())])
         meta: dict[str, JSON] = {
             "plan": self.plan.to_json(),
             "worker": self.worker,
             "ended": self._ended,
             "state": self._state.to_bytes().decode(),
-            "changes_at": self._changes_at,
+            "changes_at": self._states,
             "step": self._step,
             "received": [[k, at] for k, at in self._received.items()],
             "requests": [[*key, at] for key, at in self._requests.items()],
@@ -259,8 +262,8 @@ class SamplingWorker:
         records = {k: read_new(self._streams.heard[k], at) for k, at in self._received.items()}
         asked = {key: read_new(stream, self._requests[key]) for key, stream in self._streams.asked.items()}
         # Last: records that others have sent because of a change follow it.
-        changes = self._next_changes()
-        if not batches and not any(records.values()) and not any(asked.values()) and not changes:
+        states = self._next_states()
+        if not batches and not any(records.values()) and not any(asked.values()) and not states:
             return None
         if batches:
             self._digest = self._tail.digest(batches[-1].batch.seq)
@@ -269,10 +272,10 @@ class SamplingWorker:
             seq,
             {**self._received, **last_of(records, self._received)},
             last_of(asked, self._requests),
-            changes[-1].position if changes else self._changes_at,
+            self._states + len(states),
             self._digest,
         )
-        return Round(step, batches, records, asked, changes)
+        return Round(step, batches, records, asked, states)
 
     def _record(self, found: Round) -> None:
         """Takes a step once it is in the stream of steps."""
@@ -290,7 +293,7 @@ class SamplingWorker:
     def _take(self, position: int, found: Round) -> None:
         """Takes a step that is in the stream of steps. The order here is a part of the meaning of a step."""
         step = found.step
-        newcomers = {j for record in found.changes for j in self._change(record)}
+        newcomers = {j for state in found.states for j in self._change(state)}
         for applied in found.batches:
             self._events.apply(applied.events)
         for other, several in found.records.items():
@@ -302,8 +305,10 @@ class SamplingWorker:
                     self._hear(other, numbers)
         self._seq, self._received, self._step = step.seq, dict(step.received), position
         self._requests.update(step.requests)
-        if self._changes_at != step.changes:
-            raise LogError(f"the stream {CHANGES!r} must hold position {step.changes}, got none")
+        if self._states != step.states:
+            raise LogError(
+                f"a step must be taken with {step.states} states of the plan, got {self._states}. {ANEW}"
+            )
         if self._stops[self.worker] == _GOES_ON and self._state.generation > self.generation:
             self._stops[self.worker] = self._seq
         if found.batches:
@@ -319,10 +324,9 @@ class SamplingWorker:
         if numbers[-1]:  # its checkpoint has what is up to there
             self._streams.references[other].trim(numbers[-1])
 
-    def _change(self, record: StoredRecord) -> Sequence[int]:
+    def _change(self, after: PlanState) -> Sequence[int]:
         """Takes a change of the plan; returns the serving workers that are new."""
-        before, after = self._state, PlanState.from_bytes(record.payload, self._state.plan)
-        self._state, self._changes_at = after, record.position
+        before, self._state = self._state, after
         if after.generation > self.generation:
             return []
         if after.next is not None:
@@ -338,7 +342,7 @@ class SamplingWorker:
         origin = Origin(f"sampling-{self.worker}", 0, position)
         change = Record(CHANGE, pack([], self._state.to_bytes()), origin)
         serving, sampling = self._shard.take_outbox()
-        made: dict[int, list[Record]] = {j: [change] if found.changes else [] for j in self._streams.samples}
+        made: dict[int, list[Record]] = {j: [change] if found.states else [] for j in self._streams.samples}
         for j, records in made.items():
             # A new one requests everything, so the blocks of the change are not sent to it.
             blocks = b"" if j in newcomers else serving[j]
@@ -397,16 +401,13 @@ class SamplingWorker:
             return []
         return self._tail.batches(min(self._max_events, last - self._seq))
 
-    def _next_changes(self) -> Sequence[StoredRecord]:
+    def _next_states(self) -> Sequence[PlanState]:
         """Up to the one that ends this generation."""
-        if (
-            self._state.generation > self.generation
-            or self._streams.plans.last_position() <= self._changes_at
-        ):
+        if self._state.generation > self.generation:
             return []
-        found = self._streams.plans.records(self._changes_at)
-        states = [PlanState.from_bytes(record.payload, self._state.plan) for record in found]
-        known = sum(state.generation == self.generation for state in states)
+        self._streams.plan.read()
+        found = self._streams.plan.states(self._state.plan, self._states)
+        known = sum(state.generation == self.generation for state in found)
         return found[: known + 1]
 
     # -- serving workers
@@ -438,7 +439,6 @@ class SamplingWorker:
         self._shard.load(dict(state.arrays))
         meta = cast("Mapping[str, list[list[int]]]", state.meta)
         self._state = PlanState.from_bytes(str(state.meta["state"]).encode(), self.plan)
-        self._changes_at = cast("int", state.meta["changes_at"])
         self._seq, self._step = seq, cast("int", state.meta["step"])
         self._received = dict(cast("list[tuple[int, int]]", meta["received"]))
         self._requests = {(j, replica): at for j, replica, at in meta["requests"]}
@@ -460,8 +460,8 @@ class SamplingWorker:
 
     def _take_again(self) -> None:
         """The steps that were recorded after the checkpoint, and perhaps not taken whole."""
-        now = Step(self._seq, self._received, self._requests, self._changes_at, self._digest)
-        for position, found in read_recorded(self._streams, self._tail, now, self._step):
+        now = Step(self._seq, self._received, self._requests, self._states, self._digest)
+        for position, found in read_recorded(self._streams, self._tail, self.plan, now, self._step):
             self._digest = found.step.digest
             self._take(position, found)
         if self._ended:

@@ -7,9 +7,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from livegnn.log.streams import ReadableStream, RecordStream
-from livegnn.workers.changes import PlanState
 from livegnn.workers.messages import (
-    CHANGES,
     references_for,
     requests_of,
     samples_for,
@@ -18,12 +16,14 @@ from livegnn.workers.messages import (
 )
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
+from livegnn.workers.plan_record import PlanReader
+from livegnn.workers.plan_state import PlanState
 
 
 class SamplingStreams:
     """Those of sampling worker `worker` of a generation.
 
-    steps: its own. plans: the changes of the plan. references: to other sampling workers, by number; heard:
+    steps: its own. plan: the record of the plan. references: to other sampling workers, by number; heard:
     from them. samples: to serving workers, by number; asked: from them, by number and replica. Raises
     LogError if another process is this worker.
     """
@@ -39,8 +39,8 @@ class SamplingStreams:
             place.create(streams_of(generation, plan))
             self.steps: RecordStream = place.write(steps_of(generation), worker)
             opened.callback(self.steps.close)
-            self.plans: ReadableStream = place.read(CHANGES, 0)
-            opened.callback(self.plans.close)
+            self.plan = PlanReader.open(place)
+            opened.callback(self.plan.close)
             self.references = {k: place.write(references_for(generation, k), worker) for k in others}
             self.heard = {k: place.read(references_for(generation, worker), k) for k in self.references}
             for stream in [*self.references.values(), *self.heard.values()]:

@@ -37,7 +37,6 @@ from livegnn.sampling import HeteroSubgraph
 from livegnn.sampling.request import chosen_seed
 from livegnn.sampling.subgraph import hetero_subgraph
 from livegnn.types import FloatArray, IntArray
-from livegnn.workers.changes import PlanState, begin_states
 from livegnn.workers.messages import (
     ALL,
     CHANGE,
@@ -52,6 +51,8 @@ from livegnn.workers.messages import (
 from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan, integer_ids
 from livegnn.workers.plan_model import fit_model, refuse_model
+from livegnn.workers.plan_record import begin_states
+from livegnn.workers.plan_state import PlanState
 from livegnn.workers.progress import Progress
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class ServingWorker:
         directory: Path | str | None = None,
     ) -> None:
         self._forward, self._query = fit_model(model, plan)
-        _, self._state = begin_states(place, plan)[-1]
+        self._state = begin_states(place, plan)[-1]
         self.plan = replace(plan, seed=self._state.plan.seed)
         self._seed = chosen_seed(self.plan.seed)
         known, copies = self._state.serving_workers, self._state.replicas
@@ -335,7 +336,7 @@ class ServingWorker:
             for sender, stream in self._streams.items():
                 self._after[sender] = stream.last_position()
             # Read after the positions: changes that it does not have yet follow them.
-            _, newest = begin_states(self._where, self.plan)[-1]
+            newest = begin_states(self._where, self.plan)[-1]
             self._state = newest
             if newest.generation == self._generation:
                 break

@@ -1,36 +1,26 @@
-"""The plan as it is now: how many workers there are, and which serving workers have which seeds.
+"""The plan at one moment: how many workers there are, and which serving workers have which seeds.
 
-Each change is a record of the stream `worker-changes` with the whole state after it. It was stored or it was
-not, so a change never happens in part; each sampling worker takes it in one of its steps.
+Each change is a record (plan_record.py) with the whole state after it. It was stored or it was not, so a
+change never happens in part; each sampling worker takes it in one of its steps.
 
     plan ─► plan, next ─► next          serving workers: by both, until those of `next` have what they need
                       └─► plan          given up
     generation g, plan ─► generation g + 1, plan          sampling workers: at one event, see handover.py
 
-Invariants: at most one change is under way; numbers of states grow by one, and a state of a number is
-written once.
-Thread safety: none.
+Invariants: at most one change is under way; numbers of states grow by one.
 """
 
-import time
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import orjson
 
 from livegnn.errors import FileFormatError, LogError
-from livegnn.log import Origin
-from livegnn.log.streams import Record
-from livegnn.sampling.request import chosen_seed
 from livegnn.types import JSON
-from livegnn.workers.messages import CHANGE, CHANGES, read_all
-from livegnn.workers.places import Place
 from livegnn.workers.plan import WorkerPlan
 
-_TRIES: Final = 200
-_SECONDS: Final = 0.05
+_NUMBERS: Final = ("sampling_workers", "serving_workers", "replicas", "moved")
 
 
 @dataclass(frozen=True)
@@ -82,37 +72,23 @@ class PlanState:
             raise LogError(f"expected the state of a plan, got {payload[:80]!r}") from error
 
 
+def recorded_numbers(payload: bytes) -> dict[str, JSON]:
+    """The common part and the numbers in effect of a recorded state, by name. Raises LogError."""
+    try:
+        _, _, common, present, _ = orjson.loads(payload)
+        return {**common, **dict(zip(_NUMBERS, present, strict=True))}
+    except (ValueError, TypeError) as error:
+        raise LogError(f"expected the state of a plan, got {payload[:80]!r}") from error
+
+
+def numbers_of(plan: WorkerPlan) -> dict[str, JSON]:
+    """The same of a plan."""
+    return {**plan.to_json(), **dict(zip(_NUMBERS, _numbers_of(plan), strict=True))}
+
+
 def same_numbers(one: WorkerPlan, other: WorkerPlan) -> bool:
     """Whether two plans have the same numbers of workers and the same moved seeds."""
     return _numbers_of(one) == _numbers_of(other)
-
-
-def read_states(place: Place, plan: WorkerPlan) -> Sequence[tuple[int, PlanState]]:
-    """All states, each with its position. Raises LogError, FileFormatError."""
-    with closing(place.read(CHANGES, 0)) as stream:
-        return [(one.position, PlanState.from_bytes(one.payload, plan)) for one in read_all(stream)]
-
-
-def begin_states(place: Place, plan: WorkerPlan) -> Sequence[tuple[int, PlanState]]:
-    """All states. The first worker of all says that `plan` is the first, and draws its seed if it has none.
-    Raises as `read_states` does."""
-    failure: LogError | None = None
-    for _ in range(_TRIES):
-        try:
-            place.create({CHANGES: 1})
-            if found := read_states(place, plan):
-                return found
-            append_state(place, PlanState(0, 0, replace(plan, seed=chosen_seed(plan.seed))))
-        except LogError as error:  # another worker makes the stream, or says the plan
-            failure = error
-            time.sleep(_SECONDS)
-    raise LogError(f"the stream {CHANGES!r} must hold a plan, got none: {failure}") from failure
-
-
-def append_state(place: Place, state: PlanState) -> None:
-    """Stores a state, unless there is one of its number. Raises LogError, and if another process does so."""
-    with closing(place.write(CHANGES, 0)) as stream:
-        stream.append_all([Record(CHANGE, state.to_bytes(), Origin("plan", 0, state.number))])
 
 
 def _numbers_of(plan: WorkerPlan) -> list[JSON]:
