@@ -1,4 +1,4 @@
-"""A Kafka topic of JSON lines as a source of events: each message is one entry of the log.
+"""A Kafka topic as a source of events: each message is one entry of the log.
 
 Threads: one reads, decodes and appends. It reads further messages only after the log has stored the previous
 ones, and waits while the log cannot store them. Other threads may read its state, and stop it.
@@ -8,8 +8,8 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias, get_args
 
 from livegnn.connectors.kafka_partitions import Arrived, Begin, Partitions, Unreachable, check_place
 from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError, as_value
@@ -21,7 +21,10 @@ from livegnn.log.kafka.connection import Connection, Settings
 from livegnn.runtime import Runtime
 from livegnn.wording import quoted
 
-__all__ = ["Begin", "JsonLinesTopic", "check_skip"]
+__all__ = ["Begin", "Decode", "KafkaTopic", "check_skip", "decode_lines", "decode_safely"]
+
+Decode: TypeAlias = Callable[[Sequence[bytes | None]], Sequence[Events | InputError]]
+"""The events of each message, none for one without a value, or what is wrong with it."""
 
 _logger = logging.getLogger(__name__)
 
@@ -32,14 +35,14 @@ _MOST_BYTES: Final = 1 << 19  # in one append, or one message
 _LARGEST: Final = 64 << 20
 
 
-class JsonLinesTopic:
+class KafkaTopic:
     """Reads all partitions of `topic`, at the brokers `servers`, into the log of `runtime`.
 
-    A message is one or several events as JSON lines (docs/events.md); one without a value, which a compacted
-    topic has where a key was deleted, is counted in `tombstones` and passed over. name: of the source, the
-    topic's by default; the log keeps under it how far the topic was read. begin: where to begin if it was
-    never read. settings: further ones of librdkafka, as for encryption. Raises InputError for wrong
-    arguments.
+    A message is one or several events as JSON lines (docs/events.md), or as `decode` reads messages; one
+    without a value, which a compacted topic has where a key was deleted, is counted in `tombstones` and
+    passed over. name: of the source, the topic's by default; the log keeps under it how far the topic was
+    read. begin: where to begin if it was never read. settings: further ones of librdkafka, as for encryption.
+    Raises InputError for wrong arguments.
     """
 
     def __init__(
@@ -51,7 +54,9 @@ class JsonLinesTopic:
         name: str | None = None,
         begin: Begin = "first",
         settings: Settings | None = None,
+        decode: "Decode | None" = None,
     ) -> None:
+        self._decode = decode_lines if decode is None else decode
         self.name: str = topic if name is None else name
         check_origin((self.name, 0, 0))
         if begin not in get_args(Begin):
@@ -90,7 +95,7 @@ class JsonLinesTopic:
         if self.name in self._runtime.sources:
             raise InputError(f"the sources of a runtime must have different names, got {self.name!r} again")
         for other in self._runtime.sources.values():
-            if isinstance(other, JsonLinesTopic) and other.reads == self.reads:
+            if isinstance(other, KafkaTopic) and other.reads == self.reads:
                 raise InputError(
                     f"the topic {quoted(self.reads[1])} at {self.reads[0]} must be read by one source, got "
                     f"{quoted(self.name)} beside {quoted(other.name)}: the log would have each message twice"
@@ -166,7 +171,7 @@ class JsonLinesTopic:
     def _store(self, group: Sequence[Arrived]) -> bool:
         """Appends messages, and waits until the log stores them; returns False if it is stopped before."""
         messages = [one for one in group if not one.is_end]
-        entries = [_decode(one.value) for one in messages]
+        entries = decode_safely(self._decode, [one.value for one in messages])
         origins = [Origin(self.name, one.partition, one.offset, one.value) for one in messages]
         while messages and not self._append(entries, origins):
             if self._stopping.is_set():
@@ -239,23 +244,40 @@ def check_skip(
     servers: str, topic: str, partition: int, offset: int, settings: Settings | None = None
 ) -> None:
     """Whether `connectors.skip` may let a source of `topic` go on at `offset`. Raises InputError if the topic
-    has no such partition or ends before; SourceError if no broker answers. settings: as of `JsonLinesTopic`.
+    has no such partition or ends before; SourceError if no broker answers. settings: as of `KafkaTopic`.
     """
     check_place(Connection(servers, topic, settings or {}, "the topic", SourceError), partition, offset)
 
 
-def _decode(value: bytes | None) -> Events | InputError:
-    """The events of a message, none for a tombstone, or what is wrong with it."""
+def decode_lines(values: Sequence[bytes | None]) -> list[Events | InputError]:
+    """The events of messages that are JSON lines, none for a tombstone, or what is wrong with one."""
+    return [_decode_line(one) for one in values]
+
+
+def _decode_line(value: bytes | None) -> Events | InputError:
     if value is None:
         return Events()
-    if len(value) > _LARGEST:
-        return InputError(f"a message must have at most {_LARGEST:,} bytes, got {len(value):,}")
     try:
         return from_chunks(json_lines.decode(value, json_lines.STRANGERS))
     except InputError as error:
         return as_value(error)
+
+
+def decode_safely(decode: Decode, values: Sequence[bytes | None]) -> Sequence[Events | InputError]:
+    """As `decode`; a message that is too large, or makes its reader fail unexpectedly, is bad."""
+    small = [one if len(one or b"") <= _LARGEST else None for one in values]
+    try:
+        found = decode(small)
     except Exception as error:
-        return _unforeseen(error)
+        if len(values) > 1:
+            return [decode_safely(decode, [one])[0] for one in values]
+        return [_unforeseen(error)]
+    return [
+        InputError(f"a message must have at most {_LARGEST:,} bytes, got {len(one):,}")
+        if one is not None and len(one) > _LARGEST
+        else events
+        for one, events in zip(values, found, strict=True)
+    ]
 
 
 def _unforeseen(error: Exception) -> InputError:

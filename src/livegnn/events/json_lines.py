@@ -37,6 +37,11 @@ FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 """The required fields and the optional fields of each event."""
 
+SEQ: Final = "seq"
+"""The field of an export with the sequence number of the event."""
+ENTRY: Final = "entry"
+"""The field of an export with the sequence number of the last event of the entry, where it has several."""
+
 _LARGEST_ID = 2**63 - 1
 _LARGEST_KEY = 2**32 - 1
 
@@ -84,9 +89,10 @@ def from_records(records: "Sequence[JSON | Mapping[str, JSON]]") -> list[Chunk]:
     return collect((f"events[{position}]", record) for position, record in enumerate(records))
 
 
-def split_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """Each line that is not blank, with its number, from 1. One line at a time is in memory."""
-    number, at = 1, 0
+def split_lines(text: bytes, first: int = 1) -> Iterator[tuple[int, bytes]]:
+    """Each line that is not blank, with its number. One line at a time is in memory. first: number of the
+    first line."""
+    number, at = first, 0
     while at < len(text):
         if (ends := _ENDS.match(text, at)) is not None:
             number += ends.end() - at
@@ -99,9 +105,10 @@ def split_lines(text: bytes) -> Iterator[tuple[int, bytes]]:
         at += len(line)
 
 
-def parse_lines(text: bytes, limits: Limits | None = None) -> "Iterator[tuple[str, JSON]]":
-    """Each line that is not blank as parsed JSON, with its place, as in "line 3". Raises InputError."""
-    for number, line in split_lines(text):
+def parse_lines(text: bytes, limits: Limits | None = None, *, first: int = 1) -> "Iterator[tuple[str, JSON]]":
+    """Each line that is not blank as parsed JSON, with its place, as in "line 3". first: number of the first
+    line. Raises InputError."""
+    for number, line in split_lines(text, first):
         if limits is not None and len(line) > limits.line:
             raise TooLargeError(
                 f"line {number}: a line must be at most {limits.line:,} bytes, got {len(line):,}: write "

@@ -3,11 +3,13 @@
 from typing import TYPE_CHECKING
 
 import livegnn.lazy_names as lazy_names
+from livegnn.tables.entries import check_mappings
 from livegnn.tables.mapping import EdgeRows, NodeRows, TableMapping
 
 if TYPE_CHECKING:
     from livegnn.tables.changes import RowChanges as RowChanges
     from livegnn.tables.changes import read_changes as read_changes
+    from livegnn.tables.changes import read_each_change as read_each_change
     from livegnn.tables.files import list_files as list_files
     from livegnn.tables.files import read_file as read_file
     from livegnn.tables.reader import TableReader as TableReader
@@ -18,8 +20,10 @@ __all__ = [
     "RowChanges",
     "TableMapping",
     "TableReader",
+    "check_mappings",
     "list_files",
     "read_changes",
+    "read_each_change",
     "read_file",
 ]
 
@@ -30,6 +34,7 @@ lazy_names.register(
         "TableReader": "livegnn.tables.reader",
         "list_files": "livegnn.tables.files",
         "read_changes": "livegnn.tables.changes",
+        "read_each_change": "livegnn.tables.changes",
         "read_file": "livegnn.tables.files",
     },
 )

@@ -15,10 +15,12 @@ import pyarrow as pa
 from livegnn.errors import InputError
 from livegnn.events import Chunk, Events
 from livegnn.events.builder import from_chunks
+from livegnn.events.chunk import Kind
 from livegnn.tables.columns import count_rows
+from livegnn.tables.entries import Entry
 from livegnn.tables.given import Given, Rows, codes_of, in_order, joined, without_repetitions
 from livegnn.tables.mapping import EdgeRows
-from livegnn.tables.reader import Entry, TableReader
+from livegnn.tables.reader import TableReader
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import quoted
 
@@ -52,6 +54,41 @@ def read_changes(reader: TableReader, changes: RowChanges, first_row: int = 0) -
     Raises InputError as `TableReader.events` does; and for a delete without its old row, and an update or
     delete whose edge cannot be distinguished from others (see docs/tables.md).
     """
+    taken = _take(reader, changes, first_row)
+    chunks: list[Chunk] = []
+    for begin, end in _runs(reader, taken, len(changes.kinds)):
+        chunks += _run(taken, begin, end)
+    return from_chunks(chunks)
+
+
+def read_each_change(reader: TableReader, changes: RowChanges, first_row: int = 0) -> list[Events]:
+    """As `read_changes`, but the events of each change by themselves."""
+    n = len(changes.kinds)
+    taken = _take(reader, changes, first_row)
+    nodes = [one for type_, one in taken.items() if isinstance(type_, str)]
+    edges = [one for type_, one in taken.items() if not isinstance(type_, str)]
+    columns = [_Column(part, "add_nodes", n) for one in nodes for part in one.after]
+    columns += [_Column(one.removed, "remove_edges", n) for one in edges if one.removed is not None]
+    columns += [_Column(one.removed, "remove_nodes", n) for one in nodes if one.removed is not None]
+    columns += [_Column(part, "add_edges", n) for one in edges for part in one.after]
+    return [from_chunks(part for one in columns for part in one.of(row)) for row in range(n)]
+
+
+class _Column:
+    """The events of one kind and type that an entry gives, by row."""
+
+    def __init__(self, given: Given, kind: Kind, rows: int) -> None:
+        self._chunk = given.chunk(kind)
+        self._bounds = np.searchsorted(given.rows, np.arange(rows + 1)).tolist()
+
+    def of(self, row: int) -> Iterator[Chunk]:
+        begin, end = self._bounds[row], self._bounds[row + 1]
+        if begin < end:
+            yield self._chunk.part(slice(begin, end))
+
+
+def _take(reader: TableReader, changes: RowChanges, first_row: int) -> "dict[NodeType | EdgeType, _Taken]":
+    """The nodes and edges that the changes add and remove, by type."""
     new, old = _positions(changes, reader.name, first_row)
     reader.check(changes.new.schema)
     numbers = count_rows(first_row, len(changes.kinds))
@@ -73,10 +110,7 @@ def read_changes(reader: TableReader, changes: RowChanges, first_row: int = 0) -
             if entry.rows.removes:
                 before.append(reader.given(entry, before_columns, old, numbers, keys_alone=True))
         taken[type_] = _Taken(after, _removed(before, after))
-    chunks: list[Chunk] = []
-    for begin, end in _runs(reader, taken, len(changes.kinds)):
-        chunks += _run(taken, begin, end)
-    return from_chunks(chunks)
+    return taken
 
 
 def _positions(changes: RowChanges, name: str, first_row: int) -> tuple[Rows, Rows]:

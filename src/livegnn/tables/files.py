@@ -3,7 +3,7 @@
 import csv
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -18,6 +18,7 @@ from livegnn.events import Events
 from livegnn.schema import Schema
 from livegnn.tables.mapping import TableMapping
 from livegnn.tables.reader import TableReader
+from livegnn.tables.repetitions import WholeTable
 from livegnn.tables.streams import ROWS_AT_ONCE, read_parts
 from livegnn.wording import quoted
 
@@ -35,7 +36,6 @@ FORMATS: Final = {
 }
 _PACKED: Final = (".gz", ".bz2", ".zst", ".lz4")
 _BLOCK: Final = 8 << 20  # bytes; a line of text must fit
-_AT_ONCE: Final = 1 << 20
 
 
 def list_files(paths: Sequence[object], order: Order = "name") -> list[Path]:
@@ -64,26 +64,45 @@ def list_files(paths: Sequence[object], order: Order = "name") -> list[Path]:
 
 
 def read_file(
-    path: Path, mapping: TableMapping, schema: Schema, *, rows: int = ROWS_AT_ONCE, skip: int = 0
+    path: Path,
+    mapping: TableMapping,
+    schema: Schema,
+    *,
+    rows: int = ROWS_AT_ONCE,
+    skip: int = 0,
+    check_keys: bool = False,
 ) -> Iterator[tuple[int, Events]]:
     """The events of a file, `rows` rows at a time, each with the number of rows up to their end.
 
-    skip: rows at the beginning that are not read as events. Raises InputError with the file, the row, counted
-    from 0, and the column.
+    skip: rows at the beginning that are not read as events. check_keys: whether to look for keys that repeat
+    in the rows where they must not: an error may then be raised after the last part. Raises InputError with
+    the file, the row, counted from 0, and the column.
     """
     reader = TableReader(mapping, schema, str(path))
     end = 0
-    for part in _parts(path, reader, rows):
-        start, end = end, end + part.num_rows
-        if end > skip:
-            yield end, reader.events(part.slice(max(skip - start, 0)), max(start, skip))
+    with WholeTable(reader.entries if check_keys else (), schema) as whole:
+        for part in _parts(path, reader, rows):
+            start, end = end, end + part.num_rows
+            if end > skip:
+                part = part.slice(max(skip - start, 0))
+                yield end, reader.events(part, max(start, skip), whole if check_keys else None)
+        whole.finish()
+
+
+def read_sample(path: Path, rows: int) -> pa.Table:
+    """The first rows of a file, or of the first one in a folder, with all columns. Raises InputError."""
+    file = list_files([path])[0]
+    try:
+        return pa.dataset.dataset(file, format=_format(file, {})).head(rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file}: expected {_kind(file)}, got: {_plain_words(file, str(error))}") from error
 
 
 def _parts(path: Path, reader: TableReader, rows: int) -> Iterator[pa.Table]:
     """The rows of a file, with the columns that the mapping reads."""
     columns = list(reader.mapping.columns)
     try:
-        dataset = pa.dataset.dataset(path, format=_format(path, reader))
+        dataset = pa.dataset.dataset(path, format=_format(path, _kinds(reader)))
         reader.check(dataset.schema)
         stream = dataset.scanner(columns=columns, batch_size=rows, use_threads=False).to_reader()
         yield from read_parts(stream, columns, rows)
@@ -108,14 +127,15 @@ def _plain_words(path: Path, error: str) -> str:
     return f"{row}column {name!r}: {error[found.end() :]}"
 
 
-def _format(path: Path, reader: TableReader) -> "str | pa.dataset.FileFormat":
-    """The format of a file, by which texts as ids are not taken for numbers, or for times."""
+def _format(path: Path, kinds: Mapping[str, pa.DataType]) -> "str | pa.dataset.FileFormat":
+    """The format of a file, by which texts as ids are not taken for numbers, or for times. kinds: of columns
+    that a text file does not say."""
     kind = FORMATS[_ending(path)]
     if kind in ("csv", "tsv"):
         return pa.dataset.CsvFileFormat(
             pa.csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(
-                column_types=_kinds(reader),
+                column_types=kinds,
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
@@ -127,7 +147,7 @@ def _format(path: Path, reader: TableReader) -> "str | pa.dataset.FileFormat":
         guessed = pa.dataset.dataset(path, format=pa.dataset.JsonFileFormat(read_options=read)).schema
         kinds = {
             name: kind
-            for name, kind in _kinds(reader).items()
+            for name, kind in kinds.items()
             if not (name in guessed.names and pa.types.is_integer(guessed.field(name).type))
         }
         return pa.dataset.JsonFileFormat(
@@ -165,9 +185,7 @@ def digest_of(path: Path, mapping: TableMapping, name: str) -> str:
     """A text that another content of the file, another mapping or another table does not have."""
     digest = hashlib.blake2b(repr((name, mapping)).encode(), digest_size=16)
     with path.open("rb") as file:
-        while piece := file.read(_AT_ONCE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def _ending(path: Path) -> str:

@@ -24,7 +24,8 @@ class NodeRows:
     it the features are not changed, and those of a new node are zeros. where: conditions that a row must
     meet, by column: a value, a list of values, or `at_least`, `at_most` and `not_null`. nulls: by column,
     "skip" (a row with a null there gives no node) or a value in place of the null; a null in another column
-    is an error. removes: whether the node is removed when its row is deleted or no longer names it.
+    is an error. removes: whether the node is removed when its row is deleted or no longer names it. unique:
+    whether each row of a table gives another node; by default if `removes`.
     """
 
     id: str
@@ -33,6 +34,7 @@ class NodeRows:
     where: Mapping[str, object] = field(default_factory=dict)
     nulls: Mapping[str, object] = field(default_factory=dict)
     removes: bool = False
+    unique: bool | None = field(default=None, repr=False)  # how a table is checked, not what its rows mean
 
     def __post_init__(self) -> None:
         _check_name(self.id, "id")
@@ -43,6 +45,11 @@ class NodeRows:
     def keys(self) -> tuple[str, ...]:
         """The columns that say which node it is."""
         return (self.id,)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether each row of a table gives another node."""
+        return self.removes if self.unique is None else self.unique
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -67,7 +74,8 @@ class EdgeRows:
     src, dst: the columns of its ends. weight, time, key, edge_attr: columns as of `Events.add_edges`;
     edge_attr is one column of lists, or columns of one number each. time_unit: the unit of a time that is a
     number; all times become seconds since 1970. where, nulls: as of `NodeRows`. removes: whether the edge is
-    removed when its row is deleted or no longer names it.
+    removed when its row is deleted or no longer names it. unique: whether each row of a table gives another
+    edge; by default if there is a `key`.
     """
 
     src: str
@@ -81,6 +89,7 @@ class EdgeRows:
     where: Mapping[str, object] = field(default_factory=dict)
     nulls: Mapping[str, object] = field(default_factory=dict)
     removes: bool = True
+    unique: bool | None = field(default=None, repr=False)  # how a table is checked, not what its rows mean
 
     def __post_init__(self) -> None:
         for name in ("src", "dst"):
@@ -100,6 +109,11 @@ class EdgeRows:
     def keys(self) -> tuple[str, ...]:
         """The columns that say which edge it is."""
         return (self.src, self.dst) if self.key is None else (self.src, self.dst, self.key)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether each row of a table gives another edge."""
+        return self.key is not None if self.unique is None else self.unique
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -165,6 +179,8 @@ def _check_name(value: object, what: str) -> None:
 def _check_entry(entry: NodeRows | EdgeRows, features: tuple[str, ...]) -> None:
     """Checks what entries of both kinds have."""
     object.__setattr__(entry, "removes", check_bool(entry.removes, "removes"))
+    if entry.unique is not None:
+        object.__setattr__(entry, "unique", check_bool(entry.unique, "unique"))
     if len(set(features)) < len(features):
         raise InputError(f"the columns of features must be different ones, got {quoted(list(features))}")
     parse_conditions(entry.where)

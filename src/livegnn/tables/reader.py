@@ -1,12 +1,12 @@
 """Reads rows of a table as events, by a mapping that fits a schema."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, cast
+from collections.abc import Iterable, Iterator, Mapping
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
-from livegnn.errors import InputError, UnknownTypeError
+from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.events.builder import from_chunks
 from livegnn.schema import Schema
@@ -26,34 +26,11 @@ from livegnn.tables.columns import (
     to_times,
 )
 from livegnn.tables.conditions import check_condition, meets
+from livegnn.tables.entries import Entry, fit_entries
 from livegnn.tables.given import Given, in_order, without_repetitions
 from livegnn.tables.mapping import SKIP, EdgeRows, NodeRows, TableMapping
+from livegnn.tables.repetitions import WholeTable
 from livegnn.tables.streams import ROWS_AT_ONCE, open_stream, read_parts
-from livegnn.types import EdgeType, NodeType
-
-_ROLES: Final = {"src": "id", "dst": "id", "id": "id", "weight": "number", "time": "time", "key": "key"}
-
-
-class Entry(NamedTuple):
-    """One entry of a mapping, with its type in the schema. place: for errors."""
-
-    rows: NodeRows | EdgeRows
-    type: NodeType | EdgeType
-    width: int
-    place: str
-
-    def roles(self) -> Iterator[tuple[str, str]]:
-        """Each column that it reads, and what for."""
-        for field, role in _ROLES.items():
-            if (name := getattr(self.rows, field, None)) is not None:
-                yield name, role
-        for name in self.rows.features:
-            yield name, self.feature_role
-
-    @property
-    def feature_role(self) -> str:
-        """Whether features are columns of numbers or, as where one has another width than 1, of lists."""
-        return "lists" if len(self.rows.features) == 1 and self.width != 1 else "features"
 
 
 class TableReader:
@@ -68,39 +45,8 @@ class TableReader:
         if not isinstance(mapping, TableMapping):
             raise InputError(f"the mapping of {name} must be a TableMapping, got {type(mapping).__name__}")
         self.mapping, self.schema, self.name = mapping, schema, name
-        self.nodes = [self._node_entry(at, one) for at, one in enumerate(mapping.nodes)]
-        self.edges = [self._edge_entry(at, one) for at, one in enumerate(mapping.edges)]
+        self.nodes, self.edges = fit_entries(mapping, schema, name)
         self.entries = [*self.nodes, *self.edges]
-
-    def _node_entry(self, at: int, rows: NodeRows) -> Entry:
-        place = f"{self.name}, nodes[{at}]: "
-        try:
-            type_ = list(self.schema.node_types)[self.schema.node_type_index(rows.node_type)]
-        except UnknownTypeError as error:
-            raise UnknownTypeError(f"{place}{error}") from error
-        width = self.schema.node_types[type_]
-        _check_width(place, "x", rows.features, width, f"node type {type_!r}")
-        return Entry(rows, type_, width, place)
-
-    def _edge_entry(self, at: int, rows: EdgeRows) -> Entry:
-        place = f"{self.name}, edges[{at}]: "
-        try:
-            type_ = list(self.schema.edge_types)[self.schema.edge_type_index(rows.edge_type)]
-        except UnknownTypeError as error:
-            raise UnknownTypeError(f"{place}{error}") from error
-        edges = self.schema.edge_types[type_]
-        for given, has, column, setting in (
-            (rows.weight, edges.weighted, "weight", "weighted=True"),
-            (rows.time, edges.timed, "time", "timed=True"),
-            (rows.key, edges.duplicates == "keep", "key", "duplicates='keep'"),
-        ):
-            if given is not None and not has:
-                raise InputError(
-                    f"{place}edges of type {type_!r} have no {column}, got the column {given!r}: leave it "
-                    f"out, or give the type EdgeSchema({setting})"
-                )
-        _check_width(place, "edge_attr", rows.features, edges.edge_dim, f"edge type {type_!r}")
-        return Entry(rows, type_, edges.edge_dim, place)
 
     def check(self, columns: pa.Schema) -> None:
         """Raises InputError if a column of a table is missing, or of another kind than the mapping needs."""
@@ -117,6 +63,8 @@ class TableReader:
             rows = entry.rows
             for name, role in entry.roles():
                 expected = expected_of(role, kinds[name], text_ids=self.schema.text_ids)
+                if role == "features" and len(rows.features) > 1 and is_list(kinds[name]):
+                    expected = "numbers"
                 if expected is not None:
                     raise InputError(f"{entry.place}column {name!r}: expected {expected}, got {kinds[name]}")
                 self._check_fill(entry, name, role, kinds[name])
@@ -142,17 +90,22 @@ class TableReader:
         if expected is not None:
             raise InputError(f"{entry.place}nulls of column {name!r}: expected {expected}, got {rule!r}")
 
-    def events(self, table: "pa.Table | pa.RecordBatch", first_row: int = 0) -> Events:
+    def events(
+        self, table: "pa.Table | pa.RecordBatch", first_row: int = 0, whole: WholeTable | None = None
+    ) -> Events:
         """The events of the rows: nodes, then edges, those of one type in the order of rows.
 
-        first_row: the number of the first row, for errors. Raises InputError with row and column.
+        first_row: the number of the first row, for errors. whole: receives the keys. Raises InputError with
+        row and column.
         """
         self.check(table.schema)
         columns = self.columns_of(table)
         every, numbers = np.arange(table.num_rows), count_rows(first_row, table.num_rows)
-        nodes = [without_repetitions(self.given(entry, columns, every, numbers)) for entry in self.nodes]
+        nodes = [self.given(entry, columns, every, numbers) for entry in self.nodes]
         edges = [self.given(entry, columns, every, numbers) for entry in self.edges]
-        return self.added(nodes, edges)
+        if whole is not None:
+            whole.add([*nodes, *edges], numbers)
+        return self.added(map(without_repetitions, nodes), edges)
 
     def added(self, nodes: Iterable[Given], edges: Iterable[Given]) -> Events:
         """The events that add these nodes and edges."""
@@ -160,20 +113,25 @@ class TableReader:
         return from_chunks([*added_nodes, *(one.chunk("add_edges") for one in in_order(edges))])
 
     def read(self, source: object, rows: int = ROWS_AT_ONCE) -> Iterator[Events]:
-        """The events of a table of any library, at most `rows` rows at a time: see `open_stream`."""
+        """The events of a table of any library, at most `rows` rows at a time: see `open_stream`.
+
+        Raises InputError for a key that repeats where it must not, perhaps after the last part.
+        """
         first = 0
         stream = open_stream(source, self.name)
         self.check(stream.schema)
         parts = read_parts(stream, self.mapping.columns, rows)
-        while True:
-            try:
-                part = next(parts, None)
-            except (pa.ArrowException, OSError) as error:
-                raise InputError(f"{self.name}: expected rows that can be read, got: {error}") from error
-            if part is None:
-                return
-            yield self.events(part, first)
-            first += part.num_rows
+        with WholeTable(self.entries, self.schema) as whole:
+            while True:
+                try:
+                    part = next(parts, None)
+                except (pa.ArrowException, OSError) as error:
+                    raise InputError(f"{self.name}: expected rows that can be read, got: {error}") from error
+                if part is None:
+                    break
+                yield self.events(part, first, whole)
+                first += part.num_rows
+            whole.finish()
 
     def columns_of(self, table: "pa.Table | pa.RecordBatch") -> dict[str, pa.Array]:
         """The columns of a table that the mapping reads, each as one plain array."""
@@ -344,9 +302,3 @@ def _is_null(column: Column) -> InputError:
 
 def _named(entry: Entry) -> set[str]:
     return {*entry.rows.keys, *entry.rows.values, *(one.column for one in entry.rows.conditions)}
-
-
-def _check_width(place: str, field: str, columns: Sequence[str], width: int, of: str) -> None:
-    """Raises InputError if the columns of features are not as many as the schema says."""
-    if columns and (not width or (len(columns) > 1 and len(columns) != width)):
-        raise InputError(f"{place}{field} must have {width} columns for {of}, got {len(columns)}")

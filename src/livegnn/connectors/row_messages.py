@@ -1,0 +1,283 @@
+"""Messages that are rows of a table, or changes of rows, as events by a mapping.
+
+A group of messages is read by columns. If one of them is wrong, the group is halved until the wrong ones are
+alone. Each message becomes the events of one entry.
+
+Debezium's messages are read in all their forms: with an envelope (`before`, `after`, `op`) or without one, as
+its transformation ExtractNewRecordState leaves them; with the schema of Kafka Connect in each message, which
+gives decimals and times their types, or without it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache, partial
+from typing import Final, NamedTuple, TypeAlias, cast
+
+import orjson
+import pyarrow as pa
+
+from livegnn.connectors.connect_values import Converter, converters_of
+from livegnn.errors import InputError, as_value
+from livegnn.events import Events
+from livegnn.events.repeated_keys import repeated_key
+from livegnn.tables import RowChanges, TableReader, read_each_change
+from livegnn.tables.changes import Change
+from livegnn.tables.mapping import SKIP, EdgeRows
+from livegnn.types import JSON
+from livegnn.wording import quoted
+
+Row: TypeAlias = Mapping[str, JSON]
+
+UNAVAILABLE: Final = "__debezium_unavailable_value"
+"""Debezium's value of a large column that an update did not change, where the old row is not logged."""
+
+_OPERATIONS: Final[dict[object, Change]] = {"c": "insert", "r": "insert", "u": "update", "d": "delete"}
+_NO_CHANGE: Final = ("m",)  # a message of the application beside the tables
+_SCHEMA: Final = b'{"schema":'
+_PAYLOAD: Final = b',"payload":'
+_SCHEMAS: Final = 256  # that are kept, of all tables and their versions
+_ENVELOPE: Final = frozenset({"before", "after", "source"})
+"""Fields of which an envelope has at least one beside `op`."""
+_FLAT: Final = "__"
+"""How the fields begin that Debezium adds to a row without an envelope."""
+
+
+class RowChange(NamedTuple):
+    """A row that was changed. converters: of columns that are not plain JSON."""
+
+    kind: Change
+    old: Row | None
+    new: Row | None
+    converters: Mapping[str, Converter] = {}
+
+
+Parse: TypeAlias = Callable[[bytes], "RowChange | None"]
+"""The change in a message, None for one that changes no row. Raises InputError."""
+
+
+class RowMessages:
+    """Decodes messages. parse: of one.
+
+    Thread safety: it is not changed.
+    """
+
+    def __init__(self, reader: TableReader, parse: Parse) -> None:
+        self._reader, self._parse = reader, parse
+        self._judged = _judged(reader)
+        self._times = {one.rows.time for one in reader.edges if isinstance(one.rows, EdgeRows)}
+
+    def decode(self, values: Sequence[bytes | None]) -> list[Events | InputError]:
+        """The events of each message, none for a tombstone, or what is wrong with it."""
+        found: list[Events | InputError] = [Events() for _ in values]
+        at: list[int] = []
+        changes: list[RowChange] = []
+        for position, value in enumerate(values):
+            if value is None:
+                continue
+            try:
+                change = self._parse(value)
+                self._check_old(change)
+            except InputError as error:
+                found[position] = as_value(error)
+            else:
+                if change is not None:
+                    at.append(position)
+                    changes.append(change)
+        for position, one in zip(at, self._read(changes), strict=True):
+            found[position] = one
+        return found
+
+    def _check_old(self, change: RowChange | None) -> None:
+        """Raises InputError for an old row of which the source knows the primary key alone, which would seem
+        to have given nothing."""
+        if change is None or change.old is None or not self._judged:
+            return
+        if all(change.old.get(name) is None for name in self._judged):
+            names = ", ".join(self._judged)
+            raise InputError(
+                f"{self._reader.name}: expected the whole old row, got null in {names}: set REPLICA IDENTITY "
+                "FULL for the table"
+            )
+
+    def _read(self, changes: Sequence[RowChange]) -> Sequence[Events | InputError]:
+        if not changes:
+            return []
+        try:
+            return read_each_change(self._reader, self._columns(changes))
+        except InputError as error:
+            if len(changes) == 1:
+                return [as_value(error)]
+        half = len(changes) // 2
+        return [*self._read(changes[:half]), *self._read(changes[half:])]
+
+    def _columns(self, changes: Sequence[RowChange]) -> RowChanges:
+        """The rows as tables. Raises InputError for values of different kinds in a column."""
+        kinds = [one.kind for one in changes]
+        converters = [one.converters for one in changes]
+        new = self._table([one.new for one in changes], converters)
+        if not any(one.old is not None for one in changes):
+            return RowChanges(kinds, new)
+        # Of an old row the source may know the primary key alone.
+        blank: Row = dict.fromkeys(self._reader.mapping.columns)
+        rows = [None if one.old is None else {**blank, **one.old} for one in changes]
+        old = self._table(rows, converters)
+        return RowChanges(kinds, new, old, [one.old is not None for one in changes])
+
+    def _table(self, rows: Sequence[Row | None], converters: Sequence[Mapping[str, Converter]]) -> pa.Table:
+        return pa.table({name: self._column(name, rows, converters) for name in self._reader.mapping.columns})
+
+    def _column(
+        self, name: str, rows: Sequence[Row | None], converters: Sequence[Mapping[str, Converter]]
+    ) -> pa.Array:
+        try:
+            values = [None if row is None else row[name] for row in rows]
+        except KeyError:
+            row = next(row for row in rows if row is not None and name not in row)
+            got = ", ".join(map(repr, row)) or "none"
+            raise InputError(f"{self._reader.name}: expected a column {name!r}, got {got}") from None
+        if UNAVAILABLE in values:
+            raise InputError(
+                f"{self._reader.name}: column {name!r}: expected its value, got Debezium's mark for a large "
+                "value that was not changed: set REPLICA IDENTITY FULL for the table"
+            )
+        found = {one.get(name) for one, row in zip(converters, rows, strict=True) if row is not None}
+        if len(found) > 1:
+            raise InputError(f"{self._reader.name}: column {name!r}: expected one type, got several")
+        converter = next(iter(found), None)
+        try:
+            if converter is None:
+                return _array(values)
+            if name in self._times:
+                converter.check_time()
+            return converter.convert(values)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise InputError(f"{self._reader.name}: column {name!r}: expected {error}") from error
+
+
+def _judged(reader: TableReader) -> list[str]:
+    """The columns besides keys, if some of them decide whether an old row gave anything."""
+    rows = [entry.rows for entry in reader.entries if entry.rows.removes]
+    keys = {name for one in rows for name in one.keys}
+    deciding = {condition.column for one in rows for condition in one.conditions}
+    deciding |= {name for one in rows for name, rule in one.nulls.items() if rule == SKIP}
+    if not deciding - keys:
+        return []
+    return sorted({*deciding, *(name for one in rows for name in one.values)} - keys)
+
+
+def _array(values: Sequence[JSON]) -> pa.Array:
+    """A column of plain JSON. Raises ValueError for values of several kinds, which alone may fit."""
+    kinds = {type(one) for one in values if one is not None}
+    if len(kinds) > 1 and kinds != {int, float}:
+        raise ValueError("values of one kind, got several")
+    try:
+        return pa.array(values)
+    except OverflowError:  # no column of ids or keys has such numbers
+        return pa.array([None if one is None else float(cast("int", one)) for one in values])
+    except pa.ArrowException as error:
+        raise ValueError(f"values of one kind, got {error}") from error
+
+
+def parse_row(value: bytes) -> RowChange:
+    """A message that is a row, as a JSON object."""
+    return RowChange("insert", None, _object(value))
+
+
+def parse_change(value: bytes) -> RowChange | None:
+    """A message of Debezium."""
+    content, converters = _split(value)
+    if content is None:
+        return None
+    if "op" in content and not _ENVELOPE.isdisjoint(content):
+        return _parse_envelope(content, converters)
+    return _parse_flat(content, converters(None))
+
+
+Converters: TypeAlias = Callable[[str | None], Mapping[str, Converter]]
+"""Of the columns of the row in a field of the envelope, or of the content itself."""
+
+
+def _split(value: bytes) -> "tuple[Row | None, Converters]":
+    """The content of a message, and what its schema says of it."""
+    end = value.find(_PAYLOAD) if value.startswith(_SCHEMA) else -1
+    if end > 0:  # the schema is the larger part, and the same in most messages
+        with suppress(orjson.JSONDecodeError):
+            payload = orjson.loads(value.rstrip()[end + len(_PAYLOAD) : -1])
+            return _row(payload, "payload"), partial(_converters, value[len(_SCHEMA) : end])
+    content = _object(value)
+    if content.keys() != {"schema", "payload"}:
+        return content, _none
+    payload, schema = content["payload"], content["schema"]
+    if payload is None:
+        return None, _none
+    return _row(payload, "payload"), partial(converters_of, schema)
+
+
+@lru_cache(maxsize=_SCHEMAS)
+def _converters(schema: bytes, field: str | None) -> Mapping[str, Converter]:
+    try:
+        return converters_of(orjson.loads(schema), field)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"expected a schema of Kafka Connect, got {quoted(schema)}") from error
+
+
+def _parse_envelope(content: Row, converters: "Converters") -> RowChange | None:
+    operation = content["op"]
+    if operation in _NO_CHANGE:
+        return None
+    kind = _check_operation(operation)
+    before, after = content.get("before"), content.get("after")
+    if kind == "delete":
+        if before is None:
+            raise InputError(
+                "expected the old row of a delete in 'before', got null: set REPLICA IDENTITY FULL for the "
+                "table"
+            )
+        return RowChange(kind, _row(before, "before"), None, converters("before"))
+    new = _row(after, "after")
+    old = None if kind == "insert" or before is None else _row(before, "before")
+    if old is not None:
+        new = {name: old.get(name, value) if value == UNAVAILABLE else value for name, value in new.items()}
+    return RowChange(kind, old, new, converters("after"))
+
+
+def _check_operation(operation: JSON) -> Change:
+    """The kind of change. Raises InputError for one of another kind."""
+    kind = _OPERATIONS.get(operation) if isinstance(operation, str) else None
+    if kind is None:
+        raise InputError(
+            f"expected the operation 'c', 'r', 'u' or 'd' of a row, got {quoted(operation)}: a table that "
+            "is emptied at once, by TRUNCATE, does not say its rows"
+        )
+    return kind
+
+
+def _parse_flat(content: Row, converters: Mapping[str, Converter]) -> RowChange:
+    deleted, operation = content.get(f"{_FLAT}deleted"), content.get(f"{_FLAT}op")
+    _check_operation(operation if operation is not None else "c")
+    row = {name: value for name, value in content.items() if not name.startswith(_FLAT)}
+    if deleted in (True, "true") or operation == "d":
+        return RowChange("delete", row, None, converters)
+    return RowChange("update" if operation == "u" else "insert", None, row, converters)
+
+
+def _none(field: str | None) -> Mapping[str, Converter]:
+    return {}
+
+
+def _object(value: bytes) -> "dict[str, JSON]":
+    try:
+        content = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"expected a JSON object, got {quoted(value)}: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"expected a JSON object, got {quoted(value)}")
+    if (name := repeated_key(value, content)) is not None:
+        raise InputError(f"expected each field once, got {quoted(name)} twice")
+    return content
+
+
+def _row(value: JSON, name: str) -> "dict[str, JSON]":
+    if not isinstance(value, dict):
+        raise InputError(f"expected a row in {name!r}, got {quoted(value)}")
+    return value
