@@ -15,11 +15,13 @@ from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.cluster import app as cluster_app
 from livegnn.cli.files import DeploymentFile, check_apart, read_deployment
 from livegnn.cli.function import app as function_app
+from livegnn.cli.init import init
 from livegnn.cli.key import app as key_app
 from livegnn.cli.load import load
 from livegnn.cli.log import app as log_app
 from livegnn.cli.logs import Level, LogJson, LogLevel, log_first_readiness, start_log
 from livegnn.cli.model import app as model_app
+from livegnn.cli.predict import predict
 from livegnn.cli.snapshot import app as snapshot_app
 from livegnn.cli.worker import app as worker_app
 from livegnn.errors import LiveGNNError, ModelError
@@ -42,7 +44,9 @@ app.add_typer(log_app, name="log")
 app.add_typer(model_app, name="model")
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(worker_app, name="worker")
+app.command()(init)
 app.command()(load)
+app.command()(predict)
 
 
 @app.command()

@@ -111,7 +111,9 @@ def check_apart_from_log(output: Path | None, log: Path) -> None:
 
 def check_apart_from_deployment(output: Path | None, file: Path, settings: "Deployment") -> None:
     """Raises InputError if `output` is a deployment file, or something that the deployment names."""
-    check_apart(output, [file, *_files(settings)], _folders(settings))
+    from livegnn.deployment.directories import mark_of
+
+    check_apart(output, [file, mark_of(file), *_files(settings)], _folders(settings))
     if settings.log.path is not None:
         check_apart_from_log(output, settings.log.path)
 

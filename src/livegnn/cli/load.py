@@ -1,20 +1,20 @@
 """`livegnn load`: files of tables into a deployment."""
 
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from livegnn.cli.files import DeploymentFile, read_deployment
-from livegnn.errors import InputError
+from livegnn.cli.progress import Line, exit_if_refused
+from livegnn.errors import InputError, LogError
 from livegnn.wording import needs
 
 if TYPE_CHECKING:
-    from livegnn.deployment.loading import Progress
+    from collections.abc import Callable
 
-_EVERY = 0.2  # seconds
+    from livegnn.deployment import Deployment
+    from livegnn.deployment.loading import Loaded, Progress
 
 
 def load(
@@ -31,44 +31,52 @@ def load(
         str,
         typer.Option(metavar="name|time", help="order of the files in a folder: by name, or by last change"),
     ] = "name",
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="address of the running server of the deployment (default: no server runs)"
+        ),
+    ] = None,
 ) -> None:
-    """Append the rows of files to the log of a deployment, each once, and apply them."""
-    from livegnn.deployment.loading import load_files
-
+    """Append the rows of files to a deployment, or to its running server, each once, and apply them."""
     settings = read_deployment(deployment)
-    line = _Line()
     try:
-        loaded = load_files(settings, table, files, order=order, note=line.show)
+        with Line("rows") as line:
+            loaded = _load(settings, table, files, order, server, line.show)
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
         raise InputError(needs("livegnn load", "pyarrow", error, "arrow")) from error
-    finally:
-        line.clear()
     typer.echo(
         f"{loaded.rows:,} rows loaded as {loaded.events:,} events, {loaded.known:,} rows loaded earlier, "
         f"event {loaded.seq}"
     )
-    for reason in loaded.refused:
-        typer.echo(f"error: refused: {reason}", err=True)
-    if loaded.refused:
-        raise SystemExit(1)
+    exit_if_refused(loaded)
 
 
-class _Line:
-    """The progress on a terminal, on one line."""
+def _load(
+    settings: "Deployment",
+    table: str,
+    files: list[Path],
+    order: str,
+    server: str | None,
+    note: "Callable[[Progress], None]",
+) -> "Loaded":
+    if server is None:
+        return _load_into_log(settings, table, files, order, note)
+    from livegnn.deployment.server_loading import load_into_server
+    from livegnn.http.client import ServerClient
 
-    def __init__(self) -> None:
-        self._shown, self._at = "", 0.0
+    return load_into_server(settings, table, files, ServerClient(server), order=order, note=note)
 
-    def show(self, progress: "Progress") -> None:
-        if sys.stderr.isatty() and time.monotonic() - self._at >= _EVERY:
-            self.clear()
-            self._shown = f"{progress.file.name}: {progress.rows:,} rows {progress.step}"
-            self._at = time.monotonic()
-            typer.echo(self._shown, nl=False, err=True)
 
-    def clear(self) -> None:
-        if self._shown:
-            typer.echo("\r" + " " * len(self._shown) + "\r", nl=False, err=True)
-            self._shown = ""
+def _load_into_log(
+    settings: "Deployment", table: str, files: list[Path], order: str, note: "Callable[[Progress], None]"
+) -> "Loaded":
+    from livegnn.deployment.loading import load_files
+    from livegnn.log.location import OwnedElsewhere
+
+    try:
+        return load_files(settings, table, files, order=order, note=note)
+    except OwnedElsewhere as error:
+        raise LogError(f"{error}, or load into the server that runs there: --server URL") from error

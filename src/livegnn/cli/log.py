@@ -16,6 +16,7 @@ from livegnn.errors import InputError, LogError, SourceError
 if TYPE_CHECKING:
     from livegnn.deployment import Deployment
     from livegnn.graph import Graph, View
+    from livegnn.log import Write
     from livegnn.log.sqlite import SqliteLog
     from livegnn.log.sqlite.reader import SqliteReader
 
@@ -69,10 +70,6 @@ def export(
     ] = None,
 ) -> None:
     """Write events as JSON lines, each with its sequence number in `seq`."""
-    import orjson
-
-    from livegnn.events.json_lines import to_records
-
     _check_output(output, file)
     with _reading(file) as reader, _writing(output) as stream:
         end = reader.last_seq()
@@ -83,10 +80,46 @@ def export(
             raise InputError(f"--to must be at least {last}, after which the export begins, got {to}")
         while writes := reader.writes(last, up_to=to, max_events=_EVENTS_AT_ONCE):
             for write in writes:
-                records = to_records(write.events.chunks)
-                numbered = ({"seq": seq, **record} for seq, record in enumerate(records, write.after + 1))
-                stream.write(b"".join(orjson.dumps(record) + b"\n" for record in numbered))
+                stream.write(_lines_of(write))
             last = writes[-1].seq
+
+
+def _lines_of(write: "Write") -> bytes:
+    """The events of a write as JSON lines, with their numbers and that of their entry."""
+    import orjson
+
+    from livegnn.events.json_lines import ENTRY, SEQ, to_records
+
+    records = iter(to_records(write.events.chunks))
+    after, lines = write.after, []
+    for end in write.ends.tolist():
+        entry = {} if end == after + 1 else {ENTRY: end}
+        for seq, record in zip(range(after + 1, end + 1), records, strict=False):
+            lines.append(orjson.dumps({SEQ: seq} | entry | record) + b"\n")
+        after = end
+    return b"".join(lines)
+
+
+@app.command("import")
+def import_(
+    deployment: DeploymentFile,
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILES...", help="JSON lines, as `livegnn log export` writes them")
+    ],
+    renumber: Annotated[
+        bool, typer.Option("--renumber", help="take events whose numbers the log has already")
+    ] = False,
+) -> None:
+    """Append the events of files to the log, each once, and apply them. The server must not run."""
+    from livegnn.cli.progress import Line, exit_if_refused
+    from livegnn.deployment.event_files import import_events
+
+    settings = read_deployment(deployment)
+    with Line("events") as line:
+        loaded = import_events(settings, files, renumber=renumber, note=line.show)
+    appended = _counted(loaded.events, "event")
+    typer.echo(f"{appended} appended, {loaded.known:,} appended earlier, event {loaded.seq}")
+    exit_if_refused(loaded)
 
 
 @app.command()

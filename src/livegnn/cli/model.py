@@ -1,12 +1,8 @@
 """`livegnn model`: deploys, compares and switches the models of a running server without a pause."""
 
-import http.client
 import json
-import os
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Deploy, compare and switch the models of a running server.", no_args_is_help=True)
 
 _POLL_SECONDS: Final = 0.2
-_ANSWER_SECONDS: Final = 300.0
 
 Server = Annotated[str, typer.Option(metavar="URL", envvar="LIVEGNN_SERVER", help="address of the server")]
 _HERE: Final = "http://127.0.0.1:8080"
@@ -157,36 +152,6 @@ def _quoted(name: str) -> str:
 def _ask(
     server: str, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
 ) -> "dict[str, JSON]":
-    """The answer of a server. Raises InputError for a request that it refuses, LiveGNNError without an
-    answer."""
-    if not _is_address(server):
-        raise InputError(f"--server must be an address such as {_HERE}, got {server!r}")
-    headers = {} if body is None else {"content-type": media_type}
-    if key := os.environ.get("LIVEGNN_KEY"):  # no option, which other users of the machine could read
-        headers["authorization"] = f"Bearer {key}"
-    request = urllib.request.Request(server.rstrip("/") + path, body, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:
-            found = json.load(answer)
-    except urllib.error.HTTPError as error:
-        raise InputError(_reason(error)) from error
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise LiveGNNError(f"{server} does not answer as a LiveGNN server does: {error}") from error
-    assert isinstance(found, dict)
-    return found
+    from livegnn.http.client import ServerClient
 
-
-def _is_address(server: str) -> bool:
-    try:
-        parts = urllib.parse.urlsplit(server)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port, or of brackets
-        return False
-
-
-def _reason(error: urllib.error.HTTPError) -> str:
-    """The reason that a server gives for a request that it refuses."""
-    try:
-        return str(json.load(error)["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"the server answered {error.code} {error.reason}"
+    return ServerClient(server).ask(method, path, body, media_type)

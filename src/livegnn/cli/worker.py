@@ -1,35 +1,19 @@
 """`livegnn worker`: sampling and serving workers, each a process, and their front end."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from livegnn.cli.files import DeploymentFile, read_deployment
-from livegnn.cli.logs import Level, LogJson, LogLevel, log_first_readiness, start_log
-from livegnn.errors import InputError
-
-if TYPE_CHECKING:
-    import logging
-
-    from starlette.types import ASGIApp
-
-    from livegnn.deployment import Deployment
-    from livegnn.http.guard import Access
-    from livegnn.http.tls import Tls
-    from livegnn.readiness import Readiness
+from livegnn.cli.listening import Host, Port, find_clients, listen_until_stopped, needs_extra
+from livegnn.cli.logs import Level, LogJson, LogLevel, start_log
 
 app = typer.Typer(
     help="Run sampling workers, serving workers and their front end: docs/workers.md.", no_args_is_help=True
 )
 
 Number = Annotated[int, typer.Argument(metavar="NUMBER", help="number of the worker, from 0")]
-Host = Annotated[str, typer.Option(help="address to listen at")]
 _SECONDS = 0.2
-
-Port = Annotated[int, typer.Option(help="port to listen at; 0 takes any free port")]
 
 
 @app.command()
@@ -88,12 +72,12 @@ def serve(
     from livegnn.workers.app import create_serving_app
 
     read = read_deployment(deployment)
-    access, tls = _clients(read, host, behind_front=True)
+    access, tls = find_clients(read, host, behind_front=True)
     worker = open_serving(read, number, replica)
     worker.start()
     try:
         app, readiness = create_serving_app(worker, access), worker.readiness
-        _listen(app, host, port, f"serving worker {number}", logger, readiness, tls, worker.stop)
+        listen_until_stopped(app, host, port, f"serving worker {number}", logger, readiness, tls, worker.stop)
     finally:
         worker.stop()
 
@@ -102,12 +86,14 @@ def serve(
 def front(
     deployment: DeploymentFile,
     addresses: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="URL...",
-            help="addresses of the serving workers, in order; commas join the addresses of replicas",
+            metavar="[URL...]",
+            show_default=False,
+            help="addresses of the serving workers, in order; commas join the addresses of replicas. Without "
+            "any, those of the workers that `livegnn cluster up` has started",
         ),
-    ],
+    ] = None,
     host: Host = "127.0.0.1",
     port: Port = 8080,
     log_level: LogLevel = Level.INFO,
@@ -115,55 +101,21 @@ def front(
 ) -> None:
     """Run the front end, which sends each seed to its serving worker."""
     logger = start_log(log_level, log_json)
+    from livegnn.cli.cluster import find_cluster
     from livegnn.deployment.workers import plan_workers
 
-    with _needs_cluster("a front end"):
+    with needs_extra("a front end"):
         from livegnn.workers.front import create_front
     read = read_deployment(deployment)
-    access, tls = _clients(read, host)
-    served = create_front(plan_workers(read), [replicas.split(",") for replicas in addresses], access, tls)
-    _listen(served, host, port, "the front end", logger, served.state.find_readiness, tls)
-
-
-@app.command()
-def cluster(
-    deployment: DeploymentFile,
-    host: Host = "127.0.0.1",
-    port: Port = 8080,
-    log_level: LogLevel = Level.INFO,
-    log_json: LogJson = False,
-) -> None:
-    """Run all workers on the machines of a Ray cluster, and their front end."""
-    logger = start_log(log_level, log_json)
-    from livegnn.deployment.workers import cluster_spec
-
-    read = read_deployment(deployment)
-    access, tls = _clients(read, host)
-    spec, plan = cluster_spec(read)
-    with _needs_cluster("a cluster"):
-        import ray
-
+    access, tls = find_clients(read, host)
+    plan = plan_workers(read)
+    if addresses:
+        served = create_front(plan, [replicas.split(",") for replicas in addresses], access, tls)
+    else:
         from livegnn.cluster.app import create_cluster_app
-        from livegnn.cluster.cluster import Cluster
-    # Data is sent through the log, so a Ray of its own needs little memory for objects.
-    own = {"object_store_memory": 80 << 20, "include_dashboard": False}
-    try:
-        ray.init(read.cluster.ray or "local", log_to_driver=False, **({} if read.cluster.ray else own))
-    except (ConnectionError, RuntimeError) as error:
-        raise InputError(
-            f"ray in [cluster] must be the address of a head node of Ray, got {read.cluster.ray!r}: {error}"
-        ) from error
-    try:
-        section = read.cluster
-        running = Cluster.start(spec, namespace=section.namespace, patience=section, pace=section)
-        try:
-            running.register(plan.query)
-            served = create_cluster_app(running, plan, access, tls)
-            _listen(served, host, port, "the front end", logger, served.state.find_readiness, tls)
-        finally:
-            running.stop()
-    finally:
-        ray.shutdown()
+
+        served = create_cluster_app(find_cluster(read), plan, access, tls)
+    listen_until_stopped(served, host, port, "the front end", logger, served.state.find_readiness, tls)
 
 
 @app.command()
@@ -187,61 +139,3 @@ def resize(
         typer.echo(f"in effect: {numbers}")
     else:
         typer.echo(f"ready: {numbers}. Send requests to these, then call again with --finish")
-
-
-@contextmanager
-def _needs_cluster(what: str) -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{what} needs {error.name}, which is not installed: pip install 'livegnn[cluster]'"
-        ) from error
-
-
-def _clients(read: "Deployment", host: str, *, behind_front: bool = False) -> "tuple[Access, Tls | None]":
-    """The clients to admit at an address, and the certificate. Raises InputError."""
-    section = read.workers
-    if section is None:
-        raise InputError("workers need a section [workers], got none: docs/deployment.md")
-    section.check_address(host)
-    return section.access(behind_front=behind_front), section.tls()
-
-
-def _listen(
-    app: "ASGIApp",
-    host: str,
-    port: int,
-    what: str,
-    logger: "logging.Logger",
-    find_readiness: "Callable[[], Readiness]",
-    tls: "Tls | None",
-    end_waits: "Callable[[], None] | None" = None,
-) -> None:
-    """Serves until SIGINT or SIGTERM. end_waits: called in a thread then, so that requests that wait end."""
-    import signal
-    import threading
-
-    from livegnn.http.listening import address_of, listen
-    from livegnn.http.serving import HttpServer
-
-    def stop() -> None:
-        if end_waits is not None:
-            threading.Thread(target=end_waits, daemon=True).start()
-
-    def leave(sig: int, frame: "FrameType | None") -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):  # later signals change nothing
-            signal.signal(number, signal.SIG_IGN)
-        raise SystemExit(0)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, leave)
-    with listen(host, port) as listener:
-        address = address_of(listener, "http" if tls is None else "https")
-        logger.info("%s listens at %s", what, address, extra={"address": address})
-        typer.echo(f"{what} listens at {address}")
-        log_first_readiness(logger, find_readiness)
-        try:
-            HttpServer(app, listener, on_stop=stop, tls=tls).run()
-        finally:
-            logger.info("%s stopped", what)

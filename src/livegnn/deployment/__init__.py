@@ -6,12 +6,14 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import livegnn.checkpoint as checkpoint
 from livegnn.arguments import as_path
 from livegnn.deployment.arrays import read_arrays
+from livegnn.deployment.checkpoint_graph import is_checkpoint, load_checkpoint
 from livegnn.deployment.directories import Named, own_directories, refuse_missing, write_mark
 from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import (
@@ -35,6 +37,7 @@ from livegnn.deployment.sections import (
     ServerSection,
     SourceSection,
     ViewsSection,
+    check_sources,
 )
 from livegnn.deployment.snapshots import SnapshotsSection
 from livegnn.deployment.worker_sections import ClusterSection, WorkersSection, hold_log
@@ -54,10 +57,10 @@ from livegnn.runtime import (
     schema_properties,
 )
 from livegnn.sampling.request import chosen_seed
-from livegnn.tables import TableMapping
+from livegnn.tables import TableMapping, check_mappings
 
 if TYPE_CHECKING:
-    from livegnn.connectors.kafka import JsonLinesTopic
+    from livegnn.connectors.kafka import KafkaTopic
     from livegnn.log.kafka import KafkaLog
     from livegnn.log.sqlite import SqliteLog
 
@@ -95,6 +98,7 @@ class Deployment:
     def __post_init__(self) -> None:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
             raise InputError("keep = 'since_checkpoint' in [log] needs a section [checkpoint]")
+        check_sources(self.sources, self.tables)
         if self.cluster.partitions:
             given = [it.name for it in fields(self) if getattr(self, it.name) is not None]
             refuse_sections(given, self.engine, self.runtime)
@@ -161,8 +165,8 @@ class Deployment:
     def load_graph(self) -> Graph:
         """The graph before the first event. Raises FileFormatError, InputError or OSError."""
         path = self.graph.path
-        if _is_checkpoint(path):
-            graph = _load_checkpoint(path, self._features_dir)
+        if is_checkpoint(path):
+            graph = load_checkpoint(path, self._features_dir)
             graph.seq = 0
             return graph
         arrays = read_arrays(path)
@@ -196,18 +200,17 @@ class Deployment:
         return graph.schema
 
     def complete_schema(self, graph: Graph) -> None:
-        """Adds `auto_add_nodes` to a graph's schema.
-
-        Raises InputError if that is impossible, or if a checkpoint's graph was made with other settings than
-        the deployment has.
+        """Adds `auto_add_nodes` to a graph's schema. Raises InputError if that is impossible, or if a mapping
+        of a table, or the settings with which a checkpoint's graph was made, do not fit the deployment.
         """
         self._check_settings(graph)
         if self.graph.auto_add_nodes is not None:
             auto_add_nodes(graph.core, self.graph.auto_add_nodes)
+        check_mappings(self.tables, graph.schema)
 
     def _check_settings(self, graph: Graph) -> None:
         try:
-            if _is_checkpoint(self.graph.path):  # a checkpoint has its own settings
+            if is_checkpoint(self.graph.path):  # a checkpoint has its own settings
                 return
         except FileNotFoundError:
             pass
@@ -251,8 +254,6 @@ class Deployment:
             seeded = self.with_seed_of(properties)
             if self.model is not None and seeded is not self:
                 factories["engine"] = predictor_factory(Model.load(self.model.path), seeded.engine.options())
-            if division is not None:
-                factories["engine"] = division.make_parts
             if self.workers is not None:
                 log.directories.record()  # the log's identity, by which workers know their directory
             own_directories(self._written(), log.directories)
@@ -284,8 +285,12 @@ class Deployment:
         if not self.cluster.partitions:
             return None
         assert self.model is not None
-        schema, model = self.load_empty_schema("parts"), Model.load(self.model.path)
-        return Division(schema, model, self.engine.options(), self.cluster)
+        graph, model = self.load_graph(), Model.load(self.model.path)
+        self.complete_schema(graph)
+        options = self.engine.options()
+        division = Division(graph.schema, self.complete_schema, model, options, self.cluster, log=self.log)
+        division.check_beginning(graph, self.checkpoint)
+        return division
 
     def _written(self) -> Iterator[Named]:
         """The directories that a start writes to."""
@@ -336,9 +341,9 @@ class Deployment:
         changed = {name: value for name, value in given.items() if value is not None}
         return replace(self, server=replace(self.server, **changed)) if changed else self  # type: ignore[arg-type]
 
-    def connect(self, runtime: Runtime) -> "list[JsonLinesTopic]":
+    def connect(self, runtime: Runtime) -> "list[KafkaTopic]":
         """The sources that read into the log of `runtime`, not started yet. Raises InputError."""
-        return [section.connect(name, runtime) for name, section in self.sources.items()]
+        return [section.connect(name, runtime, self.tables) for name, section in self.sources.items()]
 
     def properties(self) -> dict[str, str]:
         """The properties of the log of this deployment, besides the graph's schema: its base, and settings.
@@ -387,17 +392,19 @@ class Deployment:
         properties: Mapping[str, str],
         division: Division | None,
     ) -> Runtime:
-        if division is not None:
-            division.refuse_trimmed(log)
         directory = None if self.checkpoint is None else self.checkpoint.directory
+        if division is not None:
+            division.refuse_trimmed(log, directory)
+            division.snapshots = factories.get("snapshots")
         most = self.runtime.recompute_after_events
         build = factories if most and count_recorded(log, directory) > most else {}
         graph, views = restore(
             {} if build else factories,
-            self.load_graph if division is None else division.make_names,
+            self.load_graph,
             directory=directory,
             features_dir=self._features_dir,
             log=log,
+            maker=division,
         )
         try:
             self.complete_schema(graph)
@@ -405,11 +412,16 @@ class Deployment:
             if self.workers is not None:
                 hold_log(self.workers, self.log)
             register = Nothing() if deployed is None else deployed
-            return self._run(log, graph, views, factories, build, register)
+            runtime = self._run(log, graph, views, factories, build, register)
+            if division is not None and directory is not None:
+                division.replace_lost(
+                    views["engine"], partial(restore, factories, self.load_graph, directory=directory), log
+                )
         except BaseException:
             if division is not None:
                 views["engine"].close()  # ends its processes
             raise
+        return runtime
 
     def _run(
         self,
@@ -447,7 +459,7 @@ def read_schema(path: Path | str) -> Schema:
     path = as_path(path, "path")
     if path.suffix == ".toml":
         return Deployment.read(path).load_graph().schema
-    if _is_checkpoint(path):
+    if is_checkpoint(path):
         states = checkpoint.read(path).states
         if "graph" in states:
             return Schema.from_json(states["graph"].meta.get("schema"))
@@ -466,7 +478,7 @@ def read_graph(path: Path | str, parallel: str | None = None) -> Graph:
     `InputError` if it is neither, `InputError` if `parallel` does not fit, `OSError` if it cannot be read.
     """
     path = as_path(path, "path")
-    if not _is_checkpoint(path):
+    if not is_checkpoint(path):
         section = GraphSection(path, parallel="refuse" if parallel is None else parallel)
         return Deployment(section, LogSection(path)).load_graph()
     if parallel is not None:
@@ -474,18 +486,4 @@ def read_graph(path: Path | str, parallel: str | None = None) -> Graph:
             f"parallel is for arrays, got {parallel!r} with the checkpoint {path}, whose graph was made "
             "with it"
         )
-    return _load_checkpoint(path, None)
-
-
-def _load_checkpoint(path: Path, features_dir: Path | None) -> Graph:
-    states = checkpoint.read(path).states
-    if "graph" not in states:
-        raise FileFormatError(f"{path} must hold the state of a graph, got {', '.join(states) or 'none'}")
-    graph = Graph.from_state(states["graph"], features_dir=features_dir)
-    graph.seq = checkpoint.read_contents(path).seq
-    return graph
-
-
-def _is_checkpoint(path: Path) -> bool:
-    with open(path, "rb") as file:
-        return file.read(len(checkpoint.MAGIC)) == checkpoint.MAGIC
+    return load_checkpoint(path, None)

@@ -1,20 +1,25 @@
-"""Files of tables that are appended to the log of a deployment, each row once, by its mapping."""
+"""Files whose rows are appended to the log of a deployment, or to a server, each once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.events import Events
-from livegnn.log import Appended, Origin
+from livegnn.log import Appended
+from livegnn.log.idempotency import client_origin
+from livegnn.schema import Schema
 from livegnn.tables import TableMapping
 
 if TYPE_CHECKING:
     from livegnn.deployment import Deployment
     from livegnn.runtime import Runtime
 
-_ROWS: Final = 4096  # of an entry of the log, which is applied as a whole or not at all
+ROWS: Final = 4096  # of an entry of the log, which is applied as a whole or not at all
 _ENTRIES: Final = 16  # that are flushed to the disk together
+
+Part: TypeAlias = tuple[int, Events]
+"""The number of rows of a file up to the end of a part of it, and the events of the part."""
 
 
 class Progress(NamedTuple):
@@ -36,6 +41,58 @@ class Loaded(NamedTuple):
     seq: int
 
 
+class Finished(NamedTuple):
+    """The last event that is applied, and the reasons of refused entries by their last event."""
+
+    seq: int
+    refused: dict[int, str]
+
+
+class Destination(Protocol):
+    """A log to which rows are appended. rows: of a part; parts: that are appended together."""
+
+    schema: Schema
+    rows: int
+    parts: int
+
+    def check(self, events: Events) -> None:
+        """Raises InputError for events that could never be applied."""
+
+    def position(self, stream: str) -> int | None:
+        """The number of the last row of a stream that was appended, None if none was."""
+
+    def append(self, stream: str, parts: Sequence[Part]) -> list[int]:
+        """Appends parts; a part that was appended already is not appended again. Returns the last event of
+        each."""
+
+    def finish(self) -> Finished:
+        """Waits until all that was appended is applied."""
+
+
+class Rows(Protocol):
+    """The rows of files, in parts that become entries."""
+
+    def stream(self, path: Path) -> str:
+        """A name that a file of other content does not have."""
+
+    def place(self, begin: int, end: int) -> str:
+        """Words for the rows from `begin`, from 0, to `end`, which is the number after the last."""
+
+    def read(self, path: Path, to: Destination, skip: int = 0, *, check: bool = False) -> Iterator[Part]:
+        """The parts of a file for a destination, without some rows at its beginning. check: whether to look
+        for errors that only the whole file shows. Raises InputError with the file and the place."""
+
+
+class _Appended(NamedTuple):
+    """A part that became the entry whose last event is `seq`."""
+
+    seq: int
+    file: Path
+    first_row: int
+    end: int
+    events: int
+
+
 def load_files(
     settings: "Deployment",
     name: str,
@@ -50,24 +107,26 @@ def load_files(
     earlier call appended, perhaps before it was interrupted, are not appended again. Raises InputError with
     file, row and column for a value that does not fit; then nothing is appended.
     """
-    from livegnn.tables.files import list_files, read_file
+    from livegnn.tables.files import list_files
 
-    mapping = find_mapping(settings, name)
-    files = list_files(paths, order)  # type: ignore[arg-type]
+    rows = TableRows(settings, name)
+    return append_to_log(settings, list_files(paths, order), rows, note)  # type: ignore[arg-type]
+
+
+def append_to_log(
+    settings: "Deployment",
+    files: Sequence[Path],
+    rows: Rows,
+    note: Callable[[Progress], None],
+    *,
+    before: "Callable[[Runtime], None] | None" = None,
+) -> Loaded:
+    """As `append_files`, to the log of a deployment that is not running. before: called first."""
     runtime = settings.open()
     try:
-        for path in files:
-            rows = 0
-            for rows, events in read_file(path, mapping, runtime.graph.schema, rows=_ROWS):
-                runtime.check(events)
-                note(Progress("checked", path, rows))
-        before = runtime.log.last_seq()
-        runtime.start()
-        counts = [_append_file(runtime, path, mapping, name, note) for path in files]
-        seq = runtime.wait(runtime.log.last_seq())
-        refused = [f"entry {one.seq}: {one.message}" for one in runtime.log.rejections(before)]
-        appended, known, events_appended = (sum(one[at] for one in counts) for at in range(3))
-        return Loaded(appended, known, events_appended, refused, seq)
+        if before is not None:
+            before(runtime)
+        return append_files(files, rows, _Log(runtime), note)
     finally:
         runtime.stop()
         runtime.log.close()
@@ -81,41 +140,117 @@ def find_mapping(settings: "Deployment", name: str) -> TableMapping:
     return settings.tables[name]
 
 
-def _append_file(
-    runtime: "Runtime", path: Path, mapping: TableMapping, name: str, note: Callable[[Progress], None]
-) -> tuple[int, int, int]:
-    """Appends the rows of a file after those that the log has. Returns the numbers of rows that were appended
-    and known, and of events."""
-    from livegnn.tables.files import digest_of, read_file
+def append_files(
+    files: Sequence[Path], rows: Rows, to: Destination, note: Callable[[Progress], None]
+) -> Loaded:
+    """Appends the rows of files, each once. All files are checked before the first row is appended."""
+    for path in files:
+        begin = 0
+        for end, events in rows.read(path, to, check=True):
+            try:
+                to.check(events)
+            except InputError as error:
+                raise InputError(f"{path}: {rows.place(begin, end)}: {error}") from error
+            begin = end
+            note(Progress("checked", path, end))
+    appended: list[_Appended] = []
+    all_known = 0
+    for path in files:
+        stream = rows.stream(path)
+        position = to.position(stream)
+        known = end = 0 if position is None else position + 1
+        all_known += known
+        for parts in _groups(rows.read(path, to, skip=known), end, to.rows * to.parts):
+            try:
+                seqs = to.append(stream, parts)
+            except InputError as error:
+                raise InputError(
+                    f"{path}: {rows.place(end, parts[-1][0])}: {error} (the rows before them are loaded)"
+                ) from error
+            for (row, events), seq in zip(parts, seqs, strict=True):
+                appended.append(_Appended(seq, path, end, row, len(events)))
+                end = row
+            note(Progress("loaded", path, end))
+    seq, refused = to.finish()
+    return Loaded(
+        sum(one.end - one.first_row for one in appended),
+        all_known,
+        sum(one.events for one in appended),
+        [
+            f"{one.file}: {rows.place(one.first_row, one.end)}, entry {one.seq}: {refused[one.seq]}"
+            for one in appended
+            if one.seq in refused
+        ],
+        seq,
+    )
 
-    source = f"table {digest_of(path, mapping, name)}"
-    position = runtime.log.position(source, 0)
-    known = 0 if position is None else position + 1
-    end, count = known, 0
-    parts = read_file(path, mapping, runtime.graph.schema, rows=_ROWS, skip=known)
-    for some in _groups(parts):
-        runtime.admit(None)
-        outcomes = runtime.append_all(
-            [events for _, events in some],
-            None,
-            [Origin(source, 0, row - 1) for row, _ in some],
-            admitted=True,
-        )
-        for outcome in outcomes:
+
+class TableRows:
+    """The rows of files of a table. Raises InputError if the deployment has no mapping of this name."""
+
+    def __init__(self, settings: "Deployment", name: str) -> None:
+        self._name, self._mapping = name, find_mapping(settings, name)
+
+    def stream(self, path: Path) -> str:
+        from livegnn.tables.files import digest_of
+
+        return f"table {digest_of(path, self._mapping, self._name)}"
+
+    def place(self, begin: int, end: int) -> str:
+        return f"rows {begin} to {end - 1}"
+
+    def read(self, path: Path, to: Destination, skip: int = 0, *, check: bool = False) -> Iterator[Part]:
+        from livegnn.tables.files import read_file
+
+        return read_file(path, self._mapping, to.schema, rows=to.rows, skip=skip, check_keys=check)
+
+
+class _Log:
+    """The log of a runtime, which applies what is appended."""
+
+    rows, parts = ROWS, _ENTRIES
+
+    def __init__(self, runtime: "Runtime") -> None:
+        self.schema = runtime.graph.schema
+        self._runtime, self._begin, self._started = runtime, runtime.log.last_seq(), False
+
+    def check(self, events: Events) -> None:
+        self._runtime.check(events)
+
+    def position(self, stream: str) -> int | None:
+        self._start()
+        return self._runtime.log.position(*client_origin(stream, 0)[:2])
+
+    def append(self, stream: str, parts: Sequence[Part]) -> list[int]:
+        self._runtime.admit(None)
+        entries, origins = [one for _, one in parts], [client_origin(stream, row - 1) for row, _ in parts]
+        seqs = []
+        for outcome in self._runtime.append_all(entries, None, origins, admitted=True):
             if isinstance(outcome, LiveGNNError):
                 raise outcome
             assert isinstance(outcome, Appended)
-        end, count = some[-1][0], count + sum(len(events) for _, events in some)
-        note(Progress("loaded", path, end))
-    return end - known, known, count
+            seqs.append(outcome.seq)
+        return seqs
+
+    def finish(self) -> Finished:
+        self._start()
+        seq = self._runtime.wait(self._runtime.log.last_seq())
+        return Finished(seq, {one.seq: one.message for one in self._runtime.log.rejections(self._begin)})
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._runtime.start()
 
 
-def _groups(parts: Iterator[tuple[int, Events]]) -> Iterator[list[tuple[int, Events]]]:
-    group = []
+def _groups(parts: Iterator[Part], begin: int, most: int) -> Iterator[list[Part]]:
+    """Groups of neighbouring parts. most: rows of a group, unless a part has more. begin: rows before."""
+    group: list[Part] = []
     for part in parts:
-        group.append(part)
-        if len(group) == _ENTRIES:
+        if group and part[0] - begin > most:
+            begin = group[-1][0]
             yield group
             group = []
+        group.append(part)
     if group:
         yield group

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_h
 
 from livegnn.errors import InputError
 from livegnn.log.client_settings import place_client_settings
-from livegnn.log.idempotency import check_origin
+from livegnn.log.idempotency import CLIENT, check_origin
 from livegnn.runtime import ViewFactory
 from livegnn.tables import EdgeRows, NodeRows, TableMapping
 from livegnn.wording import kind_of
@@ -66,6 +66,11 @@ def parse_sources(type_: type[_Section], content: object, directory: Path) -> di
         raise InputError(f"sources must be sections [sources.NAME], got {content!r}")
     for name in content:
         check_origin((name, 0, 0))
+        if name.startswith(CLIENT):
+            raise InputError(
+                f"the name of a section [sources.NAME] must not begin with {CLIENT!r}, as names of clients' "
+                f"streams do, got {name!r}"
+            )
     return {name: parse_section(f"sources.{name}", type_, one, directory) for name, one in content.items()}
 
 

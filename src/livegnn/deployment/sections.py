@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, Final, cast, get_args
 
 from livegnn.arguments import check_int, check_share, convert
 from livegnn.deployment.parsing import import_factory
@@ -19,10 +19,15 @@ from livegnn.inference import EngineOptions, ScrubPolicy
 from livegnn.log.client_settings import check_client_settings, read_client_settings
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails
+from livegnn.wording import needs
 
 if TYPE_CHECKING:
-    from livegnn.connectors.kafka import Begin, JsonLinesTopic
+    from livegnn.connectors.kafka import Begin, Decode, KafkaTopic
     from livegnn.log.kafka import KafkaLog
+    from livegnn.tables import TableMapping
+
+FORMATS: Final = ("events", "rows", "debezium")
+"""Of the messages of a source."""
 
 
 @dataclass(frozen=True)
@@ -158,13 +163,16 @@ class LogSection:
 
 @dataclass(frozen=True)
 class SourceSection:
-    """`[sources.NAME]`: a topic of JSON lines at the brokers `kafka`. begin: where to begin if it was never
-    read, with the "first" message, or after the "last". client: as of `[log]`.
+    """`[sources.NAME]`: a topic at the brokers `kafka`. begin: where to begin if it was never read, with the
+    "first" message, or after the "last". format: of the messages, one of `FORMATS`. table: the mapping of
+    rows, the section [tables.TABLE]; None for events. client: as of `[log]`.
     """
 
     kafka: str
     topic: str
     begin: str = "first"
+    format: str = "events"
+    table: str | None = None
     client: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,19 +182,44 @@ class SourceSection:
                 raise InputError(f"{name} must be text, got none")
         if self.begin not in ("first", "last"):
             raise InputError(f"begin must be 'first' or 'last', got {self.begin!r}")
+        if self.format not in FORMATS:
+            raise InputError(f"format must be one of {', '.join(FORMATS)}, got {self.format!r}")
+        if (self.table is None) != (self.format == "events"):
+            got = "none" if self.table is None else repr(self.table)
+            raise InputError(
+                'table must name the mapping of messages that are rows, format = "rows" or "debezium", '
+                f"got {got} with the format {self.format!r}"
+            )
 
-    def connect(self, name: str, runtime: Runtime) -> "JsonLinesTopic":
-        """The source, not started yet. Raises InputError where Kafka's client is missing."""
+    def connect(self, name: str, runtime: Runtime, tables: "Mapping[str, TableMapping]") -> "KafkaTopic":
+        """The source, not started yet. Raises InputError where Kafka's client, or pyarrow for rows, is
+        missing."""
         topics = _import_kafka("livegnn.connectors.kafka")
-        source: JsonLinesTopic = topics.JsonLinesTopic(
+        source: KafkaTopic = topics.KafkaTopic(
             runtime,
             self.kafka,
             self.topic,
             name=name,
             begin=cast("Begin", self.begin),
             settings=read_client_settings(self.client),
+            decode=self._decode(name, runtime, tables),
         )
         return source
+
+    def _decode(self, name: str, runtime: Runtime, tables: "Mapping[str, TableMapping]") -> "Decode | None":
+        """The reader of messages; None for events."""
+        if self.table is None:
+            return None
+        try:
+            from livegnn.connectors.row_messages import RowMessages, parse_change, parse_row
+            from livegnn.tables import TableReader
+
+            reader = TableReader(tables[self.table], runtime.graph.schema, f"[tables.{self.table}]")
+        except ModuleNotFoundError as error:
+            if error.name != "pyarrow":
+                raise
+            raise InputError(needs(f"[sources.{name}]", "pyarrow", error, "arrow")) from error
+        return RowMessages(reader, parse_row if self.format == "rows" else parse_change).decode
 
     def check_skip(self, partition: int, offset: int) -> None:
         """Raises InputError for a partition or offset that the topic does not have; SourceError if no broker
@@ -195,6 +228,17 @@ class SourceSection:
         _import_kafka("livegnn.connectors.kafka").check_skip(
             self.kafka, self.topic, partition, offset, settings
         )
+
+
+def check_sources(sources: Mapping[str, SourceSection], tables: "Mapping[str, TableMapping]") -> None:
+    """Raises InputError if a source names a mapping that the deployment does not have."""
+    for name, section in sources.items():
+        if section.table is not None and section.table not in tables:
+            known = ", ".join(tables) or "none"
+            raise InputError(
+                f"table of [sources.{name}] must be the name of a section [tables.NAME], got "
+                f"{section.table!r}; there are: {known}"
+            )
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,18 @@
 
 import logging
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from livegnn.errors import InputError, SnapshotError
 from livegnn.graph import Graph
 from livegnn.log.directories import Directories, Record
-from livegnn.runtime import Runtime, ViewFactory
+from livegnn.partitions.divided import Partitions
+from livegnn.partitions.snapshots import PartsSnapshotView
+from livegnn.runtime import Runtime
 from livegnn.snapshots.objects import open_objects
 from livegnn.snapshots.ownership import check_owner
 from livegnn.snapshots.view import SnapshotView
@@ -63,29 +67,41 @@ class SnapshotsSection:
         finally:
             objects.close()
 
-    def factory(self, record: Record | None = None) -> ViewFactory:
+    def factory(self, record: Record | None = None) -> "SnapshotFactory":
         """The factory of the view, which writes nothing before `start_snapshots` or the first batch of its
         own.
 
         record: of the log that the snapshots belong to. Raises InputError for a URL that names no store.
         """
-        named: tuple[str, ...] = ("in", "out") if self.directions == "both" else (self.directions,)
-        directions = cast("tuple[Direction, ...]", named)
-        objects = open_objects(self.url)
+        return SnapshotFactory(self, record)
 
-        def make(graph: Graph, state: State | None) -> SnapshotView:
-            return SnapshotView(
-                graph,
-                objects,
-                interval=self.interval,
-                directions=directions,
-                grace=self.grace,
-                state=state,
-                start=False,
-                owner=record,
-            )
 
-        return make
+class SnapshotFactory:
+    """Makes the view of a section: of a graph in one piece, as a `ViewFactory`, or in parts. Raises
+    InputError for a URL that names no store."""
+
+    def __init__(self, section: SnapshotsSection, record: Record | None) -> None:
+        named: tuple[str, ...] = ("in", "out") if section.directions == "both" else (section.directions,)
+        self._directions = cast("tuple[Direction, ...]", named)
+        self._section, self._record = section, record
+        self._objects = open_objects(section.url)
+
+    def __call__(self, graph: Graph, state: State | None) -> SnapshotView:
+        return self._make(partial(SnapshotView, graph, state=state))
+
+    def of_parts(self, parts: Partitions) -> SnapshotView:
+        """The view of a graph in parts."""
+        return self._make(partial(PartsSnapshotView, parts))
+
+    def _make(self, make: Callable[..., SnapshotView]) -> SnapshotView:
+        return make(
+            self._objects,
+            interval=self._section.interval,
+            directions=self._directions,
+            grace=self._section.grace,
+            start=False,
+            owner=self._record,
+        )
 
 
 def start_snapshots(runtime: Runtime) -> None:

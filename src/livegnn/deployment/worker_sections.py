@@ -11,8 +11,8 @@ from livegnn.deployment.sections import LogSection
 from livegnn.errors import InputError, LogError
 from livegnn.http.access import AccessSettings
 from livegnn.log.streams.sqlite import is_made, path_of
-from livegnn.workers import SqlitePlace
-from livegnn.workers.messages import CHANGES
+from livegnn.workers import KafkaPlace, SqlitePlace
+from livegnn.workers.messages import steps_of
 from livegnn.workers.plan import WorkerNumbers
 
 
@@ -40,11 +40,13 @@ class WorkersSection(AccessSettings, WorkerNumbers, _Directory):
 
 @dataclass(frozen=True)
 class ClusterSection(Pace, Patience):
-    """`[cluster]`: Ray, which runs the workers, and how they are watched. ray: the address of its head node;
-    empty to start one on this machine. shared: whether `directory` of `[workers]` has the same files on all
-    machines. listen: as of `ClusterSpec`. partitions: the number of parts of the graph, each in a process of
-    its own that the server starts; 0 for a graph in one piece. owners: the rule of `Owners` for the nodes of
-    each part.
+    """`[cluster]`: Ray, which runs the workers, and how they are watched. ray: the address of its head node,
+    or "auto" for the Ray of this machine; empty to start one on this machine for workers, and none for parts.
+    shared: whether the directories of `[workers]` and `[checkpoint]` have the same files on all machines.
+    listen: as of `ClusterSpec`. partitions: the number of parts of the graph, each in a process of its own
+    that the server starts, on the machines of Ray if `ray` is given; 0 for a graph in one piece. owners: the
+    rule of `Owners` for the nodes of each part, or "metis": METIS divides the graph that is there, and Fennel
+    places nodes that arrive. partition: a file, whose partition divides the graph that is there instead.
     """
 
     ray: str = ""
@@ -53,6 +55,7 @@ class ClusterSection(Pace, Patience):
     listen: str = "loopback"
     partitions: int = 0
     owners: str = "jump"
+    partition: Path | None = None
 
     def __post_init__(self) -> None:
         Pace.__post_init__(self)
@@ -60,15 +63,27 @@ class ClusterSection(Pace, Patience):
         if self.listen not in ("loopback", "node"):
             raise InputError(f"listen must be 'loopback' or 'node', got {self.listen!r}")
         check_int(self.partitions, "partitions", 0, _core.MAX_PARTS)
-        if self.owners not in ("jump", "modulo", "fennel"):
-            raise InputError(f"owners must be 'jump', 'modulo' or 'fennel', got {self.owners!r}")
+        if self.owners not in ("jump", "modulo", "fennel", "metis"):
+            raise InputError(f"owners must be 'jump', 'modulo', 'fennel' or 'metis', got {self.owners!r}")
+        if self.partition is not None and self.owners not in ("fennel", "metis"):
+            raise InputError(
+                f"partition is for owners = 'fennel' or 'metis', got it with {self.owners!r}: a hash of ids "
+                "needs no file"
+            )
+
+
+def place_of(log: LogSection, folder: Path) -> SqlitePlace | KafkaPlace:
+    """The place of a deployment's log. folder: for positions in Kafka."""
+    if log.path is None:
+        return KafkaPlace(log.kafka, log.topic, folder, client=log.client)
+    return SqlitePlace(log.path)
 
 
 def hold_log(section: WorkersSection, log: LogSection) -> None:
     """Has the log kept for sampling workers that were never started: they read it from its beginning. From
     then on each of them holds what it needs. Raises LogError.
     """
-    if log.path is None or log.keep == "all" or is_made(path_of(log.path, CHANGES, 0)):
+    if log.path is None or log.keep == "all" or is_made(path_of(log.path, steps_of(0), 0)):
         return
     for worker in range(section.sampling_workers):
         with suppress(LogError):  # it starts at this moment

@@ -5,15 +5,14 @@ import threading
 from livegnn.arguments import convert
 from livegnn.cluster import ClusterSpec
 from livegnn.deployment import Deployment
+from livegnn.deployment.worker_sections import place_of
 from livegnn.errors import InputError
 from livegnn.model import Model
 from livegnn.sampling.model_query import fit_query
 from livegnn.workers import (
-    KafkaPlace,
     PlanState,
     SamplingWorker,
     ServingWorker,
-    SqlitePlace,
     WorkerPlan,
     finish,
     resize,
@@ -66,6 +65,5 @@ def _specify(deployment: Deployment, **of_cluster: bool | str) -> tuple[ClusterS
     log, section = deployment.log, deployment.workers
     assert section is not None
     assert deployment.model is not None
-    kafka = KafkaPlace(log.kafka, log.topic, section.directory, client=log.client)
-    own = {"place": kafka if log.path is None else SqlitePlace(log.path), "model": deployment.model.path}
+    own = {"place": place_of(log, section.directory), "model": deployment.model.path}
     return convert(section, ClusterSpec, schema=plan.schema, **own, **of_cluster), plan

@@ -238,11 +238,17 @@ def _short_turns() -> Iterator[None]:
 
 
 async def _closed(file: int, which: os.stat_result) -> None:
-    """Waits until the socket that had this number is closed: granian does so a moment after its end."""
+    """Waits until the socket that had this number is closed: granian does so a moment after its end.
+
+    On a busy machine the moment may be long, so the socket then refuses connections while it is open.
+    """
     ends = time.monotonic() + _LAST_SECONDS
     with suppress(OSError):  # it is closed
         while os.path.samestat(os.fstat(file), which) and time.monotonic() < ends:  # noqa: ASYNC110 (no event)
             await asyncio.sleep(_CLOSED_SECONDS)
+        with socket.socket(fileno=os.dup(file)) as listener:
+            if os.path.samestat(os.fstat(listener.fileno()), which):
+                listener.shutdown(socket.SHUT_RDWR)
 
 
 async def _refuse(why: Exception, scope: "Scope", send: "Send") -> None:

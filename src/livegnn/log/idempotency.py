@@ -32,6 +32,8 @@ _OWN: Final = "\x01"  # not printable
 RETRY: Final = f"{_OWN}retry of "
 """Before the number of a refused entry: the key under which it is appended again."""
 _LONGEST: Final = 255
+CLIENT: Final = "client "
+"""How the names of clients' streams begin, and of no other source: a client moves its own streams alone."""
 
 
 class Known(NamedTuple):
@@ -67,6 +69,11 @@ def part_key(key: str, number: int) -> OwnKey:
     """The key of entry `number` of a request with `key` that became several entries."""
     digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
     return OwnKey(f"{_OWN}part {number} of {digest.hexdigest()}")
+
+
+def client_origin(name: str, position: int) -> Origin:
+    """A position in the stream that a client gave a name. Raises InputError for values that are none."""
+    return check_origin(Origin(f"{CLIENT}{name}", 0, position))
 
 
 def stored_key(key: object) -> object:

@@ -55,10 +55,14 @@ def is_at(file: int, path: Path) -> bool:
         return False
 
 
+class OwnedElsewhere(LogError):
+    """Another process, or another log of this one, holds the lock of a log or directory."""
+
+
 class Owner:
     """Holds the lock on `path`, which is made when it is missing, until `release` or the end of the process.
 
-    Raises LogError if another process, or another log of this process, holds it; OSError.
+    Raises OwnedElsewhere if another process, or another log of this process, holds it; OSError.
     """
 
     def __init__(self, path: Path, what: str) -> None:
@@ -75,7 +79,7 @@ class Owner:
         except BlockingIOError:
             holder = os.pread(self._file, 20, 0).decode(errors="replace").strip()
             os.close(self._file)
-            raise LogError(
+            raise OwnedElsewhere(
                 f"{what} must have one owner, got a second one: process {holder or 'unknown'} runs on it. "
                 "Stop that process first"
             ) from None

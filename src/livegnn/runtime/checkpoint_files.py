@@ -2,7 +2,7 @@
 
 Files of different chains share nothing, so damage to one file reaches the checkpoints of one chain only. A
 whole chain is removed at a time, its newest file first: if that is interrupted, each remaining file still has
-all the files that it needs.
+all the files that it needs. A view may have written files that belong to one checkpoint alone.
 """
 
 import re
@@ -14,6 +14,7 @@ from livegnn.checkpoint import read_contents
 from livegnn.errors import FileFormatError
 
 _NAME: Final = re.compile(r"checkpoint-[0-9]{20}\.lgck")
+_BESIDE: Final = re.compile(r"part-[0-9]+-(?:[0-9a-f]{8}-)?([0-9]{20})\.lgck")
 
 
 def list_checkpoints(directory: Path) -> list[Path]:
@@ -23,8 +24,33 @@ def list_checkpoints(directory: Path) -> list[Path]:
 
 
 def seq_of(path: Path) -> int:
-    """Returns the sequence number of a checkpoint, by its name."""
-    return int(path.stem.removeprefix("checkpoint-"))
+    """Returns the sequence number of a checkpoint, by its name, whose end it is."""
+    return int(path.stem.rpartition("-")[2])
+
+
+def list_beside(path: Path) -> list[Path]:
+    """Returns the files that views have written for the checkpoint at `path` (`View.save_beside`)."""
+    found = path.parent.glob(f"part-*-{seq_of(path):020d}.lgck")
+    return sorted(file for file in found if _BESIDE.fullmatch(file.name) and file.is_file())
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Removes a checkpoint, and then the files that belong to it: without it, they are of no use."""
+    path.unlink(missing_ok=True)
+    for file in list_beside(path):
+        file.unlink(missing_ok=True)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Removes files of checkpoints that were not finished, or not removed, as the process was killed."""
+    for pattern in ("checkpoint-*.partial", "part-*.partial"):
+        for leftover in directory.glob(pattern):
+            leftover.unlink()
+    whole = {seq_of(path) for path in list_checkpoints(directory)}
+    for path in directory.glob("part-*.lgck"):
+        named = _BESIDE.fullmatch(path.name)
+        if named is not None and int(named[1]) not in whole and path.is_file():
+            path.unlink()
 
 
 def list_chains(directory: Path, foreign: AbstractSet[Path] = frozenset()) -> list[list[Path]]:
@@ -68,7 +94,7 @@ def remove_old(
     oldest = min(kept)
     for path in list_checkpoints(directory):
         if path not in kept and path not in foreign and path < oldest:
-            path.unlink()
+            remove_checkpoint(path)
     return oldest
 
 

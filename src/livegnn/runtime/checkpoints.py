@@ -5,8 +5,9 @@
       └─► next batch      thread: ◄── written ─────────────────┘ ─► log.sync ─► name ─► remove old ones
 
 A checkpoint has a section for the graph, one that identifies the log, and one for each view, under the view's
-name. The child has the memory as it was between two batches, copied on write, so the loop stops only for the
-fork. Parts that a fork does not copy (`View.forkable`) are saved before it.
+name. A view may write files beside it, which are whole before the checkpoint gets its name. The child has the
+memory as it was between two batches, copied on write, so the loop stops only for the fork. Parts that a fork
+does not copy (`View.forkable`) are saved before it.
 
 Invariants: a file gets its name only when the log is synced; one checkpoint is written at a time; the
 directory belongs to the log, and files of another history are not removed.
@@ -33,7 +34,16 @@ from livegnn.interrupts import Background
 from livegnn.log import Log, ReadableLog
 from livegnn.log.directories import OwnedDirectory
 from livegnn.runtime import forked
-from livegnn.runtime.checkpoint_files import list_chains, list_checkpoints, may_follow, remove_old, seq_of
+from livegnn.runtime.checkpoint_files import (
+    list_beside,
+    list_chains,
+    list_checkpoints,
+    may_follow,
+    remove_checkpoint,
+    remove_leftovers,
+    remove_old,
+    seq_of,
+)
 from livegnn.runtime.forked import ForkedProcess, explain
 from livegnn.runtime.history import find_foreign, history_state, is_foreign
 from livegnn.runtime.statistics import Statistics
@@ -159,6 +169,7 @@ class Checkpoints:
         self._beside = policy is not None and policy.beside and forked.SUPPORTED
         self._last: Path | None = None
         self._newest = next((path for path in there if path.name == _name_of(since)), None)
+        self._needed = _files_of(self._newest)
         self._unhashed = 0
         self.failure: str | None = None  # why the last attempt wrote no checkpoint; None if it wrote one
         self._child: ForkedProcess | None = None
@@ -188,20 +199,23 @@ class Checkpoints:
         """The seconds since the newest usable checkpoint was written, by the machine's clock, so that a start
         knows it too; None if there is none."""
         try:
-            return None if self._newest is None else max(0.0, time.time() - self._newest.stat().st_mtime)
+            if self._newest is None or self.find_loss() is not None:
+                return None
+            return max(0.0, time.time() - self._newest.stat().st_mtime)
         except OSError:  # it was removed, or cannot be looked at
             return None
 
     def find_loss(self) -> str | None:
-        """Returns a message if the newest checkpoint was removed, so that another one is due; else None."""
+        """Returns a message if a file of the newest checkpoint was removed, so that another one is due; else
+        None."""
         try:
-            lost = self._newest is not None and not self._newest.exists()
+            lost = next((path for path in self._needed if not path.exists()), None)
         except OSError:  # it cannot be looked at now
-            lost = False
-        if not lost:
+            lost = None
+        if lost is None:
             return None
         return (
-            f"{self._newest} must be there, as it was written, for the next start to go on from, but it was "
+            f"{lost} must be there, as it was written, for the next start to go on from, but it was "
             "removed or moved: another one is written in its place"
         )
 
@@ -223,10 +237,9 @@ class Checkpoints:
             self._owned.hold()
             if is_foreign(self._log, path):
                 raise LogError(f"{path} is of another log, and stays: move it away")
-            for leftover in policy.directory.glob("checkpoint-*.partial"):
-                leftover.unlink()  # of a process that was killed while it wrote
+            remove_leftovers(policy.directory)
             if not (beside and self._beside and self._begin(writing)):
-                states = {name: save() for name, save in self._parts(seq).items()}
+                states = {name: save() for name, save in self._parts(writing).items()}
                 self._save(writing, states, lambda: None)
                 self._finish(writing)
         except Exception as error:
@@ -249,7 +262,7 @@ class Checkpoints:
         with self._graph.writer:
             for view in self._views.values():
                 view.prepare_fork()
-            parts = self._parts(writing.seq)
+            parts = self._parts(writing)
             taken = {name: save() for name, save in parts.items() if not self._is_forkable(name)}
 
             def work(alive: Callable[[], None]) -> None:
@@ -276,13 +289,13 @@ class Checkpoints:
             raise OSError(str(error)) from error
         return True
 
-    def _parts(self, seq: int) -> dict[str, Callable[[], State | None]]:
+    def _parts(self, writing: _Writing) -> dict[str, Callable[[], State | None]]:
         """Returns the function that makes each section."""
-        views = {name: partial(_state_of, view) for name, view in self._views.items()}
+        views = {name: partial(_state_of, view, writing.path) for name, view in self._views.items()}
         return {
             "graph": self._graph.state,
             **views,
-            "log": lambda: history_state(self._log, seq),
+            "log": lambda: history_state(self._log, writing.seq),
         }
 
     def _is_forkable(self, part: str) -> bool:
@@ -348,11 +361,11 @@ class Checkpoints:
         assert self._owned is not None
         self._owned.hold()  # the directory may belong to another log by now
         self._log.sync()
-        size = writing.partial.stat().st_size
+        size = sum(file.stat().st_size for file in (writing.partial, *list_beside(writing.path)))
         put_in_place(writing.partial, writing.path)
         self._written = writing.seq
         self._unhashed, self._last = self._count_unhashed(writing), writing.path
-        self._newest = writing.path
+        self._newest, self._needed = writing.path, _files_of(writing.path)
         self._passed_over.discard(writing.path)
         self._own.add(writing.path)
         foreign = find_foreign(self._log, self._policy.directory, self._own)
@@ -382,6 +395,14 @@ class Checkpoints:
         self.failure = f"no checkpoint at event {writing.seq}: {reason}"
         self._statistics.failed_checkpoint_seconds.record(self._clock() - writing.began)
         _remove(writing.partial)
+        with suppress(OSError):
+            if not writing.path.exists():
+                remove_checkpoint(writing.path)
+
+
+def _files_of(path: Path | None) -> list[Path]:
+    """A checkpoint and the files that views have written for it."""
+    return [] if path is None else [path, *list_beside(path)]
 
 
 def _hold_if_possible(owned: OwnedDirectory) -> None:
@@ -397,8 +418,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _state_of(view: View) -> State | None:
-    state = view.state()
+def _state_of(view: View, path: Path) -> State | None:
+    state = view.save_beside(path)
     if state is not None and not isinstance(state, State):
         raise InputError(f"state of the view {view.name!r} must return a State or None, got {state!r}")
     return state

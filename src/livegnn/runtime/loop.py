@@ -222,7 +222,7 @@ class Loop(Intake):
         if self._failure is None:
             self._checkpoints.write(self._seq)
         views, self._open_views = self._open_views, {}
-        for view in views.values():
+        for view in reversed(list(views.values())):  # a later view may read an earlier one to the end
             view.close()
         _core.holding(self.graph.writer, self._give_up_claim)
         if self._thread is not None and not self._stopped:

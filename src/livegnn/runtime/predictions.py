@@ -286,10 +286,11 @@ class Runtime(Loop):
         self.check(events)
 
         def suppose() -> SupposedPrediction:
-            answer = self.models.find_engine(model).what_if(events)
+            answer = self.models.find_row_predictor(model).what_if(events)
+            values = answer.predict(ids, output=output)
             count = answer.num_changed
             changed = answer.changed if lists(count) else _NO_IDS
-            return SupposedPrediction(self.graph.seq, answer.predict(ids, output=output), changed, count)
+            return SupposedPrediction(self.graph.seq, values, changed, count)
 
         return _core.holding(self.graph.writer, suppose)
 

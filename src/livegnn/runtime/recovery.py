@@ -7,7 +7,7 @@ another model, or a new view, costs one computation and not a replay of the whol
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import livegnn.checkpoint as checkpoint
 from livegnn.arguments import as_path, check_function
@@ -24,6 +24,17 @@ ViewFactory: TypeAlias = Callable[[Graph, State | None], View]
 """A function that makes a view, from its section of a checkpoint, or, given None, from the graph alone."""
 
 
+class Maker(Protocol):
+    """Makes a graph that is not `Graph.from_state` of a checkpoint's section, and the views of it by name."""
+
+    def restore(self, path: Path, states: Mapping[str, State]) -> tuple[Graph, dict[str, View]]:
+        """From the sections of the checkpoint at `path`. Raises `FileFormatError`, `ModelError`, `KeyError`
+        or `OSError` if it cannot be used, so that an older one is tried; other errors end the start."""
+
+    def begin(self, graph: Graph) -> tuple[Graph, dict[str, View]]:
+        """From the graph with which the log began."""
+
+
 def restore(
     views: Mapping[str, ViewFactory],
     initial: Callable[[], Graph],
@@ -32,6 +43,7 @@ def restore(
     features_dir: Path | None = None,
     log: ReadableLog | None = None,
     up_to: int | None = None,
+    maker: Maker | None = None,
 ) -> tuple[Graph, dict[str, View]]:
     """Returns the graph of the newest whole checkpoint in `directory`, else `initial`, and its views by name.
 
@@ -39,14 +51,16 @@ def restore(
     which it has no section that fits, such as an engine of another model, is built from its graph. A
     `Runtime` on the result replays the rest of the log. views: a factory for each name. features_dir: as in
     `Graph`, for a checkpoint's graph. log: the log that will be replayed; raises `LogError` if it is not the
-    one that led to the checkpoint. up_to: no checkpoint after this event is used. Raises `InputError` if a
-    factory makes no view, or one of another name.
+    one that led to the checkpoint. up_to: no checkpoint after this event is used. maker: makes the graph and
+    its views in place of the factories. Raises `InputError` if a factory makes no view, or one of another
+    name.
     """
     if not isinstance(views, Mapping):
         raise InputError(f"views must be names and factories, such as {{'engine': ...}}, got {views!r}")
     for name, make in views.items():
         check_function(make, f"the factory of {name!r}", "a Graph and a State or None")
     check_function(initial, "initial", "nothing, which makes the Graph that the log began with")
+    made_by = _OfFactories(views, features_dir) if maker is None else maker
     for path in list_checkpoints(as_path(directory, "directory")) if directory is not None else []:
         if up_to is not None and seq_of(path) > up_to:
             continue
@@ -54,11 +68,7 @@ def restore(
             saved = checkpoint.read(path, states={"graph", "log", *views})
             if saved.seq != seq_of(path):
                 raise FileFormatError(f"a checkpoint's name must say its event, {saved.seq}: it was renamed")
-            graph = Graph.from_state(saved.states["graph"], features_dir=features_dir)
-            made = {
-                name: _make_of(path, name, make, graph, saved.states.get(name))
-                for name, make in views.items()
-            }
+            graph, made = made_by.restore(path, saved.states)
         except (FileFormatError, ModelError, KeyError, OSError) as error:
             _logger.warning("passing over the checkpoint %s: %s", path, error)
         else:
@@ -69,8 +79,24 @@ def restore(
             _logger.info("starts from the checkpoint %s at event %d", path, saved.seq, extra=told)
             return graph, made
     _logger.info("starts from the first graph: there is no usable checkpoint", extra={"event": 0})
-    graph = initial()
-    return graph, {name: _make_anew(name, make, graph) for name, make in views.items()}
+    return made_by.begin(initial())
+
+
+class _OfFactories:
+    """A graph in one piece, and views made by factories."""
+
+    def __init__(self, views: Mapping[str, ViewFactory], features_dir: Path | None) -> None:
+        self._views, self._features_dir = views, features_dir
+
+    def restore(self, path: Path, states: Mapping[str, State]) -> tuple[Graph, dict[str, View]]:
+        graph = Graph.from_state(states["graph"], features_dir=self._features_dir)
+        made = {
+            name: _make_of(path, name, make, graph, states.get(name)) for name, make in self._views.items()
+        }
+        return graph, made
+
+    def begin(self, graph: Graph) -> tuple[Graph, dict[str, View]]:
+        return graph, {name: _make_anew(name, make, graph) for name, make in self._views.items()}
 
 
 def count_recorded(log: ReadableLog, directory: Path | None) -> int:

@@ -11,7 +11,7 @@ from livegnn.errors import InputError, LiveGNNError, TimeoutExpired
 from livegnn.events import Events
 from livegnn.http.problems import PROBLEM_JSON, Problem, problem_of, problem_of_refusal
 from livegnn.http.refusals import NotVisible
-from livegnn.log import Rejection
+from livegnn.log import Origin, Rejection
 from livegnn.runtime import Runtime
 from livegnn.server.appends import Appender, Outcome
 from livegnn.server.bodies import Limits, to_json
@@ -20,12 +20,13 @@ from livegnn.server.feed import Feed
 
 
 class GivenBody(NamedTuple):
-    """key: the idempotency key of the request. arrived: as of `Appender.append`."""
+    """key: the idempotency key of the request. arrived, origin: as of `Appender.append`."""
 
     content: bytes
     media_type: str
     key: str | None
     arrived: float
+    origin: Origin | None = None
 
 
 class AppendRequests:
@@ -38,9 +39,11 @@ class AppendRequests:
     def append(self, given: GivenBody, *, partial: bool = False) -> Future[list[Outcome]]:
         """Appends the entries of a body. partial: each event is one. As `Appender.append`."""
         plain = None
-        if not partial and given.key is None:
+        if not partial and given.key is None and given.origin is None:
             plain = PlainBody.make(given.content, given.media_type, self._limits.objects)
-        return self._appender.append(lambda: self._read(given, partial), given.key, given.arrived, plain)
+        return self._appender.append(
+            lambda: self._read(given, partial), given.key, given.arrived, plain, given.origin
+        )
 
     def _read(self, given: GivenBody, partial: bool) -> list[GivenEntry]:
         if partial:

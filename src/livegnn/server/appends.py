@@ -12,7 +12,7 @@ from livegnn.events import Events
 from livegnn.events.builder import JoinedEvents
 from livegnn.http.refusals import LoopEnded
 from livegnn.http.small_reads import end_turn
-from livegnn.log import Appended
+from livegnn.log import Appended, Origin
 from livegnn.log.idempotency import part_key
 from livegnn.runtime import Runtime
 from livegnn.runtime.intake import try_check
@@ -39,6 +39,7 @@ class _Request(NamedTuple):
     key: str | None
     arrived: float
     plain: PlainBody | None
+    origin: Origin | None
     answered: "asyncio.Future[list[Outcome]]"
 
 
@@ -118,21 +119,27 @@ class Appender:
         self._here = _Here()
 
     def append(
-        self, read: Reader, key: str | None, arrived: float, plain: PlainBody | None = None
+        self,
+        read: Reader,
+        key: str | None,
+        arrived: float,
+        plain: PlainBody | None = None,
+        origin: Origin | None = None,
     ) -> "asyncio.Future[list[Outcome]]":
         """Appends the entries that `read` returns. Returns the results of each, when they are there.
 
         read: called in another thread, unless `plain` is given, which says the same. arrived: when the
         request did, by `perf_counter`. key: as of `Log.append`, for entries that have none of their own: for
         the first of them, and those after it have keys made of it. If the first is refused, because the key
-        was sent with other events before, all are.
+        was sent with other events before, all are. origin: as of `Log.append_all`, of a request that is one
+        entry, without a key.
         To await it raises the errors of `read`, LogError if none was logged, or only those up to the first
         with a key, and LoopEnded if nothing would apply them.
         """
         queue = self._here.queue
         if queue is None or not queue.loop.is_running():
             queue = self._here.queue = _Queue(asyncio.get_running_loop())
-        request = _Request(read, key, arrived, plain, queue.loop.create_future())
+        request = _Request(read, key, arrived, plain, origin, queue.loop.create_future())
         queue.put(request)
         if queue.work is None:
             queue.work = queue.loop.create_task(self._write_all(queue))
@@ -214,9 +221,10 @@ class Appender:
         if places:
             entries = [one.entries[at] for one, at in places]
             keys = [one.keys[at] for one, at in places]
+            origins = [one.origin for one, _ in places]
             now = perf_counter()
             ages = [now - arrived for one, _ in places for arrived in one.arrivals]
-            logged = self._runtime.append_all(entries, keys, admitted=admitted, ages=ages)
+            logged = self._runtime.append_all(entries, keys, origins, admitted=admitted, ages=ages)
             for (one, at), became in zip(places, logged, strict=True):
                 one.became[at] = became
 
@@ -235,10 +243,11 @@ class _Part:
 
     entries, keys: by place; became: the results of those that have one. arrivals: when the requests arrived,
     for each entry. first, later: places of the entries that are appended at once, and of those after them.
+    origin: of the only entry.
     """
 
-    def __init__(self, arrivals: Sequence[float]) -> None:
-        self.arrivals = arrivals
+    def __init__(self, arrivals: Sequence[float], origin: Origin | None = None) -> None:
+        self.arrivals, self.origin = arrivals, origin
         self.entries: dict[int, Events] = {}
         self.keys: dict[int, str | None] = {}
         self.became: dict[int, Appended | InputError] = {}
@@ -306,9 +315,14 @@ class _Keyed(_Part):
     """
 
     def __init__(self, request: _Request, runtime: Runtime) -> None:
-        super().__init__((request.arrived,))
+        super().__init__((request.arrived,), request.origin)
         key = request.key
         self._given = given = request.read()
+        if request.origin is not None and (len(given) != 1 or given[0].key is not None or key is not None):
+            raise InputError(
+                "events with a position must be one entry without idempotency keys, got keys or several "
+                "entries: leave the keys out, because the position says what was sent"
+            )
         self._carrier: int | None = None
         for at, one in enumerate(given):
             events = try_check(runtime, one.events)

@@ -5,7 +5,7 @@ delays a batch.
 """
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow as pa
 from livegnn.inference import RowPredictor
 from livegnn.runtime import Runtime
 from livegnn.texts import Texts
-from livegnn.types import FloatArray, Ids
+from livegnn.types import FloatArray, Ids, NodeType
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float32, Shaped
@@ -57,24 +57,46 @@ class _Sink(io.RawIOBase):
         return data
 
 
+def encode_all(
+    runtime: Runtime, output: str | None, model: str | None, *, seq: int | None = None
+) -> Iterator[bytes]:
+    """The stream of all nodes. seq: the event at which it begins, by default the last one.
+
+    Raises the errors of `find_row_predictor`, and InputError for an unknown output.
+    """
+    begin = runtime.seq if seq is None else seq
+    engine = runtime.models.find_row_predictor(model)
+    ids = _all_ids(runtime, engine.outputs.find(output).node_type)
+    return encode(runtime, engine, output, ids, begin)
+
+
 def encode(
     runtime: Runtime,
     engine: RowPredictor,
     output: str | None,
     ids: "Shaped[Ids, 'ids'] | Texts",
-    metadata: Mapping[str, str],
+    seq: int,
 ) -> Iterator[bytes]:
     """The stream: the head, then parts of whole rows, one row for each of `ids`, in order. The prediction of
-    a node that is not in the graph is null. metadata: of the schema.
+    a node that is not in the graph is null. seq: the event at which it begins.
     """
-    width = engine.model.width(engine.outputs.find(output).value)
+    chosen = engine.outputs.find(output)
+    width = engine.model.width(chosen.value)
+    metadata = {
+        "seq": str(seq),
+        "rows": str(len(ids)),
+        "model": engine.name,
+        "digest": engine.digest,
+        "output": next(iter(engine.model.outputs)) if output is None else output,
+        "node_type": chosen.node_type,
+    }
     text = isinstance(ids, Texts)
     schema = pa.schema(
         [
             pa.field("id", pa.string() if text else pa.int64(), nullable=False),
             pa.field("prediction", pa.list_(pa.float32(), width)),
         ],
-        metadata=dict(metadata),
+        metadata=metadata,
     )
     sink = _Sink()
     size = max(1, min(_MOST_ROWS, _PART_BYTES // (4 * width)))
@@ -89,6 +111,12 @@ def encode(
             writer.write_batch(batch, custom_metadata={"seq": str(rows.seq)})
             yield sink.take()
     yield sink.take()
+
+
+def _all_ids(runtime: Runtime, node_type: NodeType) -> "Shaped[Ids, 'nodes'] | Texts":
+    """All ids of a type, texts in the room of their own bytes."""
+    names = runtime.graph.native.ids(runtime.graph.node_type_index(node_type))
+    return Texts.of(names) if isinstance(names, list) else names
 
 
 def _read(

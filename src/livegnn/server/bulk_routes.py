@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Query
 from fastapi.concurrency import run_in_threadpool
@@ -16,11 +16,6 @@ from livegnn.server.changed_ids import ChangedIds
 from livegnn.server.feed import Feed
 from livegnn.server.query import LARGEST_SEQ, AsWritten, MinSeq, Timeout
 from livegnn.server.requests import MODEL, OUTPUT
-from livegnn.texts import Texts
-from livegnn.types import Ids, NodeType
-
-if TYPE_CHECKING:
-    from jaxtyping import Shaped
 
 _SINCE = "only nodes whose prediction has changed after this event"
 
@@ -44,7 +39,8 @@ def add_bulk_routes(router: APIRouter, runtime: Runtime, feed: Feed) -> None:
 
         def begin() -> Iterator[bytes]:
             parts = _open(runtime, changed, since, output, model)
-            return chain([next(parts)], parts)
+            # With the first rows, because errors have no status once the head is sent.
+            return chain([next(parts), next(parts)], parts)
 
         parts = await run_in_threadpool(begin)
         return StreamingResponse(parts, media_type=ARROW_TYPE, headers={"cache-control": "no-store"})
@@ -61,29 +57,14 @@ def _open(
             "this answer needs pyarrow, which is not installed where the server runs: "
             "pip install 'livegnn[arrow]'"
         ) from error
+    if since is None:
+        return arrow_stream.encode_all(runtime, output, model, seq=changed.begin())
     # Before the model is found: after a switch in between, the changes since this event are refused.
-    seq, ids = (changed.begin(), None) if since is None else changed.since(since)
+    seq, ids = changed.since(since)
     engine = runtime.models.find_row_predictor(model)
-    chosen = engine.outputs.find(output)
-    if ids is None:
-        ids = _all_ids(runtime, chosen.node_type)
-    elif chosen.position or engine.name != runtime.models.serving:
+    if engine.outputs.find(output).position or engine.name != runtime.models.serving:
         raise InputError(
             "since must be for the first output of the serving model, whose changes are kept, got "
             "another output or model: read all of its predictions, without since"
         )
-    metadata = {
-        "seq": str(seq),
-        "rows": str(len(ids)),
-        "model": engine.name,
-        "digest": engine.digest,
-        "output": chosen.value if output is None else output,
-        "node_type": chosen.node_type,
-    }
-    return arrow_stream.encode(runtime, engine, output, ids, metadata)
-
-
-def _all_ids(runtime: Runtime, node_type: NodeType) -> "Shaped[Ids, 'nodes'] | Texts":
-    """All ids of a type, texts in the room of their own bytes."""
-    names = runtime.graph.native.ids(runtime.graph.node_type_index(node_type))
-    return Texts.of(names) if isinstance(names, list) else names
+    return arrow_stream.encode(runtime, engine, output, ids, seq)

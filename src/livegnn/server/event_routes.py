@@ -1,7 +1,7 @@
 """The routes that append events, and those that show entries that were refused, and append them again."""
 
 from time import perf_counter
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
@@ -10,7 +10,8 @@ from pydantic import BaseModel
 from livegnn.errors import InputError
 from livegnn.expiry import HeldExpiry
 from livegnn.http.problems import problem_of_refusal
-from livegnn.log import BadMessage, Rejection
+from livegnn.log import BadMessage, Origin, Rejection
+from livegnn.log.idempotency import CLIENT, LONGEST_SOURCE, client_origin
 from livegnn.runtime import Runtime
 from livegnn.server.append_requests import AppendRequests, GivenBody, to_refusal
 from livegnn.server.bodies import (
@@ -22,10 +23,16 @@ from livegnn.server.bodies import (
     read_body,
     to_json,
 )
-from livegnn.server.query import AsWritten, Seq, Timeout
+from livegnn.server.query import LARGEST_SEQ, AsWritten, Seq, Timeout
 from livegnn.server.rejections import list_page
+from livegnn.wording import quoted
 
 _MOST_REJECTIONS = 1000
+_LONGEST_SOURCE = LONGEST_SOURCE - len(CLIENT)
+Source: TypeAlias = Annotated[
+    str,
+    Query(min_length=1, max_length=_LONGEST_SOURCE, description="name that the client gave its stream"),
+]
 
 
 class ProblemAnswer(BaseModel):
@@ -78,6 +85,13 @@ _HELD_EXPIRY = answer_model(
     "At time `now`, `edges` of the `of` edges with a time to live would expire.",
     seq=int,
 )
+
+
+class PositionAnswer(BaseModel):
+    """The last position of a client's stream in the log, null if there is none."""
+
+    seq: int
+    position: int | None
 
 
 class ForgottenAnswer(BaseModel):
@@ -134,6 +148,12 @@ def add_event_routes(router: APIRouter, runtime: Runtime, appends: AppendRequest
             bool, Query(description="each event by itself: bad ones do not stop the others")
         ] = False,
         timeout: Timeout = 10.0,
+        source: Source | None = None,
+        position: Annotated[
+            int | None,
+            AsWritten,
+            Query(ge=0, le=LARGEST_SEQ, description="of the last of these events in its stream, `source`"),
+        ] = None,
     ) -> Response:
         """Append events, as one entry of the log: they become visible together or not at all.
 
@@ -142,14 +162,23 @@ def add_event_routes(router: APIRouter, runtime: Runtime, appends: AppendRequest
         with 202. If `partial` is set, each event is an entry of its own, and the answer lists those that were
         refused. A request with the header `Idempotency-Key` takes effect once, however often it is sent, and
         has one answer. An
-        event with a field `idempotency_key` is an entry of its own with that key.
+        event with a field `idempotency_key` is an entry of its own with that key. If `source` and `position`
+        are set, the events take effect if the position is after the last one of the stream in the log.
         """
         arrived = perf_counter()
         runtime.admit()  # before the body is read: what is pushed back costs as little as can be
         body = await read_body(request, limits.body, "send the events in parts")
-        given = GivenBody(body, media_type_of(request), _key_of(request), arrived)
+        origin = _origin_of(source, position, partial=partial)
+        given = GivenBody(body, media_type_of(request), _key_of(request), arrived, origin)
         outcomes = await appends.append(given, partial=partial)
         return await appends.answer(outcomes, partial=partial, wait=timeout if wait else None)
+
+    @router.get("/v1/events/position", responses={200: {"model": PositionAnswer}})
+    def find_position(source: Source) -> Response:
+        """The position of the last events of a stream that are in the log: go on after it."""
+        stream, partition, _, _ = client_origin(source, 0)
+        position = runtime.log.position(stream, partition)
+        return to_json({"seq": runtime.seq, "position": position})
 
     @router.get("/v1/rejections", responses={200: {"model": RejectionsAnswer}})
     def list_rejections(
@@ -196,6 +225,18 @@ def add_event_routes(router: APIRouter, runtime: Runtime, appends: AppendRequest
     def confirm_expiry() -> Response:
         """Let the expiry that waits happen: `/healthz` shows it as `held_expiry`."""
         return to_json({"seq": runtime.seq, **runtime.confirm_expiry()._asdict()})
+
+
+def _origin_of(source: str | None, position: int | None, *, partial: bool) -> Origin | None:
+    """The place of a request's events in a client's stream. Raises InputError for half of one."""
+    if source is None and position is None:
+        return None
+    if source is None or position is None or partial:
+        raise InputError(
+            "source and position must be given together, and without partial, got source="
+            f"{quoted(source)}, position={position}, partial={partial}"
+        )
+    return client_origin(source, position)
 
 
 def _key_of(request: Request) -> str | None:

@@ -23,8 +23,6 @@ def collect(runtime: Runtime, feed: Feed) -> Iterator[Metric]:
     statistics, graph, log_seq = runtime.statistics, runtime.graph, runtime.log_seq
     held = 0 if (expiry := runtime.held_expiry) is None else expiry.edges
     nodes = {name: graph.num_nodes(name) for name in graph.schema.node_types}
-    types = () if graph.names_only else graph.schema.edge_types  # edges in parts are not counted
-    edges = {format_edge_type(name): graph.num_edges(name) for name in types}
     ready = runtime.readiness().ready
     waiting = None if log_seq is None else log_seq - runtime.seq
     yield gauge("up", "1 while events are taken and become visible, and predictions are there", ready)
@@ -43,7 +41,7 @@ def collect(runtime: Runtime, feed: Feed) -> Iterator[Metric]:
         yield from _scrubs(runtime.scrub)
     yield from _pace(runtime, waiting)
     yield gauge("nodes", "Nodes in the graph", nodes, "node_type")
-    yield gauge("edges", "Edges in the graph; an undirected edge counts once", edges, "edge_type")
+    yield from _edges(runtime)
     yield from _sources(dict(runtime.sources))
     yield from _log(runtime, log_seq)
     yield gauge("memory_bytes", "Memory of a part", _memory(runtime), "part")
@@ -62,6 +60,29 @@ def _views(runtime: Runtime) -> list[Metric]:
         gauge("missing_views", "Views that failed and are built again", len(runtime.views.missing)),
         gauge("view_fails", fails, failing, "view"),
         gauge("model_serving", serves, serving, "model"),
+    ]
+
+
+def _edges(runtime: Runtime) -> list[Metric]:
+    """Edges, and what the parts of a graph have counted, if it is in parts and none is lost."""
+    graph = runtime.graph
+    whole = () if graph.names_only else graph.schema.edge_types
+    edges = {format_edge_type(name): graph.num_edges(name) for name in whole}
+    cut: dict[str, int] = {}
+    balance: dict[str, float] = {}
+    sent: dict[str, int] = {}
+    counts = (view.part_counts() for view in runtime.views.values())
+    if graph.names_only and (counted := next(filter(None, counts), None)) is not None:
+        edges = {format_edge_type(name): count for name, count in counted.edges.items()}
+        cut = {format_edge_type(name): count for name, count in counted.cut.items()}
+        balance = counted.balance()
+        sent = {str(part): size for part, size in enumerate(counted.sent)}
+    ends = "Edges whose ends are in two parts of the graph"
+    return [
+        gauge("edges", "Edges in the graph; an undirected edge counts once", edges, "edge_type"),
+        gauge("cut_edges", ends, cut, "edge_type"),
+        gauge("part_balance", "Most nodes that a part owns over the mean", balance, "node_type"),
+        counter("exchanged_bytes_total", "Bytes that a part has sent to other parts", sent, "part"),
     ]
 
 

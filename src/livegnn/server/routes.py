@@ -106,6 +106,13 @@ class NeighborsAnswer(BaseModel):
     key: list[int] | None
 
 
+class SchemaAnswer(BaseModel):
+    """The types of nodes and edges of the graph, as `Schema.to_json` has them."""
+
+    seq: int
+    types: dict[str, object] = Field(alias="schema")  # pydantic has a method of this name
+
+
 class EventShareAnswer(BaseModel):
     """The part of a prediction's change due to one event; `ids` is the node, or the ends of the edge."""
 
@@ -297,6 +304,11 @@ def create_routes(
             )
         finally:
             explaining.release()
+
+    @router.get("/v1/schema", responses={200: {"model": SchemaAnswer}})
+    def describe_schema() -> Response:
+        """The types of nodes and edges of the graph, as `Schema.to_json` has them."""
+        return to_json({"seq": runtime.seq, "schema": graph.schema.to_json()})
 
     @router.get("/livez")
     def report_live() -> Response:

@@ -347,7 +347,7 @@ const linked = /^#member=(\d+)$/.exec(location.hash);
 if (linked) choose(Number(linked[1]), true);
 
 const feed = new EventSource("/demo/feed");
-let refreshed = 0;
+let refreshed = -Infinity; // the first member is shown at once
 feed.addEventListener("message", (message) => {
   const first = state == null;
   state = JSON.parse(message.data);
