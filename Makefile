@@ -18,7 +18,7 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 .DELETE_ON_ERROR:
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild hurt explore format bench bench-native churn \
-  hubs imports imports-oldest lowest faults kills campaigns mutants test-contestants models-table practitioners-table pyg-loaders test-cpp-threads-engine compile-cpp-sanitized compile-cpp-explored model clean
+  hubs imports imports-oldest lowest faults kills parts-suite campaigns mutants test-contestants models-table practitioners-table pyg-loaders test-cpp-threads-engine compile-cpp-sanitized compile-cpp-explored model clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -146,7 +146,7 @@ compile-cpp-sanitized compile-cpp-explored:
 test-cpp-sanitized: compile-cpp-sanitized
 	$(call HALVES,$(SANITIZED_BUILD)/livegnn_tests,)
 
-THREADED = readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read
+THREADED = readers batch thread_pool threads_take block_heap_lanes graph_ text_ids_are_read lane turn_that an_exchange wait_for messages_before
 
 test-cpp-threads: $(THREADS_BUILD)/build.ninja
 	$(STEPS) $(THREADS_BUILD).log "compiling the C++ tests under TSan" $(BIN)/cmake --build $(THREADS_BUILD) --target livegnn_thread_tests
@@ -209,6 +209,10 @@ faults: $(VENV)/installed-test  ## so many histories of a machine that loses pow
 KILLS ?= 200
 kills: $(VENV)/installed-test  ## a server that is killed so often, under load; LIVEGNN_SEED: another history
 	LIVEGNN_KILLS=$(KILLS) $(BIN)/python -m pytest -q -s tests/faults/test_kills.py
+
+parts-suite: $(VENV)/installed-test  ## the tests of exactness, with every engine also in one, two and three parts
+	for parts in 1 2 3; do \
+	  LIVEGNN_PARTS=$$parts OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q $$($(BIN)/python tests/parts_beside.py) || exit 1; done
 
 campaigns: $(VENV)/installed-test  ## tests that take minutes: clusters and brokers that die; needs the servers of tests/README.md
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m campaign --durations 10

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -24,9 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import livegnn._core as _core  # noqa: E402
 import oldest  # noqa: E402
+import parts_beside  # noqa: E402
 import shapes  # noqa: E402
 from gate import EXPLORING, SEED_VARIABLE, ignore_local_constants, seed_of_run  # noqa: E402
 from logging_state import kept_logging  # noqa: E402
+from processes import children  # noqa: E402
 
 shapes.install()
 
@@ -133,6 +135,20 @@ def _logging_of_a_module() -> Iterator[None]:
 def _logging() -> Iterator[None]:
     with kept_logging():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _parts_beside(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The engines of a test, in parts as well."""
+    with parts_beside.follow_test(request.path.name):
+        yield
+
+
+@pytest.fixture
+def started() -> Callable[[], set[int]]:
+    """Returns the processes that the test has started and not waited for; servers of other tests stay."""
+    others = children()
+    return lambda: children() - others
 
 
 @pytest.fixture

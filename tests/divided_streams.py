@@ -17,16 +17,29 @@ from livegnn.partitions import LocalPartitions
 from livegnn.partitions.divided import Partitions
 from livegnn.placement import Owners
 from modules import CONVOLUTIONS, EDGE_WISE, WIDTH
+from parts_beside import LOST_IN_ROUNDING
 
 EDGES = ("node", "to", "node")
 BATCHES = 45
 """In a stream, so that units are measured after 1, 4 and 16 of them, and after many messages."""
 
+SUPPOSED = 7
+"""Every so many batches are supposed before they are applied."""
+
 MAGNITUDES = (1.0, 1.0, 1e-30, 1e-6, 1e6, 1e30, 3e38)
 KINDS = [*CONVOLUTIONS, *EDGE_WISE]
 
 columns = st.sampled_from(
-    ["", "weight", "weight time", "time", "weight add", "weight time add", "weight keep"]
+    [
+        "",
+        "weight",
+        "weight time",
+        "time expires",
+        "weight add",
+        "weight time add",
+        "weight keep",
+        "weight time keep expires",
+    ]
 )
 hashed = st.builds(Owners, st.sampled_from(["modulo", "jump"]), st.integers(1, 4)).flatmap(
     lambda drawn: st.builds(
@@ -37,16 +50,13 @@ hashed = st.builds(Owners, st.sampled_from(["modulo", "jump"]), st.integers(1, 4
 owners = hashed | st.builds(Owners, st.just("fennel"), st.integers(2, 4))
 
 
-hashed_owners = owners.filter(lambda rule: rule.rule != "fennel")
-"""Of the nodes of a graph that is there."""
-
-
 def schema_of(columns: str, *, undirected: bool, text: bool, **settings: Any) -> Schema:
     edges = EdgeSchema(
         undirected=undirected,
         weighted="weight" in columns,
         timed="time" in columns,
         duplicates=next((word for word in ("add", "keep") if word in columns), "replace"),
+        time_to_live=1.0 if "expires" in columns else None,
         **settings,
     )
     return Schema({"node": WIDTH}, {EDGES: edges}, text_ids=text)
@@ -156,10 +166,6 @@ def shop() -> Model:
     )
 
 
-LOST_IN_ROUNDING = "must not be lost in rounding"
-"""The names of a divided graph have no weights, so of two faults in a batch they see the other one first."""
-
-
 def outcome(apply: Any) -> tuple[Any, str | None]:
     """The result, or the text of the refusal."""
     try:
@@ -208,6 +214,18 @@ def assert_same_lists(parts: LocalPartitions, graph: Graph) -> None:
                 assert ours is None or np.array_equal(ours, theirs)
 
 
+def assert_same_supposed(parts: Partitions, engine: Engine, events: Events, ids: list[Any]) -> None:
+    """A what-if of events, after which these are the nodes."""
+    one, expected = outcome(lambda: engine.what_if(events))
+    supposed = parts.what_if(events)
+    rows, got = outcome(lambda: supposed.predict(ids))
+    assert got == expected or (got and LOST_IN_ROUNDING in str(expected)), (got, expected)
+    if expected is None:
+        assert rows.tobytes() == one.predict(ids).tobytes()
+        assert sorted(supposed.changed.tolist()) == sorted(one.changed.tolist())
+        assert (supposed.num_changed, supposed.affected) == (one.num_changed, one.affected)
+
+
 def check_stream(
     model: Model,
     schema: Schema,
@@ -247,9 +265,19 @@ def follow(
     *,
     trusted: bool = False,
 ) -> None:
-    """Applies a stream of batches of these sizes to both, which are equal."""
-    for size in sizes:
+    """Applies a stream of batches of these sizes to both, which are equal. Some batches remove edges that
+    have expired."""
+    for number, size in enumerate(sizes):
         events, after = stream.next(size)
+        if stream.edges.time_to_live is not None:
+            now = float(stream.rng.integers(6))
+            expired = graph.expired(now)
+            assert parts.names.expired(now) == expired
+            assert parts.names.num_edges() == graph.num_edges()
+            if len(expired) and stream.rng.random() < 0.3:
+                events, after = expired, stream.present
+        if number % SUPPOSED == 0:
+            assert_same_supposed(parts, engine, events, stream.ids(after))
         one, expected = outcome(lambda events=events: engine.update_of(graph.apply(events, trusted=trusted)))
         many, got = outcome(lambda events=events: parts.apply(events, trusted=trusted))
         assert got == expected or (got and LOST_IN_ROUNDING in str(expected)), (got, expected)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import combinations
 from typing import TypeVar
 
+import pytest
 from hypothesis.internal.conjecture import providers
 
 SEED_VARIABLE = "LIVEGNN_TEST_SEED"
@@ -37,6 +38,18 @@ def seed_of_run() -> int:
 def draws(gate: int, explored: int) -> int:
     """How many cases a test draws: `gate` in each run of the gate, `explored` in a run that explores."""
     return explored if EXPLORING else gate
+
+
+def in_gate(cases: Iterable[object], gate: int = 1) -> list[object]:
+    """Parameters of a test that starts processes: the first `gate` of the cases in each run of the gate, the
+    others in a run that explores."""
+    listed = list(cases)
+    return [*listed[:gate], *(_explored(case) for case in listed[gate:])]
+
+
+def _explored(case: object) -> object:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.explored)
 
 
 def some(cases: Iterable[Case]) -> list[Case]:

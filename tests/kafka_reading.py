@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from kafka_broker import Broker
 from livegnn import Graph
-from livegnn.connectors.kafka import JsonLinesTopic
+from livegnn.connectors.kafka import KafkaTopic
 from livegnn.log.kafka import KafkaLog
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
@@ -139,14 +139,14 @@ class Reading:
     settings: dict[str, object] = field(default_factory=dict)
     log: AnyLog = field(init=False)
     runtime: Runtime = field(init=False)
-    source: JsonLinesTopic = field(init=False)
+    source: KafkaTopic = field(init=False)
 
     def begin(self, *, start: bool = True, **runtime: object) -> None:
         self.log = self.open_log()
         self.runtime = Runtime(self.log, Graph(), auto_add=["node"], **runtime)
         if start:
             self.runtime.start()
-        self.source = JsonLinesTopic(self.runtime, self.broker.servers, self.topic, **self.settings)
+        self.source = KafkaTopic(self.runtime, self.broker.servers, self.topic, **self.settings)
 
     def end(self) -> None:
         self.source.stop()

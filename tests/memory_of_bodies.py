@@ -22,7 +22,7 @@ import numpy as np
 
 from hurtful_bodies import MIB, TOPIC, WHAT_IF, Hurtful, cases, large_answers
 from livegnn import Engine, Events, Graph
-from livegnn.connectors.kafka import JsonLinesTopic
+from livegnn.connectors.kafka import KafkaTopic
 from livegnn.connectors.kafka_partitions import Arrived
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import Runtime
@@ -85,7 +85,7 @@ def _measure(case: Hurtful) -> dict[str, object]:
         refuse(runtime, case.refused)
         runtime.start()
         app = create_app(runtime)
-        source = JsonLinesTopic(runtime, "127.0.0.1:1", "topic", settings={"socket.timeout.ms": 1000})
+        source = KafkaTopic(runtime, "127.0.0.1:1", "topic", settings={"socket.timeout.ms": 1000})
         source._partitions._next = {0: 0}
         if views:
             known = b"ids=n1" if case.text else b"ids=1"

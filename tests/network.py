@@ -131,8 +131,8 @@ def network(machines: int) -> Iterator[Network]:
         made.close()
 
 
-_WHY_NOT = _why_not()
-needs_namespaces = pytest.mark.skipif(_WHY_NOT is not None, reason=str(_WHY_NOT))
+WHY_NOT = _why_not()
+needs_namespaces = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 
 def run(words: Sequence[str], environment: dict[str, str]) -> None:

@@ -33,6 +33,7 @@ class Worker(NamedTuple):
     seq: int
     address: str | None
     ready: bool
+    id: str
 
 
 class Processes:
@@ -68,6 +69,22 @@ class Processes:
                 except OSError:  # it has ended
                     continue
         return found
+
+    def listening(self) -> set[str]:
+        """The addresses at which they listen, in hexadecimal as the system has them (`/proc/net/tcp`)."""
+        sockets = {}
+        for table in ("tcp", "tcp6"):
+            for row in Path(f"/proc/net/{table}").read_text(encoding="utf-8").splitlines()[1:]:
+                words = row.split()
+                if words[3] == "0A":  # it listens
+                    sockets[f"socket:[{words[9]}]"] = words[1].split(":")[0]
+        found = set()
+        for process in self.running():
+            with suppress(OSError):
+                for descriptor in Path(f"/proc/{process}/fd").iterdir():
+                    with suppress(OSError):
+                        found.add(sockets.get(os.readlink(descriptor), ""))
+        return found - {""}
 
     def named(self, name: str) -> list[int]:
         """Of those, the actors of this class."""

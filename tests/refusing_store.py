@@ -1,5 +1,9 @@
 """A proxy before a real S3 server that refuses some reads as S3 does when it is asked too much, and counts
-them."""
+them.
+
+A reader asks again if its connection fails or an answer takes long, which a busy machine brings about:
+`reads` counts each request, `ranges` holds each range once.
+"""
 
 import http.client
 import random
@@ -16,11 +20,13 @@ class RefusingStore(ThreadingHTTPServer):
     """At `port`, before the server at `behind`. share: of the reads, refused with 503; they are drawn."""
 
     daemon_threads = True
+    request_queue_size = 1024  # hundreds of readers connect at once
 
     def __init__(self, behind: int, share: float = 0.0) -> None:
         super().__init__(("127.0.0.1", 0), _Passing)
         self.behind, self.share, self.port = behind, share, self.server_address[1]
         self.reads = self.refused = self.under_way = self.most_under_way = 0
+        self.ranges: set[tuple[str, str]] = set()
         self._random, self._counting = random.Random(7), threading.Lock()
         threading.Thread(target=self.serve_forever).start()
 
@@ -31,10 +37,11 @@ class RefusingStore(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
         """A reader has ended its connection, as it does when another of its reads was refused."""
 
-    def begin(self) -> bool:
+    def begin(self, path: str, asked: str) -> bool:
         """Whether a read is refused."""
         with self._counting:
             self.reads += 1
+            self.ranges.add((path, asked))
             self.under_way += 1
             self.most_under_way = max(self.most_under_way, self.under_way)
             refused = self._random.random() < self.share
@@ -52,7 +59,7 @@ class _Passing(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True  # headers and body are two packets
 
     def do_GET(self) -> None:
-        refused = self.server.begin()
+        refused = self.server.begin(self.path, self.headers.get("Range", ""))
         try:
             if refused:
                 self.answer(503, {"Content-Type": "application/xml"}, _REFUSAL)

@@ -59,12 +59,20 @@ class Server:
     `wait_until_ready`.
     """
 
-    def __init__(self, deployment: Path, *, stderr: int | None = None, wait: bool = True) -> None:
+    def __init__(
+        self,
+        deployment: Path,
+        *,
+        stderr: int | None = None,
+        wait: bool = True,
+        environment: dict[str, str] | None = None,
+    ) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "livegnn.cli", "serve", str(deployment)],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
+            env=environment,
         )
         if wait:
             self.wait_until_ready()

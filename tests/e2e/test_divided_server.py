@@ -60,6 +60,18 @@ def infer(ids: list[int]) -> dict[str, object]:
     return {"inputs": [{"name": "ids", "shape": [len(ids)], "datatype": "INT64", "data": ids}]}
 
 
+def in_any_order(answer: httpx.Response) -> object:
+    """The content of an answer; of a what-if, with the changed nodes sorted."""
+    if b'"changed":' not in answer.content:
+        return answer.content
+    content = answer.json()
+    return content | {"changed": sorted(content["changed"])}
+
+
+def listed(events: Events) -> list[object]:
+    return [json.loads(line) for line in events.to_json_lines().splitlines()]
+
+
 def read_changes(lines: Iterator[str], up_to: int) -> list[tuple[object, ...]]:
     """The changes of a feed, up to the one of event `up_to`, each with its nodes sorted."""
     told: list[tuple[object, ...]] = []
@@ -75,7 +87,14 @@ def read_changes(lines: Iterator[str], up_to: int) -> list[tuple[object, ...]]:
     return told
 
 
-@pytest.mark.parametrize(("partitions", "owners"), [(3, "jump"), (1, "modulo"), (2, "fennel")])
+@pytest.mark.parametrize(
+    ("partitions", "owners"),
+    [
+        (2, "fennel"),
+        pytest.param(3, "jump", marks=pytest.mark.explored),
+        pytest.param(1, "modulo", marks=pytest.mark.explored),
+    ],
+)
 def test_answers_are_those_of_a_graph_in_one_piece(tmp_path: Path, partitions: int, owners: str) -> None:
     """Of events of all kinds, some of which name unknown nodes, or overflow and are refused."""
     files = write(tmp_path, "whole", log="whole.db"), write(tmp_path, "parts", partitions, owners=owners)
@@ -88,7 +107,7 @@ def test_answers_are_those_of_a_graph_in_one_piece(tmp_path: Path, partitions: i
         def ask_all(method: str, path: str, **sent: object) -> httpx.Response:
             """Sends a request to both servers, whose answers must be equal, and returns one."""
             one, other = (client.request(method, path, **sent) for client in clients)  # type: ignore[arg-type]
-            assert (one.status_code, one.content) == (other.status_code, other.content)
+            assert (one.status_code, in_any_order(one)) == (other.status_code, in_any_order(other))
             return other
 
         ask_all("GET", "/v1/predictions/all")
@@ -100,6 +119,10 @@ def test_answers_are_those_of_a_graph_in_one_piece(tmp_path: Path, partitions: i
             if said.status_code == 200:
                 stream.present = after
             ids = [int(one) for one in stream.present]
+            if not len(statuses) % 8:
+                supposed, _ = stream.next(4)
+                asked = {"events": listed(supposed), "ids": ids[:9]}
+                ask_all("POST", "/v1/what-if", json=asked)
             ask_all("POST", "/v1/predictions", json={"ids": ids})
             ask_all("POST", "/v2/models/engine/infer", json=infer(ids))
         assert {200, 409} <= set(statuses) <= {200, 400, 404, 409}
@@ -124,8 +147,15 @@ def test_answers_are_those_of_a_graph_in_one_piece(tmp_path: Path, partitions: i
         whole, parts = (read_changes(feed, seq + 1) for feed in feeds)
         assert whole == parts
         assert len(parts) > 10
-        metrics = scrape(clients[1].get("/metrics").text)
+        alone, metrics = (scrape(client.get("/metrics").text) for client in clients)
         assert metrics["livegnn_up"] == 1
+        edges = 'livegnn_edges{edge_type="node,to,node"}'
+        assert metrics[edges] == alone[edges] > 0
+        cut = metrics['livegnn_cut_edges{edge_type="node,to,node"}']
+        assert (0 < cut < metrics[edges]) if partitions > 1 else cut == 0
+        assert 1 <= metrics['livegnn_part_balance{node_type="node"}'] <= partitions
+        assert (metrics['livegnn_exchanged_bytes_total{part="0"}'] > 0) is (partitions > 1)
+        assert not [name for name in alone if re.match("livegnn_(cut|part|exchanged)", name)]
         assert metrics['livegnn_memory_bytes{part="part 0: ids of node"}'] > 0
         for server in servers:
             assert server.stop() == 0
@@ -133,14 +163,12 @@ def test_answers_are_those_of_a_graph_in_one_piece(tmp_path: Path, partitions: i
 
 def test_what_parts_cannot_do_is_a_problem(tmp_path: Path) -> None:
     headers = {"content-type": "application/octet-stream"}
-    event = {"event": "add_node", "id": 1}
     with (
         Server(write(tmp_path, "parts", 2)) as server,
         loopback.Client(base_url=server.address) as client,
     ):
         fill(client)
         for answer in (
-            client.post("/v1/what-if", json={"events": [event], "ids": [1]}),
             client.get("/v1/explain?id=1&since=0"),
             client.get("/v1/neighbors?id=1"),
             client.put("/v1/models/other", content=(tmp_path / "model.lgnn").read_bytes(), headers=headers),
@@ -321,19 +349,29 @@ class Writer:
 
 
 def test_no_kill_loses_what_was_acknowledged(tmp_path: Path) -> None:
-    """Of the server, or of a part. Every start has another number of parts."""
+    """Of the server, or of a part. Every start has another number of parts. With checkpoints, a lost part is
+    replaced; without them, the server ends."""
     draw, history = random.Random(0), History()
     writer = Writer(history, seed=3)
+    more = '[checkpoint]\ndirectory = "checkpoints"\nevery_events = 60\n'
     deployment = write(tmp_path, "parts", 2)
     try:
         for life in range(1 + KILLS):
-            deployment = write(tmp_path, "parts", 1 + life % 3, owners=["fennel", "jump", "modulo"][life % 3])
+            owners, given = [("fennel", ""), ("jump", more), ("modulo", more)][life % 3]
+            deployment = write(tmp_path, "parts", 1 + life % 3, owners=owners, more=given)
             with Server(deployment) as server:
                 writer.move(server.address)
                 history.wait_for(len(history.told) + draw.randrange(20, 150))
                 workers = sorted(children(server.process.pid))
                 victim = draw.choice(workers) if life % 2 else server.process.pid
                 os.kill(victim, signal.SIGKILL)
+                if victim in workers and given:  # it is replaced
+                    history.wait_for(len(history.told) + draw.randrange(20, 150))
+                    wait_until(
+                        lambda server=server: loopback.get(f"{server.address}/readyz").status_code == 200
+                    )
+                    wait_until(lambda workers=workers: not any(map(runs, workers)), "that old parts end")
+                    os.kill(server.process.pid, signal.SIGKILL)
                 server.process.wait(PATIENCE)
                 server.kill()
             wait_until(lambda workers=workers: not any(map(runs, workers)), "that all parts end")

@@ -181,7 +181,9 @@ def test_a_limit_is_kept_or_refused(place: Place, way: str) -> None:
 
 
 @needs_server
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", [way if way == "private" else pytest.param(way, marks=pytest.mark.explored) for way in WAYS]
+)
 def test_a_limit_has_room_for_the_threads_that_read(
     server: S3Server, place: Place, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

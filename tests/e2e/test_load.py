@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from test_cli import call_here
 import livegnn as lg
 from livegnn.deployment import Deployment
 from livegnn.deployment.loading import Progress, load_files
+from livegnn.deployment.server_loading import load_into_server
 from livegnn.errors import InputError
+from livegnn.http.client import NoAnswer, ServerClient
 from livegnn.log.sqlite.reader import SqliteReader
+from serving import Server
 
 TEXT = """
 [graph]
@@ -25,6 +29,9 @@ parallel = "keep"
 
 [log]
 path = "events.db"
+
+[server]
+port = 0
 
 [[tables.users.nodes]]
 id = "id"
@@ -112,7 +119,11 @@ def test_a_load_that_is_killed_goes_on(deployed: Path, stop: int) -> None:
         f"{ROWS - rows:,} rows loaded as {100_002 - reached:,} events, "
         f"{rows:,} rows loaded earlier, event 100002\n"
     )
-    found = graph_of(deployed).neighbors("bob", direction="in")
+    check_payments(graph_of(deployed))
+
+
+def check_payments(graph: lg.Graph) -> None:
+    found = graph.neighbors("bob", direction="in")
     expected = [at + 1.0 for at in range(ROWS) if at % 3 != 1]
     assert found.weight is not None
     assert found.time is not None
@@ -129,6 +140,18 @@ def test_a_wrong_row_anywhere_loads_nothing(deployed: Path) -> None:
     assert load(deployed, "users", "users.csv").stdout.startswith("2 rows loaded")
 
 
+def test_a_key_that_repeats_loads_nothing(deployed: Path) -> None:
+    (deployed / "deployment.toml").write_text(
+        TEXT.replace('id = "id"', 'id = "id"\nunique = true'), encoding="utf-8"
+    )
+    (deployed / "more.csv").write_text("id,age,score\ncy,1,2\nann,3,4\ncy,5,6\n", encoding="utf-8")
+    wrong = load(deployed, "users", "users.csv", "more.csv")
+    assert wrong.stderr.startswith(
+        "error: more.csv, nodes[0]: row 2, column 'id': expected another node than row 0 gives, got the same"
+    )
+    assert graph_of(deployed).seq == 0
+
+
 def test_an_edge_to_a_node_that_is_missing_is_refused(deployed: Path) -> None:
     (deployed / "p.jsonl").write_text(
         '{"sender": "ann", "receiver": "zoe", "amount": 3, "at": 5, "status": "paid"}\n', encoding="utf-8"
@@ -136,7 +159,64 @@ def test_an_edge_to_a_node_that_is_missing_is_refused(deployed: Path) -> None:
     refused = load(deployed, "payments", "p.jsonl")
     assert refused.returncode == 1
     assert refused.stdout == "1 rows loaded as 1 events, 0 rows loaded earlier, event 1\n"
-    assert refused.stderr.startswith("error: refused: entry 1: expected the id of a node")
+    assert refused.stderr.startswith(
+        "error: refused: p.jsonl: rows 0 to 0, entry 1: expected the id of a node"
+    )
+
+
+class ForgetfulClient(ServerClient):
+    """Loses the answers to some requests that append, after they took effect, and kills at one of them."""
+
+    def __init__(self, address: str, lost: Callable[[int], bool]) -> None:
+        super().__init__(address)
+        self._lost, self.appends = lost, 0
+
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, media_type: str = "application/json"
+    ) -> dict[str, Any]:
+        found = super().ask(method, path, body, media_type)
+        if method == "POST":
+            self.appends += 1
+            if self._lost(self.appends):
+                raise NoAnswer("the answer is lost")
+        return found
+
+
+def test_rows_go_into_a_running_server_once(deployed: Path) -> None:
+    """Answers are lost, load and server are killed, and the rest comes without a server."""
+    (deployed / "p.jsonl").write_text(
+        '{"sender": "ann", "receiver": "zoe", "amount": 3, "at": 5, "status": "paid"}\n', encoding="utf-8"
+    )
+    settings, path = Deployment.read(deployed / "deployment.toml"), deployed / "payments.parquet"
+    pauses: list[float] = []
+    with Server(deployed / "deployment.toml") as server:
+        first = load(deployed, "users", "users.csv", "--server", server.address)
+        assert first.stdout == "2 rows loaded as 2 events, 0 rows loaded earlier, event 2\n", first.stderr
+        again = load(deployed, "users", "users.csv", "--server", server.address)
+        assert again.stdout == "0 rows loaded as 0 events, 2 rows loaded earlier, event 2\n"
+        refused = load(deployed, "payments", "p.jsonl", "--server", server.address)
+        assert refused.stderr.startswith("error: refused: p.jsonl: rows 0 to 0, entry 3: expected the id")
+        held = load(deployed, "users", "users.csv")
+        assert (held.returncode, held.stderr.count("must have one owner")) == (1, 1)
+        assert held.stderr.endswith("or load into the server that runs there: --server URL\n")
+
+        forgetful = ForgetfulClient(server.address, lambda count: count % 3 == 2)
+
+        def stop(progress: Progress) -> None:
+            if progress.step == "loaded" and progress.rows > ROWS // 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            load_into_server(settings, "payments", [path], forgetful, note=stop, sleep=pauses.append)
+        assert pauses
+        gone = ForgetfulClient(server.address, lambda count: count == 3 and not server.kill())
+        with pytest.raises(NoAnswer, match=r"Run it again: it continues after the last loaded row"):
+            load_into_server(settings, "payments", [path], gone, sleep=pauses.append)
+    rest = load(deployed, "payments", "payments.parquet")
+    known = 4096 * (ROWS // 3 // 4096 + 1) + 4096 * 3
+    assert rest.stdout.startswith(f"{ROWS - known:,} rows loaded as "), rest.stderr
+    assert f"{known:,} rows loaded earlier, event 100003\n" in rest.stdout
+    check_payments(graph_of(deployed))
 
 
 @pytest.mark.parametrize(
@@ -153,6 +233,19 @@ def test_a_load_that_cannot_be(deployed: Path, arguments: list[str], says: str) 
     wrong = load(deployed, *arguments)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith(says)
+
+
+@pytest.mark.parametrize("command", ["serve", "verify"])
+def test_a_mapping_that_does_not_fit_the_graph_stops_the_start(deployed: Path, command: str) -> None:
+    text = TEXT.replace('x = ["age", "score"]', 'x = ["age", "score", "extra"]')
+    (deployed / "deployment.toml").write_text(text, encoding="utf-8")
+    wrong = call_here(command, "deployment.toml", directory=deployed)
+    assert wrong.returncode == 1
+    assert wrong.stdout == ""
+    assert wrong.stderr.endswith(
+        "error: [tables.users], nodes[0]: x must have 2 columns for node type 'node', got 3: "
+        "['age', 'score', 'extra']: name one for each feature, or one column of lists\n"
+    )
 
 
 def test_progress_is_noted(deployed: Path) -> None:

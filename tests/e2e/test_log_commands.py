@@ -1,5 +1,6 @@
 """`livegnn log` as an operator calls it, beside a server that runs and on one that was stopped."""
 
+import codecs
 import io
 import json
 import os
@@ -95,7 +96,7 @@ def log_of(deployment: Path) -> Path:
 def test_it_is_a_command_of_the_script(deployment: Path) -> None:
     command = [sys.executable, "-m", "livegnn.cli", "log"]
     result = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
-    for name in ("verify", "export", "replay", "rejections", "retry", "consumers", "trim", "bind"):
+    for name in ("verify", "export", "import", "replay", "rejections", "retry", "trim"):
         assert name in result.stdout
     verified = subprocess.run([*command, "verify", deployment], capture_output=True, text=True, check=True)
     assert verified.stdout == said("verify", deployment)
@@ -128,7 +129,8 @@ def test_export_writes_what_the_log_holds(deployment: Path) -> None:
     log.close()
     lines = [json.loads(line) for line in said("export", deployment).splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, entries[-1].seq + 1))
-    records = [{key: value for key, value in line.items() if key != "seq"} for line in lines]
+    assert sorted({line.get("entry", line["seq"]) for line in lines}) == [entry.seq for entry in entries]
+    records = [{key: value for key, value in line.items() if key not in {"seq", "entry"}} for line in lines]
     everything = Events.concatenate([entry.events for entry in entries])
     assert Events.concatenate([Events.from_records(records)]) == everything
 
@@ -142,6 +144,69 @@ def test_export_writes_what_the_log_holds(deployment: Path) -> None:
     part.unlink()
     assert "must continue after event" in refusal("export", deployment, "--after", after - 1, "-o", part)
     assert not part.exists()
+
+
+def test_an_import_is_the_inverse_of_an_export(deployment: Path) -> None:
+    """Of all entries, those that were refused too; and each event once."""
+    exported = deployment.parent / "events.jsonl"
+    said("export", deployment, "-o", exported)
+    (deployment.parent / "other").mkdir()
+    other = write_deployment(deployment.parent / "other")
+    result = call("import", other, exported)
+    with closing(SqliteReader(log_of(deployment))) as old, closing(SqliteReader(log_of(other))) as new:
+        end = old.last_seq()
+        assert [(one.seq, one.events) for one in new.entries(0)] == [
+            (one.seq, one.events) for one in old.entries(0)
+        ]
+        assert list(new.rejections()) == list(old.rejections()) != []
+    assert result.returncode == 1
+    assert result.stdout == f"{end} events appended, 0 appended earlier, event {end}\n"
+    assert result.stderr.count("error: refused: ") == result.stderr.count(str(10**6)) == 2
+    assert said("import", other, exported) == f"0 events appended, {end} appended earlier, event {end}\n"
+    assert said("export", other) == exported.read_text(encoding="utf-8")
+    grown = deployment.parent / "grown.jsonl"
+    grown.write_bytes(codecs.BOM_UTF8 + exported.read_bytes() + b'{"event": "remove_node", "id": 1}\n')
+    for target in (other, deployment):  # they have these events
+        told = refusal("import", target, grown)
+        assert f"{grown}: line 1: 'seq' must be after {end}" in told
+        assert f"--after {end}" in told
+    assert call("import", other, grown, "--renumber").stdout.endswith(f"event {2 * end + 1}\n")
+    one = deployment.parent / "one.jsonl"
+    one.write_text(f'{{"seq": {2 * end + 2}, "event": "add_node", "id": 77}}', encoding="utf-8")
+    assert said("import", other, one) == f"1 event appended, 0 appended earlier, event {2 * end + 2}\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "expected a JSON object"),
+        ("[]", "expected a JSON object with a field 'event', got []"),
+        ('{"event": "add_node", "id": 1, "seq": 1.5}', "expected a whole number as 'seq', got 1.5"),
+        ('{"event": "add_nodes", "id": 1}', "to be one of add_edge"),
+        ('{"event": "add_node", "id": 1, "x": [1.0]}', "x must have 4 features"),
+        ('{"event": "add_node", "id": "' + "h" * 1100 + '"}', "at most 1,024"),
+    ],
+)
+def test_a_file_of_events_with_a_wrong_line_is_not_imported(
+    deployment: Path, line: str, message: str
+) -> None:
+    end = json.loads(said("export", deployment).splitlines()[-1])["seq"]
+    wrong = deployment.parent / "wrong.jsonl"
+    wrong.write_text(f'{{"event": "remove_node", "id": 1}}\n\n{line}\n', encoding="utf-8")
+    told = refusal("import", deployment, wrong)
+    assert message in told
+    assert f"{wrong}: line 3: " in told or f"{wrong}: event 2: " in told
+    empty = deployment.parent / "empty.jsonl"
+    empty.touch()
+    assert said("import", deployment, empty) == f"0 events appended, 0 appended earlier, event {end}\n"
+
+
+def test_a_pipe_is_not_imported(deployment: Path) -> None:
+    """It would be empty when it is read again."""
+    pipe = deployment.parent / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/stdin"), Path("-")):
+        assert "must be a file, which is read twice" in refusal("import", deployment, path)
 
 
 def test_replay_makes_what_was_served_then(deployment: Path) -> None:

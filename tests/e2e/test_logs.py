@@ -223,7 +223,7 @@ def test_an_error_that_ends_a_command_is_a_line_of_json(tmp_path: Path) -> None:
         (("worker", "sample", tmp_path / "none.toml", 0), 1),
         (("worker", "serve", tmp_path / "none.toml", 0), 1),
         (("worker", "front", tmp_path / "none.toml", "http://127.0.0.1:1"), 1),
-        (("worker", "cluster", tmp_path / "none.toml"), 1),
+        (("cluster", "up", tmp_path / "none.toml"), 1),
         (("function", "serve", "--snapshot", "x", "--model", "y", "--place", "clouds"), 1),
         (("demo", "--headless", "--speed", "0"), 1),
     ):

@@ -285,7 +285,7 @@ def test_waiting_for_what_does_not_come_is_answered_with_503(client: httpx.Clien
             {"events": []},
             400,
             "/problems/invalid-input",
-            "parameters wait, partial, timeout, got",
+            "parameters wait, partial, timeout, source, position, got",
         ),
         (
             "POST",

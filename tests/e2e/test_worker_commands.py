@@ -1,7 +1,5 @@
 """`livegnn worker` beside `livegnn serve`: each a process, from one deployment file."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import loopback
-from livegnn import Events, Graph, Query, Schema, checkpoint
+from livegnn import Events, Graph, Schema, checkpoint
 from livegnn.cli import app
 from livegnn.deployment import Deployment
 from livegnn.deployment.workers import open_sampling, plan_workers
@@ -23,58 +21,7 @@ from ray_cluster import ray_processes
 from serving import Server
 from streams import WIDTH, make_model
 from waiting import PATIENCE, REQUEST_SECONDS
-
-EDGE = ("node", "to", "node")
-QUERY = Query("node").hop(EDGE, 3, direction="in").hop(EDGE, 2, direction="in")
-DEPLOYMENT = """
-[model]
-path = "model.lgnn"
-[graph]
-path = "graph.checkpoint"
-[log]
-path = "events.db"
-[engine]
-mode = "presampled"
-sample_seed = 5
-[server]
-port = 0
-[workers]
-directory = "workers"
-sampling = 2
-serving = 2
-seed = 5
-budget_bytes = 2000000
-"""
-NODES = 30
-
-
-class Process:
-    """A command that prints one line when it is ready."""
-
-    def __init__(self, *words: object, environment: dict[str, str] | None = None) -> None:
-        command = [sys.executable, "-m", "livegnn.cli", "worker", *map(str, words)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
-        assert self.line, f"{words} must say that it is ready"
-
-    def stop(self) -> int:
-        assert self.process.stdout is not None
-        if not self.process.stdout.closed:
-            if self.process.returncode is None:
-                self.process.terminate()
-            self.process.communicate()
-        return self.process.returncode
-
-
-def write_deployment(folder: Path) -> Path:
-    """Model, empty graph and deployment file in `folder`; returns the file."""
-    make_model().with_query(QUERY).save(folder / "model.lgnn")
-    graph = Graph(Schema({"node": WIDTH}))
-    checkpoint.write(folder / "graph.checkpoint", {"graph": graph.state()}, 0)
-    path = folder / "deployment.toml"
-    path.write_text(DEPLOYMENT, encoding="utf-8")
-    return path
+from worker_commands import DEPLOYMENT, NODES, Process, check_answers, write_deployment
 
 
 def test_a_log_is_kept_for_workers_that_were_never_started(tmp_path: Path) -> None:
@@ -105,22 +52,6 @@ def test_a_log_is_kept_for_workers_that_were_never_started(tmp_path: Path) -> No
     runtime.log.close()
 
 
-def check_answers(server: str, front: str) -> int:
-    """Sends random events to a server, and checks that its workers answer as it does; the last event."""
-    rng = np.random.default_rng(3)
-    events = Events().add_nodes(np.arange(NODES), rng.normal(size=(NODES, WIDTH)))
-    lines = events.add_edges(*rng.integers(0, NODES, (2, 200))).to_json_lines()
-    kind = {"content-type": "application/x-ndjson"}
-    seq = loopback.post(server + "/v1/events", content=lines, headers=kind).json()["seq"]
-    wanted = {"ids": list(range(NODES)), "min_seq": seq, "timeout": REQUEST_SECONDS}
-    expected, found = (
-        loopback.post(address + "/v1/predictions", json=wanted).json() for address in (server, front)
-    )
-    assert "predictions" in found, found
-    assert (found["predictions"], found["seq"]) == (expected["predictions"], seq)
-    return seq
-
-
 @pytest.mark.xdist_group("ray")
 def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
     """All workers from one command, which end with a checkpoint. What dies: test_cluster_kills."""
@@ -130,9 +61,10 @@ def test_a_cluster_answers_as_the_server_does(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     with ray_processes() as processes, Server(path) as server:
-        running = Process("cluster", path, "--port", 0, environment=processes.environment)
+        running = Process("up", path, "--port", 0, app="cluster", environment=processes.environment)
         front = running.line.split()[-1]
         seq = check_answers(server.address, front)
+        assert {address[-8:] for address in processes.listening()} == {"0100007F"}  # 127.0.0.1
         workers = loopback.get(front + "/v1/workers").json()["workers"]
         assert sorted(worker["kind"] for worker in workers) == ["sampling", "serving"]
         more = {"serving_worker": 0, "replicas": 1}

@@ -1,8 +1,7 @@
 """A runtime on a graph in parts, of which one is lost, or whose log fails, at a step of a batch."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -13,9 +12,9 @@ if "CI" not in os.environ:  # which installs all extras
     pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
 
 import livegnn.checkpoint as checkpoint
-from divided_deployment import write
+from divided_deployment import opened, write
+from gate import in_gate
 from livegnn import Events, Graph, InputError, Model
-from livegnn.deployment import Deployment
 from livegnn.errors import DiskFullError, LiveGNNError, WorkerUnavailableError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.log import Batch, Rejection
@@ -49,16 +48,6 @@ def expected(directory: Path, *batches: Events) -> list[bytes]:
     return rows
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Runtime]:
-    runtime = Deployment.read(path).open()
-    try:
-        yield runtime
-    finally:
-        runtime.stop()
-        runtime.log.close()
-
-
 def at_record(runtime: Runtime, before: Callable[[], None], after: Callable[[], None]) -> None:
     """Calls functions around the record of each batch, when all parts have prepared it."""
     record = runtime.log.record_batch
@@ -71,8 +60,7 @@ def at_record(runtime: Runtime, before: Callable[[], None], after: Callable[[], 
     runtime.log.record_batch = call  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("part", [0, 1])
-@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize(("recorded", "part"), in_gate([(True, 0), (False, 1), (True, 1), (False, 0)], 2))
 def test_a_part_that_is_lost_before_the_decision(tmp_path: Path, recorded: bool, part: int) -> None:
     """The batch is recorded: all other parts show it, and after a restart all do."""
     rows = expected(tmp_path, first(), second())

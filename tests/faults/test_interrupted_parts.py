@@ -1,6 +1,7 @@
 """An interrupt at any opcode of a batch on a graph in parts: all parts show it, or none does."""
 
 import os
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_an_interrupted_batch_is_of_all_parts_or_of_none() -> None:
             first = parts.names.seq
             kept = interrupt(lambda parts=parts: parts.apply(batch(1)), at)
             assert is_free(parts.names.writer), repr(kept)
-            assert is_free(parts._visible, PATIENCE), repr(kept)
+            assert is_free(parts.visible, PATIENCE), repr(kept)
             assert {graph.seq for graph in parts.graphs} == {parts.names.seq}, repr(kept)
             shown = parts.names.seq != first
             assert shown or isinstance(kept, Interrupt)
@@ -63,6 +64,22 @@ def test_an_interrupted_batch_is_of_all_parts_or_of_none() -> None:
                 assert parts.predict(np.arange(20)).tobytes() == expected[batches], repr(kept)
                 parts.apply(batch(1 + batches))
             parts.close()
+
+
+def test_an_interrupted_what_if_changes_no_part() -> None:
+    expected, ids = predictions_after(2), np.arange(20)
+    parts = divide()
+    opcodes = count_opcodes(lambda: parts.what_if(batch(1)).predict(ids))
+    assert opcodes > 200
+    with watched():
+        for at in places(np.random.default_rng(3), opcodes):
+            kept = interrupt(lambda: parts.what_if(batch(1)).predict(ids), at)
+            assert is_free(parts.names.writer), repr(kept)
+            assert parts.predict(ids).tobytes() == expected[0], repr(kept)
+    assert parts.what_if(batch(1)).predict(ids).tobytes() == expected[1]
+    parts.apply(batch(1))
+    assert parts.predict(ids).tobytes() == expected[1]
+    parts.close()
 
 
 def test_an_empty_batch_that_is_not_recorded_changes_no_part() -> None:
@@ -100,7 +117,7 @@ def test_an_interrupted_batch_is_of_all_processes_or_of_none() -> None:
             for number, at in enumerate(places(np.random.default_rng(2), opcodes), 2):
                 kept = interrupt(lambda number=number: parts.apply(batch(number)), at)
                 assert is_free(parts.names.writer), repr(kept)
-                assert is_free(parts._visible, PATIENCE), repr(kept)
+                assert is_free(parts.visible, PATIENCE), repr(kept)
                 if parts.seq != graph.seq:
                     graph.apply(batch(number))
                 else:
@@ -108,6 +125,8 @@ def test_an_interrupted_batch_is_of_all_processes_or_of_none() -> None:
                 assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes(), repr(kept)
         parts.apply(batch(1))
         graph.apply(batch(1))
+        with suppress(Interrupt), parts.parts[0].predicting(ids[:1], None):
+            raise Interrupt  # before the answer
         assert parts.predict(ids).tobytes() == engine.predict(ids).tobytes()
     finally:
         parts.close()

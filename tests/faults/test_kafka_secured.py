@@ -22,7 +22,7 @@ from kafka_reading import Produced, make_topic, wait_for
 from livegnn import Events, Graph
 from livegnn.cli import app
 from livegnn.connectors import kafka_partitions
-from livegnn.connectors.kafka import JsonLinesTopic, check_skip
+from livegnn.connectors.kafka import KafkaTopic, check_skip
 from livegnn.deployment import Deployment
 from livegnn.errors import LogError, SourceError
 from livegnn.log.client_settings import read_client_settings
@@ -138,7 +138,7 @@ def test_a_deployment_names_settings_and_secrets(secured: Secured, tmp_path: Pat
     with closing(read.log.open()) as log:
         runtime = Runtime(log, Graph(), auto_add=["node"])
         runtime.start()
-        reading = read.sources["orders"].connect("orders", runtime)
+        (reading,) = read.connect(runtime)
         reading.start()
         wait_for(lambda: log.last_seq() == 1)
         reading.stop()
@@ -183,7 +183,7 @@ def test_settings_that_do_not_fit_the_listener_are_said(
 def test_a_source_waits_and_says_why(secured: Secured, quick: None, tmp_path: Path) -> None:
     with closing(SqliteLog(tmp_path / "events.db")) as log:
         runtime = Runtime(log, Graph())
-        source = JsonLinesTopic(runtime, secured.plain.servers, "any", settings=secured.settings())
+        source = KafkaTopic(runtime, secured.plain.servers, "any", settings=secured.settings())
         source.start()
         source.stop()
         runtime.stop()

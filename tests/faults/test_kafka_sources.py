@@ -32,7 +32,7 @@ from livegnn import Engine, Events
 from livegnn.cli import app
 from livegnn.connectors import kafka as connector
 from livegnn.connectors import kafka_partitions
-from livegnn.connectors.kafka import JsonLinesTopic
+from livegnn.connectors.kafka import KafkaTopic
 from livegnn.deployment import Deployment
 from livegnn.errors import DiskFullError, InputError, LiveGNNError
 from livegnn.log.kafka import KafkaLog, create_topics
@@ -84,12 +84,50 @@ def test_every_message_is_one_entry_or_one_bad_message(
         assert (one.source.stored, one.source.failure, one.source.waits) == (402, None, None)
         assert one.source.tombstones == 1
         produced.check(one.log)
-        other = JsonLinesTopic(one.runtime, broker.servers, produced.topic)
+        other = KafkaTopic(one.runtime, broker.servers, produced.topic)
         with pytest.raises(InputError, match=f"different names, got {produced.topic!r} again"):
             other.start()
         assert list(one.runtime.sources) == [produced.topic]
         one.end()
         assert not one.runtime.sources
+
+
+def test_changes_of_rows_are_applied_by_the_mapping_of_a_table(broker: Broker, tmp_path: Path) -> None:
+    topic, deployment = make_topic(broker), write_deployment(tmp_path)
+    with_source(deployment, broker, topic)
+    mapping = (
+        'format = "debezium"\ntable = "pays"\n[[tables.pays.edges]]\nsrc = "a"\ndst = "b"\nweight = "w"\n'
+    )
+    deployment.write_text(deployment.read_text(encoding="utf-8") + mapping, encoding="utf-8")
+    graph = make_graph()
+    free = sorted(set(graph.ids().tolist()) - set(graph.neighbors(0, direction="out").ids.tolist()))
+    rows = [{"a": 0, "b": at, "w": at + 0.5} for at in free[:6]]
+    values: list[object] = [{"op": "c", "after": row} for row in rows]
+    values += [{"op": "u", "before": rows[0], "after": {**rows[0], "w": 9}}, {"op": "t", "after": None}]
+    values += [{"op": "d", "before": row} for row in rows[1:3]]
+    producer = Producer({"bootstrap.servers": broker.servers, "log_level": 2})
+    for value in values:
+        producer.produce(topic, json.dumps(value).encode(), partition=0)
+    producer.flush()
+    runtime = Deployment.read(deployment).open()
+    before = runtime.graph.num_edges()
+    runtime.start()
+    (source,) = Deployment.read(deployment).connect(runtime)
+    source.start()
+    try:
+        wait_for(lambda: source.stored == len(values))
+        runtime.wait(runtime.log.last_seq(), PATIENCE)
+        assert runtime.graph.num_edges() == before + 4
+        near = runtime.graph.neighbors(0, direction="out")
+        weights = dict(zip(near.ids.tolist(), near.weight.tolist(), strict=True))
+        assert [weights.get(row["b"]) for row in rows] == [9, None, None, *(row["w"] for row in rows[3:])]
+        (bad,) = runtime.log.bad_messages()
+        assert bad.offset == 7
+        assert "emptied at once" in bad.reason
+    finally:
+        source.stop()
+        runtime.stop()
+        runtime.log.close()
 
 
 def test_a_message_that_is_too_large_for_the_log_is_a_bad_one(

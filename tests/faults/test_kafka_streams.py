@@ -5,6 +5,7 @@ import random
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,10 @@ from livegnn.errors import InputError, LogError
 from livegnn.log import Origin
 from livegnn.log.streams import Record, RecordStream, StoredRecord
 from livegnn.log.streams.kafka import KafkaStream, KafkaStreamReader, create_stream
+from livegnn.workers import KafkaPlace, PlanState, WorkerPlan
+from livegnn.workers.plan_record import PlanWriter, begin_states
 from waiting import PATIENCE
+from worker_cluster import LATEST, SCHEMA
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 TOPICS = map("streams{}".format, itertools.count())
@@ -192,3 +196,32 @@ def test_what_is_refused(broker: Broker, topic: str) -> None:
         after = reader.records(0)[-1].position
         with pytest.raises(LogError, match="is damaged, or is not a record"):
             reader.records(after)
+
+
+def test_one_process_writes_the_record_of_the_plan(broker: Broker, topic: str, tmp_path: Path) -> None:
+    """The newer of two coordinators. Each finds at once what it has written. A record of an older version is
+    taken over, unless its positions are not those that steps of workers would mean now."""
+    plan = WorkerPlan(SCHEMA, LATEST, seed=1)
+    states = [PlanState(number, 0, plan) for number in range(3)]
+    place = KafkaPlace(broker.servers, topic, tmp_path)
+    place.create({"worker-changes": 1, "worker-plan": 1})
+    with closing(place.write("worker-changes", 0)) as older:
+        older.append_all([Record("change", states[0].to_bytes(), Origin("plan", 0, 0))])
+    with closing(PlanWriter.open(place)) as first:
+        assert first.states(plan) == states[:1]
+        first.append_state(states[1])
+        first.set_drained("10.0.0.1", True)
+        assert (first.states(plan), first.drained) == (states[:2], {"10.0.0.1"})
+        with closing(PlanWriter.open(place)) as second:
+            assert (second.states(plan), second.drained) == (states[:2], {"10.0.0.1"})
+            with pytest.raises(LogError):
+                first.append_state(states[2])
+            second.append_state(states[2])
+    assert begin_states(place, plan) == states
+    changed = KafkaPlace(broker.servers, next(TOPICS), tmp_path)
+    changed.create({"worker-changes": 1})
+    with closing(changed.write("worker-changes", 0)) as older:
+        for state in states:
+            older.append_all([Record("change", state.to_bytes())])
+    with pytest.raises(LogError, match="must have state 1 at position 2, got it at 3"):
+        PlanWriter.open(changed)

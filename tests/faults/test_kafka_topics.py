@@ -30,7 +30,7 @@ from kafka_reading import (
 from livegnn.cli import app
 from livegnn.connectors import kafka as connector
 from livegnn.connectors import kafka_partitions
-from livegnn.connectors.kafka import JsonLinesTopic
+from livegnn.connectors.kafka import KafkaTopic
 from livegnn.deployment import Deployment
 from livegnn.errors import InputError, SourceError
 from livegnn.log.sqlite import SqliteLog
@@ -180,7 +180,7 @@ def test_nothing_of_a_topic_made_anew_is_stored_as_the_old_one_s(
     old.good.setdefault(0, [])
     if before:
         old.check(one.log)
-    other = JsonLinesTopic(one.runtime, broker.servers, old.topic, name="other")  # as the refusal advises
+    other = KafkaTopic(one.runtime, broker.servers, old.topic, name="other")  # as the refusal advises
     other.start()
     wait_for(lambda: one.log.last_seq() == before + after)
     other.stop()
@@ -235,14 +235,14 @@ def test_one_topic_is_read_by_one_source_of_a_log(
     one.begin()
     one.source.start()
     wait_for(lambda: one.log.last_seq() == 1)
-    again = JsonLinesTopic(one.runtime, broker.servers, produced.topic, name="again")
+    again = KafkaTopic(one.runtime, broker.servers, produced.topic, name="again")
     with pytest.raises(InputError, match="must be read by one source, got 'again' beside 'mine'"):
         again.start()
     one.end()
     one.begin()  # and when that one does not run, and by another address of the same brokers
     address = broker.servers.replace("127.0.0.1", "localhost")
     for servers in (broker.servers, address):
-        again = JsonLinesTopic(one.runtime, servers, produced.topic, name="again")
+        again = KafkaTopic(one.runtime, servers, produced.topic, name="again")
         with pytest.raises(
             SourceError, match="read only by the source 'mine' of this log, got 'again'"
         ) as refused:
@@ -252,7 +252,7 @@ def test_one_topic_is_read_by_one_source_of_a_log(
     forgotten = re.search(r"log\.bind\((\{.*?\}), replace=True\)", str(refused.value))
     assert forgotten is not None
     one.log.bind(ast.literal_eval(forgotten[1]), replace=True)
-    again = JsonLinesTopic(one.runtime, broker.servers, produced.topic, name="again")
+    again = KafkaTopic(one.runtime, broker.servers, produced.topic, name="again")
     again.start()
     wait_for(lambda: one.log.last_seq() == 2)
     again.stop()

@@ -2,10 +2,11 @@
 
 import itertools
 import os
-import select
+import selectors
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,11 +17,13 @@ import pytest
 if "CI" not in os.environ:  # which installs all extras
     pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
 
+from gate import draws
 from livegnn import Engine, Events, Graph, LiveGNNError
 from livegnn.channels.health import Patience
 from livegnn.errors import WorkerUnavailableError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.partitions import remote
+from livegnn.partitions.processes import WORKER_MODULE, ChildProcess
 from livegnn.partitions.remote import RemotePartitions
 from livegnn.partitions.shared import has_shared_memory
 from livegnn.placement import Owners
@@ -67,8 +70,8 @@ def test_a_part_that_is_lost_at_any_message_ends_the_batch_and_no_read_of_the_ot
     for number in range(2):
         graph.apply(batch(number))
         rows[graph.seq] = engine.predict(HELD).tobytes()
-    for fault in (signal.SIGKILL, signal.SIGSTOP):
-        for message in itertools.count(1):
+    for fault, step in ((signal.SIGKILL, draws(2, 1)), (signal.SIGSTOP, draws(3, 1))):
+        for message in itertools.count(1, step):
             if survive(monkeypatch, message, fault, rows):
                 break
         assert message > 3 + 3  # rounds, and a vote, a decision and an outcome
@@ -82,20 +85,43 @@ def error_of(apply: Callable[[], object]) -> LiveGNNError | None:
     return None
 
 
-def survive(monkeypatch: pytest.MonkeyPatch, message: int, fault: int, rows: dict[int, bytes]) -> bool:
-    """Loses part 1 at this message of its second batch. Whether it has fewer. rows: of part 0, by seq."""
-    numbers = itertools.count()
-    started = remote._start
+@pytest.mark.parametrize(
+    "message", [3, *(pytest.param(message, marks=pytest.mark.explored) for message in (1, 6))]
+)
+def test_a_part_that_is_killed_within_a_what_if_ends_it_and_no_read_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, message: int
+) -> None:
+    parts = divide_with_fault(monkeypatch, message, signal.SIGKILL)
+    try:
+        parts.apply(batch(0))
+        rows = parts.predict(HELD).tobytes()
+        supposed = parts.what_if(batch(1))
+        with pytest.raises(WorkerUnavailableError, match="part 1 must answer"):
+            supposed.predict(HELD)
+        assert parts.predict(HELD).tobytes() == rows
+    finally:
+        parts.processes[1].kill()
+        parts.close()
 
-    def start(file: int | None) -> "subprocess.Popen[str]":
-        if next(numbers) == 1:
-            patch.setattr(remote, "_COMMAND", [str(TESTS / "faulty_part.py"), str(message), str(fault)])
-        return started(file)
+
+def divide_with_fault(monkeypatch: pytest.MonkeyPatch, message: int, fault: int) -> RemotePartitions:
+    """Part 1 sends itself a signal at this message of its second batch."""
+
+    def start(parts: int, file: int | None) -> list[ChildProcess]:
+        faulty = str(TESTS / "faulty_part.py"), str(message), str(fault)
+        programs = [WORKER_MODULE, faulty]
+        assert parts == len(programs)
+        return [ChildProcess(file=file, program=program) for program in programs]
 
     with monkeypatch.context() as patch:
-        patch.setattr(remote, "_start", start)
+        patch.setattr(remote, "start_children", start)
         patience = Patience(beat_seconds=0.05, silent_seconds=0.5)
-        parts = RemotePartitions(SCHEMA, make_model(), OWNERS, threads=1, patience=patience)
+        return RemotePartitions(SCHEMA, make_model(), OWNERS, threads=1, patience=patience)
+
+
+def survive(monkeypatch: pytest.MonkeyPatch, message: int, fault: int, rows: dict[int, bytes]) -> bool:
+    """Loses part 1 at this message of its second batch. Whether it has fewer. rows: of part 0, by seq."""
+    parts = divide_with_fault(monkeypatch, message, fault)
     try:
         parts.apply(batch(0))
         before = parts.seq
@@ -128,5 +154,23 @@ def test_parts_whose_leader_is_killed_within_a_batch_end() -> None:
         assert len(ends) == 2
         leader.kill()
     for end in ends:
-        assert select.select([end], [], [], PATIENCE)[0]
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(end, selectors.EVENT_READ)
+            assert waiting.select(PATIENCE)
         os.close(end)
+
+
+def test_parts_answer_a_leader_that_was_suspended() -> None:
+    """Its channels have sent nothing for four times the silence after which a peer is lost."""
+    patience = Patience(beat_seconds=0.05, silent_seconds=0.3)
+    parts = RemotePartitions(SCHEMA, make_model(), OWNERS, threads=1, patience=patience)
+    try:
+        parts.apply(batch(0))
+        expected = parts.predict(HELD).tobytes()
+        first = parts.parts[0]
+        assert isinstance(first, remote.RemoteReader)
+        with first._reads._lock:
+            threading.Event().wait(4 * patience.silent_seconds)
+        assert parts.predict(HELD).tobytes() == expected
+    finally:
+        parts.close()

@@ -112,7 +112,7 @@ def test_reads_under_way_are_bounded(server: S3Server, at_once: int) -> None:
 @needs_server
 @pytest.mark.parametrize("gap", [0, 4096, None])
 def test_a_request_reads_what_its_rows_need(server: S3Server, gap: int | None) -> None:
-    """As the store sees it: as many reads as there are places further apart than the gap."""
+    """As the store sees it: as many ranges as there are places further apart than the gap."""
     store = RefusingStore(server.port)
     where = server.open(store.port)
     objects = where if gap is None else type(where)(where.store, gap=gap)
@@ -122,14 +122,15 @@ def test_a_request_reads_what_its_rows_need(server: S3Server, gap: int | None) -
         snapshot = source.newest()
         for count in (1, 30, 1000):
             rows = np.sort(random.choice(NODES, count, replace=False))
-            before, read_before = store.reads, objects.bytes_read
+            store.ranges.clear()
+            read_before = objects.bytes_read
             snapshot.features(None, rows)
             size = 4 * WIDTH + 4
             apart = (np.diff(rows) - 1) * size
             most = (64 << 10) if gap is None else gap
             # What is joined is cut where another part of it begins, and what lies there is not read.
             cuts = int(rows[-1] - rows[0]) * size // (BYTES_AT_ONCE // PARTS_AT_ONCE)
-            assert 0 <= store.reads - before - 1 - (apart > most).sum() <= cuts
+            assert 0 <= len(store.ranges) - 1 - (apart > most).sum() <= cuts
             between = count * size + apart[apart <= most].sum() - (objects.bytes_read - read_before)
             assert 0 <= between <= most * cuts
         objects.close()

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import livegnn
 from gate import draws
 from livegnn import Engine, InputError
-from livegnn.connectors.kafka import JsonLinesTopic
+from livegnn.connectors.kafka import KafkaTopic
 from livegnn.connectors.kafka_partitions import Arrived
 from livegnn.errors import LONGEST_MESSAGE
 from livegnn.functions.bodies import read_asked
@@ -200,7 +200,7 @@ def test_workers_and_functions_refuse_shortly(body: bytes) -> None:
 def test_whatever_a_message_is_those_beside_it_are_stored(
     runtime: Runtime, values: list[bytes | None]
 ) -> None:
-    source = JsonLinesTopic(runtime, "127.0.0.1:1", "topic", settings={"socket.timeout.ms": 1000})
+    source = KafkaTopic(runtime, "127.0.0.1:1", "topic", settings={"socket.timeout.ms": 1000})
     position = runtime.log.position("topic", 0)
     first = 0 if position is None else position + 1
     source._partitions._next = {0: first}

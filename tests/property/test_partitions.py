@@ -23,7 +23,6 @@ from divided_streams import (
     assert_same_state,
     check_stream,
     columns,
-    hashed_owners,
     outcome,
     owners,
     schema_of,
@@ -33,7 +32,7 @@ from divided_streams import (
 from gate import draws
 from livegnn import Engine, EngineOptions, Events, Graph, InputError, Model
 from livegnn.graph import EdgeSchema, GraphDelta, Schema, View
-from livegnn.model import Input, Propagate, Step
+from livegnn.model import Convolution, Input, Propagate, Step
 from livegnn.partitions import LocalPartitions, refuse_unfit
 from livegnn.placement import Owners
 from modules import EDGE_FEATURES, EDGE_WIDTH, WIDTH, designs_of, make
@@ -146,7 +145,7 @@ def test_parts_keep_the_bits_of_several_node_types(seed, owners):
 
 
 @settings(max_examples=draws(4, 60), suppress_health_check=list(HealthCheck), deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), owners=hashed_owners, saved=st.booleans())
+@given(seed=st.integers(0, 2**32 - 1), owners=owners, saved=st.booleans())
 def test_parts_of_several_node_types_begin_with_a_graph(seed, owners, saved, tmp_path_factory):
     schema = Schema({"user": 3, "item": 2}, {BUYS: EdgeSchema(weighted=True)})
     rng, model = np.random.default_rng(seed), shop()
@@ -331,17 +330,6 @@ def test_settings_that_do_not_fit(options, reason):
         fits(make_model(), **options)
 
 
-@pytest.mark.parametrize(
-    ("edges", "reason"),
-    [
-        (EdgeSchema(timed=True, time_to_live=5.0), "whose edges expire cannot be divided"),
-    ],
-)
-def test_graphs_that_do_not_fit(edges, reason):
-    with pytest.raises(InputError, match=f"{reason} yet, got edge type node-to-node: run it with one Engine"):
-        fits(make_model(), Schema({"node": WIDTH}, {EDGES: edges}))
-
-
 def test_owners_that_do_not_fit():
     with pytest.raises(InputError, match="must follow from a rule, got a table"):
         fits(make_model(), owners=Owners("table", 2, table=np.zeros(3, np.uint16)))
@@ -371,5 +359,9 @@ def test_functions_of_users_do_not_fit():
         layers=("x", "out"),
         functions={"double": lambda rows: 2 * rows},
     )
-    with pytest.raises(InputError, match="may not call a function that is not LiveGNN's"):
-        fits(model)
+    differences = Convolution(
+        message_local=lambda source, target: source - target, transform="one", aggregate="max"
+    )
+    for one in (model, Model.from_convolutions([differences], in_channels=WIDTH)):
+        with pytest.raises(InputError, match="may not call a function that is not LiveGNN's"):
+            fits(one)

@@ -16,7 +16,7 @@ from gate import draws
 from livegnn import Engine, Events, Graph
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.partitions import LocalPartitions
-from livegnn.placement import Owners
+from livegnn.placement import Owners, Partition, partition_graph
 
 KNOWS = ("user", "knows", "user")
 SCHEMA = Schema({"user": 3, "item": 2}, {BUYS: EdgeSchema(weighted=True), KNOWS: EdgeSchema(undirected=True)})
@@ -29,6 +29,13 @@ class Placer:
     def __init__(self, rules: dict[str, Owners], graph: Graph) -> None:
         self.rules, self.graph = rules, graph
         self.owners: dict[str, dict[int, int]] = {name: {} for name in TYPES}
+
+    def read(self, partition: Partition | None) -> None:
+        """Begins with the owners of a partition, for the types that Fennel places."""
+        for name in TYPES if partition is not None else ():
+            ids, owners = partition.ids[name], partition.owners[name]
+            if self.rules[name].rule == "fennel":
+                self.owners[name] = dict(zip(ids.tolist(), owners.tolist(), strict=True))
 
     def ends(self) -> dict[str, int]:
         """Of all edges, by the type of the node at the end."""
@@ -130,21 +137,29 @@ def events_of(batch: list[tuple[Any, ...]]) -> Events:
     seed=st.integers(0, 2**32 - 1),
     parts=st.integers(1, 4),
     ruled=st.sampled_from([("fennel", "fennel"), ("fennel", "jump"), ("modulo", "fennel")]),
+    first=st.sampled_from([0, 0, 6]),
 )
-def test_nodes_are_placed_by_the_rule(seed, parts, ruled):
+def test_nodes_are_placed_by_the_rule(seed, parts, ruled, first):
+    """first: the batch with which the graph is divided."""
     rules = {name: Owners(rule, parts) for name, rule in zip(TYPES, ruled, strict=True)}
     rng, model = np.random.default_rng(seed), shop()
     present: dict[str, list[int]] = {name: [] for name in TYPES}
     graph = Graph(SCHEMA, threads=1)
     engine, placer = Engine(graph, model, threads=1), Placer(rules, graph)
-    divided = LocalPartitions(SCHEMA, model, rules, threads=1)
-    names = divided.names.native
     for number in range(25):
+        if number == first:
+            placer.read(partition_graph(graph, parts, partitioner="fennel") if first else None)
+            divided = LocalPartitions.from_graph(graph, model, rules, threads=1)
+            names = divided.names.native
+            if first:
+                check_counts(divided, graph, placer)
         batch = draw_batch(rng, present, int(rng.integers(1, 80 if number == 0 else 25)))
         if number % 4 == 2:
             batch += empty_a_part(placer, present)
         placer.apply(batch)
         graph.apply(events_of(batch))
+        if number < first:
+            continue
         if number % 5 == 4:
             refuse(divided, batch)
         divided.apply(events_of(batch))
@@ -173,7 +188,13 @@ def refuse(divided: LocalPartitions, batch: list[tuple[Any, ...]]) -> None:
 def check_counts(divided: LocalPartitions, graph: Graph, placer: Placer) -> None:
     """Edges, cut edges and ends, which the parts count as edges change."""
     counts = np.sum([_core.edge_counts(part.native) for part in divided.graphs], axis=0)
-    whole = graph.snapshot()
+    whole, found = graph.snapshot(), divided.part_counts()
+    assert found is not None
+    for name in TYPES:
+        owned = list(placer.owners[name].values())
+        loads = [owned.count(part) for part in range(len(divided.parts))]
+        assert found.nodes[name] == loads
+        assert found.balance()[name] == (max(loads) * len(loads) / len(owned) if owned else 1.0)
     for (edge_type, edges), counted in zip(SCHEMA.edge_types.items(), counts.tolist(), strict=True):
         first, second = whole.edge_index[edge_type]
         if edges.undirected:
@@ -185,5 +206,6 @@ def check_counts(divided: LocalPartitions, graph: Graph, placer: Placer) -> None
         )
         cut = sum(a != b for a, b in zip(of_first, of_second, strict=True))
         assert counted == [len(of_first), cut]
+        assert (found.edges[edge_type], found.cut[edge_type]) == (len(of_first), cut)
     ends = np.sum([_core.ends_of_edges(part.native) for part in divided.graphs], axis=0)
     assert ends.tolist() == list(placer.ends().values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -152,7 +153,7 @@ def test_the_states_of_parts_are_none_of_a_whole(divided, tmp_path):
     last = divided.write(tmp_path)
     part = checkpoint.read(tmp_path / f"part-00-{divided.seq:020}.lgck").states
     for state in (part["graph"], checkpoint.read(last).states["graph"]):
-        with pytest.raises(FileFormatError, match="expected the state of a graph, got"):
+        with pytest.raises(FileFormatError, match=r"expected the state of a graph.*, got"):
             Graph.from_state(state)
     graph = Graph(divided.names.schema, threads=1)
     with pytest.raises(FileFormatError, match="expected the state of an engine, got 'part of an engine'"):
@@ -160,7 +161,7 @@ def test_the_states_of_parts_are_none_of_a_whole(divided, tmp_path):
 
 
 def test_a_part_has_only_rows_that_it_holds(tmp_path):
-    """And nodes and features are in one file alone."""
+    """And nodes are in one file alone."""
     schema = schema_of("", undirected=False, text=False)
     parts = LocalPartitions(schema, make_model(), Owners("modulo", 4), threads=1)
     ids = np.arange(4000)
@@ -177,10 +178,61 @@ def test_a_part_has_only_rows_that_it_holds(tmp_path):
     assert 0.25 * sizes[1] < sizes[0] < 0.75 * sizes[1]  # a quarter, and its neighbours
 
 
-def test_a_set_that_fails_leaves_the_last(divided, tmp_path, monkeypatch):
+def test_a_part_has_only_features_that_it_reads(divided, tmp_path):
+    """A set of an older version has the features of all nodes in its file of names alone."""
+    divided.write(tmp_path)
+    held, expected = [], divided.predict(np.arange(30)).tobytes()
+    for number in range(3):
+        path = tmp_path / f"part-{number:02}-{divided.seq:020}.lgck"
+        saved = checkpoint.read(path)
+        arrays = dict(saved.states["graph"].arrays)
+        held.append(arrays.pop("nodes/node/held").tolist())
+        assert len(arrays.pop("nodes/node/x")) == len(held[-1])
+        states = {**saved.states, "graph": saved.states["graph"]._replace(arrays=arrays)}
+        checkpoint.write(path, states, saved.seq)
+    with closing(load(tmp_path)) as loaded:
+        assert [graph.native.save_held_features(0)[0].tolist() for graph in loaded.graphs] == held
+        for events in (Events().set_features([3], np.ones((1, WIDTH))), events_of(2)):
+            assert loaded.apply(events).seq == divided.apply(events).seq
+            assert loaded.predict(np.arange(30)).tobytes() == divided.predict(np.arange(30)).tobytes()
+    assert divided.predict(np.arange(30)).tobytes() != expected
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (lambda held, x: (held[:-1], x), "x: expected [0-9]+ rows, as many as held nodes, got"),
+        (lambda held, x: (held[::-1], x), "held: expected indices of nodes, each once"),
+        (lambda held, x: (held + 4000, x), "held: expected indices of nodes, each once"),
+        (lambda held, x: (held, x * np.float32(np.nan)), "x: expected finite numbers"),
+        (lambda held, x: (held, x[:, 1:]), "x: expected rows of"),
+    ],
+)
+def test_features_that_do_not_fit_are_refused(divided, tmp_path, spoil, text):
+    divided.write(tmp_path)
+    path = tmp_path / f"part-00-{divided.seq:020}.lgck"
+    saved = checkpoint.read(path)
+    arrays = dict(saved.states["graph"].arrays)
+    names = "nodes/node/held", "nodes/node/x"
+    arrays.update(zip(names, spoil(*(arrays[name] for name in names)), strict=True))
+    states = {**saved.states, "graph": saved.states["graph"]._replace(arrays=arrays)}
+    checkpoint.write(path, states, saved.seq)
+    refuse(tmp_path, FileFormatError, text)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_set_that_fails_leaves_the_last(divided, tmp_path, monkeypatch, again):
+    """Also if it is written again at the same event; then the files of one of the two stay."""
     divided.write(tmp_path)
     before = divided.seq, divided.predict(range(30)).tobytes()
-    divided.apply(events_of(2))
+    if again:
+        first = set(names(tmp_path))
+        divided.write(tmp_path)
+        assert len(names(tmp_path)) == len(first)
+        assert len(first & set(names(tmp_path))) == 1
+    else:
+        divided.apply(events_of(2))
+    kept = names(tmp_path)
 
     def fail(*_: object) -> None:
         raise OSError("the disk is full")
@@ -188,6 +240,8 @@ def test_a_set_that_fails_leaves_the_last(divided, tmp_path, monkeypatch):
     monkeypatch.setattr(divided.parts[2], "write", fail)
     with pytest.raises(OSError, match="the disk is full"):
         divided.write(tmp_path)
+    if again:
+        assert names(tmp_path) == kept
     parts = load(tmp_path)
     assert (parts.seq, parts.predict(range(30)).tobytes()) == before
     parts.close()
@@ -224,5 +278,3 @@ def test_fennel_places_nodes_as_if_nothing_had_been_saved(tmp_path):
     assert len(set(owners[1].tolist())) == 3
     for each in (parts, loaded):
         each.close()
-    with pytest.raises(InputError, match="must follow from their ids, got 'fennel'"):
-        LocalPartitions.from_graph(graph, make_model(), Owners("fennel", 3))

@@ -18,7 +18,15 @@ from hypothesis import event, given, settings
 import livegnn as lg
 from gate import draws
 from livegnn.errors import InputError
-from livegnn.tables import EdgeRows, NodeRows, RowChanges, TableMapping, TableReader, read_changes
+from livegnn.tables import (
+    EdgeRows,
+    NodeRows,
+    RowChanges,
+    TableMapping,
+    TableReader,
+    read_changes,
+    read_each_change,
+)
 
 BUYS, KNOWS = ("user", "buys", "item"), ("user", "knows", "user")
 Record = dict[str, Any]
@@ -464,7 +472,7 @@ def mappings(draw: Any, duplicates: str) -> TableMapping:
     return TableMapping(nodes, edges or [buys])
 
 
-@settings(max_examples=draws(300, 6000))
+@settings(max_examples=draws(150, 6000))
 @given(data=st.data())
 def test_columns_give_the_events_of_each_row(data: st.DataObject) -> None:
     text = data.draw(st.booleans())
@@ -622,7 +630,7 @@ def contents(graph: lg.Graph) -> list[Any]:
     return found
 
 
-@settings(max_examples=draws(400, 8000))
+@settings(max_examples=draws(200, 8000))
 @given(data=st.data())
 def test_changes_by_columns_leave_the_graph_of_changes_by_rows(data: st.DataObject) -> None:
     duplicates = data.draw(st.sampled_from(["replace", "keep"]))
@@ -653,3 +661,7 @@ def test_changes_by_columns_leave_the_graph_of_changes_by_rows(data: st.DataObje
     by_columns.apply(events)
     event("edges are removed" if any(one.kind == "remove_edges" for one in events.chunks) else "none is")
     assert contents(by_columns) == contents(plain)
+    one_by_one = lg.Graph(made)
+    for events in read_each_change(TableReader(mapping, made), told):
+        one_by_one.apply(events)
+    assert contents(one_by_one) == contents(plain)

@@ -416,6 +416,47 @@ def body_of(events: list[dict[str, object]], lines: bool) -> tuple[bytes, dict[s
     return orjson.dumps({"events": events}), {"content-type": "application/json"}
 
 
+def test_events_with_a_position_take_effect_once(runtime: Runtime) -> None:
+    async def talk(client: httpx.AsyncClient) -> None:
+        async def send(position: object, *ids: int, more: str = "", key: str | None = None) -> httpx.Response:
+            body, headers = body_of([keyed(one, key) for one in ids], lines=True)
+            address = f"/v1/events?source=rows&position={position}{more}"
+            return await client.post(address, content=body, headers=headers)
+
+        async def position(source: str = "rows") -> object:
+            answer = await client.get("/v1/events/position", params={"source": source})
+            return answer.json()["position"]
+
+        assert await position() is None
+        first = await send(4, 900, 901)
+        assert first.json() == {"seq": 2, "status": "logged"}
+        for again in (await send(4, 900, 901), await send(3, 902)):
+            assert (again.json(), again.headers["idempotent-replayed"]) == (first.json(), "true")
+        assert (await send(5, 902)).json()["seq"] == 3
+        assert (await position(), await position("other")) == (5, None)
+        at_once = await asyncio.gather(
+            *(send(6, 903) for _ in range(3)), *(post(client, keyed(904, None)) for _ in range(3))
+        )
+        assert len({one.json()["seq"] for one in at_once[:3]}) == 1
+        for refused, says in (
+            (await send(7, 905, key="a"), "one entry without idempotency keys"),
+            (await send(7, 905, more="&partial=true"), "without partial"),
+            (await client.post("/v1/events?source=rows", json={"events": []}), "given together"),
+            (await send("07", 905), "leading zeros"),
+            (await client.get("/v1/events/position?source=%00"), "printable"),
+        ):
+            assert refused.status_code == 400
+            assert says in refused.json()["detail"]
+        assert await position() == 6
+
+    run(runtime, talk)
+    logged = [entry.events for entry in runtime.log.entries(0)]
+    assert logged[:2] == [Events().add_nodes([900, 901]), Events().add_nodes([902])]
+    assert runtime.log.last_seq() == 7
+    assert logged.count(Events().add_nodes([903])) == 1
+    assert runtime.log.position("client rows", 0) == 6
+
+
 @pytest.mark.parametrize("lines", [False, True])
 def test_an_event_with_a_key_is_an_entry_that_takes_effect_once(runtime: Runtime, lines: bool) -> None:
     given = [keyed(900, "a"), keyed(901, None), keyed(902, None), keyed(903, "b"), keyed(900, "a")]

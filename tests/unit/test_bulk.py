@@ -183,7 +183,7 @@ def test_pyarrow_and_duckdb_read_all_predictions(runtime: Runtime) -> None:
         "rows": "40",
         "model": "engine",
         "digest": engine.digest,
-        "output": "out",
+        "output": "output",
         "node_type": "node",
     }
     expected = runtime.predict(table["id"].to_numpy()).values

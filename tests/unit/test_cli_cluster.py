@@ -1,5 +1,6 @@
 """`livegnn cluster`: a partition is written from each kind of graph."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import livegnn as lg
+from divided_deployment import write
 from livegnn import checkpoint
 from livegnn.cli import app
 from livegnn.deployment import Deployment
@@ -73,3 +75,22 @@ def test_a_deployment_is_divided_as_its_log_says(tmp_path: Path) -> None:
         call(file, "--workers", 2, "-o", tmp_path / "other", "--partitioner", "hash")
     assert not (tmp_path / "other").exists()
     assert call(file, "--out", tmp_path / "other")[0] == 2
+
+
+def test_what_parts_refuse(tmp_path: Path) -> None:
+    """Without Ray their machine is the server's. Their number changes, and they end, with the server."""
+    path = write(tmp_path, "parts", 2)
+    on_ray = tmp_path / "on_ray.toml"
+    on_ray.write_text(path.read_text("utf-8").replace("[cluster]", '[cluster]\nray = "auto"'), "utf-8")
+    for file, *words, message in (
+        (path, "status", "read GET /readyz and GET /metrics of the server"),
+        (path, "drain", "10.0.0.1", "read GET /readyz and GET /metrics of the server"),
+        (on_ray, "drain", "10.0.0.1", "got no section \\[checkpoint\\]"),
+        (on_ray, "add", "0", "partitions = 2: stop it, write another number in \\[cluster\\]"),
+        (on_ray, "down", "parts end with their server"),
+    ):
+        command, *more = words
+        result = RUNNER.invoke(app, ["cluster", command, str(file), *more])
+        assert isinstance(result.exception, InputError)
+        assert re.search(message, str(result.exception))
+    assert not (tmp_path / "events.db").exists()

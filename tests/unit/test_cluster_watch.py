@@ -42,6 +42,18 @@ def test_nothing_is_started_without_a_node() -> None:
     assert watch.decide([A], 1) == [Start(SAMPLING, "a")]
 
 
+def test_nothing_is_started_on_a_drained_node() -> None:
+    watch = watching(*roles_of(2, {0: 1}))
+    watch.drained = {"a"}
+    assert {action.node for action in watch.decide([A, B], 0) if isinstance(action, Start)} == {"b"}
+    watch.lose(SAMPLING, "its process has ended")
+    assert watch.decide([A], 1) == [End(SAMPLING, "its process has ended")] + [
+        End(role, "its node is lost") for role in sorted(watch.wanted - {SAMPLING})
+    ]
+    watch.drained = set()
+    assert Start(SAMPLING, "a") in watch.decide([A], 2)
+
+
 def test_a_process_that_ends_is_replaced_at_once_and_then_less_and_less_often() -> None:
     watch, now, starts = watching(SAMPLING), 0.0, []
     while now < 100:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from livegnn import Events, Graph, InputError
 from livegnn.connectors import kafka, skip
-from livegnn.connectors.kafka import JsonLinesTopic
+from livegnn.connectors.kafka import KafkaTopic
 from livegnn.connectors.kafka_partitions import Arrived
 from livegnn.errors import SourceError
 from livegnn.log import BadMessage, Origin
@@ -35,10 +35,10 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
 
 def test_wrong_arguments_are_refused(runtime: Runtime) -> None:
     with pytest.raises(InputError, match="begin must be 'first' or 'last', got 'end'"):
-        JsonLinesTopic(runtime, NOWHERE, "topic", begin="end")
+        KafkaTopic(runtime, NOWHERE, "topic", begin="end")
     for name in ("", "a\n", 3):
         with pytest.raises(InputError, match="text of 1 to 255 printable characters"):
-            JsonLinesTopic(runtime, NOWHERE, "topic", name=name)
+            KafkaTopic(runtime, NOWHERE, "topic", name=name)
 
 
 @given(st.lists(st.none() | st.binary(max_size=400), max_size=30), st.integers(1, 900))
@@ -55,16 +55,16 @@ def test_messages_are_grouped_in_order_up_to_a_size(values: list[bytes | None], 
 
 def test_a_message_is_events_or_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     line = b'{"event": "add_node", "id": 1}\n'
-    assert kafka._decode(line * 2) == Events().add_nodes([1, 1])
-    assert kafka._decode(b"") == Events()
-    assert "line 2: expected a JSON object" in str(kafka._decode(line + b"{"))
-    assert kafka._decode(None) == Events()
+    assert kafka.decode_safely(kafka.decode_lines, [line * 2])[0] == Events().add_nodes([1, 1])
+    assert kafka.decode_safely(kafka.decode_lines, [b""])[0] == Events()
+    assert "line 2: expected a JSON object" in str(kafka.decode_safely(kafka.decode_lines, [line + b"{"])[0])
+    assert kafka.decode_safely(kafka.decode_lines, [None])[0] == Events()
     monkeypatch.setattr(kafka, "_LARGEST", 40)
-    assert "at most 40 bytes, got 62" in str(kafka._decode(line * 2))
+    assert "at most 40 bytes, got 62" in str(kafka.decode_safely(kafka.decode_lines, [line * 2])[0])
 
 
 def test_a_tombstone_is_counted_and_not_kept(runtime: Runtime) -> None:
-    source = JsonLinesTopic(runtime, NOWHERE, "topic", settings={"socket.timeout.ms": 1000})
+    source = KafkaTopic(runtime, NOWHERE, "topic", settings={"socket.timeout.ms": 1000})
     source._partitions._next = {0: 0}
     line = b'{"event": "add_node", "id": 900}\n'
     for _ in range(2):  # what is delivered again is not counted again
@@ -105,9 +105,7 @@ def test_how_sources_stand_is_shown(runtime: Runtime) -> None:
     def shown(path: str) -> httpx.Response:
         return asyncio.run(read(path))
 
-    source = JsonLinesTopic(
-        runtime, NOWHERE, "topic", name='the "first"', settings={"socket.timeout.ms": 1000}
-    )
+    source = KafkaTopic(runtime, NOWHERE, "topic", name='the "first"', settings={"socket.timeout.ms": 1000})
     runtime.sources[source.name] = source
     assert shown("/healthz").json()["sources"] == {source.name: {"status": "ok", "lag": 0}}
     source._partitions.lag = {0: 3, 1: 4}

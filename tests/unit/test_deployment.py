@@ -395,6 +395,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         Path: "text, a path",
         Path | None: "text, a path",
         int | None: "an integer",
+        str | None: "text",
         str: "text",
         str | list[str]: "text or a list of it",
         int: "an integer",

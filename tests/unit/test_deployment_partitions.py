@@ -14,12 +14,12 @@ import livegnn._core as _core
 import livegnn.checkpoint as checkpoint
 from divided_deployment import write
 from livegnn import Events, Graph, InputError, ModelError
-from livegnn.deployment import Deployment
+from livegnn.deployment import Deployment, read_graph
 from livegnn.errors import LogError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.graph.division import make_part
 from livegnn.log.sqlite import SqliteLog
-from livegnn.placement import Owners
+from livegnn.placement import Owners, partition_graph
 from livegnn.runtime import Runtime
 from processes import children
 from streams import WIDTH, make_arrays, make_model
@@ -39,9 +39,7 @@ def refuse(path: Path, message: str, error: type[Exception] = InputError) -> Non
     ("more", "message"),
     [
         ('[workers]\ndirectory = "workers"', r"must stand without a section \[workers\]"),
-        ('[checkpoint]\ndirectory = "checkpoints"', r"must stand without a section \[checkpoint\]"),
         ('[features]\ndirectory = "features"', r"must stand without a section \[features\]"),
-        ('[snapshots]\nurl = "snapshots"', r"must stand without a section \[snapshots\]"),
         ('[views]\ndegrees = "my:Degrees"', r"must stand without a section \[views\]"),
         ('[runtime]\nwhen_view_fails = "rebuild"', r"when_view_fails in \[runtime\] must be 'stop' beside"),
         ("[runtime]\nrecompute_after_events = 9", r"recompute_after_events in \[runtime\] must be 0 beside"),
@@ -61,7 +59,7 @@ def test_sections_that_parts_cannot_have(tmp_path: Path, more: str, message: str
         ("threads = 1", "history = 9", "needs history=0, got 9"),
         ("partitions = 2", "partitions = -1", "partitions must be an integer from 0"),
         ("partitions = 2", f"partitions = {_core.MAX_PARTS + 1}", f"to {_core.MAX_PARTS}, got"),
-        ('"jump"', '"table"', "owners must be 'jump', 'modulo' or 'fennel', got 'table'"),
+        ('"jump"', '"table"', "owners must be 'jump', 'modulo', 'fennel' or 'metis', got 'table'"),
         ('[model]\npath = "model.lgnn"', "", r"need a section \[model\], got none"),
     ],
 )
@@ -73,24 +71,48 @@ def test_settings_that_parts_cannot_have(tmp_path: Path, old: str, new: str, mes
     refuse(path, message)
 
 
-def test_a_graph_to_start_with(tmp_path: Path) -> None:
-    path = write(tmp_path, "parts", 2)
-    np.savez(tmp_path / "graph.npz", **make_arrays())
-    refuse(path, "must be empty, because parts know what the log says alone")
+def fill(directory: Path, count: int = 6) -> Graph:
+    """A graph to start with, of some nodes, in the file of the deployment."""
+    arrays = make_arrays()
+    kept = np.maximum(arrays["src"], arrays["dst"]) < count
+    arrays = {
+        name: column[:count] if name in ("x", "ids") else column[kept] for name, column in arrays.items()
+    }
+    np.savez(directory / "graph.npz", **arrays)
+    return read_graph(directory / "graph.npz")
 
 
 @pytest.mark.parametrize(
-    ("settings", "text", "message"),
-    [({}, True, "must have ids that are integers"), ({"time_to_live": 5.0, "timed": True}, False, "expire")],
+    ("partitions", "made_of", "message"),
+    [
+        (2, None, "partition in .cluster. must be a partition file: .*must be a checkpoint of"),
+        (2, (5, 2), "it is of another graph, or of other events; partition the graph again"),
+        (2, (6, 3), "the partition must be of 2 workers, got one of 3: partition the graph again"),
+        (7, (6, 2), "the partition must be of 7 workers, got one of 2: partition the graph again"),
+    ],
 )
-def test_schemas_that_parts_cannot_have(
-    tmp_path: Path, settings: dict[str, object], text: bool, message: str
+def test_partition_files_that_do_not_fit(
+    tmp_path: Path, partitions: int, made_of: tuple[int, int] | None, message: str
 ) -> None:
-    path = write(tmp_path, "parts", 2)
-    edges = EdgeSchema(weighted=True, **settings)  # type: ignore[arg-type]
-    schema = Schema({"node": WIDTH}, {("node", "to", "node"): edges}, text_ids=text)
-    checkpoint.write(tmp_path / "graph.npz", {"graph": Graph(schema).state()}, 0)
+    path = write(tmp_path, "parts", partitions, owners="fennel", cluster='partition = "graph.lgpart"')
+    (tmp_path / "graph.lgpart").write_bytes(b"no partition")
+    if made_of is not None:
+        made = partition_graph(fill(tmp_path, made_of[0]), made_of[1], partitioner="fennel")
+        made.write(tmp_path / "graph.lgpart")
+    fill(tmp_path)
     refuse(path, message)
+
+
+def test_more_parts_than_nodes(tmp_path: Path) -> None:
+    path = write(tmp_path, "parts", 7, owners="fennel")
+    fill(tmp_path)
+    refuse(path, "a graph of 6 nodes can be divided among as many workers at most, got workers=7")
+
+
+def test_partition_files_that_are_not_there_or_not_needed(tmp_path: Path) -> None:
+    file = 'partition = "graph.lgpart"'
+    refuse(write(tmp_path, "parts", 2, owners="metis", cluster=file), "must be a partition file: .*No such")
+    refuse(write(tmp_path, "parts", 2, cluster=file), "partition is for owners = 'fennel' or 'metis', got it")
 
 
 def test_a_model_of_another_graph(tmp_path: Path) -> None:
@@ -110,7 +132,7 @@ def test_a_log_that_was_trimmed(tmp_path: Path) -> None:
     runtime.stop()
     runtime.log.trim(2)
     runtime.log.close()
-    with pytest.raises(LogError, match=r"a graph in parts is made from the whole log, but .* trimmed"):
+    with pytest.raises(LogError, match=r"behind a checkpoint, or from the whole log, but .* trimmed"):
         Deployment.read(write(tmp_path, "parts", 2)).open()
     assert children() <= before
     SqliteLog(tmp_path / "events.db").close()  # it is free

@@ -9,6 +9,8 @@ import pytest
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Schema
 from livegnn.expiry import ExpiryPolicy
 from livegnn.log.sqlite import SqliteLog
+from livegnn.partitions import LocalPartitions
+from livegnn.placement import Owners
 from livegnn.runtime import Change, Runtime
 from mirror import frozen
 from streams import WIDTH, make_model
@@ -101,6 +103,28 @@ def test_a_replay_removes_the_same_edges(log: SqliteLog, clock: Clock) -> None:
     replayed = make_runtime(log, clock, None)
     assert frozen(replayed.graph.state()) == frozen(runtime.graph.state())
     assert frozen(replayed.engine.state()) == frozen(runtime.engine.state())
+
+
+def test_edges_in_parts_expire_in_the_same_events(tmp_path: Path, clock: Clock) -> None:
+    whole, divided = (SqliteLog(tmp_path / name) for name in ("whole.db", "divided.db"))
+    runtime, before = make_runtime(whole, clock, ExpiryPolicy(PERIOD, max_share=1.0)), make_graph()
+    parts = LocalPartitions.from_graph(before, MODEL, Owners("modulo", 3), threads=1)
+    in_parts = Runtime(divided, parts.names, parts, expiry=ExpiryPolicy(PERIOD, max_share=1.0), clock=clock)
+    for time in range(6, 40, 3):
+        for one in (runtime, in_parts):
+            one.append(Events().add_edges(time % 8, (time + 3) % 8, weight=1, time=time))
+        clock.now += PERIOD / 2
+        for one in (runtime, in_parts):
+            drain(one)
+    assert runtime.statistics.expired_edges.total > 5
+    entries = [[(entry.seq, entry.events) for entry in log.entries(0)] for log in (whole, divided)]
+    assert entries[0] == entries[1]
+    assert parts.names.num_edges() == runtime.graph.num_edges()
+    ids = np.arange(8)
+    assert parts.predict(ids).tobytes() == runtime.engine.predict(ids).tobytes()
+    parts.close()
+    for log in (whole, divided):
+        log.close()
 
 
 def test_a_clock_of_its_own(log: SqliteLog, clock: Clock) -> None:

@@ -202,6 +202,14 @@ def test_a_client_that_goes_is_seen() -> None:
         wait_until(lambda: app.seen[-1] == "http.disconnect")
 
 
+def test_a_socket_that_is_left_open_refuses_connections_after_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("livegnn.http.serving._Granian.stop", lambda granian: None)  # as on a busy machine
+    with serving(Application()) as address:
+        connect(address, b"").close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -197,10 +197,10 @@ def test_a_model_is_a_file_of_bounded_steps(runtime: Runtime) -> None:
 
 
 def test_a_message_with_a_long_line_is_a_bad_one() -> None:
-    found = kafka._decode(b" " * 2**20 + EDGE)
+    found = kafka.decode_safely(kafka.decode_lines, [b" " * 2**20 + EDGE])[0]
     assert isinstance(found, TooLargeError)
     assert "a line must be at most 1,048,576 bytes" in str(found)
-    assert kafka._decode(EDGE) == Events().add_edges(1, 2)
+    assert kafka.decode_safely(kafka.decode_lines, [EDGE])[0] == Events().add_edges(1, 2)
 
 
 def test_a_function_takes_as_much_json_as_a_server() -> None:

@@ -256,11 +256,11 @@ NOT_CALLED = {
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
     Engine: {
-        "abandon", "close", "commit", "factory", "prepare", "prepare_fork", "publish", "retire",
-        "read_current", "update_of",
+        "abandon", "close", "commit", "factory", "part_counts", "prepare", "prepare_fork", "publish",
+        "read_current", "retire", "save_beside", "update_of",
     },
     Runtime: {"start", "step", "stop"},
-    WhatIf: set[str](),
+    WhatIf: {"changed_numbers"},  # as `changed`, for parts
     LiveSampler: {"edge_permutation"},
 }  # fmt: skip
 

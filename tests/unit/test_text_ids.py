@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from livegnn import EdgeSchema, Engine, Events, Graph, InputError, Schema, UnknownNodeError
+from livegnn.graph.division import divide
+from livegnn.placement import Owners
 from livegnn.remote.predictor import open_predictor
 from livegnn.sampling import sample_neighbors
 from livegnn.snapshots.writer import write_snapshot
@@ -223,3 +225,13 @@ def test_ids_of_a_graph_of_texts_are_texts(tmp_path: Path, ids: Any) -> None:
     for read in (graph.to_numbers, graph.features, predictor.predict):
         with pytest.raises(InputError, match="text"):
             read(ids)
+
+
+def test_a_graph_that_shares_texts_with_others_releases_them_at_its_end() -> None:
+    """As the names of parts do that were made to replace lost ones."""
+    graph = make_graph()
+    names, parts = divide(graph, [Owners("jump", 2).native], 2)
+    del names, parts
+    gc.collect()
+    graph.apply(Events().remove_nodes(["node 3", "node 4"]))
+    assert known(graph) == 18

@@ -19,8 +19,8 @@ from livegnn.log.consumers import read_positions
 from livegnn.presampling import Presampler
 from livegnn.runtime import Runtime
 from livegnn.workers import SamplingWorker, ServingWorker, WorkerPlan, finish, resize
-from livegnn.workers.changes import begin_states
 from livegnn.workers.messages import references_for
+from livegnn.workers.plan_record import begin_states
 from worker_cluster import LATEST, SCHEMA, USERS, Cluster, as_sets, running, some_events
 
 PLACES = range(USERS)
@@ -240,4 +240,4 @@ def test_changes_that_cannot_be_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=f"seeds of serving worker 2, got {seed}, of worker"):
             late.sample([seed])
         assert resize(place, plan, timeout=0).next is None  # given up
-        assert [one.number for _, one in begin_states(place, plan)] == [0, 1, 2]
+        assert [one.number for one in begin_states(place, plan)] == [0, 1, 2]

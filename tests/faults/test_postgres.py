@@ -1,0 +1,168 @@
+"""A table of PostgreSQL, by Debezium, as a live graph: at the end both have the same rows, whatever died."""
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kafka_broker import Broker
+from kafka_reading import wait_for
+from livegnn import Events, checkpoint
+from livegnn.deployment import Deployment
+from livegnn.graph import EdgeSchema, Graph, Schema
+from livegnn.runtime import Runtime
+from livegnn.types import DEFAULT_EDGE_TYPE
+from postgres import GUIDE, Connect, Postgres, block_of, needs_postgres
+from serving import Server
+from streams import WIDTH, make_model
+from waiting import PATIENCE
+
+pytestmark = [pytest.mark.campaign, pytest.mark.xdist_group("kafka"), needs_postgres]
+
+ROWS = int(os.environ.get("LIVEGNN_POSTGRES_ROWS", "20000"))
+ROUNDS = int(os.environ.get("LIVEGNN_POSTGRES_ROUNDS", "40"))
+NAMES = ["ann", "bob", "Zoë", "名前", "x'y", "tab\\t", *(f"n{at}" for at in range(300))]
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def write(folder: Path, servers: str) -> Path:
+    """The deployment of the guide, with another broker, and an empty graph."""
+    make_model().save(folder / "model.lgnn")
+    edges = EdgeSchema(weighted=True, timed=True, duplicates="keep")
+    schema = Schema({"node": WIDTH}, {DEFAULT_EDGE_TYPE: edges}, text_ids=True, auto_add=["node"])
+    checkpoint.write(folder / "graph.lgck", {"graph": Graph(schema).state()}, 0)
+    path = folder / "deployment.toml"
+    text = block_of(GUIDE, "toml").replace("localhost:9092", servers).replace("8080", "0")
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+class Changes:
+    """Random changes of the table, as SQL."""
+
+    def __init__(self, seed: int) -> None:
+        self._random, self._known, self._next = random.Random(seed), list[int](), 0
+
+    def insert(self) -> str:
+        self._next += 1
+        self._known.append(self._next)
+        return f"insert into payment values ({self._next}, {self._values()});"
+
+    def any(self) -> str:
+        kind = self._random.random()
+        if kind < 0.4 or not self._known:
+            return self.insert()
+        id = self._random.choice(self._known)
+        if kind < 0.55:
+            self._known.remove(id)
+            return f"delete from payment where id = {id};"
+        if kind < 0.65:  # the key of the row and of the edge
+            self._known.remove(id)
+            self._next += 1
+            self._known.append(self._next)
+            return f"update payment set id = {self._next} where id = {id};"
+        names = "sender, receiver, amount, at, status, note"
+        return f"update payment set ({names}) = ({self._values()}) where id = {id};"
+
+    def _values(self) -> str:
+        draw = self._random.choice
+        name, other = (draw(NAMES).replace("'", "''") for _ in range(2))
+        receiver = draw([f"'{other}'"] * 9 + ["null"])
+        amount = draw(["0.01", "12.50", "1e9", "3", "null", str(self._random.randrange(10**6) / 100)])
+        seconds = 1.7e9 + self._random.randrange(10**9) / 1000
+        status = draw(["'paid'"] * 4 + ["'größer'", "'open'", "null"])
+        note = draw(["null", "''", "'ü'", f"'{'long' * 700}'"])  # large values are stored elsewhere
+        return f"'{name}', {receiver}, {amount}, to_timestamp({seconds}), {status}, {note}"
+
+
+def expected(postgres: Postgres) -> dict[int, tuple[str, str, float, float]]:
+    lines = postgres.execute(
+        "select id, sender, receiver, amount::float4, extract(epoch from at) from payment "
+        "where status in ('paid', 'größer') and amount >= 0.01 and receiver is not null;"
+    ).splitlines()
+    rows = [line.split("\t") for line in lines]
+    return {
+        int(id): (sender, receiver, float(np.float32(amount)), float(at))
+        for id, sender, receiver, amount, at in rows
+    }
+
+
+def edges_of(runtime: Runtime) -> dict[int, tuple[str, str, float, float]]:
+    found = {}
+    for id in runtime.graph.ids().tolist():
+        near = runtime.graph.neighbors(id, direction="out")
+        assert near.key is not None
+        assert near.weight is not None
+        assert near.time is not None
+        columns = (near.key, near.ids, near.weight, near.time)
+        for key, other, weight, time in zip(*(one.tolist() for one in columns), strict=True):
+            found[key] = (id, other, weight, time)
+    return found
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_a_table_and_its_graph_have_the_same_rows(
+    tmp_path: Path, broker: Broker, opened: ExitStack, schemas: bool
+) -> None:
+    postgres = Postgres()
+    opened.callback(postgres.close)
+    changes = Changes(1)
+    postgres.execute(
+        block_of(GUIDE, "sql") + "begin;" + "".join(changes.insert() for _ in range(ROWS)) + "commit;"
+    )
+    connect = Connect(tmp_path / "connect", postgres, broker.servers, ["public.payment"], schemas=schemas)
+    opened.callback(connect.close)
+    deployment = write(tmp_path, broker.servers)
+    wait_for(lambda: broker_has(broker, "shop.public.payment"))
+    for round in range(ROUNDS):
+        if round % 8 == 0:
+            server = Server(deployment)
+        postgres.execute("".join(changes.any() for _ in range(250)))
+        if round == 10:
+            connect.kill()
+            connect.start()
+        if round == 20:
+            broker.kill()
+            broker.start()
+        if round == 30:
+            postgres.kill()
+            postgres.start()
+        if round % 8 == 7:
+            server.kill()
+    wanted = expected(postgres)
+    runtime = Deployment.read(deployment).open()
+    opened.callback(runtime.log.close)
+    opened.callback(runtime.stop)
+    runtime.start()
+    (source,) = Deployment.read(deployment).connect(runtime)
+    source.start()
+    opened.callback(source.stop)
+
+    def same() -> bool:
+        runtime.wait(runtime.log.last_seq(), PATIENCE)
+        return sum(source.lag.values()) == 0 and edges_of(runtime) == wanted
+
+    wait_for(same)
+    assert not runtime.log.bad_messages()
+    assert not runtime.log.rejections()
+    runtime.append(Events().add_nodes(["last"]))
+    runtime.wait(runtime.log.last_seq(), PATIENCE)
+    verification = runtime.engine.verify()
+    assert verification.predictions_ok
+    assert verification.kept_ok
+    assert len(wanted) > ROWS / 3
+
+
+def broker_has(broker: Broker, topic: str) -> bool:
+    from confluent_kafka.admin import AdminClient
+
+    return topic in AdminClient({"bootstrap.servers": broker.servers, "log_level": 2}).list_topics().topics

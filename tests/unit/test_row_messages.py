@@ -1,0 +1,237 @@
+"""Messages that are rows, or changes of rows in all forms of Debezium, as events by a mapping."""
+
+import base64
+import json
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gate import draws
+from livegnn import Events, InputError
+from livegnn.connectors.row_messages import UNAVAILABLE, Parse, RowMessages, parse_change, parse_row
+from livegnn.graph import EdgeSchema, Schema
+from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader
+
+PAYS = ("user", "pays", "user")
+SCHEMA = Schema({"user": 1}, {PAYS: EdgeSchema(weighted=True, timed=True, duplicates="keep")}, text_ids=True)
+MAPPING = TableMapping(
+    [NodeRows("sender", node_type="user", x=["age"])],
+    [EdgeRows("sender", "receiver", PAYS, weight="amount", time="at", key="id", where={"status": "paid"})],
+)
+ROW = {"id": 7, "sender": "ann", "receiver": "bob", "amount": 2.5, "at": 10, "status": "paid", "age": 31}
+ADDED = (
+    Events()
+    .add_nodes(["ann"], [[31]], node_type="user")
+    .add_edges(["ann"], ["bob"], weight=[2.5], time=[10], key=[7], edge_type=PAYS)
+)
+REMOVED = Events().remove_edges(["ann"], ["bob"], key=[7], edge_type=PAYS)
+NAMES = ("io.debezium.time.MicroTimestamp", "org.apache.kafka.connect.data.Decimal")
+
+
+def messages(parse: Parse) -> RowMessages:
+    return RowMessages(TableReader(MAPPING, SCHEMA, "payments"), parse)
+
+
+def decode(content: object, parse: Parse = parse_change) -> Events | InputError:
+    value = content if isinstance(content, bytes) or content is None else json.dumps(content).encode()
+    (found,) = messages(parse).decode([value])
+    return found
+
+
+def refusal(content: object, parse: Parse = parse_change) -> str:
+    found = decode(content, parse)
+    assert isinstance(found, InputError)
+    return str(found)
+
+
+def schema_of(*names: str, **types: dict[str, Any]) -> dict[str, Any]:
+    """Of Kafka Connect, of an envelope with rows in the fields `names`; without names, of a row."""
+    fields = [{"field": name, "type": "string", **types.get(name, {})} for name in ROW]
+    row = {"type": "struct", "fields": fields}
+    return {"type": "struct", "fields": [{**row, "field": name} for name in names]} if names else row
+
+
+def test_a_row_is_added() -> None:
+    assert decode(ROW, parse_row) == ADDED
+    assert decode({**ROW, "status": "open", "extra": [1]}, parse_row) == Events().add_nodes(
+        ["ann"], [[31]], node_type="user"
+    )
+    assert decode(None, parse_row) == Events()
+
+
+@pytest.mark.parametrize("with_schema", [False, True])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"before": None, "after": ROW, "op": "c", "source": {}}, ADDED),
+        ({"before": None, "after": ROW, "op": "r", "ts_ms": 1}, ADDED),
+        ({"after": ROW, "op": "u"}, ADDED),
+        ({"before": ROW, "after": {**ROW, "id": 8}, "op": "u"}, "another key"),
+        ({"before": ROW, "after": {**ROW, "status": "void"}, "op": "u"}, "no edge any more"),
+        ({"before": ROW, "after": {**ROW, "sender": UNAVAILABLE}, "op": "u"}, ADDED),
+        ({"before": ROW, "after": None, "op": "d"}, REMOVED),
+        ({"op": "m", "after": None, "message": {}}, Events()),
+        ({"op": "m", "ts_ms": 1, "source": {}, "message": {}}, Events()),
+        (ROW, ADDED),
+        ({**ROW, "__op": "u", "__deleted": "false"}, ADDED),
+        ({**ROW, "__deleted": "true"}, REMOVED),
+        ({**ROW, "__op": "d"}, REMOVED),
+    ],
+)
+def test_each_form_of_debezium(content: dict[str, Any], expected: Any, with_schema: bool) -> None:
+    if expected == "another key":
+        expected = Events.concatenate([ADDED])
+        found = decode(content)
+        assert isinstance(found, Events)
+        kinds = [(one.kind, None if one.key is None else one.key.tolist()) for one in found.chunks]
+        assert kinds == [("add_nodes", None), ("remove_edges", [7]), ("add_edges", [8])]
+        return
+    if expected == "no edge any more":
+        expected = Events.concatenate([Events().add_nodes(["ann"], [[31]], node_type="user"), REMOVED])
+    if with_schema:
+        schema = schema_of("before", "after") if "op" in content else schema_of()
+        content = {"schema": schema, "payload": content}
+    assert decode(content) == expected
+    spaced = json.dumps(content, indent=1).encode()
+    compact = json.dumps(content, separators=(",", ":")).encode()
+    assert decode(spaced) == decode(compact) == decode(compact + b"\n") == expected
+
+
+def test_tombstones_are_no_events() -> None:
+    assert decode(None) == decode({"schema": None, "payload": None}) == Events()
+
+
+def decimal(unscaled: int) -> str:
+    return base64.b64encode(unscaled.to_bytes(12, "big", signed=True)).decode()
+
+
+def test_decimals_and_times_have_the_types_of_the_schema() -> None:
+    at = datetime(2026, 5, 4, 3, 2, 1, 500_000, tzinfo=UTC)
+    expected = (
+        Events()
+        .add_nodes(["ann"], [[31]], node_type="user")
+        .add_edges(["ann"], ["bob"], weight=[-2.5], time=[at.timestamp()], key=[7], edge_type=PAYS)
+    )
+    micros, days = int(at.timestamp() * 1e6), int(at.timestamp() // 86_400)
+    amount = {"name": NAMES[1], "type": "bytes", "parameters": {"scale": "4"}}
+    variable = {"name": "io.debezium.data.VariableScaleDecimal", "type": "struct"}
+    for name, value in (
+        ("io.debezium.time.MicroTimestamp", micros),
+        ("io.debezium.time.NanoTimestamp", micros * 1000),
+        ("io.debezium.time.Timestamp", micros // 1000),
+        ("org.apache.kafka.connect.data.Timestamp", micros // 1000),
+        ("io.debezium.time.ZonedTimestamp", "2026-05-04T05:02:01.5+02:00"),
+        ("io.debezium.time.IsoTimestamp", "2026-05-04T03:02:01.5Z"),
+    ):
+        schema = schema_of("before", "after", at={"name": name, "type": "int64"}, amount=amount)
+        row = {**ROW, "at": value, "amount": decimal(-25_000)}
+        assert decode({"schema": schema, "payload": {"op": "c", "after": row}}) == expected
+    schema = schema_of(at={"name": "io.debezium.time.Date", "type": "int32"}, amount=variable)
+    row = {**ROW, "at": days, "amount": {"scale": 1, "value": decimal(-25)}}
+    found = decode({"schema": schema, "payload": row})
+    assert isinstance(found, Events)
+    (_, edges) = found.chunks
+    assert edges.time is not None
+    assert edges.time.tolist() == [days * 86_400]
+    assert edges.weight is not None
+    assert edges.weight.tolist() == [-2.5]
+    schema = schema_of(at={"name": "io.debezium.time.IsoDate"})
+    found = decode({"schema": schema, "payload": {**ROW, "at": "1960-01-01Z"}})
+    assert isinstance(found, Events)
+    (_, edges) = found.chunks
+    assert edges.time is not None
+    assert edges.time.tolist() == [-3653 * 86_400]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"{", "expected a JSON object, got b'{'"),
+        (b"\xff", "expected a JSON object"),
+        ([ROW], "expected a JSON object"),
+        ({"op": "t", "after": None}, "emptied at once"),
+        ({"op": "t", "source": {}, "ts_ms": 1}, "emptied at once"),
+        ({**ROW, "__op": "t"}, "emptied at once"),
+        ({"op": ["c"], "after": ROW}, "expected the operation"),
+        ({**ROW, "age": [1, 2]}, "column 'age': expected a list of 1 numbers"),
+        (b'{"id": 1, "id": 2}', "expected each field once, got 'id' twice"),
+        ({**ROW, "amount": True}, "column 'amount': expected numbers, got bool"),
+        ({"op": "d", "before": {"id": 7}}, "expected the whole old row, got null in"),
+        (
+            {"schema": schema_of(at={"name": "io.debezium.time.MicroTime"}), "payload": {**ROW, "at": 5}},
+            "column 'at': expected points in time, got values of io.debezium.time.MicroTime",
+        ),
+        ({"op": "d", "before": None}, "set REPLICA IDENTITY FULL"),
+        ({"op": "c", "after": [1]}, "expected a row in 'after', got [1]"),
+        ({"op": "c", "after": {**ROW, "sender": UNAVAILABLE}}, "column 'sender': expected its value"),
+        ({"op": "d", "before": {**dict.fromkeys(ROW), "id": 7}}, "expected the whole old row, got null in"),
+        ({"op": "d", "before": {**ROW, "sender": None}}, "column 'sender': expected a value"),
+        ({"op": "c", "after": {"id": 7}}, "expected a column 'sender', got 'id'"),
+        ({**ROW, "amount": "much"}, "column 'amount': expected"),
+        ({**ROW, "amount": {"a": 1}}, "column 'amount': expected"),
+        ({**ROW, "id": 2**70}, "column 'id': expected"),
+        ({**ROW, "at": None}, "column 'at': expected a value"),
+        ({"schema": 3, "payload": ROW}, "expected a schema of Kafka Connect"),
+        ({"schema": schema_of("before"), "payload": {"op": "c", "after": ROW}}, "expected a schema of Kafka"),
+        ({"schema": schema_of(), "payload": 3}, "expected a row in 'payload', got 3"),
+        (
+            {"schema": schema_of(amount={"name": NAMES[1], "parameters": {"scale": "2"}}), "payload": ROW},
+            "column 'amount': expected decimals of org.apache.kafka.connect.data.Decimal, got one",
+        ),
+        ({"schema": schema_of(at={"name": NAMES[0]}), "payload": {**ROW, "at": "now"}}, "column 'at': exp"),
+    ],
+)
+def test_wrong_messages_say_what_is_wrong(content: Any, says: str) -> None:
+    assert says in refusal(content)
+    if isinstance(content, dict):
+        assert says in refusal(json.dumps(content, separators=(",", ":")).encode())
+
+
+def test_a_list_is_not_one_of_several_features() -> None:
+    reader = TableReader(TableMapping([NodeRows("id", x=["a", "b"])]), Schema({"node": 2}), "users")
+    (found,) = RowMessages(reader, parse_row).decode([b'{"id": 1, "a": 1, "b": [2]}'])
+    assert "column 'b': expected numbers, got list" in str(found)
+
+
+def drawn_message(random: Random) -> bytes | None:
+    """Rows, changes, tombstones, and what is none of these, with values of several kinds."""
+    row = {
+        "id": random.choice([1, 2, 3, "4", None, 2**40, 2**63, 2**70]),
+        "sender": random.choice(["ann", "bob", 5, "6", None]),
+        "receiver": random.choice(["ann", "cy", 5]),
+        "amount": random.choice([1, 2.5, -1e30, "much", 1e-6, True]),
+        "at": random.choice([1, 2.5, "2026-01-02T03:04:05Z"]),
+        "status": random.choice(["paid", "paid", "open", None]),
+        "age": random.choice([1, 1e9, 2.5, True, [1], 2**64]),
+    }
+    other = {**row, "receiver": random.choice(["ann", "cy"]), "id": random.choice([1, 2])}
+    content: object = random.choice(
+        [
+            row,
+            {"op": "u", "before": row, "after": other},
+            {"op": "u", "before": None, "after": row},
+            {"op": "d", "before": other},
+            {"op": "c", "after": row},
+            {"schema": schema_of(), "payload": row},
+            {"schema": schema_of(at={"name": NAMES[0], "type": "int64"}), "payload": {**row, "at": 5}},
+            {"op": "x"},
+        ]
+    )
+    return random.choice([json.dumps(content).encode(), json.dumps(content).encode(), b"{", None])
+
+
+@settings(max_examples=draws(40, 2000))
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 40))
+def test_a_message_means_the_same_alone_and_in_a_group(seed: int, size: int) -> None:
+    random = Random(seed)
+    values = [drawn_message(random) for _ in range(size)]
+    reader = messages(parse_change)
+    together = reader.decode(values)
+    for value, found in zip(values, together, strict=True):
+        (alone,) = reader.decode([value])
+        assert str(found) == str(alone)
+        assert isinstance(alone, InputError) or found == alone
