@@ -12,11 +12,11 @@ Bytes are those of the frames that the parts give each other; events are sent to
 full duplex: a worker sends and receives at the same time. Not in the model: a switch that is shared, cores
 that share memory bandwidth, and system calls. `parts.py` measures two real processes.
 
-The graph is a twentieth of `communities` (graphs.py; 16 parts of a larger one do not fit into 24 GB yet),
-divided by METIS, the model SAGE-mean with three layers of 128, the stream RIPPLE's protocol. RIPPLE (section
-7.4) compares with RC, a recomputation of affected nodes that pulls the rows of neighbors from other workers.
-Its bytes are counted here from the same batches: each row that a worker's affected nodes read in a layer,
-once for a layer and worker. Every worker has all features, for both; so the first layer pulls nothing.
+The graph is a twentieth of `communities` (graphs.py), divided by METIS, the model SAGE-mean with three layers
+of 128, the stream RIPPLE's protocol. RIPPLE (section 7.4) compares with RC, a recomputation of affected nodes
+that pulls the rows of neighbors from other workers. Its bytes are counted here from the same batches: each
+row that a worker's affected nodes read in a layer, once for a layer and worker. Every worker has all
+features that it reads, for both; so the first layer pulls nothing.
 
 What can be reached
 -------------------
@@ -47,6 +47,7 @@ import livegnn._core as _core
 from graphs import Batch, Int64, SyntheticGraph, UpdateStream, make, make_stream
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.graph.division import make_part
+from livegnn.partitions.crew import ThreadCrew
 from livegnn.partitions.divided import Partitions
 from livegnn.partitions.part import LocalPart, Outcome, Placed
 from livegnn.placement import Owners
@@ -156,10 +157,10 @@ class TimedPart(LocalPart):
     """A part whose thread computes in its turn."""
 
     def __init__(self, number: int, graph: lg.Graph, engine: lg.Engine, turns: Turns) -> None:
-        super().__init__(graph, engine, _core.LocalExchange(1))
-        self._number, self._turns = number, turns
+        super().__init__(number, graph, engine, _core.LocalExchange(1))
+        self._turns = turns
         self._exchange_of_engine = _core.CalledExchange(len(turns.all), lambda sent: turns.swap(number, sent))
-        self._exchange_of_engine.join(engine.core.native)
+        self._exchange_of_engine.join(engine.core.native, graph.native)
 
     def apply(
         self, events: lg.Events, seq: int, vote: Callable[[], None], placed: Placed, *, trusted: bool
@@ -189,13 +190,12 @@ class Simulation:
             self.engine = lg.Engine(self.whole, model, threads=1)
             return
         moved = dict(enumerate(owners.tolist()))
-        rules = [Owners("jump", parts, moved=moved).native]
-        names = make_part(schema, rules, None, threads=1)
-        graphs = [make_part(schema, rules, part, threads=1) for part in range(parts)]
+        rule = Owners("jump", parts, moved=moved)
+        names, *graphs = (make_part(schema, [rule.native], part, threads=1) for part in (None, *range(parts)))
         engines = [lg.Engine(one, model, threads=1) for one in graphs]
         timed = [TimedPart(part, graphs[part], engines[part], self.turns) for part in range(parts)]
         options = lg.EngineOptions(threads=1)
-        self.divided = Partitions(names, model, options, timed, lambda: None)
+        self.divided = Partitions(names, model, options, [rule], timed, ThreadCrew(timed, lambda: None))
 
     def apply(self, events: lg.Events, *, trusted: bool = False) -> Course:
         self.turns.begin()
@@ -210,6 +210,12 @@ class Simulation:
 
     def predict(self, ids: Int64) -> np.ndarray:
         return self.engine.predict(ids) if len(self.turns.all) == 1 else self.divided.predict(ids)
+
+    def bytes(self) -> int:
+        """Of the largest part, or of the engine."""
+        if len(self.turns.all) == 1:
+            return sum({**self.engine.memory(), **self.whole.memory()}.values())
+        return max(sum(part.memory().values()) for part in self.divided.parts)
 
     def close(self) -> None:
         if len(self.turns.all) > 1:
@@ -272,8 +278,10 @@ class Pair:
         return self.whole.computing() / (self.parts.computing() + self.parts.transfer(network))
 
 
-def run(stream: UpdateStream, model: lg.Model, parts: int, options: Namespace) -> dict[int, list[Pair]]:
-    """By the size of batches."""
+def run(
+    stream: UpdateStream, model: lg.Model, parts: int, options: Namespace
+) -> tuple[dict[int, list[Pair]], tuple[int, int]]:
+    """By the size of batches; and the bytes of one engine and of the largest part after them."""
     graph, owners = stream.graph, owners_by_metis(stream, parts)
     both = Simulation(graph, model, None), Simulation(graph, model, owners)
     recomputation, at = Recomputation(stream), 0
@@ -296,8 +304,9 @@ def run(stream: UpdateStream, model: lg.Model, parts: int, options: Namespace) -
     pairs = {size: [apply(size) for _ in range(count)] for size, count in sizes.items()}
     ids = np.arange(graph.num_nodes)
     assert both[0].predict(ids).tobytes() == both[1].predict(ids).tobytes()
+    kept = both[0].bytes(), both[1].bytes()
     both[1].close()
-    return pairs
+    return pairs, kept
 
 
 def median(values: Iterable[float]) -> float:
@@ -342,8 +351,16 @@ def main() -> None:
     report.section(f"{shape}: {graph.num_nodes:,} nodes, {graph.num_edges:,} undirected edges, METIS")
     faster = {}
     for parts in options.parts:
-        for size, pairs in run(stream, model, parts, options).items():
-            gc.collect()  # what parts kept is large
+        batches, (whole, part) = run(stream, model, parts, options)
+        gc.collect()  # what parts kept is large
+        report.add(
+            f"{parts} parts: memory of the largest, for each node of the graph",
+            part / graph.num_nodes,
+            "bytes",
+            peer="one engine",
+            peer_value=whole / graph.num_nodes,
+        )
+        for size, pairs in batches.items():
             faster[parts, size] = tell(report, parts, size, pairs)
     for size in QUICK_BATCHES if options.quick else BATCHES:
         if {(4, size), (16, size)} <= faster.keys():
