@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from livegnn.inference import Update as Update
     from livegnn.model import Model as Model
     from livegnn.query import Query as Query
+    from livegnn.tables import CsvForm as CsvForm
     from livegnn.tables import EdgeRows as EdgeRows
     from livegnn.tables import NodeRows as NodeRows
     from livegnn.tables import TableMapping as TableMapping
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "CsvForm": "livegnn.tables",
     "EdgeRows": "livegnn.tables",
     "EdgeSchema": "livegnn.graph",
     "Engine": "livegnn.inference",
@@ -55,6 +57,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CsvForm",
     "DiskFullError",
     "EdgeRows",
     "EdgeSchema",

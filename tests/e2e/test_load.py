@@ -280,9 +280,13 @@ def test_progress_is_noted(deployed: Path) -> None:
             r"edge_type in \[tables.p.edges\] must be",
         ),
         (
-            "[[tables.p.edges]]\nsrc = 'a'\ndst = 'b'\ntime = 'c'\ntime_unit = 'h'",
-            r"time_unit in \[tables.p.edges\] must be one of s, ms, us, ns, got 'h'",
+            "[[tables.p.edges]]\nsrc = 'a'\ndst = 'b'\ntime = 'c'\ntime_unit = 'm'",
+            r"time_unit in \[tables.p.edges\] must be one of ns, us, ms, s, min, h, D, got 'm'",
         ),
+        ("[tables.users]\ncsv = 3", r"tables.users.csv must be a section \[tables.users.csv\], got 3"),
+        ("[tables.u.csv]\ncolumns = 'a'", r"columns in \[tables.u.csv\] must be a list of texts, got 'a'"),
+        ("[tables.u.csv]\nskip = -1", r"\[tables.u.csv\]: skip must be .* 0"),
+        ("[tables.u.csv]\nheader = false", r"unknown key in \[tables.u.csv\]: 'header'"),
     ],
 )
 def test_a_mapping_in_a_file_is_checked(section: str, says: str, tmp_path: Path) -> None:
@@ -302,6 +306,7 @@ def test_a_mapping_in_a_file_is_that_of_python(tmp_path: Path) -> None:
                 "edges": [
                     {"src": "user", "dst": "item", "edge_type": ["user", "clicks", "item"], "removes": False}
                 ],
+                "csv": {"columns": ["user", "item", "a", "b", "c"], "skip": 1, "delimiter": "|"},
             }
         },
     }
@@ -309,5 +314,6 @@ def test_a_mapping_in_a_file_is_that_of_python(tmp_path: Path) -> None:
         "clicks": lg.TableMapping(
             [lg.NodeRows("user", "user", ["a", "b"]), lg.NodeRows("item", x="c")],
             [lg.EdgeRows("user", "item", ("user", "clicks", "item"), removes=False)],
+            lg.CsvForm("|", 1, ["user", "item", "a", "b", "c"]),
         )
     }

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 import livegnn as lg
 from livegnn.errors import InputError
-from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader
+from livegnn.tables import CsvForm, EdgeRows, NodeRows, TableMapping, TableReader
 from livegnn.tables.files import digest_of, list_files, read_file
 
 SCHEMA = lg.Schema(
@@ -185,13 +186,94 @@ def test_integers_of_json_lines_are_ids_of_text(tmp_path: Path) -> None:
     assert events.chunks[0].ids.tolist() == ["7", "8"]
 
 
+FORMS = [
+    CsvForm(),
+    CsvForm("|"),
+    CsvForm(skip=3),
+    CsvForm("\t", 2, ["to", "id"]),
+    CsvForm(None, 0, ["id", "to"]),
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("packed_too", [False, True])
+def test_a_csv_file_of_any_form(form: CsvForm, packed_too: bool, tmp_path: Path) -> None:
+    """And an error has the row and the column, counted from the first row."""
+    names = list(form.columns or ["id", "to"])
+    by = form.delimiter or ","
+    head = ["", '# a comment, with\ttabs | and a "', "x"][: form.skip] + [by.join(names)] * (
+        form.columns is None
+    )
+    rows = [{"id": "01", "to": "2"}, {"id": "a b", "to": f'"3{by}4"'}]
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "\n".join([*head, *(by.join(row[name] for name in names) for row in rows)]), encoding="utf-8"
+    )
+    path = packed(path) if packed_too else path
+    mapping = TableMapping(edges=[EdgeRows("id", "to")], csv=form)
+    ((_, events),) = read_file(path, mapping, SCHEMA)
+    (chunk,) = events.chunks
+    assert chunk.dst is not None
+    assert (chunk.ids.tolist(), chunk.dst.tolist()) == (["01", "a b"], ["2", f"3{by}4"])
+    numbers = lg.Schema({"user": 0}, {("user", "pays", "user"): lg.EdgeSchema()})
+    with pytest.raises(InputError, match=r"a.csv.*: row 1, column '(to|id)': CSV conversion error to int64"):
+        list(read_file(path, mapping, numbers))
+
+
+@pytest.mark.parametrize(
+    ("content", "form", "says"),
+    [
+        (
+            "id,to,to\n1,2,3\n",
+            CsvForm(),
+            r"several columns named 'to': name all columns by columns in \[tables",
+        ),
+        ("#\nid,to,to\n1,2,3\n", CsvForm(skip=1), r"several columns named 'to': name all"),
+        ("1,2\n3\n", CsvForm(columns=["id", "to"]), r"row 1: Expected 2 columns, got 1: 3"),
+        ("#\n1,2\n", CsvForm(columns=["id", "to"]), r"row 0: Expected 2 columns, got 1: #"),
+        ("#\n1,2,3\n", CsvForm(skip=1, columns=["id", "to"]), r"row 0: Expected 2 columns, got 3: 1,2,3"),
+        ("1\n2\n", CsvForm(skip=2), r"a.csv: expected a header after 2 lines, got 2 lines"),
+        ("1\n2\n", CsvForm(skip=3, columns=["id", "to"]), r"a.csv: expected CSV, got: "),
+        ("id|to\n1|2\n", CsvForm(), r"expected one column 'id', got 'id\|to'"),
+    ],
+)
+def test_a_csv_file_of_another_form_is_refused(
+    content: str, form: CsvForm, says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=says):
+        list(read_file(tmp_path / "a.csv", TableMapping(edges=[EdgeRows("id", "to")], csv=form), SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"delimiter": ""}, r"delimiter must be one ASCII character, no quote and no end of a line, got ''"),
+        ({"delimiter": '"'}, r"delimiter must be one"),
+        ({"delimiter": "é"}, r"delimiter must be one"),
+        ({"skip": -1}, r"skip must be"),
+        ({"skip": 1.5}, r"skip must be"),
+        ({"columns": []}, r"columns must be the names of all columns, got \[\]"),
+        ({"columns": ["a", ""]}, r"columns must be the names"),
+        ({"columns": "a"}, r"columns must be the names"),
+        ({"columns": ["a", "b", "a"]}, r"columns must be different names, got 'a' twice"),
+    ],
+)
+def test_forms_are_checked(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        CsvForm(**given)
+    with pytest.raises(InputError, match=r"csv must be a CsvForm, got dict"):
+        TableMapping([NodeRows("id")], csv=given)  # type: ignore[arg-type]
+
+
 def test_folders_are_listed_in_order(tmp_path: Path) -> None:
     for number, name in enumerate(["b.csv", "c/a.parquet", "a.jsonl.gz"]):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.touch()
         os.utime(path, (number, number))
-    (tmp_path / "notes.txt").touch()
+    for name in ("notes.txt", "notes.md"):
+        (tmp_path / name).touch()
     names = ["a.jsonl.gz", "b.csv", "c/a.parquet"]
     assert list_files([tmp_path]) == [tmp_path / name for name in names]
     assert list_files([tmp_path], "time") == [
@@ -199,9 +281,10 @@ def test_folders_are_listed_in_order(tmp_path: Path) -> None:
     ]
     assert list_files([tmp_path / "b.csv", tmp_path / "c"]) == [tmp_path / "b.csv", tmp_path / "c/a.parquet"]
     with pytest.raises(
-        InputError, match=r"notes.txt must have one of the endings .parquet, .*, got 'notes.txt'"
+        InputError, match=r"notes.md must have one of the endings .parquet, .*, got 'notes.md'"
     ):
-        list_files([tmp_path / "notes.txt"])
+        list_files([tmp_path / "notes.md"])
+    assert list_files([tmp_path / "notes.txt"]) == [tmp_path / "notes.txt"]  # named by a person
     with pytest.raises(InputError, match=r"must be a file or a folder, got no such path"):
         list_files([tmp_path / "none.csv"])
     with pytest.raises(InputError, match=r"order must be 'name' or 'time', got 'size'"):
@@ -218,5 +301,7 @@ def test_a_digest_depends_on_content_mapping_and_table(tmp_path: Path) -> None:
     assert first == digest_of(path, MAPPING, "users")
     assert first != digest_of(path, MAPPING, "payments")
     assert first != digest_of(path, TableMapping([NodeRows("id")]), "users")
+    assert first != digest_of(path, replace(MAPPING, csv=CsvForm(skip=1)), "users")
+    assert first != digest_of(path, replace(MAPPING, csv=CsvForm()), "users")
     path.write_text("id\n2\n", encoding="utf-8")
     assert first != digest_of(path, MAPPING, "users")

@@ -124,7 +124,7 @@ def test_a_graph_of_tables_needs_a_mapping_of_each() -> None:
         (lambda: NodeRows("id", nulls={"id": None}), r"\"skip\" or a finite number or text, got None"),
         (lambda: NodeRows("id", removes="no"), r"removes must be True or False, got 'no'"),  # type: ignore[arg-type]
         (lambda: EdgeRows("a", "b", ("a", "b")), r"edge_type must be \(source type"),  # type: ignore[arg-type]
-        (lambda: EdgeRows("a", "b", time="t", time_unit="m"), r"time_unit must be 's'"),  # type: ignore[arg-type]
+        (lambda: EdgeRows("a", "b", time="t", time_unit="m"), r"time_unit must be 'ns'"),  # type: ignore[arg-type]
         (lambda: EdgeRows("a", "b", time_unit="s"), r"time_unit needs a column of times, time"),
         (lambda: EdgeRows("a", "b", weight=""), r"weight must be the name of a column"),
         (lambda: TableMapping(), r"must have nodes or edges"),

@@ -1,7 +1,7 @@
 """Values of a deployment file, checked against the annotations of its sections."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib import import_module
 from pathlib import Path
@@ -11,7 +11,7 @@ from livegnn.errors import InputError
 from livegnn.log.client_settings import place_client_settings
 from livegnn.log.idempotency import CLIENT, check_origin
 from livegnn.runtime import ViewFactory
-from livegnn.tables import EdgeRows, NodeRows, TableMapping
+from livegnn.tables import CsvForm, EdgeRows, NodeRows, TableMapping
 from livegnn.wording import kind_of
 
 _Section = TypeVar("_Section")
@@ -75,7 +75,8 @@ def parse_sources(type_: type[_Section], content: object, directory: Path) -> di
 
 
 def parse_tables(content: object, directory: Path) -> dict[str, TableMapping]:
-    """The sections [tables.NAME], by name: each has lists of tables, nodes and edges. Raises InputError."""
+    """The sections [tables.NAME], by name: each has lists of tables, nodes and edges, and may have a section
+    [tables.NAME.csv]. Raises InputError."""
     if not isinstance(content, dict):
         raise InputError(f"tables must be sections [tables.NAME], got {content!r}")
     mappings = {}
@@ -84,8 +85,8 @@ def parse_tables(content: object, directory: Path) -> dict[str, TableMapping]:
         place = f"tables.{name}"
         if not isinstance(section, dict):
             raise InputError(f"{place} must be a section [{place}], got {section!r}")
-        refuse_unknown(section, dict.fromkeys(("nodes", "edges")), f"key in [{place}]:")
-        parts: dict[str, list[Any]] = {}
+        refuse_unknown(section, dict.fromkeys(("nodes", "edges", "csv")), f"key in [{place}]:")
+        parts: dict[str, Any] = {}
         for kind, type_ in (("nodes", NodeRows), ("edges", EdgeRows)):
             entries = section.get(kind, [])
             if not isinstance(entries, list):
@@ -93,6 +94,8 @@ def parse_tables(content: object, directory: Path) -> dict[str, TableMapping]:
                     f"{kind} in [{place}] must be written as [[{place}.{kind}]], got {entries!r}"
                 )
             parts[kind] = [parse_section(f"{place}.{kind}", type_, one, directory) for one in entries]
+        if "csv" in section:
+            parts["csv"] = parse_section(f"{place}.csv", CsvForm, section["csv"], directory)
         try:
             mappings[name] = TableMapping(**parts)
         except InputError as error:
@@ -146,6 +149,10 @@ def parse_value(place: str, type_: type, value: object, directory: Path) -> obje
     if choices and type(None) in choices:  # a value that may be left out
         given = tuple(choice for choice in choices if choice is not type(None))
         choices, type_ = (given, type_) if len(given) > 1 else ((), given[0])
+    if type_ == Sequence[str]:
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return value
+        raise InputError(f"{place} must be a list of texts, got {value!r}")
     if get_origin(type_) is tuple:  # an edge type
         if isinstance(value, list) and len(value) == 3 and all(isinstance(one, str) for one in value):
             return tuple(value)

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import livegnn.lazy_names as lazy_names
+from livegnn.tables.csv_form import CsvForm
 from livegnn.tables.entries import check_mappings
 from livegnn.tables.mapping import EdgeRows, NodeRows, TableMapping
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from livegnn.tables.reader import TableReader as TableReader
 
 __all__ = [
+    "CsvForm",
     "EdgeRows",
     "NodeRows",
     "RowChanges",

@@ -16,6 +16,7 @@ from livegnn.arguments import as_path
 from livegnn.errors import InputError
 from livegnn.events import Events
 from livegnn.schema import Schema
+from livegnn.tables.csv_form import CsvForm
 from livegnn.tables.mapping import TableMapping
 from livegnn.tables.reader import TableReader
 from livegnn.tables.repetitions import WholeTable
@@ -28,12 +29,14 @@ FORMATS: Final = {
     ".pq": "parquet",
     ".csv": "csv",
     ".tsv": "tsv",
+    ".txt": "csv",
     ".arrow": "ipc",
     ".feather": "ipc",
     ".ipc": "ipc",
     ".jsonl": "json",
     ".ndjson": "json",
 }
+_IN_FOLDERS: Final = tuple(one for one in FORMATS if one != ".txt")  # a folder may hold a text for people
 _PACKED: Final = (".gz", ".bz2", ".zst", ".lz4")
 _BLOCK: Final = 8 << 20  # bytes; a line of text must fit
 
@@ -49,9 +52,11 @@ def list_files(paths: Sequence[object], order: Order = "name") -> list[Path]:
     for given in paths:
         path = as_path(given, "path")
         if path.is_dir():
-            inside = [one for one in path.rglob("*") if one.is_file() and _ending(one) in FORMATS]
+            inside = [one for one in path.rglob("*") if one.is_file() and _ending(one) in _IN_FOLDERS]
             if not inside:
-                raise InputError(f"{path} must have files with the endings {', '.join(FORMATS)}, got none")
+                raise InputError(
+                    f"{path} must have files with the endings {', '.join(_IN_FOLDERS)}, got none"
+                )
             key: Callable[[Path], object] = _time_and_name if order == "time" else str
             found += sorted(inside, key=key)  # type: ignore[arg-type]
         elif not path.is_file():
@@ -93,54 +98,82 @@ def read_sample(path: Path, rows: int) -> pa.Table:
     """The first rows of a file, or of the first one in a folder, with all columns. Raises InputError."""
     file = list_files([path])[0]
     try:
-        return pa.dataset.dataset(file, format=_format(file, {})).head(rows)
+        return pa.dataset.dataset(file, format=_format(file, {}, None)).head(rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: expected {_kind(file)}, got: {_plain_words(file, str(error))}") from error
+        raise InputError(
+            f"{file}: expected {_kind(file)}, got: {_plain_words(file, str(error), None)}"
+        ) from error
 
 
 def _parts(path: Path, reader: TableReader, rows: int) -> Iterator[pa.Table]:
     """The rows of a file, with the columns that the mapping reads."""
     columns = list(reader.mapping.columns)
     try:
-        dataset = pa.dataset.dataset(path, format=_format(path, _kinds(reader)))
+        dataset = pa.dataset.dataset(path, format=_format(path, _kinds(reader), reader.mapping.csv))
         reader.check(dataset.schema)
         stream = dataset.scanner(columns=columns, batch_size=rows, use_threads=False).to_reader()
         yield from read_parts(stream, columns, rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: expected {_kind(path)}, got: {_plain_words(path, str(error))}") from error
+        raise InputError(
+            f"{path}: expected {_kind(path)}, got: {_plain_words(path, str(error), reader.mapping.csv)}"
+        ) from error
 
 
-def _plain_words(path: Path, error: str) -> str:
+def _plain_words(path: Path, error: str, form: CsvForm | None) -> str:
     """An error of Arrow with the row, counted from 0, and the name of the column of a CSV file."""
     error = re.split(r"input source '.*?': ", error)[-1].removeprefix("Invalid: ")
+    form = form or CsvForm()
+    first = form.skip + 1 + (form.columns is None)  # the line of the first row, counted from 1
     if lines := re.match(r"CSV parse error: Row #(\d+): ", error):
-        return f"row {int(lines[1]) - 2}: {error[lines.end() :]}"
+        row = int(lines[1]) - first
+        return f"{'the header' if row < 0 else f'row {row}'}: {error[lines.end() :]}"
+    if same := re.match(r"CSV file contained multiple columns named (.*)", error):
+        return f"several columns named {same[1]!r}: name all columns by columns in [tables.NAME.csv]"
     found = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?", error)
     if found is None:
         return error
+    names = _names(path, form)
+    at = int(found[1])
+    row_named = "" if found[2] is None else f"row {int(found[2]) - first}, "
+    name = names[at] if at < len(names) else f"number {at}"
+    return f"{row_named}column {name!r}: {error[found.end() :]}"
+
+
+def _delimiter(path: Path, form: CsvForm) -> str:
+    return form.delimiter or ("\t" if FORMATS[_ending(path)] == "tsv" else ",")
+
+
+def _names(path: Path, form: CsvForm) -> Sequence[str]:
+    """The columns of a CSV file. Raises InputError if it ends before its header."""
+    if form.columns is not None:
+        return form.columns
     with pa.input_stream(str(path), compression="detect") as stream:
         head = stream.read(_BLOCK).decode(errors="replace").splitlines()
-    names = next(csv.reader(head[:1], delimiter="\t" if FORMATS[_ending(path)] == "tsv" else ","), [])
-    at = int(found[1])
-    row = "" if found[2] is None else f"row {int(found[2]) - 2}, "
-    name = names[at] if at < len(names) else f"number {at}"
-    return f"{row}column {name!r}: {error[found.end() :]}"
+    if len(head) <= form.skip:
+        raise InputError(f"{path}: expected a header after {form.skip} lines, got {len(head)} lines")
+    return next(csv.reader(head[form.skip : form.skip + 1], delimiter=_delimiter(path, form)), [])
 
 
-def _format(path: Path, kinds: Mapping[str, pa.DataType]) -> "str | pa.dataset.FileFormat":
+def _format(
+    path: Path, kinds: Mapping[str, pa.DataType], form: CsvForm | None
+) -> "str | pa.dataset.FileFormat":
     """The format of a file, by which texts as ids are not taken for numbers, or for times. kinds: of columns
-    that a text file does not say."""
+    that a text file does not say. form: of a CSV file."""
     kind = FORMATS[_ending(path)]
     if kind in ("csv", "tsv"):
+        form = form or CsvForm()
+        # Arrow's data sets look for a header in the first line, whatever is skipped.
+        names = None if form == CsvForm(form.delimiter) else _names(path, form)
+        skip = form.skip + (names is not None and form.columns is None)
         return pa.dataset.CsvFileFormat(
-            pa.csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True),
+            pa.csv.ParseOptions(delimiter=_delimiter(path, form), newlines_in_values=True),
             convert_options=pa.csv.ConvertOptions(
                 column_types=kinds,
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
-            read_options=pa.csv.ReadOptions(block_size=_BLOCK),
+            read_options=pa.csv.ReadOptions(block_size=_BLOCK, skip_rows=skip, column_names=names),
         )
     if kind == "json":
         read = pa.json.ReadOptions(block_size=_BLOCK)
@@ -183,7 +216,8 @@ def _kinds(reader: TableReader) -> dict[str, pa.DataType]:
 
 def digest_of(path: Path, mapping: TableMapping, name: str) -> str:
     """A text that another content of the file, another mapping or another table does not have."""
-    digest = hashlib.blake2b(repr((name, mapping)).encode(), digest_size=16)
+    said = (name, mapping) if mapping.csv is None else (name, mapping, mapping.csv)
+    digest = hashlib.blake2b(repr(said).encode(), digest_size=16)
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()
 
@@ -191,7 +225,11 @@ def digest_of(path: Path, mapping: TableMapping, name: str) -> str:
 def _ending(path: Path) -> str:
     """The ending of a file's name, without that of a packed one."""
     endings = [one.lower() for one in path.suffixes]
-    if len(endings) > 1 and endings[-1] in _PACKED and endings[-2] in (".csv", ".tsv", ".jsonl", ".ndjson"):
+    if (
+        len(endings) > 1
+        and endings[-1] in _PACKED
+        and endings[-2] in (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")
+    ):
         return endings[-2]
     return endings[-1] if endings else ""
 

@@ -8,10 +8,11 @@ from livegnn.arguments import check_bool
 from livegnn.errors import InputError
 from livegnn.events.chunk import to_edge_type, to_node_type
 from livegnn.tables.conditions import Condition, parse_conditions
+from livegnn.tables.csv_form import CsvForm
 from livegnn.types import EdgeType, NodeType
 from livegnn.wording import kind_of, quoted
 
-TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns"]
+TimeUnit: TypeAlias = Literal["ns", "us", "ms", "s", "min", "h", "D"]
 SKIP: Final = "skip"
 ColumnNames: TypeAlias = "str | Sequence[str] | None"
 
@@ -100,7 +101,9 @@ class EdgeRows:
         if self.edge_type is not None:
             object.__setattr__(self, "edge_type", to_edge_type(self.edge_type))
         if self.time_unit is not None and self.time_unit not in get_args(TimeUnit):
-            raise InputError(f"time_unit must be 's', 'ms', 'us' or 'ns', got {quoted(self.time_unit)}")
+            raise InputError(
+                f"time_unit must be 'ns', 'us', 'ms', 's', 'min', 'h' or 'D', got {quoted(self.time_unit)}"
+            )
         if self.time_unit is not None and self.time is None:
             raise InputError(f"time_unit needs a column of times, time, got {self.time_unit!r} without one")
         _check_entry(self, _names(self.edge_attr, "edge_attr"))
@@ -133,10 +136,16 @@ class EdgeRows:
 
 @dataclass(frozen=True)
 class TableMapping:
-    """All that a row of a table gives: a click gives a user, an item and an edge between them."""
+    """All that a row of a table gives: a click gives a user, an item and an edge between them.
+
+    csv: the form of a CSV file of the table, if that is not a header and rows with commas.
+    """
 
     nodes: Sequence[NodeRows] = ()
     edges: Sequence[EdgeRows] = ()
+    csv: CsvForm | None = field(
+        default=None, repr=False
+    )  # as the digests of loaded files have no place for it
 
     def __post_init__(self) -> None:
         for name, type_ in (("nodes", NodeRows), ("edges", EdgeRows)):
@@ -144,6 +153,8 @@ class TableMapping:
             if not isinstance(given, (list, tuple)) or not all(isinstance(one, type_) for one in given):
                 raise InputError(f"{name} must be a list of {type_.__name__}, got {quoted(given)}")
             object.__setattr__(self, name, tuple(given))
+        if self.csv is not None and not isinstance(self.csv, CsvForm):
+            raise InputError(f"csv must be a CsvForm, got {kind_of(self.csv)}")
         if not self.nodes and not self.edges:
             raise InputError("a mapping must have nodes or edges that its rows give, got none")
 

@@ -1,6 +1,8 @@
 """Times of any form as float64 seconds since 1970: timestamps, dates, ISO text and numbers.
 
-A time without a zone is one of UTC. Microseconds are rounded once, as `datetime.timestamp()` does it.
+A time without a zone is one of UTC. A text may have slashes in its date: year, month and day.
+
+Microseconds are rounded once, as `datetime.timestamp()` does it.
 """
 
 from collections.abc import Callable
@@ -18,10 +20,12 @@ if TYPE_CHECKING:
     Refuse: TypeAlias = Callable[[npt.NDArray[np.bool_] | pa.Array, str], None]
 
 PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
-_DAY: Final = 86_400
+SECONDS: Final = {"min": 60, "h": 3600, "D": 86_400}
 _INT64: Final = np.dtype(np.int64)
 _EXACT: Final = 2**53
-_DATE: Final = r"\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+_MONTH: Final = r"(?:0[1-9]|1[0-2])"
+_DAY: Final = r"(?:0[1-9]|[12]\d|3[01])"
+_DATE: Final = rf"\d{{4}}(?:-{_MONTH}-{_DAY}|/{_MONTH}/{_DAY})"
 _CLOCK: Final = r"(?:[01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d{1,9})?)?"
 _ZONE: Final = r"(?:Z|[+-](?:0\d|1\d|2[0-3])(?::?[0-5]\d)?)"
 _ISO: Final = rf"^{_DATE}(?:[T ]{_CLOCK}{_ZONE}?)?$"
@@ -42,7 +46,7 @@ def to_seconds(values: pa.Array, unit: str, refuse: "Refuse") -> DoubleArray:
         return _stamps(_integers(values), kind.unit)
     if pa.types.is_date(kind):
         days = values.cast(pa.date32()).cast(pa.int32()).to_numpy(zero_copy_only=False)
-        return cast("DoubleArray", days.astype(np.float64) * _DAY)
+        return cast("DoubleArray", days.astype(np.float64) * SECONDS["D"])
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return _texts(values, refuse)
     if pa.types.is_decimal(kind):
@@ -54,16 +58,20 @@ def to_seconds(values: pa.Array, unit: str, refuse: "Refuse") -> DoubleArray:
             values = values.cast(pa.int64())
     numbers = values.to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":
-        seconds = cast("DoubleArray", numbers.astype(np.float64) / PER_SECOND[unit])
+        seconds = cast(
+            "DoubleArray", numbers.astype(np.float64) * SECONDS.get(unit, 1) / PER_SECOND.get(unit, 1)
+        )
         refuse(~np.isfinite(seconds), "a finite time")
         return seconds
-    if unit != "s":
+    if unit in PER_SECOND and unit != "s":
         if numbers.dtype == np.uint64:
             refuse(numbers > np.uint64(2**63 - 1), "a time below 2^63")
         return _stamps(numbers.astype(_INT64), unit)
-    large = numbers > _EXACT if numbers.dtype.kind == "u" else (numbers > _EXACT) | (numbers < -_EXACT)
+    seconds_each = SECONDS.get(unit, 1)
+    most = _EXACT // seconds_each
+    large = numbers > most if numbers.dtype.kind == "u" else (numbers > most) | (numbers < -most)
     refuse(large, "a time of at most 2^53 seconds (is time_unit another one?)")
-    return cast("DoubleArray", numbers.astype(np.float64))
+    return cast("DoubleArray", numbers.astype(np.float64) * seconds_each)
 
 
 def _integers(values: pa.Array) -> "npt.NDArray[np.int64]":
@@ -89,9 +97,10 @@ def _rounded(counts: "npt.NDArray[np.int64]", per_second: int) -> DoubleArray:
 
 
 def _texts(values: pa.Array, refuse: "Refuse") -> DoubleArray:
-    """ISO 8601: a date, perhaps a clock, perhaps a zone."""
+    """ISO 8601: a date, perhaps a clock, perhaps a zone; its date may have slashes."""
     texts = values.cast(pa.string())
     refuse(pc.invert(pc.match_substring_regex(texts, _ISO)), _FORM)
+    texts = pc.replace_substring(texts, "/", "-")
     zoned = pc.match_substring_regex(texts, _ZONED).to_numpy(zero_copy_only=False)
     nanos = pc.match_substring_regex(texts, r"\.\d{7,9}").to_numpy(zero_copy_only=False)
     seconds = np.zeros(len(texts), dtype=np.float64)
