@@ -37,6 +37,8 @@ from livegnn.deployment import Deployment
 from livegnn.errors import DiskFullError, InputError, LiveGNNError
 from livegnn.log.kafka import KafkaLog, create_topics
 from livegnn.log.sqlite import SqliteLog
+from ports import free_port
+from registry import Registry, message, served
 from scraped import scrape
 from serving import Server, write_deployment
 from streams import make_graph, make_model, make_stream
@@ -124,6 +126,49 @@ def test_changes_of_rows_are_applied_by_the_mapping_of_a_table(broker: Broker, t
         (bad,) = runtime.log.bad_messages()
         assert bad.offset == 7
         assert "emptied at once" in bad.reason
+    finally:
+        source.stop()
+        runtime.stop()
+        runtime.log.close()
+
+
+def test_rows_in_avro_wait_for_their_registry(broker: Broker, tmp_path: Path) -> None:
+    """No message is lost or called bad because the registry does not answer."""
+    topic, deployment = make_topic(broker), write_deployment(tmp_path)
+    with_source(deployment, broker, topic)
+    where = free_port()
+    mapping = (
+        f'format = "rows"\ntable = "pays"\nregistry = {{ url = "http://127.0.0.1:{where}" }}\n'
+        '[[tables.pays.edges]]\nsrc = "a"\ndst = "b"\nweight = "w"\n'
+    )
+    deployment.write_text(deployment.read_text(encoding="utf-8") + mapping, encoding="utf-8")
+    graph = make_graph()
+    free = sorted(set(graph.ids().tolist()) - set(graph.neighbors(0, direction="out").ids.tolist()))
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "long"}, {"name": "w", "type": "float"}]
+    schema = {"type": "record", "name": "Row", "fields": fields}
+    producer = Producer({"bootstrap.servers": broker.servers, "log_level": 2})
+    for at in free[:6]:
+        producer.produce(topic, message(7, schema, {"a": 0, "b": at, "w": at + 0.5}), partition=0)
+    producer.produce(topic, message(8, schema, {"a": 0, "b": 1, "w": 1}), partition=0)
+    producer.flush()
+    runtime = Deployment.read(deployment).open()
+    before = runtime.graph.num_edges()
+    runtime.start()
+    (source,) = Deployment.read(deployment).connect(runtime)
+    source.start()
+    try:
+        wait_for(lambda: source.waits is not None)
+        assert f"the schema registry at http://127.0.0.1:{where} does not answer" in str(source.waits)
+        assert (source.stored, source.bad, source.failure) == (0, 0, None)
+        registry = Registry(where)
+        registry.add(schema)
+        with served(registry):
+            wait_for(lambda: source.stored == 7)
+        runtime.wait(runtime.log.last_seq(), PATIENCE)
+        assert runtime.graph.num_edges() == before + 6
+        (bad,) = runtime.log.bad_messages()
+        assert (bad.offset, source.waits) == (6, None)
+        assert "got number 8, which it does not have" in bad.reason
     finally:
         source.stop()
         runtime.stop()

@@ -13,8 +13,14 @@ import trustme
 
 from livegnn.deployment import Deployment
 from livegnn.deployment.parsing import parse_value
+from livegnn.deployment.sections import SourceSection
 from livegnn.errors import InputError, LogError
-from livegnn.log.client_settings import check_client_settings, place_client_settings, read_client_settings
+from livegnn.log.client_settings import (
+    check_client_settings,
+    check_registry_settings,
+    place_client_settings,
+    read_client_settings,
+)
 from livegnn.log.kafka.connection import Connection, read_topics
 from livegnn.workers import KafkaPlace
 
@@ -81,6 +87,33 @@ def test_other_settings_and_open_secrets_are_refused(given: dict[str, str], said
     with pytest.raises(InputError, match=said) as raised:
         check_client_settings(given)
     assert "swordfish" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "url in registry must be that of a schema registry, got None"),
+        ({"url": "here"}, "url in registry must be that of a schema registry, got 'here'"),
+        ({"url": "http://ann:swordfish@here"}, "must have no password: write it as basic.auth.user.info"),
+        (
+            {"url": "http://a", "basic.auth.user.info": "a:swordfish"},
+            "info in registry must be 'env:NAME' or",
+        ),
+        ({"url": "http://a", "bearer.auth.token": "swordfish"}, "token in registry must be 'env:NAME' or"),
+        ({"url": "http://a", "max.retries": "9"}, "registry may have settings that begin with url, basic"),
+    ],
+)
+def test_settings_of_a_registry(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said) as raised:
+        check_registry_settings(given)
+    assert "swordfish" not in str(raised.value)
+    with pytest.raises(
+        InputError, match='registry is for rows in Avro, format = "rows" or "debezium", got it'
+    ):
+        SourceSection("a:1", "b", registry={"url": "http://a"})
+    secret = {"basic.auth.user.info": "env:NO_SUCH_SECRET"}
+    with pytest.raises(InputError, match=r"basic\.auth\.user\.info in registry must be in the environment"):
+        read_client_settings(secret, "registry")
 
 
 def test_paths_do_not_depend_on_where_a_process_begins() -> None:

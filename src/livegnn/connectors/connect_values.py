@@ -98,7 +98,8 @@ def _converter(field: "Mapping[str, JSON]") -> Converter | None:
     return Converter(name) if known else None
 
 
-def _unscaled(text: str, scale: int) -> Decimal:
-    """The decimal of big-endian bytes in Base64."""
-    whole = int.from_bytes(base64.b64decode(text, validate=True), "big", signed=True)
+def _unscaled(text: str | bytes, scale: int) -> Decimal:
+    """The decimal of big-endian bytes, in Base64 or, in Avro, as they are."""
+    data = text if isinstance(text, bytes) else base64.b64decode(text, validate=True)
+    whole = int.from_bytes(data, "big", signed=True)
     return Decimal(whole).scaleb(-scale, _EXACT)

@@ -24,7 +24,8 @@ from livegnn.wording import quoted
 __all__ = ["Begin", "Decode", "KafkaTopic", "check_skip", "decode_lines", "decode_safely"]
 
 Decode: TypeAlias = Callable[[Sequence[bytes | None]], Sequence[Events | InputError]]
-"""The events of each message, none for one without a value, or what is wrong with it."""
+"""The events of each message, none for one without a value, or what is wrong with it. It may raise
+`Unreachable`, and is called again later."""
 
 _logger = logging.getLogger(__name__)
 
@@ -171,7 +172,9 @@ class KafkaTopic:
     def _store(self, group: Sequence[Arrived]) -> bool:
         """Appends messages, and waits until the log stores them; returns False if it is stopped before."""
         messages = [one for one in group if not one.is_end]
-        entries = decode_safely(self._decode, [one.value for one in messages])
+        entries = self._decode_all([one.value for one in messages])
+        if entries is None:
+            return False
         origins = [Origin(self.name, one.partition, one.offset, one.value) for one in messages]
         while messages and not self._append(entries, origins):
             if self._stopping.is_set():
@@ -181,6 +184,16 @@ class KafkaTopic:
         for one in group:
             self._partitions.note(one)
         return True
+
+    def _decode_all(self, values: Sequence[bytes | None]) -> Sequence[Events | InputError] | None:
+        """The events of messages; waits for a registry that they need; None if it is stopped before."""
+        while True:
+            try:
+                return decode_safely(self._decode, values)
+            except Unreachable as error:
+                self._wait(str(error), _RETRY_SECONDS)
+            if self._stopping.is_set():
+                return None
 
     def _append(self, entries: Sequence[Events | InputError], origins: Sequence[Origin]) -> bool:
         """Whether the log has taken them; waits for a while if it has not."""
@@ -264,10 +277,15 @@ def _decode_line(value: bytes | None) -> Events | InputError:
 
 
 def decode_safely(decode: Decode, values: Sequence[bytes | None]) -> Sequence[Events | InputError]:
-    """As `decode`; a message that is too large, or makes its reader fail unexpectedly, is bad."""
+    """As `decode`; a message that is too large, or makes its reader fail unexpectedly, is bad.
+
+    Raises Unreachable.
+    """
     small = [one if len(one or b"") <= _LARGEST else None for one in values]
     try:
         found = decode(small)
+    except Unreachable:
+        raise
     except Exception as error:
         if len(values) > 1:
             return [decode_safely(decode, [one])[0] for one in values]

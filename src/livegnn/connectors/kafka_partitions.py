@@ -54,7 +54,7 @@ _MISSING_SECONDS: Final = 30.0  # after which a topic that a broker does not kno
 
 
 class Unreachable(SourceError):
-    """No broker answers. One may answer later."""
+    """No broker, or no registry of schemas, answers. One may answer later."""
 
 
 class Arrived(NamedTuple):

@@ -180,12 +180,21 @@ def _array(values: Sequence[JSON]) -> pa.Array:
 
 def parse_row(value: bytes) -> RowChange:
     """A message that is a row, as a JSON object."""
-    return RowChange("insert", None, _object(value))
+    return added_row(_object(value), _none)
 
 
 def parse_change(value: bytes) -> RowChange | None:
-    """A message of Debezium."""
-    content, converters = _split(value)
+    """A message of Debezium, in JSON."""
+    return row_change(*_split(value))
+
+
+def added_row(content: Row, converters: "Converters") -> RowChange:
+    """The content of a message, as a row."""
+    return RowChange("insert", None, content, converters(None))
+
+
+def row_change(content: Row | None, converters: "Converters") -> RowChange | None:
+    """The content of a message of Debezium. Raises InputError for one of another form."""
     if content is None:
         return None
     if "op" in content and not _ENVELOPE.isdisjoint(content):

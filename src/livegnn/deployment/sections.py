@@ -16,13 +16,14 @@ from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import Parallel
 from livegnn.http.access import AccessSettings
 from livegnn.inference import EngineOptions, ScrubPolicy
-from livegnn.log.client_settings import check_client_settings, read_client_settings
+from livegnn.log.client_settings import check_client_settings, check_registry_settings, read_client_settings
 from livegnn.log.sqlite import SqliteLog
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory, WhenViewFails
 from livegnn.wording import needs
 
 if TYPE_CHECKING:
     from livegnn.connectors.kafka import Begin, Decode, KafkaTopic
+    from livegnn.connectors.row_messages import Parse
     from livegnn.log.kafka import KafkaLog
     from livegnn.tables import TableMapping
 
@@ -165,7 +166,8 @@ class LogSection:
 class SourceSection:
     """`[sources.NAME]`: a topic at the brokers `kafka`. begin: where to begin if it was never read, with the
     "first" message, or after the "last". format: of the messages, one of `FORMATS`. table: the mapping of
-    rows, the section [tables.TABLE]; None for events. client: as of `[log]`.
+    rows, the section [tables.TABLE]; None for events. registry: settings of the client of a schema registry,
+    for rows in Avro; without them rows are JSON. client: as of `[log]`.
     """
 
     kafka: str
@@ -173,6 +175,7 @@ class SourceSection:
     begin: str = "first"
     format: str = "events"
     table: str | None = None
+    registry: Mapping[str, str] = field(default_factory=dict)
     client: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -189,6 +192,12 @@ class SourceSection:
             raise InputError(
                 'table must name the mapping of messages that are rows, format = "rows" or "debezium", '
                 f"got {got} with the format {self.format!r}"
+            )
+        if self.registry:
+            check_registry_settings(self.registry)
+        if self.registry and self.table is None:
+            raise InputError(
+                'registry is for rows in Avro, format = "rows" or "debezium", got it with "events"'
             )
 
     def connect(self, name: str, runtime: Runtime, tables: "Mapping[str, TableMapping]") -> "KafkaTopic":
@@ -211,7 +220,7 @@ class SourceSection:
         if self.table is None:
             return None
         try:
-            from livegnn.connectors.row_messages import RowMessages, parse_change, parse_row
+            from livegnn.connectors.row_messages import RowMessages
             from livegnn.tables import TableReader
 
             reader = TableReader(tables[self.table], runtime.graph.schema, f"[tables.{self.table}]")
@@ -219,7 +228,20 @@ class SourceSection:
             if error.name != "pyarrow":
                 raise
             raise InputError(needs(f"[sources.{name}]", "pyarrow", error, "arrow")) from error
-        return RowMessages(reader, parse_row if self.format == "rows" else parse_change).decode
+        return RowMessages(reader, self._parse(name)).decode
+
+    def _parse(self, name: str) -> "Parse":
+        """The reader of a message that is a row or a change of one."""
+        import livegnn.connectors.row_messages as rows
+
+        if not self.registry:
+            return rows.parse_row if self.format == "rows" else rows.parse_change
+        try:
+            from livegnn.connectors.avro import AvroRecords
+        except ModuleNotFoundError as error:
+            raise InputError(needs(f"registry of [sources.{name}]", "fastavro", error, "avro")) from error
+        records = AvroRecords(read_client_settings(self.registry, "registry"))
+        return records.parse_row if self.format == "rows" else records.parse_change
 
     def check_skip(self, partition: int, offset: int) -> None:
         """Raises InputError for a partition or offset that the topic does not have; SourceError if no broker

@@ -8,11 +8,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from livegnn.errors import InputError
 from livegnn.wording import quoted
 
 _ADMITTED: Final = ("security.", "ssl.", "sasl.", "https.", "enable.ssl.", "client.id")
+_ADMITTED_BY_REGISTRY: Final = ("url", "basic.auth.user.info", "bearer.auth.", "ssl.")
+_REGISTRY_SECRET: Final = ("basic.auth.user.info", "token", "secret", "password")
 _SECRET: Final = ("password", "passphrase", "secret", "key.pem", "sasl.oauthbearer.config")
 _PATHS: Final = (".location", ".file")
 _MOST_BYTES: Final = 1 << 20
@@ -31,6 +34,23 @@ def check_client_settings(given: Mapping[str, str]) -> None:
             raise InputError(f"{name} in client must be 'env:NAME' or 'file:PATH', got the secret itself")
 
 
+def check_registry_settings(given: Mapping[str, str]) -> None:
+    """The same, for the client of a schema registry."""
+    for name, value in given.items():
+        if not name.startswith(_ADMITTED_BY_REGISTRY):
+            raise InputError(
+                f"registry may have settings that begin with {', '.join(_ADMITTED_BY_REGISTRY)}, got "
+                f"{quoted(name)}"
+            )
+        if name.endswith(_REGISTRY_SECRET) and not value.startswith(("env:", "file:")):
+            raise InputError(f"{name} in registry must be 'env:NAME' or 'file:PATH', got the secret itself")
+    where = urlsplit(given.get("url", ""))
+    if where.scheme not in ("http", "https") or not where.hostname:
+        raise InputError(f"url in registry must be that of a schema registry, got {quoted(given.get('url'))}")
+    if where.username or where.password:
+        raise InputError("url in registry must have no password: write it as basic.auth.user.info")
+
+
 def place_client_settings(given: Mapping[str, str], directory: Path) -> dict[str, str]:
     """The same with paths that begin in `directory`; a worker of a cluster begins elsewhere."""
     placed, directory = {}, directory.absolute()
@@ -44,21 +64,22 @@ def place_client_settings(given: Mapping[str, str], directory: Path) -> dict[str
     return placed
 
 
-def read_client_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """The settings with their secrets, for a client. Raises InputError for one that is missing."""
-    return {name: _read(name, value) for name, value in given.items()}
+def read_client_settings(given: Mapping[str, str], key: str = "client") -> dict[str, str]:
+    """The settings with their secrets, for a client. key: under which they stand. Raises InputError for one
+    that is missing."""
+    return {name: _read(f"{name} in {key}", value) for name, value in given.items()}
 
 
 def _read(name: str, value: str) -> str:
     kind, _, place = value.partition(":")
     if kind == "env":
         if place not in os.environ:
-            raise InputError(f"{name} in client must be in the environment variable {place}, got none")
+            raise InputError(f"{name} must be in the environment variable {place}, got none")
         return os.environ[place]
     if kind == "file":
         try:
             with open(place, "rb") as file:
                 return file.read(_MOST_BYTES).decode().rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{name} in client must be text in the file {place}: {error}") from error
+            raise InputError(f"{name} must be text in the file {place}: {error}") from error
     return value
