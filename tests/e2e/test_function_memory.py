@@ -21,6 +21,7 @@ from test_function import Container
 from test_lambda import Instance, http_event
 
 from functions import ENVIRONMENT, body
+from gate import in_gate
 from livegnn import Graph, Model
 from livegnn.functions.options import PREDICTOR
 from livegnn.model import Input, Step
@@ -175,15 +176,15 @@ def refused(place: Place, way: str, memory: int) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "way", in_gate(sorted(WAYS, key=("stages", "threads", "private", "processes", "lambda").index), 2)
+)
 def test_a_limit_is_kept_or_refused(place: Place, way: str) -> None:
     check_limits(place, way)
 
 
 @needs_server
-@pytest.mark.parametrize(
-    "way", [way if way == "private" else pytest.param(way, marks=pytest.mark.explored) for way in WAYS]
-)
+@pytest.mark.parametrize("way", in_gate(sorted(WAYS, key=lambda way: way != "private")))
 def test_a_limit_has_room_for_the_threads_that_read(
     server: S3Server, place: Place, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ if "CI" not in os.environ:  # which installs all extras
     pytest.importorskip("zmq", reason="pyzmq is not installed: pip install 'livegnn[cluster]'")
 
 from divided_streams import BATCHES, EDGES, Stream, apply_alone, check_stream, follow, schema_of
-from gate import draws
+from gate import draws, in_gate
 from livegnn import Engine, Events, Graph
 from livegnn.channels.health import Patience
 from livegnn.errors import FileFormatError, WorkerUnavailableError
@@ -34,7 +34,7 @@ def divide(request: pytest.FixtureRequest) -> Any:
 
 @pytest.mark.parametrize(
     "kind",
-    ["gat_edge", "gin", *(pytest.param(kind, marks=pytest.mark.explored) for kind in ("gcn", "sage max"))],
+    in_gate(["gat_edge", "gin", "gcn", "sage max"]),
 )
 def test_parts_in_processes_keep_the_bits_of_one_engine(kind: str, divide: Any) -> None:
     _, model = make(designs_of(kind)[0])

@@ -23,6 +23,7 @@ def example() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "examples" / "train_bitcoin_otc.py"))
 
 
+@pytest.mark.explored  # it trains the model
 def test_the_figures_are_those_of_the_shipped_model(example: dict[str, Any]) -> None:
     ratings = load()
     scores = example["test"](load_model(), {}, ratings)

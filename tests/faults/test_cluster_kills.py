@@ -189,6 +189,7 @@ def start_nodes(processes: Processes, machines: Network, folder: Path) -> None:
 
 @needs_broker
 @needs_namespaces
+@pytest.mark.campaign
 @pytest.mark.xdist_group("ray")
 def test_workers_of_a_machine_that_is_cut_off_are_placed_again(processes: Processes, tmp_path: Path) -> None:
     """Two machines without a common folder. Sampling workers whose machine is cut off take all steps again on

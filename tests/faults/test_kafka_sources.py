@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 import loopback
 from faulty_disk import FaultyDisk
+from gate import in_gate
 from kafka_broker import Broker, needs_broker
 from kafka_reading import (
     TOPICS,
@@ -432,7 +433,7 @@ def predictions(engine: Engine) -> bytes:
     return ids.tobytes() + engine.predict(ids).tobytes()
 
 
-@pytest.mark.parametrize("in_kafka", [False, True])
+@pytest.mark.parametrize("in_kafka", in_gate([True, False]))
 def test_a_server_that_is_killed_while_it_reads(
     broker: Broker, tmp_path: Path, rng: np.random.Generator, in_kafka: bool
 ) -> None:

@@ -259,6 +259,7 @@ def places(line: CommandLine, path: Path) -> list[list[str]]:
     return rows
 
 
+@pytest.mark.campaign
 def test_parts_on_the_machines_of_ray(machines: Machines, line: CommandLine, tmp_path: Path) -> None:
     """Parts are replaced after the end of a process, a drain, and the loss of a machine. Files are sent to
     parts and back. Reads go on while parts leave a machine."""
