@@ -34,6 +34,7 @@ from livegnn.cli import app
 from livegnn.connectors import kafka as connector
 from livegnn.connectors import kafka_partitions
 from livegnn.connectors.kafka import KafkaTopic
+from livegnn.connectors.kafka_partitions import Arrived
 from livegnn.deployment import Deployment
 from livegnn.errors import DiskFullError, InputError, LiveGNNError
 from livegnn.log.kafka import KafkaLog, create_topics
@@ -130,6 +131,68 @@ def test_changes_of_rows_are_applied_by_the_mapping_of_a_table(broker: Broker, t
     finally:
         source.stop()
         runtime.stop()
+        runtime.log.close()
+
+
+def test_rows_are_logged_together_as_each_alone(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message is an entry of its own, once, also where the source ends and starts within a run."""
+    topic, deployment = make_topic(broker, 2), write_deployment(tmp_path)
+    with_source(deployment, broker, topic)
+    mapping = 'format = "rows"\ntable = "pays"\n[[tables.pays.edges]]\nsrc = "a"\ndst = "b"\nweight = "w"\n'
+    deployment.write_text(deployment.read_text(encoding="utf-8") + mapping, encoding="utf-8")
+    producer = Producer({"bootstrap.servers": broker.servers, "log_level": 2})
+    sent: dict[int, list[bytes]] = {0: [], 1: []}
+    for at in range(900):
+        row = {"a": at % 50, "b": 50 + at % 40, "w": at + 0.5}
+        value = b"{" if at in (300, 700) else None if at == 500 else json.dumps(row).encode()
+        producer.produce(topic, value, partition=at % 2)
+        sent[at % 2].append(value or b"")
+    producer.flush()
+    joined: list[int] = []
+    appended = KafkaTopic._append_joined
+    monkeypatch.setattr(KafkaTopic, "_append_joined", lambda *a: joined.append(a[-1]) or appended(*a))
+
+    def read(messages: int, most_bytes: int) -> int:
+        monkeypatch.setattr(connector, "_MOST_BYTES", most_bytes)
+        runtime = Deployment.read(deployment).open()
+        runtime.start()
+        (source,) = Deployment.read(deployment).connect(runtime)
+        source.start()
+        wait_for(lambda: source.stored >= messages)
+        source.stop()
+        runtime.stop()
+        runtime.log.close()
+        return source.stored
+
+    read(900 - read(150, 8000), 1 << 19)
+    _deliver_again(deployment, [json.loads(one) for one in sent[1][-10:]])
+    log = SqliteLog(deployment.parent / "events.db")
+    try:
+        *entries, new = log.entries(0)
+        assert new.events.chunks[0].weight.tolist() == [-1]  # type: ignore[union-attr]
+        assert [len(one.events) for one in entries] == [1] * 897
+        weights = [float(one.events.chunks[0].weight[0]) for one in entries]  # type: ignore[index]
+        for partition, values in sent.items():
+            own = [json.loads(one)["w"] for one in values if len(one) > 1]
+            assert [one for one in weights if (one - 0.5) % 2 == partition] == own
+        assert [(one.partition, one.offset) for one in log.bad_messages()] == [(0, 150), (0, 350)]
+        assert sum(joined) >= 450, "those of the partition without bad messages"
+    finally:
+        log.close()
+
+
+def _deliver_again(deployment: Path, rows: list[dict[str, float]]) -> None:
+    """The last ten messages of partition 1, and a new one behind them."""
+    values = [json.dumps(one).encode() for one in [*rows, {**rows[0], "w": -1}]]
+    runtime = Deployment.read(deployment).open()
+    (source,) = Deployment.read(deployment).connect(runtime)
+    try:
+        source._partitions.note = lambda _: None  # type: ignore[method-assign]  # it is not open
+        assert source._store([Arrived(1, 440 + at, value) for at, value in enumerate(values)])
+    finally:
+        source.stop()
         runtime.log.close()
 
 

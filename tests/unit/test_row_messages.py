@@ -235,3 +235,49 @@ def test_a_message_means_the_same_alone_and_in_a_group(seed: int, size: int) -> 
         (alone,) = reader.decode([value])
         assert str(found) == str(alone)
         assert isinstance(alone, InputError) or found == alone
+
+
+EDGES_ALONE = TableMapping(edges=MAPPING.edges)
+NODES_ALONE = TableMapping(nodes=MAPPING.nodes)
+
+
+@settings(max_examples=draws(40, 2000))
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 40), right=st.booleans())
+def test_joined_messages_are_those_that_are_read_one_by_one(seed: int, size: int, right: bool) -> None:
+    random = Random(seed)
+    for mapping in (EDGES_ALONE, NODES_ALONE, MAPPING):
+        reader = RowMessages(TableReader(mapping, SCHEMA, "payments"), parse_change)
+        values = [drawn_message(random) for _ in range(size)]
+        if right:
+            values = [
+                one for one in values if one is not None and isinstance(reader.decode([one])[0], Events)
+            ]
+        joined = reader.join(values)
+        if joined is None:
+            continue
+        alone = reader.decode(values)
+        assert all(isinstance(one, Events) for one in alone)
+        assert joined[1] == list(map(len, alone))  # type: ignore[arg-type]
+        assert joined[0] == Events.concatenate(alone)  # type: ignore[arg-type]
+
+
+def test_messages_that_cannot_be_joined() -> None:
+    edges, both = (
+        RowMessages(TableReader(one, SCHEMA, "payments"), parse_change) for one in (EDGES_ALONE, MAPPING)
+    )
+    row = json.dumps(ROW).encode()
+    unpaid = json.dumps({**ROW, "status": "open"}).encode()
+    joined = edges.join([row, unpaid, row])
+    assert joined is not None
+    assert (len(joined[0]), joined[1]) == (2, [1, 0, 1])
+    assert both.join([row, row]) is None
+    for other in (
+        None,
+        b"{",
+        json.dumps({**ROW, "sender": None}).encode(),
+        json.dumps({**ROW, "sender": 5}).encode(),
+        json.dumps({"op": "u", "before": ROW, "after": ROW}).encode(),
+        json.dumps({"op": "d", "before": ROW}).encode(),
+        json.dumps({"op": "m"}).encode(),
+    ):
+        assert edges.join([row, other]) is None

@@ -9,13 +9,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, get_args
+from functools import partial
+from itertools import groupby
+from typing import Final, TypeAlias, TypeVar, get_args
 
 from livegnn.connectors.kafka_partitions import Arrived, Begin, Partitions, Unreachable, check_place
 from livegnn.errors import InputError, LiveGNNError, LogError, OverloadedError, SourceError, as_value
 from livegnn.events import Events, json_lines
-from livegnn.events.builder import from_chunks
-from livegnn.log import Appended, Origin
+from livegnn.events.builder import JoinedEvents, from_chunks
+from livegnn.log import Appended, Origin, Outcomes
 from livegnn.log.idempotency import check_origin
 from livegnn.log.kafka.connection import Connection, Settings
 from livegnn.runtime import Runtime
@@ -27,6 +29,11 @@ Decode: TypeAlias = Callable[[Sequence[bytes | None]], Sequence[Events | InputEr
 """The events of each message, none for one without a value, or what is wrong with it. It may raise
 `Unreachable`, and is called again later."""
 
+Join: TypeAlias = Callable[[Sequence[bytes | None]], tuple[Events, list[int]] | None]
+"""The events of all messages together, and the number of events of each; None if they must be decoded one by
+one. It may raise `Unreachable`."""
+
+_Found = TypeVar("_Found")
 _logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.1
@@ -41,8 +48,9 @@ class KafkaTopic:
 
     A message is one or several events as JSON lines (docs/events.md), or as `decode` reads messages; one
     without a value, which a compacted topic has where a key was deleted, is counted in `tombstones` and
-    passed over. name: of the source, the topic's by default; the log keeps under it how far the topic was
-    read. begin: where to begin if it was never read. settings: further ones of librdkafka, as for encryption.
+    passed over. join: a faster reader, of messages that are all of one form. name: of the source, the topic's
+    by default; the log keeps under it how far the topic was read. begin: where to begin if it was never read.
+    settings: further ones of librdkafka, as for encryption.
     Raises InputError for wrong arguments.
     """
 
@@ -56,8 +64,10 @@ class KafkaTopic:
         begin: Begin = "first",
         settings: Settings | None = None,
         decode: "Decode | None" = None,
+        join: "Join | None" = None,
     ) -> None:
         self._decode = decode_lines if decode is None else decode
+        self._join = join
         self.name: str = topic if name is None else name
         check_origin((self.name, 0, 0))
         if begin not in get_args(Begin):
@@ -172,42 +182,81 @@ class KafkaTopic:
     def _store(self, group: Sequence[Arrived]) -> bool:
         """Appends messages, and waits until the log stores them; returns False if it is stopped before."""
         messages = [one for one in group if not one.is_end]
-        entries = self._decode_all([one.value for one in messages])
-        if entries is None:
-            return False
-        origins = [Origin(self.name, one.partition, one.offset, one.value) for one in messages]
-        while messages and not self._append(entries, origins):
-            if self._stopping.is_set():
+        for _, run in groupby(messages, lambda one: one.partition):
+            if not self._store_run(list(run)):
                 return False
-            with contextlib.suppress(Unreachable):  # the log does not depend on the brokers
-                self._look()
         for one in group:
             self._partitions.note(one)
         return True
 
-    def _decode_all(self, values: Sequence[bytes | None]) -> Sequence[Events | InputError] | None:
-        """The events of messages; waits for a registry that they need; None if it is stopped before."""
+    def _store_run(self, messages: Sequence[Arrived]) -> bool:
+        """The same for messages of one partition."""
+        values = [one.value for one in messages]
+        append = self._joined(values, messages) or self._one_by_one(values, messages)
+        while append is not None and not append():
+            if self._stopping.is_set():
+                return False
+            with contextlib.suppress(Unreachable):  # the log does not depend on the brokers
+                self._look()
+        return append is not None
+
+    def _one_by_one(
+        self, values: Sequence[bytes | None], messages: Sequence[Arrived]
+    ) -> "Callable[[], bool] | None":
+        """Appends messages, each as it is; None if it is stopped before they are read."""
+        entries = self._read(decode_safely, self._decode, values)
+        if entries is None:
+            return None
+        origins = [Origin(self.name, one.partition, one.offset, one.value) for one in messages]
+        return partial(self._append, entries, origins)
+
+    def _joined(
+        self, values: Sequence[bytes | None], messages: Sequence[Arrived]
+    ) -> "Callable[[], bool] | None":
+        """Appends messages together, with one check and one payload; None if they cannot be, or if the log
+        may have some of them."""
+        log, first, last = self._runtime.log, messages[0], messages[-1]
+        if self._join is None or len(values) == 1 or not log.takes_joined:
+            return None
+        stored = log.position(self.name, first.partition)
+        if stored is not None and stored >= first.offset:
+            return None
+        joined = self._read(self._join, values)
+        if joined is None or not len(joined[0]):
+            return None
+        try:
+            checked = self._runtime.check(joined[0])
+        except InputError:
+            return None
+        events = JoinedEvents(checked, checked.schema, [size for size in joined[1] if size])
+        origin = Origin(self.name, last.partition, last.offset)
+        return partial(self._append_joined, events, origin, len(messages))
+
+    def _read(self, read: "Callable[..., _Found]", *values: object) -> "_Found | None":
+        """Waits for a registry that reading needs; None if it is stopped before."""
         while True:
             try:
-                return decode_safely(self._decode, values)
+                return read(*values)
             except Unreachable as error:
                 self._wait(str(error), _RETRY_SECONDS)
             if self._stopping.is_set():
                 return None
 
+    def _append_joined(self, events: JoinedEvents, origin: Origin, messages: int) -> bool:
+        """Whether the log has taken them; waits for a while if it has not."""
+        outcomes = self._attempt(partial(self._runtime.append_all, [events], None, [origin]))
+        if outcomes is None:
+            return False
+        (outcome,) = outcomes
+        assert isinstance(outcome, Appended)  # the events were checked
+        self.stored += 0 if outcome.again else messages
+        return True
+
     def _append(self, entries: Sequence[Events | InputError], origins: Sequence[Origin]) -> bool:
         """Whether the log has taken them; waits for a while if it has not."""
-        if self._runtime.failure is not None:
-            raise SourceError(f"the source {self.name!r} ends with the runtime: {self._runtime.failure}")
-        try:
-            outcomes = self._append_all(entries, origins)
-        except OverloadedError as error:
-            self._wait(str(error), error.retry_after)
+        outcomes = self._attempt(partial(self._append_all, entries, origins))
+        if outcomes is None:
             return False
-        except LogError as error:
-            self._wait(str(error), _RETRY_SECONDS)
-            return False
-        self._go_on()
         self.stored += sum(isinstance(one, InputError) or not one.again for one in outcomes)
         bad = [(at, one) for at, one in enumerate(outcomes) if isinstance(one, InputError)]
         self.bad += len(bad)
@@ -226,9 +275,22 @@ class KafkaTopic:
             )
         return True
 
-    def _append_all(
-        self, entries: Sequence[Events | InputError], origins: Sequence[Origin]
-    ) -> Sequence[Appended | InputError]:
+    def _attempt(self, append: "Callable[[], Outcomes]") -> "Outcomes | None":
+        """The outcomes; None, after a while, if the log takes nothing."""
+        if self._runtime.failure is not None:
+            raise SourceError(f"the source {self.name!r} ends with the runtime: {self._runtime.failure}")
+        try:
+            outcomes = append()
+        except OverloadedError as error:
+            self._wait(str(error), error.retry_after)
+            return None
+        except LogError as error:
+            self._wait(str(error), _RETRY_SECONDS)
+            return None
+        self._go_on()
+        return outcomes
+
+    def _append_all(self, entries: Sequence[Events | InputError], origins: Sequence[Origin]) -> Outcomes:
         """Calls the runtime's `append_all`; a message that makes it fail unexpectedly is stored as bad."""
         try:
             return self._runtime.append_all(entries, None, origins)

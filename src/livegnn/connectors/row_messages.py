@@ -87,6 +87,24 @@ class RowMessages:
             found[position] = one
         return found
 
+    def join(self, values: Sequence[bytes | None]) -> tuple[Events, list[int]] | None:
+        """The events of all messages, and the number of events of each: what `decode` gives, in one piece.
+
+        None if only `decode` can read them: one is wrong, has no value or has an old row, or rows give events
+        of several kinds.
+        """
+        if len(self._reader.entries) != 1 or None in values:
+            return None
+        try:
+            changes = [self._parse(cast("bytes", one)) for one in values]
+            added = [one for one in changes if one is not None and one.old is None]
+            if len(added) < len(values):
+                return None
+            table = self._table([one.new for one in added], [one.converters for one in added])
+            return self._reader.counted(table)
+        except InputError:
+            return None
+
     def _check_old(self, change: RowChange | None) -> None:
         """Raises InputError for an old row of which the source knows the primary key alone, which would seem
         to have given nothing."""

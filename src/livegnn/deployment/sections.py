@@ -22,8 +22,8 @@ from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, ViewFactory,
 from livegnn.wording import needs
 
 if TYPE_CHECKING:
-    from livegnn.connectors.kafka import Begin, Decode, KafkaTopic
-    from livegnn.connectors.row_messages import Parse
+    from livegnn.connectors.kafka import Begin, KafkaTopic
+    from livegnn.connectors.row_messages import Parse, RowMessages
     from livegnn.log.kafka import KafkaLog
     from livegnn.tables import TableMapping
 
@@ -204,6 +204,7 @@ class SourceSection:
         """The source, not started yet. Raises InputError where Kafka's client, or pyarrow for rows, is
         missing."""
         topics = _import_kafka("livegnn.connectors.kafka")
+        rows = self._rows(name, runtime, tables)
         source: KafkaTopic = topics.KafkaTopic(
             runtime,
             self.kafka,
@@ -211,11 +212,14 @@ class SourceSection:
             name=name,
             begin=cast("Begin", self.begin),
             settings=read_client_settings(self.client),
-            decode=self._decode(name, runtime, tables),
+            decode=None if rows is None else rows.decode,
+            join=None if rows is None else rows.join,
         )
         return source
 
-    def _decode(self, name: str, runtime: Runtime, tables: "Mapping[str, TableMapping]") -> "Decode | None":
+    def _rows(
+        self, name: str, runtime: Runtime, tables: "Mapping[str, TableMapping]"
+    ) -> "RowMessages | None":
         """The reader of messages; None for events."""
         if self.table is None:
             return None
@@ -228,7 +232,7 @@ class SourceSection:
             if error.name != "pyarrow":
                 raise
             raise InputError(needs(f"[sources.{name}]", "pyarrow", error, "arrow")) from error
-        return RowMessages(reader, self._parse(name)).decode
+        return RowMessages(reader, self._parse(name))
 
     def _parse(self, name: str) -> "Parse":
         """The reader of a message that is a row or a change of one."""

@@ -107,6 +107,19 @@ class TableReader:
             whole.add([*nodes, *edges], numbers)
         return self.added(map(without_repetitions, nodes), edges)
 
+    def counted(self, table: "pa.Table | pa.RecordBatch") -> tuple[Events, list[int]]:
+        """The events of the rows, and the number of events of each row.
+
+        Requires: a mapping with one entry. Raises as `events`.
+        """
+        (entry,) = self.entries
+        self.check(table.schema)
+        every, numbers = np.arange(table.num_rows), count_rows(0, table.num_rows)
+        given = self.given(entry, self.columns_of(table), every, numbers)
+        counts = np.bincount(given.rows, minlength=table.num_rows)
+        chunk = given.chunk("add_nodes" if isinstance(entry.rows, NodeRows) else "add_edges")
+        return from_chunks([chunk] if len(given.rows) else []), counts.tolist()
+
     def added(self, nodes: Iterable[Given], edges: Iterable[Given]) -> Events:
         """The events that add these nodes and edges."""
         added_nodes = [one.chunk("add_nodes") for one in in_order(nodes)]
