@@ -21,7 +21,7 @@ from divided_streams import (
     owners,
     schema_of,
 )
-from gate import draws
+from gate import draws, share
 from livegnn import Engine, Graph
 from livegnn.partitions import LocalPartitions
 from livegnn.placement import Owners
@@ -40,7 +40,6 @@ def assert_equal_states(got: State, expected: State) -> None:
 BATCHES = 22
 """After the division, so that units are measured after 1, 4 and 16 of them, and after many messages."""
 
-kinds = pytest.mark.parametrize("kind", KINDS)
 drawn = settings(max_examples=draws(2, 40), suppress_health_check=list(HealthCheck), deadline=None)
 once = settings(drawn, max_examples=draws(1, 40))
 streams = given(
@@ -89,7 +88,7 @@ def fitting(owners: Owners, graph: Graph) -> Owners:
     return Owners("jump", owners.workers) if owners.rule == "fennel" and few else owners
 
 
-@kinds
+@pytest.mark.parametrize("kind", share(KINDS, 0))
 @drawn
 @streams
 def test_parts_of_a_graph_keep_the_bits_of_one_engine(kind, owners, non_finite, **drawn):
@@ -106,7 +105,7 @@ def test_parts_of_a_graph_keep_the_bits_of_one_engine(kind, owners, non_finite, 
         parts.close()
 
 
-@kinds
+@pytest.mark.parametrize("kind", share(KINDS, 1))
 @once
 @streams
 def test_an_engine_that_has_followed_batches_is_divided(kind, owners, non_finite, **drawn):
@@ -129,7 +128,7 @@ def test_an_engine_that_has_followed_batches_is_divided(kind, owners, non_finite
         parts.close()
 
 
-@kinds
+@pytest.mark.parametrize("kind", share(KINDS, 0))
 @once
 @streams
 def test_parts_that_are_saved_go_on(kind, owners, non_finite, tmp_path_factory, **drawn):
@@ -156,7 +155,7 @@ def test_parts_that_are_saved_go_on(kind, owners, non_finite, tmp_path_factory, 
         parts.close()
 
 
-@kinds
+@pytest.mark.parametrize("kind", share(KINDS, 1))
 @once
 @streams
 def test_parts_are_joined(kind, owners, non_finite, **drawn):

@@ -97,8 +97,9 @@ def start(kind: str, setting: str, rounds: int = ROUNDS, **settings: str) -> tup
     return world, Engine(world.graph(), model, **SETTINGS[setting], **settings)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rounds", MANY_ROUNDS)
+@pytest.mark.parametrize(
+    ("kind", "rounds"), share([(kind, rounds) for kind in KINDS for rounds in MANY_ROUNDS], 0)
+)
 def test_nothing_stays_wherever_the_stream_ends(kind: str, rounds: int) -> None:
     check_that_nothing_stays(kind, "eager", rounds)
 
