@@ -238,7 +238,7 @@ format: $(VENV)/installed-test  ## put every file into the project's style
 
 bench: $(VENV)/installed-test  ## the benchmarks at full size; commit what they write
 	for name in incremental models lazy forward memory initial store growth hub_draws ready_samples presampling presampling_peers \
-	  presampling_updates presampling_accuracy read_after_write workers worker_serving drift hubs log recovery model_swap cold_start function_start scheduling channels serverless; do \
+	  presampling_updates presampling_accuracy read_after_write workers worker_serving drift hubs log recovery model_swap cold_start function_start scheduling channels tables serverless; do \
 	  $(BIN)/python benchmarks/$$name.py --json benchmarks/results/$$name.json || exit 1; done
 
 churn: $(VENV)/installed-test  ## a million events that come and go, and what is left of them; commit what it writes
