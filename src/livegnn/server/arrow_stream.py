@@ -6,31 +6,23 @@ delays a batch.
 
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from livegnn.inference import RowPredictor
 from livegnn.runtime import Runtime
+from livegnn.runtime.present_rows import PresentRows, list_ids, read_present
 from livegnn.texts import Texts
-from livegnn.types import FloatArray, Ids, NodeType
+from livegnn.types import Ids
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float32, Shaped
-    from numpy.typing import NDArray
+    from jaxtyping import Shaped
 
 
 _PART_BYTES: Final = 1 << 20  # a server sends some ten of them ahead of a reader
 _MOST_ROWS: Final = 8192
-
-
-class _Rows(NamedTuple):
-    """The predictions of the nodes that are in the graph at event `seq`, and which nodes these are."""
-
-    seq: int
-    values: "Float32[FloatArray, 'present channels']"
-    present: "Bool[NDArray[np.bool_], 'ids']"
 
 
 class _Sink(io.RawIOBase):
@@ -66,7 +58,7 @@ def encode_all(
     """
     begin = runtime.seq if seq is None else seq
     engine = runtime.models.find_row_predictor(model)
-    ids = _all_ids(runtime, engine.outputs.find(output).node_type)
+    ids = list_ids(runtime.graph, engine.outputs.find(output).node_type)
     return encode(runtime, engine, output, ids, begin)
 
 
@@ -104,7 +96,7 @@ def encode(
         yield sink.take()
         for begin in range(0, len(ids), size):
             part = ids[begin : begin + size]
-            rows = _read(runtime, engine, output, part)
+            rows = read_present(runtime, engine, part, output)
             names = pa.array(part.tolist(), pa.string()) if text else pa.array(part)
             columns = [names, _column(rows, width)]
             batch = pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -113,34 +105,7 @@ def encode(
     yield sink.take()
 
 
-def _all_ids(runtime: Runtime, node_type: NodeType) -> "Shaped[Ids, 'nodes'] | Texts":
-    """All ids of a type, texts in the room of their own bytes."""
-    names = runtime.graph.native.ids(runtime.graph.node_type_index(node_type))
-    return Texts.of(names) if isinstance(names, list) else names
-
-
-def _read(
-    runtime: Runtime, engine: RowPredictor, output: str | None, ids: "Shaped[Ids, 'ids'] | Texts"
-) -> _Rows:
-    node_type = engine.outputs.find(output).node_type
-
-    def read() -> "tuple[FloatArray, NDArray[np.bool_]]":
-        present = runtime.graph.contains(ids, node_type)
-        return engine.predict(ids if present.all() else _select(ids, present), output=output), present
-
-    seq, (values, present) = runtime.read(read)
-    return _Rows(seq, values, present)
-
-
-def _select(
-    ids: "Shaped[Ids, 'ids'] | Texts", chosen: "Bool[NDArray[np.bool_], 'ids']"
-) -> "Shaped[Ids, 'chosen'] | Texts":
-    if isinstance(ids, Texts):
-        return Texts.of([id for id, one in zip(ids.tolist(), chosen.tolist(), strict=True) if one])
-    return ids[chosen]
-
-
-def _column(rows: _Rows, width: int) -> pa.Array:
+def _column(rows: PresentRows, width: int) -> pa.Array:
     if rows.present.all():
         return pa.FixedSizeListArray.from_arrays(pa.array(rows.values.reshape(-1)), width)
     values = np.zeros((len(rows.present), width), np.float32)

@@ -1,0 +1,53 @@
+"""Predictions of nodes of which some may have been removed, for readers of very many: part by part, so that
+none of them delays a batch.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from livegnn.graph import Graph
+from livegnn.inference import RowPredictor
+from livegnn.runtime.predictions import Runtime
+from livegnn.texts import Texts
+from livegnn.types import FloatArray, Ids, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float32, Shaped
+    from numpy.typing import NDArray
+
+
+class PresentRows(NamedTuple):
+    """The predictions of the nodes that are in the graph at event `seq`, and which nodes these are."""
+
+    seq: int
+    values: "Float32[FloatArray, 'present channels']"
+    present: "Bool[NDArray[np.bool_], 'ids']"
+
+
+def list_ids(graph: Graph, node_type: NodeType) -> "Shaped[Ids, 'nodes'] | Texts":
+    """All ids of a type, texts in the room of their own bytes."""
+    names = graph.native.ids(graph.node_type_index(node_type))
+    return Texts.of(names) if isinstance(names, list) else names
+
+
+def read_present(
+    runtime: Runtime, engine: RowPredictor, ids: "Shaped[Ids, 'ids'] | Texts", output: str | None = None
+) -> PresentRows:
+    """The predictions of `ids`, all at one event. output: of the model, by default the first."""
+    node_type = engine.outputs.find(output).node_type
+
+    def read() -> "tuple[FloatArray, NDArray[np.bool_]]":
+        present = runtime.graph.contains(ids, node_type)
+        return engine.predict(ids if present.all() else _select(ids, present), output=output), present
+
+    seq, (values, present) = runtime.read(read)
+    return PresentRows(seq, values, present)
+
+
+def _select(
+    ids: "Shaped[Ids, 'ids'] | Texts", chosen: "Bool[NDArray[np.bool_], 'ids']"
+) -> "Shaped[Ids, 'chosen'] | Texts":
+    if isinstance(ids, Texts):
+        return Texts.of([id for id, one in zip(ids.tolist(), chosen.tolist(), strict=True) if one])
+    return ids[chosen]
