@@ -252,6 +252,7 @@ class Notes:
     """A register that notes what it is told, and fails when it should."""
 
     names = ()
+    switches = 0
 
     def __init__(self, serving: str | None = None, previous: str | None = None) -> None:
         self.serving, self.previous = serving, previous
@@ -380,6 +381,7 @@ class Kept:
         self.names: set[str] = set()
         self.serving: str | None = None
         self.previous: str | None = None
+        self.switches = 0
         self.full = False
 
     def add(self, name: str, model: Model, mode: object) -> None:

@@ -28,13 +28,14 @@ _VERSION: Final = 1
 class _Index:
     """The contents of `models.json`. models: digests by name. modes: of their engines, where they are known.
     serving: None for the model of the deployment. log: the path of the deployment's log from here, in files
-    of earlier versions."""
+    of earlier versions. switches: how often another model began to answer."""
 
     models: Mapping[str, str] = field(default_factory=dict)
     serving: str | None = None
     previous: str | None = None
     log: str | None = None
     modes: Mapping[str, Mode | Sequence[Mode]] = field(default_factory=dict)
+    switches: int = 0
 
 
 class ModelDirectory:
@@ -80,6 +81,11 @@ class ModelDirectory:
     def previous(self) -> str | None:
         """The one that answered before it."""
         return self._index.previous
+
+    @property
+    def switches(self) -> int:
+        """The number of times that another one began to answer."""
+        return self._index.switches
 
     def load(self) -> dict[str, Model]:
         """All models that are kept, by name. Raises FileFormatError if one is damaged or another one."""
@@ -130,7 +136,8 @@ class ModelDirectory:
         """Notes which model answers, and which did before. Raises FileFormatError as `add` does."""
         with self._lock:
             self._refuse_missing()
-            self._write(replace(self._index, serving=name, previous=previous))
+            switches = self._index.switches + 1
+            self._write(replace(self._index, serving=name, previous=previous, switches=switches))
 
     def find_loss(self) -> str | None:
         """Why the next start would not find a model that is kept; None if it would find all.
@@ -168,6 +175,7 @@ class ModelDirectory:
             "version": _VERSION,
             "serving": index.serving,
             "previous": index.previous,
+            "switches": index.switches,
             "models": dict(index.models),
             "modes": {
                 name: mode if isinstance(mode, str) else list(mode) for name, mode in index.modes.items()
@@ -192,7 +200,9 @@ class ModelDirectory:
             if crc32 != _checksum(content):
                 raise ValueError("its checksum does not fit")
             modes = dict(content.get("modes", {}))  # files of earlier versions have none
-            return _Index(dict(models), content["serving"], content["previous"], content.get("log"), modes)
+            serving, previous = content["serving"], content["previous"]
+            switches = int(content.get("switches", 0))
+            return _Index(dict(models), serving, previous, content.get("log"), modes, switches)
         except FileNotFoundError:
             return _Index()
         except FileFormatError:

@@ -22,6 +22,10 @@ class ModelRegister(Protocol):
     def previous(self) -> str | None:
         """The model that answered before."""
 
+    @property
+    def switches(self) -> int:
+        """The number of calls of `serve`, in all processes."""
+
     def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
         """Keeps a model that follows the graph, and the mode of its engine."""
 
@@ -44,6 +48,7 @@ class Nothing:
         return ()
 
     serving = previous = None
+    switches = 0
 
     def add(self, name: str, model: Model, mode: Mode | Sequence[Mode]) -> None:
         """Does nothing."""

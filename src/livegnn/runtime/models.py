@@ -108,6 +108,8 @@ class Models:
         """The name of the engine that answers; None if there is none."""
         self.previous = register.previous
         """The name of the engine that answered before."""
+        self.switches = register.switches
+        """How often another engine has begun to answer, in earlier processes too if the register keeps it."""
         self._lock = threading.Lock()
         self._changing = threading.Lock()  # one switch or removal at a time
         self._digests: dict[str, str] = {}
@@ -431,6 +433,7 @@ class Models:
         if (old := self.predictor) is not None:
             old.guard(False)
         self.serving, self.previous = engine.name, before
+        self.switches += 1
         return Switch(self._graph.seq, engine.name, before)
 
     def remove(self, name: str) -> None:
