@@ -29,6 +29,10 @@ def _program(name: str) -> str | None:
     return str(found[-1]) if found else shutil.which(name)
 
 
+needs_server = pytest.mark.skipif(
+    not (_program("initdb") and shutil.which("psql")), reason="PostgreSQL is missing: see tests/README.md"
+)
+
 needs_postgres = pytest.mark.skipif(
     not (HOME and Path(HOME, "connect").exists() and _program("initdb") and shutil.which("psql")),
     reason="PostgreSQL, or LIVEGNN_KAFKA_HOME with Kafka Connect, is missing: see tests/README.md",

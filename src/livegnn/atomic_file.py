@@ -105,7 +105,7 @@ def put_in_place(partial: Path, path: Path) -> None:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        _sync_directory(target.parent)
+        sync_directory(target.parent)
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def _naming(path: Path, partial: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Flushes a directory, so that a rename survives a power loss; does nothing if it may not be read."""
     with contextlib.suppress(PermissionError):
         descriptor = os.open(directory, os.O_RDONLY)

@@ -135,7 +135,7 @@ MUTANTS = [
     Mutant(
         "its folder is flushed before the log is trimmed",
         "atomic_file.py",
-        "        _sync_directory(target.parent)\n",
+        "        sync_directory(target.parent)\n",
         "",
         "test_checkpoint_losses.py",
     ),

@@ -400,10 +400,12 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         str | list[str]: "text or a list of it",
         int: "an integer",
         float: "a number",
+        float | None: "a number",
         bool: "true or false",
         list[str] | dict[str, list[float]] | None: "a list of types, or a table",
         Mapping[int, int]: "a table of integers",
         Mapping[str, str]: "a table of texts",
+        Mapping[str, object]: "a table",
     }
     documented = []
     section = ""
@@ -414,15 +416,19 @@ def test_the_docs_list_every_key_and_its_default() -> None:
     sections = [section.name for section in fields(Deployment) if section.name not in {"file", "tables"}]
     parts = {section: getattr(example, section) for section in sections}
     parts |= {f"sources.{name}": part for name, part in example.sources.items()}
-    order = [*itertools.takewhile(lambda name: name != "sources", parts), "sources.orders"]
-    for section in [*order, *(name for name in parts if name not in {*order, "sources"})]:
+    parts |= {f"sinks.{name}": part for name, part in example.sinks.items()}
+    order = [*itertools.takewhile(lambda name: name != "sources", parts), "sources.orders", "sinks.scores"]
+    for section in [*order, *(name for name in parts if name not in {*order, "sources", "sinks"})]:
         part = parts[section]
         for key in fields(part) if section != "views" else ():
             type_ = get_type_hints(type(part))[key.name]
             must = type_ is Path or (
-                section in ("sources.orders", "snapshots") and key.default is key.default_factory is MISSING
+                section in ("sources.orders", "sinks.scores", "snapshots")
+                and key.default is key.default_factory is MISSING
             )
-            shown = "required" if must else f"`{tomlish(getattr(part, key.name))}`"
+            default = key.default if section == "sinks.scores" else getattr(part, key.name)
+            default = key.default_factory() if default is MISSING and not must else default
+            shown = "required" if must else f"`{tomlish(default)}`"
             shown = "none" if type(None) in get_args(type_) else shown
             expected.append((section, key.metadata.get("key", key.name), names[type_], shown))
     assert documented == expected

@@ -64,6 +64,7 @@ def serve(
 ) -> None:
     """Serve a model on a live graph over HTTP, starting from the newest checkpoint and the log."""
     logger = start_log(log_level, log_json)
+    from livegnn.deployment.sinks import start_sinks
     from livegnn.deployment.snapshots import start_snapshots
     from livegnn.server import create_app, listen
     from livegnn.server import serve as serve_app
@@ -84,6 +85,7 @@ def serve(
                 numbers=settings.server.largest_answer_numbers,
             )
             start_snapshots(runtime)
+            start_sinks(runtime)
             for source in settings.connect(runtime):
                 opened.callback(source.stop)
                 source.start()

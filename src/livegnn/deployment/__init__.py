@@ -17,8 +17,8 @@ from livegnn.deployment.checkpoint_graph import is_checkpoint, load_checkpoint
 from livegnn.deployment.directories import Named, own_directories, refuse_missing, write_mark
 from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import (
+    parse_named,
     parse_section,
-    parse_sources,
     parse_tables,
     parse_views,
     refuse_moved,
@@ -39,6 +39,7 @@ from livegnn.deployment.sections import (
     ViewsSection,
     check_sources,
 )
+from livegnn.deployment.sinks import SinkSection, sink_factories, view_name
 from livegnn.deployment.snapshots import SnapshotsSection
 from livegnn.deployment.worker_sections import ClusterSection, WorkersSection, hold_log
 from livegnn.errors import FileFormatError, InputError
@@ -86,6 +87,7 @@ class Deployment:
     engine: EngineSection = field(default_factory=EngineSection)
     views: ViewsSection | None = None
     sources: Mapping[str, SourceSection] = field(default_factory=dict)
+    sinks: Mapping[str, SinkSection] = field(default_factory=dict)
     tables: Mapping[str, TableMapping] = field(default_factory=dict)
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
@@ -128,6 +130,7 @@ class Deployment:
             "views": ViewsSection,
             "log": LogSection,
             "sources": SourceSection,
+            "sinks": SinkSection,
             "tables": TableMapping,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
@@ -148,8 +151,8 @@ class Deployment:
                     raise InputError(
                         f"a name in [views] must not be {clashes[0]!r}, which is another part of a deployment"
                     )
-            elif name == "sources" and name in content:
-                sections[name] = parse_sources(SourceSection, content[name], directory)
+            elif name in ("sources", "sinks") and name in content:
+                sections[name] = parse_named(name, type_, content[name], directory)
             elif name == "tables" and name in content:
                 sections[name] = parse_tables(content[name], directory)
             elif name in content:
@@ -365,8 +368,8 @@ class Deployment:
     def factories(self, *, in_memory: bool = False) -> dict[str, ViewFactory]:
         """The factories of the engine and the other views, by name.
 
-        in_memory: without `state_dir` and [snapshots]. Raises ModelError, FileFormatError, InputError or
-        OSError.
+        in_memory: without `state_dir`, [snapshots] and [sinks]. Raises ModelError, FileFormatError,
+        InputError or OSError.
         """
         options = self.engine.options()
         if in_memory:
@@ -378,7 +381,7 @@ class Deployment:
             factories |= self.views.load()
         if self.snapshots is not None and not in_memory:
             factories["snapshots"] = self.snapshots.factory()
-        return factories
+        return factories if in_memory else factories | sink_factories(self.sinks)
 
     def _checkpoint_policy(self) -> CheckpointPolicy | None:
         trim_log = self.log.keep == "since_checkpoint"
@@ -396,6 +399,7 @@ class Deployment:
         if division is not None:
             division.refuse_trimmed(log, directory)
             division.snapshots = factories.get("snapshots")
+            division.sinks = {name: factories[name] for name in map(view_name, self.sinks)}
         most = self.runtime.recompute_after_events
         build = factories if most and count_recorded(log, directory) > most else {}
         graph, views = restore(

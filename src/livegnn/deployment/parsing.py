@@ -60,18 +60,18 @@ def parse_section(name: str, type_: type[_Section], content: object, directory: 
         raise InputError(f"[{name}]: {text}") from error
 
 
-def parse_sources(type_: type[_Section], content: object, directory: Path) -> dict[str, _Section]:
-    """The sections [sources.NAME], by name. Raises InputError."""
+def parse_named(kind: str, type_: type[_Section], content: object, directory: Path) -> dict[str, _Section]:
+    """The sections [sources.NAME], or others of a `kind`, by name. Raises InputError."""
     if not isinstance(content, dict):
-        raise InputError(f"sources must be sections [sources.NAME], got {content!r}")
+        raise InputError(f"{kind} must be sections [{kind}.NAME], got {content!r}")
     for name in content:
         check_origin((name, 0, 0))
         if name.startswith(CLIENT):
             raise InputError(
-                f"the name of a section [sources.NAME] must not begin with {CLIENT!r}, as names of clients' "
+                f"the name of a section [{kind}.NAME] must not begin with {CLIENT!r}, as names of clients' "
                 f"streams do, got {name!r}"
             )
-    return {name: parse_section(f"sources.{name}", type_, one, directory) for name, one in content.items()}
+    return {name: parse_section(f"{kind}.{name}", type_, one, directory) for name, one in content.items()}
 
 
 def parse_tables(content: object, directory: Path) -> dict[str, TableMapping]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
@@ -30,6 +30,7 @@ from livegnn.placement.partitioners import Partitioner, check_metis
 from livegnn.presampling import check_predictor
 from livegnn.runtime import ViewFactory, count_recorded, replay
 from livegnn.runtime.checkpoint_files import list_checkpoints
+from livegnn.runtime.recovery import make_view
 from livegnn.types import State
 from livegnn.wording import needs
 from livegnn.workers.plan_record import DrainedMachines
@@ -81,7 +82,7 @@ class Division:
     rule of their owners, the Ray on whose machines they run, and the patience with their processes. options:
     of the engine of each part; without `threads`, the parts of one machine share its cores. texts: a graph
     whose numbers of texts new names share. log: beside which the drained machines of Ray are recorded.
-    snapshots: the factory of the view of [snapshots].
+    snapshots: the factory of the view of [snapshots]. sinks: those of the views of [sinks], by name.
     """
 
     schema: Schema
@@ -92,6 +93,7 @@ class Division:
     texts: Graph | None = None
     log: LogSection | None = None
     snapshots: ViewFactory | None = None
+    sinks: Mapping[str, ViewFactory] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         refuse_unfit(self.model, self.schema, self.options, self.owners)
@@ -165,7 +167,7 @@ class Division:
         assert isinstance(led, Partitions)
         if self._drained is not None:
             self._drained.begin()
-        maker = replace(self, texts=led.names, snapshots=None)
+        maker = replace(self, texts=led.names, snapshots=None, sinks={})
 
         def make(seq: int) -> Partitions:
             names, views = start(log=log, up_to=seq, maker=maker)
@@ -204,6 +206,25 @@ class Division:
     # -- as of `livegnn.runtime.recovery.Maker`; WorkerUnavailableError if a process does not start
 
     def restore(self, path: Path, states: Mapping[str, State]) -> tuple[Graph, dict[str, View]]:
+        return self._with_sinks(*self._restore(path, states), states)
+
+    def begin(self, graph: Graph) -> tuple[Graph, dict[str, View]]:
+        begun = self._divide(graph, None, None) if _has_nodes(graph) else self._start(self.make_names(), None)
+        return self._with_sinks(*begun, {})
+
+    def _with_sinks(
+        self, names: Graph, views: dict[str, View], states: Mapping[str, State]
+    ) -> tuple[Graph, dict[str, View]]:
+        """Adds the views of sinks."""
+        for name, make in self.sinks.items():
+            try:
+                views[name] = make_view(name, make, names, states.get(name))
+            except FileFormatError as error:
+                _logger.warning("the sink %r is sent all predictions: %s", name, error)
+                views[name] = make_view(name, make, names, None)
+        return names, views
+
+    def _restore(self, path: Path, states: Mapping[str, State]) -> tuple[Graph, dict[str, View]]:
         if states["graph"].meta.get("kind") != NAMES:
             return self._divide(Graph.from_state(states["graph"]), states.get("engine"), path)
         from livegnn.partitions.remote import RemotePartitions
@@ -224,11 +245,6 @@ class Division:
         names = saved.restore_names(self.texts)
         self.complete(names)
         return self._start(names, saved)
-
-    def begin(self, graph: Graph) -> tuple[Graph, dict[str, View]]:
-        if _has_nodes(graph):
-            return self._divide(graph, None, None)
-        return self._start(self.make_names(), None)
 
     def _start(self, names: Graph, saved: SavedSet | None) -> tuple[Graph, dict[str, View]]:
         """Starts processes, whose parts are empty, or those of a set."""

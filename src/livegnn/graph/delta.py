@@ -115,6 +115,12 @@ class GraphDelta:
         """Returns the effect of the batch on a view, as its `commit` returned it; None before that."""
         return self._updates.get(weakref.ref(view))
 
+    def updates(self) -> Iterator[tuple[object, object]]:
+        """Yields each view that has committed the batch, and what `update_of` returns for it."""
+        for ref, update in self._updates.items():
+            if (view := ref()) is not None:
+                yield view, update
+
     def note_update(self, view: object, update: object) -> None:
         """Stores the result of `view.commit`. Only the graph calls it."""
         self._updates[weakref.ref(view)] = update

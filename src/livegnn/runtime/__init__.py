@@ -7,7 +7,7 @@ from livegnn.runtime.checkpoints import CheckpointPolicy, oldest_kept
 from livegnn.runtime.comparison import Comparison, DegreeClass
 from livegnn.runtime.future_events import AheadPolicy
 from livegnn.runtime.history import history_state, schema_properties
-from livegnn.runtime.intake import Source
+from livegnn.runtime.intake import SinkStand, Source
 from livegnn.runtime.loop import Loop
 from livegnn.runtime.model_register import ModelRegister, Nothing
 from livegnn.runtime.models import Models, ModelState, Switch
@@ -34,6 +34,7 @@ __all__ = [
     "Prediction",
     "Runtime",
     "SampledPrediction",
+    "SinkStand",
     "Source",
     "Statistics",
     "SupposedPrediction",

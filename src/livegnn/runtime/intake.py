@@ -70,6 +70,30 @@ class Source(Protocol):
         """The number of unread messages by partition, as far as is known."""
 
 
+class SinkStand(Protocol):
+    """The state of a writer of predictions. Any thread may read it."""
+
+    @property
+    def waits(self) -> str | None:
+        """The reason why the last write failed, after which it waits; None if it did not fail."""
+
+    @property
+    def lag(self) -> int:
+        """The number of rows that were not sent yet, at most."""
+
+    @property
+    def oldest_age(self) -> float:
+        """The seconds since the oldest change that was not sent yet; 0 if all are sent."""
+
+    @property
+    def sent(self) -> int:
+        """The number of rows that were sent."""
+
+    @property
+    def failures(self) -> int:
+        """The number of writes that failed."""
+
+
 class Intake:
     """The part of a loop that clients call to append events, and to wait for them."""
 
@@ -85,6 +109,8 @@ class Intake:
         self.statistics = Statistics()
         self.sources: dict[str, Source] = {}
         """The readers of other streams into the log, by name, from their start on."""
+        self.sinks: dict[str, SinkStand] = {}
+        """The writers of predictions to other systems, by name, from their start on."""
         self._clock = clock
         self._log_watch = LogWatch(log)
         self._ahead = Ahead(ahead)

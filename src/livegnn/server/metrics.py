@@ -13,7 +13,7 @@ from livegnn.http.metrics import counter, gauge, histogram
 from livegnn.inference import Scrub
 from livegnn.log.consumers import read_positions
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import Runtime, Source, Statistics
+from livegnn.runtime import Runtime, SinkStand, Source, Statistics
 from livegnn.server.feed import Feed
 from livegnn.wording import format_edge_type
 
@@ -43,6 +43,7 @@ def collect(runtime: Runtime, feed: Feed) -> Iterator[Metric]:
     yield gauge("nodes", "Nodes in the graph", nodes, "node_type")
     yield from _edges(runtime)
     yield from _sources(dict(runtime.sources))
+    yield from _sinks(dict(runtime.sinks))
     yield from _log(runtime, log_seq)
     yield gauge("memory_bytes", "Memory of a part", _memory(runtime), "part")
     yield gauge("feed_clients", "Clients that follow the changes", feed.clients)
@@ -112,6 +113,21 @@ def _sources(sources: Mapping[str, Source]) -> list[Metric]:
         counter("source_messages_total", "Messages that were brought into the log", stored, "source"),
         counter("source_bad_messages_total", "Messages of these that are not events", bad, "source"),
         counter("source_tombstones_total", "Messages of these without a value", tombstones, "source"),
+    ]
+
+
+def _sinks(sinks: Mapping[str, SinkStand]) -> list[Metric]:
+    waits = {name: sink.waits is not None for name, sink in sinks.items()}
+    lags = {name: sink.lag for name, sink in sinks.items()}
+    ages = {name: sink.oldest_age for name, sink in sinks.items()}
+    sent = {name: sink.sent for name, sink in sinks.items()}
+    failures = {name: sink.failures for name, sink in sinks.items()}
+    return [
+        gauge("sink_waits", "1 while a sink waits after a write that failed", waits, "sink"),
+        gauge("sink_lag_rows", "Changed predictions that a sink lacks", lags, "sink"),
+        gauge("sink_lag_seconds", "Time since the oldest of these changed", ages, "sink"),
+        counter("sink_rows_total", "Rows that a sink was sent", sent, "sink"),
+        counter("sink_failed_writes_total", "Writes to a sink that failed", failures, "sink"),
     ]
 
 

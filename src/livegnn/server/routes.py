@@ -18,7 +18,7 @@ from livegnn.http.keys import KeyFile
 from livegnn.http.metrics import CONTENT_TYPE, Metrics
 from livegnn.http.request_counts import RequestCounts
 from livegnn.inference.explanation import Explanation
-from livegnn.runtime import Runtime, Source
+from livegnn.runtime import Runtime, SinkStand, Source
 from livegnn.server.append_requests import AppendRequests
 from livegnn.server.bodies import Limits, listed, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.bulk_routes import add_bulk_routes
@@ -332,6 +332,8 @@ def create_routes(
             content["missing_views"] = {name: shortened(reason) for name, reason in missing.items()}
         if runtime.sources:
             content["sources"] = {name: _stand(source) for name, source in dict(runtime.sources).items()}
+        if runtime.sinks:
+            content["sinks"] = {name: _stand_of(sink) for name, sink in dict(runtime.sinks).items()}
         failures = {name: shortened(reason) for name, reason in runtime.side_failures.items()}
         if keys is not None and keys.problem is not None:
             failures["keys"] = "their file cannot be read, and they stay as they were: the log has the reason"
@@ -390,6 +392,14 @@ def _stand(source: Source) -> dict[str, object]:
     reason = source.waits if source.failure is None else str(source.failure)
     if reason is not None:
         stand |= {"status": "waits" if source.failure is None else "failed", "reason": shortened(reason)}
+    return stand
+
+
+def _stand_of(sink: SinkStand) -> dict[str, object]:
+    """The state of a sink, for /healthz."""
+    stand: dict[str, object] = {"status": "ok", "lag": sink.lag, "oldest_seconds": sink.oldest_age}
+    if (reason := sink.waits) is not None:
+        stand |= {"status": "waits", "reason": shortened(reason)}
     return stand
 
 
