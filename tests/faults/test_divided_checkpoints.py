@@ -256,10 +256,10 @@ def test_another_model_computes_its_rows_from_the_graph(tmp_path: Path, before: 
 
 
 KILLED = """
-import os, signal, sys
+import os, signal, sys, threading
 from pathlib import Path
 import livegnn.runtime.checkpoints as checkpoints
-import livegnn.partitions.remote as remote
+from livegnn.partitions.remote_part import RemoteReader
 from test_divided_checkpoints import ENTRIES, apply, deploy
 from livegnn.deployment import Deployment
 
@@ -271,14 +271,14 @@ def die(*_):
 runtime = Deployment.read(path).open()
 apply(runtime, ENTRIES[:4])
 if step.startswith("part"):
-    write = remote.RemoteReader.write
+    write = RemoteReader.write
     def write_and_die(part, file, mark):
         if file.name.startswith("part-0" + step[-1]):
             write(part, file, mark)
             die()
         else:
-            remote.threading.Event().wait()
-    remote.RemoteReader.write = write_and_die
+            threading.Event().wait()
+    RemoteReader.write = write_and_die
 elif step == "all parts":
     checkpoints.Checkpoints._save = die
 elif step == "names":

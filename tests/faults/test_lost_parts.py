@@ -25,6 +25,7 @@ from livegnn.graph import EdgeSchema, Schema
 from livegnn.partitions import remote
 from livegnn.partitions.processes import WORKER_MODULE, ChildProcess
 from livegnn.partitions.remote import RemotePartitions
+from livegnn.partitions.remote_part import RemoteReader
 from livegnn.partitions.shared import has_shared_memory
 from livegnn.placement import Owners
 from streams import WIDTH, make_model
@@ -168,7 +169,7 @@ def test_parts_answer_a_leader_that_was_suspended() -> None:
         parts.apply(batch(0))
         expected = parts.predict(HELD).tobytes()
         first = parts.parts[0]
-        assert isinstance(first, remote.RemoteReader)
+        assert isinstance(first, RemoteReader)
         with first._reads._lock:
             threading.Event().wait(4 * patience.silent_seconds)
         assert parts.predict(HELD).tobytes() == expected
