@@ -61,7 +61,7 @@ class RuntimeModels:
 
     def _predict(self, name: str, version: str | None, asked: InferRequest) -> Response:
         runtime, limits = self._runtime, self._limits
-        ids = ids_of(runtime, asked.ids)
+        ids = ids_of(runtime.graph.schema.text_ids, asked.ids)
         model = runtime.models.find(name).model
         widths = {output: model.width(value) for output, value in model.outputs.items()}
         outputs = asked.form.names(list(widths))

@@ -17,7 +17,6 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from livegnn.errors import InputError
 from livegnn.events.chunk import to_ids, to_texts
-from livegnn.graph import Graph
 from livegnn.texts import Texts
 from livegnn.types import Ids
 from livegnn.wording import quoted
@@ -139,9 +138,11 @@ def split_ids(given: Sequence[str]) -> list[str]:
     return [id for text in given for id in text.split(",")]
 
 
-def parse_ids(graph: Graph, texts: Sequence[str]) -> "Shaped[Ids, 'ids'] | Texts":
-    """Ids from a URL, where a number and its text look the same. Raises InputError."""
-    if graph.schema.text_ids:
+def parse_ids(text_ids: bool, texts: Sequence[str]) -> "Shaped[Ids, 'ids'] | Texts":
+    """Ids from a URL, where a number and its text look the same. text_ids: whether the graph has such ids.
+    Raises InputError.
+    """
+    if text_ids:
         return to_texts(texts)
     for text in texts:
         if not INTEGER.fullmatch(text):
@@ -154,7 +155,7 @@ def parse_ids(graph: Graph, texts: Sequence[str]) -> "Shaped[Ids, 'ids'] | Texts
     return to_ids([int(text) for text in texts], "ids")
 
 
-def parse_id(graph: Graph, text: str) -> int | str:
+def parse_id(text_ids: bool, text: str) -> int | str:
     """One id from a URL. Raises InputError."""
-    id: int | str = parse_ids(graph, [text])[0].item()
+    id: int | str = parse_ids(text_ids, [text])[0].item()
     return id

@@ -73,26 +73,34 @@ def body_of(type_: type[BaseModel]) -> dict[str, object]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-def ids_of(runtime: Runtime, ids: Sequence[int | str]) -> "Shaped[Ids, 'ids'] | Texts":
-    """Ids as the graph has them. Raises `InputError` for those of the other kind."""
-    text = runtime.graph.schema.text_ids
+def ids_of(text_ids: bool, ids: Sequence[int | str]) -> "Shaped[Ids, 'ids'] | Texts":
+    """Ids as the graph has them, with texts or integers. Raises `InputError` for those of the other kind."""
     if not ids:
-        return np.empty(0, np.str_) if text else np.empty(0, np.int64)
+        return np.empty(0, np.str_) if text_ids else np.empty(0, np.int64)
     all_text = all(type(id) is str for id in ids)
     values = to_texts(cast("list[str]", ids)) if all_text else to_ids(cast("list[int]", ids), "ids")
-    if (values.dtype.kind == "U") != text:
-        raise InputError(f"ids must be {'text' if text else 'integers'} in this graph, got {quoted(ids[0])}")
+    if (values.dtype.kind == "U") != text_ids:
+        raise InputError(
+            f"ids must be {'text' if text_ids else 'integers'} in this graph, got {quoted(ids[0])}"
+        )
     return values
 
 
 def read_wanted(
-    runtime: Runtime, body: bytes, media_type: str, limits: Limits
+    text_ids: bool, body: bytes, media_type: str, limits: Limits
 ) -> "tuple[Shaped[Ids, 'ids'] | Texts, PredictionRequest]":
     """The ids of a request, and the rest of it. Raises InputError."""
     wanted = parse(PredictionRequest, body, media_type, limits.objects)
-    ids = ids_of(runtime, wanted.ids)
+    ids = ids_of(text_ids, wanted.ids)
     wanted.ids.clear()
     return ids, wanted
+
+
+def describe_predictions(
+    prediction: Prediction | SampledPrediction, ids: "Shaped[Ids, 'ids'] | Texts"
+) -> dict[str, object]:
+    """The content of the answer to a request."""
+    return {"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values}
 
 
 def answer_predictions(
@@ -102,7 +110,7 @@ def answer_predictions(
     **more: object,
 ) -> Response:
     """The answer to a request, with `more` of its fields."""
-    content = {"seq": prediction.seq, "ids": ids.tolist(), "predictions": prediction.values, **more}
+    content = {**describe_predictions(prediction, ids), **more}
     return to_json(content if runtime.failure is None else {**content, "stale": True})
 
 
@@ -140,7 +148,11 @@ def check_count(
     if count * _WIDEST <= limits.numbers:
         return
     predictor = runtime.models.find(model)
-    width = predictor.model.width(predictor.outputs.find(output).value)
+    check_width(count, predictor.model.width(predictor.outputs.find(output).value), limits)
+
+
+def check_width(count: int, width: int, limits: Limits) -> None:
+    """Raises TooLargeError for more ids than have room in an answer with rows of this width."""
     if count * width > limits.numbers:
         raise TooLargeError(
             f"an answer may have {limits.numbers:,} numbers at most, got {count:,} ids with {width:,} each: "

@@ -183,7 +183,7 @@ def create_routes(
         model: Annotated[str | None, Query(description=MODEL)] = None,
     ) -> Response:
         """Predictions for nodes."""
-        wanted = parse_ids(graph, split_ids(ids))
+        wanted = parse_ids(graph.schema.text_ids, split_ids(ids))
         return await predict(wanted, min_seq, timeout, _Choice(output, model))
 
     @router.post(
@@ -195,7 +195,9 @@ def create_routes(
         """Predictions for many nodes, or for ids that hold commas."""
         body, media_type = await read_body(request, limits.objects, _FEWER), media_type_of(request)
 
-        ids, wanted = await off_loop(len(body), lambda: read_wanted(runtime, body, media_type, limits))
+        ids, wanted = await off_loop(
+            len(body), lambda: read_wanted(graph.schema.text_ids, body, media_type, limits)
+        )
         return await predict(ids, wanted.min_seq, wanted.timeout, _Choice(wanted.output, wanted.model))
 
     async def predict(ids: Ids | Texts, min_seq: int, timeout: float, chosen: _Choice) -> Response:
@@ -219,7 +221,7 @@ def create_routes(
         def answer() -> Response:
             asked = parse(WhatIfRequest, body, media_type, limits.objects)
             events = Events.from_records(asked.events)  # type: ignore[arg-type]
-            ids = ids_of(runtime, asked.ids)
+            ids = ids_of(graph.schema.text_ids, asked.ids)
             check_count(runtime, len(ids), limits.ids, limits, asked.output, asked.model)
             asked.events.clear()
             supposed = runtime.what_if(
@@ -266,7 +268,7 @@ def create_routes(
         timeout: Timeout = 10.0,
     ) -> Response:
         """The neighbours that point at a node, or that it points at."""
-        node = parse_id(graph, id)
+        node = parse_id(graph.schema.text_ids, id)
         type_ = None if edge_type is None else to_edge_type(edge_type.split(","))  # type: ignore[arg-type]
         await feed.wait(min_seq, timeout)
 
@@ -289,7 +291,7 @@ def create_routes(
     @router.get("/v1/explain", responses={200: {"model": ExplainAnswer}})
     async def explain_prediction(id: str, since: Since, timeout: Timeout = 10.0) -> Response:
         """Through which events, and which neighbours, a node's prediction moved, each with its share."""
-        node = parse_id(graph, id)
+        node = parse_id(graph.schema.text_ids, id)
         try:
             async with asyncio.timeout(timeout):
                 await explaining.acquire()
@@ -360,7 +362,7 @@ def _choose(
         if threshold is not None:
             raise InputError("threshold needs ids, the nodes to compare, got none: add ids=")
         return None
-    wanted = parse_ids(runtime.graph, split_ids(ids))
+    wanted = parse_ids(runtime.graph.schema.text_ids, split_ids(ids))
     check_count(runtime, len(wanted), limits.ids, limits, None, None)
     return ChosenChanges(wanted.tolist(), threshold)
 

@@ -58,7 +58,9 @@ def add_sample_routes(router: APIRouter, runtime: Runtime, feed: Feed, limits: L
         """Predictions of a model that answers from samples, with the sample of each node."""
         body = await read_body(request, limits.objects, "ask for fewer samples at once")
         media_type = media_type_of(request)
-        ids, wanted = await off_loop(len(body), lambda: read_wanted(runtime, body, media_type, limits))
+        ids, wanted = await off_loop(
+            len(body), lambda: read_wanted(runtime.graph.schema.text_ids, body, media_type, limits)
+        )
         check_count(runtime, len(ids), limits.samples, limits, wanted.output, wanted.model)
         await feed.wait(wanted.min_seq, wanted.timeout)
 

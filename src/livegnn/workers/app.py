@@ -2,25 +2,21 @@
 too, for the worker's own seeds.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import Response
 from prometheus_client.core import Metric
 
-import livegnn
-from livegnn.http.guard import Access, Guard
-from livegnn.http.metrics import CONTENT_TYPE, Metrics, gauge
-from livegnn.http.request_counts import CountedApplication, RequestCounts
-from livegnn.http.small_reads import Answer, SmallReads, Wanted, answer_parsed
+from livegnn.http.guard import Access
+from livegnn.http.metrics import gauge
+from livegnn.http.small_reads import Answer, Wanted, answer_parsed
 from livegnn.inference.predictions import Prediction
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
-from livegnn.server.failures import add_failures
-from livegnn.server.inference_routes import ServedModels, create_inference_routes
-from livegnn.server.query import CheckedRoute, answer_head
+from livegnn.server.query import CheckedRoute
+from livegnn.server.read_app import ReadApplication, make_application
 from livegnn.server.requests import PredictionRequest
 from livegnn.server.sample_routes import describe
 from livegnn.types import IntArray
@@ -32,12 +28,9 @@ from livegnn.workers.waiting import Waiters
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-    from starlette.types import ASGIApp, Receive, Scope, Send
-
-Lifespan: TypeAlias = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-def create_serving_app(worker: ServingWorker, access: Access | None = None) -> "WorkerApplication":
+def create_serving_app(worker: ServingWorker, access: Access | None = None) -> "ReadApplication":
     """The serving worker as an ASGI application; the caller starts and stops the worker. access: the clients
     to admit; None admits every request."""
 
@@ -55,7 +48,7 @@ def create_serving_app(worker: ServingWorker, access: Access | None = None) -> "
 
 def create_routes(
     worker: ServingWorker, answers: Mapping[str, Answer] | None = None, access: Access | None = None
-) -> "WorkerApplication":
+) -> "ReadApplication":
     """The same; answers: of small requests, as `SmallReads` has them."""
     router, waiters = APIRouter(route_class=CheckedRoute), Waiters(worker)
 
@@ -117,70 +110,6 @@ def _samples(
         return {"seq": seq, "ids": ids, "samples": [describe(sample) for sample in samples]}
     found, samples = worker.predict_with_samples(ids, min_seq=min_seq, timeout=timeout, output=output)
     return {**_predictions(ids, found), "samples": [describe(sample) for sample in samples]}
-
-
-def make_application(
-    title: str,
-    router: APIRouter,
-    models: ServedModels,
-    collect: Callable[[], Iterator[Metric]],
-    *,
-    lifespan: "Lifespan | None" = None,
-    answers: Mapping[str, Answer] | None = None,
-    around: "Callable[[ASGIApp], ASGIApp] | None" = None,
-    access: Access | None = None,
-) -> "WorkerApplication":
-    """An application of the routes of `router`, which answers errors as a server does, and of those of the
-    Open Inference Protocol.
-
-    models: what these answer for. collect: returns its metrics. answers: of small requests. around:
-    makes an application around the routes. access: the clients to admit; None admits every request.
-    """
-    app = WorkerApplication(
-        title=title,
-        version=livegnn.__version__,
-        lifespan=lifespan,
-        redirect_slashes=False,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-    )
-
-    @router.get("/livez")
-    async def report_live() -> Response:
-        return to_json({"status": "ok"})
-
-    counts = RequestCounts()
-    metrics = Metrics(collect, counts)
-
-    @router.get("/metrics")
-    def report_metrics() -> Response:
-        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
-
-    answer_head(router)
-    routers = (router, create_inference_routes(models, Limits()))
-    add_failures(app, *routers)
-    for each in routers:
-        app.include_router(each)
-    others: ASGIApp = app.answer_others if around is None else around(app.answer_others)
-    app.small_reads = SmallReads(others, answers or {})
-    admitted: ASGIApp = app.small_reads if access is None else Guard(app.small_reads, access)
-    app.counted = CountedApplication(admitted, counts, [route.path for route in app.state.routes])
-    return app
-
-
-class WorkerApplication(FastAPI):
-    """FastAPI behind the count of requests, the guard, and small reads, which it never receives."""
-
-    counted: "ASGIApp"
-    small_reads: SmallReads
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        await self.counted(scope, receive, send)
-
-    async def answer_others(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """The answer of the framework."""
-        await super().__call__(scope, receive, send)
 
 
 async def read_request(request: Request) -> PredictionRequest:

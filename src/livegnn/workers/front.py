@@ -23,8 +23,9 @@ from livegnn.http.metrics import gauge
 from livegnn.http.tls import Tls
 from livegnn.server.bodies import to_json
 from livegnn.server.query import CheckedRoute
+from livegnn.server.read_app import make_application
 from livegnn.types import IntArray
-from livegnn.workers.app import make_application, read_request
+from livegnn.workers.app import read_request
 from livegnn.workers.front_inference import FrontModel
 from livegnn.workers.inference import seeds_of
 from livegnn.workers.plan import WorkerPlan
