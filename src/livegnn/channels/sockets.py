@@ -1,18 +1,20 @@
 """The sockets of one process: one for each link, and the files that they need."""
 
+import ipaddress
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import zmq
 
-from livegnn.channels.admission import Admission, Handshakes
+from livegnn.channels.admission import Admission, Handshakes, Keys, require_keys
 from livegnn.channels.frames import MOST_PART_BYTES
 from livegnn.channels.link import Link
 from livegnn.channels.plan import LONGEST_PATH
 from livegnn.errors import InputError
 from livegnn.temporary_directory import TemporaryDirectory
+from livegnn.wording import quoted
 
 Socket: TypeAlias = "zmq.Socket[bytes]"
 
@@ -21,6 +23,23 @@ _HEARTBEAT_TIMEOUT_MS: Final = 2000
 _RECONNECT_MS: Final = 50
 _MOST_RECONNECT_MS: Final = 1000
 _MOST_QUEUED: Final = 64
+
+
+def set_options(socket: "zmq.Socket[Any]") -> None:
+    """The options of all sockets of channels."""
+    for option, value in (
+        (zmq.LINGER, 0),
+        (zmq.IMMEDIATE, 1),
+        (zmq.SNDHWM, _MOST_QUEUED),
+        # No limit, which would stop input (see `close`). The sender keeps its own: docs/channels.md.
+        (zmq.RCVHWM, 0),
+        (zmq.MAXMSGSIZE, 2 * MOST_PART_BYTES),
+        (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
+        (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS),
+        (zmq.RECONNECT_IVL, _RECONNECT_MS),
+        (zmq.RECONNECT_IVL_MAX, _MOST_RECONNECT_MS),
+    ):
+        socket.set(option, value)
 
 
 class Sockets:
@@ -46,22 +65,35 @@ class Sockets:
     def add(self, peer: int, *, listens: bool) -> Socket:
         """The socket of another peer."""
         socket = self.of[peer] = self._context.socket(zmq.ROUTER if listens else zmq.DEALER)
-        for option, value in (
-            (zmq.LINGER, 0),
-            (zmq.IMMEDIATE, 1),
-            (zmq.SNDHWM, _MOST_QUEUED),
-            # No limit, which would stop input (see `close`). The sender keeps its own: docs/channels.md.
-            (zmq.RCVHWM, 0),
-            (zmq.MAXMSGSIZE, 2 * MOST_PART_BYTES),
-            (zmq.HEARTBEAT_IVL, _HEARTBEAT_MS),
-            (zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS),
-            (zmq.RECONNECT_IVL, _RECONNECT_MS),
-            (zmq.RECONNECT_IVL_MAX, _MOST_RECONNECT_MS),
-        ):
-            socket.set(option, value)
+        set_options(socket)
         if listens:
             socket.set(zmq.ROUTER_MANDATORY, 1)
         return socket
+
+    def listen(self, peer: int, name: str, interface: str | None, keys: Keys | None, whose: str) -> str:
+        """Adds a socket that listens for another peer, and returns its address.
+
+        name: of the file of its socket, on one machine. interface: the IP address of this machine to which
+        the peer connects, with encryption by `keys`; None on one machine. whose: the socket, for errors.
+        Raises `InputError`.
+        """
+        socket = self.add(peer, listens=True)
+        if interface is None:
+            endpoint = f"ipc://{self.path_for(name)}"
+        else:
+            endpoint = _tcp_endpoint(interface)
+            socket.ipv6 = "[" in endpoint
+            keys = require_keys(keys, f"worker {peer} connects to {interface}")
+            socket.curve_server = True
+            socket.curve_publickey, socket.curve_secretkey = keys.public.encode(), keys.secret.encode()
+            socket.zap_domain = str(peer).encode()
+        try:
+            socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            raise InputError(
+                f"{whose} must listen at an address of this machine, got {endpoint}: {error}"
+            ) from error
+        return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def path_for(self, name: str) -> str:
         """A path in a folder that no other user can enter. Raises `InputError` if it is too long."""
@@ -100,6 +132,19 @@ def _close(
     context.term()
     for folder in folders:
         folder.close()
+
+
+def _tcp_endpoint(interface: str) -> str:
+    try:
+        address = ipaddress.ip_address(interface) if isinstance(interface, str) else None
+    except ValueError:
+        address = None
+    if address is None or address.is_unspecified:
+        raise InputError(
+            "an interface must be an IP address of this machine that the peer can reach, got "
+            f"{quoted(interface)}"
+        )
+    return f"tcp://[{address}]:*" if address.version == 6 else f"tcp://{address}:*"
 
 
 def receive(socket: Socket) -> tuple[bytes, list[memoryview]]:

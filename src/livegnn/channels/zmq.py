@@ -12,7 +12,6 @@ the channel does so, 20 times a second, for beats and requests for lost messages
 sockets and the rounds; ZeroMQ lets sockets change their thread if a lock lies between.
 """
 
-import ipaddress
 import math
 import threading
 import time
@@ -73,7 +72,8 @@ class Listener:
         self.addresses: dict[int, str] = {}
         try:
             for peer, interface in interfaces.items():
-                self._listen(peer, interface)
+                name, whose = f"{number}-{peer}", f"worker {number}"
+                self.addresses[peer] = self._sockets.listen(peer, name, interface, self._keys, whose)
         except BaseException:
             self.close()
             raise
@@ -82,26 +82,6 @@ class Listener:
     def key(self) -> str | None:
         """The public key of this process, for `Peer.key` of the others; None if there is no encryption."""
         return None if self._keys is None else self._keys.public
-
-    def _listen(self, peer: int, interface: str | None) -> None:
-        socket = self._sockets.add(peer, listens=True)
-        if interface is None:
-            endpoint = f"ipc://{self._sockets.path_for(f'{self.here.number}-{peer}')}"
-        else:
-            endpoint = _tcp_endpoint(interface)
-            socket.ipv6 = "[" in endpoint
-            keys = require_keys(self._keys, f"worker {peer} connects to {interface}")
-            socket.curve_server = True
-            socket.curve_publickey, socket.curve_secretkey = keys.public.encode(), keys.secret.encode()
-            socket.zap_domain = str(peer).encode()
-        try:
-            socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            raise InputError(
-                f"worker {self.here.number} must listen at an address of this machine, got {endpoint}: "
-                f"{error}"
-            ) from error
-        self.addresses[peer] = socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def connect(
         self,
@@ -367,16 +347,3 @@ class ZmqChannel:
                         pass
                 finally:
                     self._lock.release()
-
-
-def _tcp_endpoint(interface: str) -> str:
-    try:
-        address = ipaddress.ip_address(interface) if isinstance(interface, str) else None
-    except ValueError:
-        address = None
-    if address is None or address.is_unspecified:
-        raise InputError(
-            "an interface must be an IP address of this machine that the peer can reach, got "
-            f"{quoted(interface)}"
-        )
-    return f"tcp://[{address}]:*" if address.version == 6 else f"tcp://{address}:*"
