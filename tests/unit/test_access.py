@@ -1,4 +1,4 @@
-"""Every process admits clients by the same rules: server, worker, front end, cluster, function."""
+"""Every process admits clients by the same rules: server, worker, both kinds of fronts, cluster, function."""
 
 import ast
 import asyncio
@@ -39,6 +39,8 @@ from livegnn.http.keys import SCOPES, KeyFile, create_key
 from livegnn.http.scopes import HEALTH, scope_of
 from livegnn.http.tls import Tls
 from livegnn.log.sqlite import SqliteLog
+from livegnn.partitions.front import PartsFront
+from livegnn.partitions.front_app import create_front_app
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
 from livegnn.workers import SqlitePlace
@@ -48,7 +50,7 @@ from served import served
 from serving_workers import PLAN, Setting
 from streams import make_graph, make_model
 
-PROCESSES = ("server", "worker", "front end", "cluster", "function")
+PROCESSES = ("server", "worker", "front end", "front of parts", "cluster", "function")
 PAGE = "https://dashboard.example"
 
 
@@ -109,6 +111,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
             "server": create_app(Runtime(log, graph, Engine(graph, make_model(), threads=1)), access=access),
             "worker": create_serving_app(setting.workers[0], access),
             "front end": create_front(PLAN, [[it] for it in setting.addresses], access),
+            "front of parts": create_front_app(PartsFront(folder / "fronts.json"), access=access),
             "cluster": create_cluster_app(NoCluster(), PLAN, access),  # type: ignore[arg-type]
             "function": Application(machine, access),
         }
@@ -241,6 +244,7 @@ def test_no_process_listens_beyond_this_machine_without_keys() -> None:
         ("worker", "serve", "deployment.toml", "0"),
         ("worker", "front", "deployment.toml", "http://127.0.0.1:1"),
         ("cluster", "up", "deployment.toml"),
+        ("cluster", "front", "deployment.toml"),
         ("function", "serve", "--snapshot", "x", "--model", "y"),
     ],
 )

@@ -115,6 +115,18 @@ def test_partition_files_that_are_not_there_or_not_needed(tmp_path: Path) -> Non
     refuse(write(tmp_path, "parts", 2, cluster=file), "partition is for owners = 'fennel' or 'metis', got it")
 
 
+def test_fronts_that_cannot_be(tmp_path: Path) -> None:
+    fronts = 'fronts = "fronts.json"'
+    refuse(
+        write(tmp_path, "parts", 2, cluster=fronts, text_ids=True),
+        "is for ids that are integers, got .*text ids",
+    )
+    (tmp_path / "fronts.json").mkdir()
+    refuse(write(tmp_path, "parts", 2, cluster=fronts), "must be a regular file.* got a directory")
+    path = write(tmp_path, "whole", more=f"[cluster]\n{fronts}\n")
+    refuse(path, "fronts is for a graph in parts, got .* without partitions")
+
+
 def test_a_model_of_another_graph(tmp_path: Path) -> None:
     path = write(tmp_path, "parts", 2)
     schema = Schema({"node": WIDTH + 1}, {("node", "to", "node"): EdgeSchema(weighted=True)})

@@ -15,7 +15,7 @@ from livegnn.cli.files import (
     read_deployment,
     read_graph,
 )
-from livegnn.cli.listening import Host, Port, find_clients, listen_until_stopped, needs_extra
+from livegnn.cli.listening import Host, Port, clients_of, find_clients, listen_until_stopped, needs_extra
 from livegnn.cli.logs import Level, LogJson, LogLevel, start_log
 from livegnn.errors import InputError
 
@@ -132,6 +132,33 @@ def up(
                 running.stop()
     finally:
         ray.shutdown()
+
+
+@app.command()
+def front(
+    deployment: DeploymentFile,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    log_level: LogLevel = Level.INFO,
+    log_json: LogJson = False,
+) -> None:
+    """Run a front of a graph in parts, which reads predictions from the parts themselves."""
+    logger = start_log(log_level, log_json)
+    from livegnn.server.bodies import Limits
+
+    with needs_extra("a front"):
+        from livegnn.partitions.front import PartsFront
+        from livegnn.partitions.front_app import create_front_app
+    read = read_deployment(deployment)
+    access, tls = clients_of(read.server, host)
+    if read.cluster.fronts is None:
+        raise InputError(
+            "a front finds the parts by the file fronts of [cluster], got none: name a file there, and start "
+            "the server again"
+        )
+    limits = Limits(read.server.largest_json_bytes, numbers=read.server.largest_answer_numbers)
+    served = create_front_app(PartsFront(read.cluster.fronts), limits, access)
+    listen_until_stopped(served, host, port, "the front", logger, served.state.find_readiness, tls)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""Commands that listen for the clients of `[workers]`: options, whom they admit, and their end."""
+"""Commands that listen for clients beside `livegnn serve`: options, whom they admit, and their end."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from livegnn.deployment import Deployment
+    from livegnn.http.access import AccessSettings
     from livegnn.http.guard import Access
     from livegnn.http.tls import Tls
     from livegnn.readiness import Readiness
@@ -35,10 +36,16 @@ def needs_extra(what: str) -> Iterator[None]:
 
 
 def find_clients(read: "Deployment", host: str, *, behind_front: bool = False) -> "tuple[Access, Tls | None]":
-    """The clients to admit at an address, and the certificate. Raises InputError."""
-    section = read.workers
-    if section is None:
+    """The clients of `[workers]` to admit at an address, and the certificate. Raises InputError."""
+    if read.workers is None:
         raise InputError("workers need a section [workers], got none: docs/deployment.md")
+    return clients_of(read.workers, host, behind_front=behind_front)
+
+
+def clients_of(
+    section: "AccessSettings", host: str, *, behind_front: bool = False
+) -> "tuple[Access, Tls | None]":
+    """The clients of a section to admit at an address, and the certificate. Raises InputError."""
     section.check_address(host)
     return section.access(behind_front=behind_front), section.tls()
 

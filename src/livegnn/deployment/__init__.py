@@ -421,6 +421,8 @@ class Deployment:
                 division.replace_lost(
                     views["engine"], partial(restore, factories, self.load_graph, directory=directory), log
                 )
+            if division is not None:
+                division.announce(views["engine"])
         except BaseException:
             if division is not None:
                 views["engine"].close()  # ends its processes

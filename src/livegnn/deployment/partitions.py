@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from livegnn.arguments import chosen_threads
+from livegnn.atomic_file import check_writable
 from livegnn.deployment.sections import CheckpointSection, EngineSection, LogSection, RuntimeSection
 from livegnn.deployment.snapshots import SnapshotFactory
 from livegnn.deployment.worker_sections import ClusterSection, place_of
@@ -99,6 +100,13 @@ class Division:
         refuse_unfit(self.model, self.schema, self.options, self.owners)
         check_predictor(self.make_names(), self.model, self.options)
         _import_extra("zmq")
+        if (fronts := self.cluster.fronts) is not None:
+            if self.schema.text_ids:
+                raise InputError(
+                    f"fronts in [cluster] is for ids that are integers, got {str(fronts)!r} and a graph with "
+                    "text ids, whose texts the server alone knows: leave out fronts, and read from the server"
+                )
+            check_writable(fronts)
 
     @cached_property
     def hosts(self) -> "RayHosts | None":
@@ -182,6 +190,11 @@ class Division:
 
         led.replace_lost(make)
 
+    def announce(self, led: View) -> None:
+        """Says to fronts where the parts of `led` are, which show all recorded events."""
+        assert isinstance(led, Partitions)
+        led.announce()
+
     def refuse_trimmed(self, log: ReadableLog, checkpoints: Path | None) -> None:
         """Raises LogError if the log has lost events behind the newest checkpoint in a directory, or, without
         one, its first."""
@@ -241,7 +254,11 @@ class Division:
                 self.complete(graph)
             begun = Beginning(names, graphs, None)
             local = LocalPartitions(names.schema, self.model, self.owners, self.part_options, beginning=begun)
-            return self._of(RemotePartitions.from_local(local, patience=self._patience, hosts=self.hosts))
+            return self._of(
+                RemotePartitions.from_local(
+                    local, patience=self._patience, hosts=self.hosts, fronts=self.cluster.fronts
+                )
+            )
         names = saved.restore_names(self.texts)
         self.complete(names)
         return self._start(names, saved)
@@ -259,6 +276,7 @@ class Division:
             patience=self._patience,
             hosts=self.hosts,
             saved=saved,
+            fronts=self.cluster.fronts,
         )
         return self._of(parts)
 
@@ -278,6 +296,7 @@ class Division:
             self.part_options,
             patience=self._patience,
             hosts=self.hosts,
+            fronts=self.cluster.fronts,
         )
         try:
             return self._of(divide(state=state))

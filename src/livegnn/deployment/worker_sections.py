@@ -47,6 +47,7 @@ class ClusterSection(Pace, Patience):
     that the server starts, on the machines of Ray if `ray` is given; 0 for a graph in one piece. owners: the
     rule of `Owners` for the nodes of each part, or "metis": METIS divides the graph that is there, and Fennel
     places nodes that arrive. partition: a file, whose partition divides the graph that is there instead.
+    fronts: a file by which fronts find the parts; without it, parts answer their server alone.
     """
 
     ray: str = ""
@@ -56,6 +57,7 @@ class ClusterSection(Pace, Patience):
     partitions: int = 0
     owners: str = "jump"
     partition: Path | None = None
+    fronts: Path | None = None
 
     def __post_init__(self) -> None:
         Pace.__post_init__(self)
@@ -65,6 +67,11 @@ class ClusterSection(Pace, Patience):
         check_int(self.partitions, "partitions", 0, _core.MAX_PARTS)
         if self.owners not in ("jump", "modulo", "fennel", "metis"):
             raise InputError(f"owners must be 'jump', 'modulo', 'fennel' or 'metis', got {self.owners!r}")
+        if self.fronts is not None and not self.partitions:
+            raise InputError(
+                f"fronts is for a graph in parts, got {str(self.fronts)!r} without partitions: write "
+                "partitions, or leave out fronts"
+            )
         if self.partition is not None and self.owners not in ("fennel", "metis"):
             raise InputError(
                 f"partition is for owners = 'fennel' or 'metis', got it with {self.owners!r}: a hash of ids "

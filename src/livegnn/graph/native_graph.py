@@ -115,11 +115,16 @@ class NativeGraph:
     def unknown_node(self, id: object, node_type: NodeType | None) -> str:
         """Why an id names no node, for errors."""
         name = node_type if node_type is not None else next(iter(self.schema.node_types))
-        shown = id.item() if isinstance(id, np.generic) else id
-        return (
-            f"expected the id of a node of type {name!r}, got {shown!r}, "
-            "which is not in the graph: add it first"
-        )
+        return name_unknown_node(id, name)
+
+
+def name_unknown_node(id: object, node_type: NodeType) -> str:
+    """Why an id names no node of a graph, for errors."""
+    shown = id.item() if isinstance(id, np.generic) else id
+    return (
+        f"expected the id of a node of type {node_type!r}, got {shown!r}, which is not in the graph: "
+        "add it first"
+    )
 
 
 class NumberMap:

@@ -162,6 +162,9 @@ class Partitions(RowPredictor):
         _core.continue_batches(mine, theirs)
         use_sampler(self.names, PartitionedSampler(self.names.native, self.parts, self.names.writer))
 
+    def announce(self) -> None:
+        """Says to fronts where the parts are, unless they know it. Parts of this process answer none."""
+
     def prepare(self, change: GraphDelta) -> None:
         self._refuse_closed()
         chosen = _placed(change, len(self.names.schema.node_types))

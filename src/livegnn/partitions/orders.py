@@ -20,6 +20,7 @@ from livegnn.channels.terms import check_same
 from livegnn.errors import FileFormatError, InputError
 from livegnn.network import Model
 from livegnn.partitions.leaders import LEADER, WORKER, SharedMemory
+from livegnn.partitions.places import FrontOrders, PartPlace
 from livegnn.partitions.processes import PartProcess
 from livegnn.placement import Owners
 from livegnn.temporary_directory import TemporaryDirectory
@@ -73,8 +74,8 @@ class Orders(BaseModel):
     empty. text_ids: of the graph, though the table has none; numbers: a file with those of the texts of
     `saved`. files: where the leader sends these files and that of the part, whose names are `fetched`; None
     if this machine sees them. shares_memory: with the leader and the others, instead of channels for batches.
-    interface: the IP address at which it listens for the others; None if all are on one machine. patience:
-    the fields of a `Patience`.
+    interface: the IP address at which it listens for the others; None if all are on one machine. fronts: if
+    it answers some. patience: the fields of a `Patience`.
     """
 
     number: int
@@ -91,6 +92,7 @@ class Orders(BaseModel):
     interface: str | None = None
     files: Peer | None = None
     fetched: list[str] = []
+    fronts: FrontOrders | None = None
     patience: dict[str, float]
 
 
@@ -104,7 +106,7 @@ class Hello(BaseModel):
 class Begun(BaseModel):
     """The answer to orders. failed: why it cannot begin with its file. refused: why it cannot listen. Else it
     does at `addresses`, by the number of the one that connects. key: the public key there. keys: those of its
-    `CHANNELS`. Secret keys stay in the process.
+    `CHANNELS`. front: where it answers fronts, if it does. Secret keys stay in the process.
     """
 
     failed: str | None = None
@@ -112,6 +114,7 @@ class Begun(BaseModel):
     addresses: dict[int, str] = {}
     key: str | None = None
     keys: list[str | None] = []
+    front: PartPlace | None = None
 
 
 class Plan(BaseModel):

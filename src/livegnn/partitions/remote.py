@@ -35,6 +35,7 @@ from livegnn.partitions.orders import (
     own_terms,
 )
 from livegnn.partitions.part import Asked, Given, Outcome
+from livegnn.partitions.places import PlacesFile
 from livegnn.partitions.processes import Hosts, end_all, start_children
 from livegnn.partitions.remote_part import RemotePart, RemoteReader
 from livegnn.partitions.sets import SavedSet
@@ -60,7 +61,7 @@ class RemotePartitions(Partitions):
     between machines all is sent over encrypted channels. shares_memory: whether batches are exchanged over
     memory that all processes share, or over ZeroMQ; by default over memory, where the parts are on this
     machine and the system has what that needs. saved: a checkpoint, with which the parts begin; by default
-    they are empty.
+    they are empty. fronts: the file by which fronts find the parts, once they are announced.
 
     Raises the errors of `LocalPartitions`, `WorkerUnavailableError` if a process does not start,
     `ChannelError` if one has another version or is not reached, and `FileFormatError` if the file of one does
@@ -79,6 +80,7 @@ class RemotePartitions(Partitions):
         hosts: Hosts | None = None,
         shares_memory: bool | None = None,
         saved: SavedSet | None = None,
+        fronts: Path | None = None,
         **settings: Unpack[EngineSettings],
     ) -> None:
         options, patience = choose_options(options, settings), patience or Patience()
@@ -88,6 +90,7 @@ class RemotePartitions(Partitions):
         rules = list(owners_of_types(owners, schema).values())
         self._saved: Final = saved
         self._hosts: Final = hosts
+        self._fronts = None if fronts is None else PlacesFile(fronts, over_tcp=hosts is not None)
         if names is None:
             natives = [rule.native for rule in rules]
             names = make_part(schema, natives, None, threads=1) if saved is None else saved.restore_names()
@@ -109,6 +112,8 @@ class RemotePartitions(Partitions):
                 end_all(self.processes)
                 raise
         super().__init__(names, model, options, rules, readers, crew)
+        if self._fronts is not None:
+            self._fronts.describe(self.model, patience)
 
     @classmethod
     def from_checkpoint(
@@ -120,11 +125,21 @@ class RemotePartitions(Partitions):
         seq: int | None = None,
         patience: Patience | None = None,
         hosts: Hosts | None = None,
+        fronts: Path | None = None,
         **settings: Unpack[EngineSettings],
     ) -> Self:
         """As `LocalPartitions.from_checkpoint`."""
         options, saved = choose_options(options, settings), SavedSet.find(directory, seq)
-        return cls(saved.schema, model, saved.owners, options, patience=patience, hosts=hosts, saved=saved)
+        return cls(
+            saved.schema,
+            model,
+            saved.owners,
+            options,
+            patience=patience,
+            hosts=hosts,
+            saved=saved,
+            fronts=fronts,
+        )
 
     @classmethod
     def from_graph(
@@ -137,17 +152,23 @@ class RemotePartitions(Partitions):
         state: State | None = None,
         patience: Patience | None = None,
         hosts: Hosts | None = None,
+        fronts: Path | None = None,
         **settings: Unpack[EngineSettings],
     ) -> Self:
         """As `LocalPartitions.from_graph`. All parts are made in this process first, and handed over in
         files."""
         options = choose_options(options, settings)
         parts = LocalPartitions.from_graph(graph, model, owners, options, state=state)
-        return cls.from_local(parts, patience=patience, hosts=hosts)
+        return cls.from_local(parts, patience=patience, hosts=hosts, fronts=fronts)
 
     @classmethod
     def from_local(
-        cls, parts: LocalPartitions, *, patience: Patience | None = None, hosts: Hosts | None = None
+        cls,
+        parts: LocalPartitions,
+        *,
+        patience: Patience | None = None,
+        hosts: Hosts | None = None,
+        fronts: Path | None = None,
     ) -> Self:
         """Moves parts of this process into processes of their own, through files, and closes them here.
 
@@ -158,7 +179,9 @@ class RemotePartitions(Partitions):
                 parts.write(folder)
             finally:
                 parts.close()
-            return cls.from_checkpoint(folder, parts.model, parts.options, patience=patience, hosts=hosts)
+            return cls.from_checkpoint(
+                folder, parts.model, parts.options, patience=patience, hosts=hosts, fronts=fronts
+            )
 
     def _order(
         self,
@@ -194,6 +217,7 @@ class RemotePartitions(Partitions):
                     interface=process.interface,
                     files=None if sender is None else sender.place_for(number),
                     fetched=[] if sender is None else sender.names_for(number),
+                    fronts=None if self._fronts is None else self._fronts.orders,
                     patience=asdict(patience),
                 )
                 process.tell(orders.model_dump_json())
@@ -203,6 +227,8 @@ class RemotePartitions(Partitions):
     def _connect(self, file: int | None, patience: Patience) -> "tuple[Sequence[RemoteReader], Crew]":
         """Gives each process the places of the others. file: the memory that all share."""
         begun = [hear_begun(process) for process in self.processes]
+        if self._fronts is not None:
+            self._fronts.parts = [said.front for said in begun if said.front is not None]
         pids = [*(process.pid for process in self.processes), os.getpid()]
         memory = None if file is None else SharedMemory(file=file, pids=pids)
         here = None if self._hosts is None else self._hosts.leader
@@ -299,10 +325,19 @@ class RemotePartitions(Partitions):
             )
         super().exchange(other)
         self.processes, other.processes = other.processes, self.processes
+        self._fronts, other._fronts = other._fronts, self._fronts
+        if self._fronts is not None and other._fronts is not None:
+            self._fronts.follow(other._fronts)
+
+    def announce(self) -> None:
+        if self._fronts is not None:
+            self._fronts.announce()
 
     def close(self) -> None:
         """Ends parts and processes."""
         lost = [part.find_loss() is not None for part in self.parts]
+        if self._fronts is not None:
+            self._fronts.withdraw()
         super().close()
         for process, is_lost in zip(self.processes, lost, strict=True):
             if is_lost:

@@ -38,6 +38,9 @@ class Led(Protocol):
     def exchange(self, other: Self) -> None:
         """Exchanges all parts."""
 
+    def announce(self) -> None:
+        """Says to fronts where the parts are, unless they know it."""
+
     def close(self) -> None:
         """Ends all parts."""
 
@@ -81,6 +84,7 @@ class Replacing(Generic[_Led]):
                 )
             claim = led.names.core.claim
             _core.holding(led.visible if claim is None else claim.readers, led.exchange, fresh)
+            led.announce()  # before the old parts end
         finally:
             fresh.close()
         _logger.warning("fresh parts are at event %d", led.seq, extra={"event": led.seq})
@@ -107,6 +111,7 @@ class Replacing(Generic[_Led]):
     def _watch(self) -> None:
         wait = _EVERY
         while not self._closed.wait(wait):
+            self._led.announce()  # again, if a full disk kept it from it
             if self._led.find_own_loss() is None and self._find_move() is None:
                 continue
             done = _core.holding(self._led.names.writer, self.try_to_replace)

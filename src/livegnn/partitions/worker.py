@@ -2,8 +2,8 @@
 
 It writes its terms to its standard output, reads its orders from its standard input, writes its addresses,
 and reads those of the others (`orders.py`). Then it applies the batches of its leader (`leaders.py`), and
-answers reads and the questions of samples (`questions.py`) over a channel for each. It ends when its leader
-does, or is killed.
+answers reads and the questions of samples (`questions.py`) over a channel for each, and perhaps the reads of
+fronts (`direct_reads.py`). It ends when its leader does, or is killed.
 """
 
 import math
@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import RLock
 from typing import TextIO
 
 import numpy as np
@@ -24,14 +25,16 @@ from livegnn.channels.channel import Channel, Round
 from livegnn.channels.errors import BatchAborted, ChannelError
 from livegnn.channels.health import Patience
 from livegnn.channels.plan import Peer
+from livegnn.channels.requests import Requests
 from livegnn.channels.zmq import Listener
 from livegnn.errors import FileFormatError, InputError
 from livegnn.events import Events
-from livegnn.graph import Graph, auto_add_nodes
+from livegnn.graph import Claim, Graph, Transaction, auto_add_nodes
 from livegnn.graph.division import make_part
 from livegnn.inference import Engine, EngineOptions
 from livegnn.interrupts import Background
 from livegnn.partitions.ballot import GivenUpError
+from livegnn.partitions.direct_reads import DirectReads
 from livegnn.partitions.edges import Counts, expired_of
 from livegnn.partitions.files import fetched_files, read_piece
 from livegnn.partitions.leaders import (
@@ -47,6 +50,7 @@ from livegnn.partitions.letters import Letter, open_letter, seal
 from livegnn.partitions.orders import CHANNELS, Begun, Hello, Orders, Plan, decode_model, own_terms
 from livegnn.partitions.packed import Order
 from livegnn.partitions.part import Outcome, give_placed, suppose
+from livegnn.partitions.places import PartPlace
 from livegnn.partitions.questions import Answers
 from livegnn.partitions.sets import SavedSet, write_part
 from livegnn.partitions.shares import SHARE, ShareWriting
@@ -58,14 +62,24 @@ from livegnn.types import State
 
 
 class PartWorker:
-    """Serves a leader with a part of a graph, by its number. `reads`, `samples`: channels to the leader."""
+    """Serves a leader with a part of a graph, by its number. `reads`, `samples`: channels to the leader.
+    requests: the socket for fronts; None if it answers none."""
 
     def __init__(
-        self, number: int, graph: Graph, engine: Engine, leader: Leader, reads: Channel, samples: Channel
+        self,
+        number: int,
+        graph: Graph,
+        engine: Engine,
+        leader: Leader,
+        reads: Channel,
+        samples: Channel,
+        requests: Requests | None,
     ) -> None:
         self._number = number
         self._graph, self._engine, self._leader = graph, engine, leader
-        self._reads, self._samples = reads, samples
+        self._reads, self._samples, self._requests = reads, samples, requests
+        self._visible = RLock()  # while a batch becomes visible
+        self._claim = Claim(self, self._visible)
         leader.join(engine.core)
         self._writing: Writing | None = None
         self._sharing: ShareWriting | None = None
@@ -78,6 +92,9 @@ class PartWorker:
         reading.start()
         answers = Answers(self._graph, chosen_threads(self._engine.options.threads))
         Background(partial(answers.serve, self._samples, LEADER), "livegnn-part-samples").start()
+        if self._requests is not None:
+            direct = DirectReads(self._number, self._graph, self._engine, self._visible, self._requests)
+            Background(direct.serve, "livegnn-part-fronts").start()
         with suppress(LeaderLostError):
             while True:
                 self._apply(self._leader.wait_for_order())
@@ -88,7 +105,15 @@ class PartWorker:
             give_placed(self._graph, order.placed)
             events, asked = Events.from_bytes(order.payload), order.asked
             if asked is None:
-                self._graph.apply(events, seq=order.seq, on_staged=self._vote, trusted=order.trusted)
+                Transaction(
+                    self._graph.core,
+                    self._graph.views,
+                    events,
+                    seq=order.seq,
+                    on_staged=self._vote,
+                    trusted=order.trusted,
+                    claim=self._claim,
+                ).run()
             else:
                 supposed = suppose(self._engine, events, asked.numbers, asked.output)
                 self._leader.vote()
@@ -174,6 +199,8 @@ def main() -> None:
         graph, state = _begin(orders, fetching)
         engine = Engine(graph, decode_model(orders.model), options, state=state)
         listener = _listen(orders)
+        fronts = orders.fronts
+        requests = None if fronts is None else Requests(orders.interface, fronts.key)
     except FileFormatError as error:
         _say(Begun(failed=str(error)).model_dump_json())
         return
@@ -181,8 +208,8 @@ def main() -> None:
         _say(Begun(refused=str(error)).model_dump_json())
         return
     fetching.close()
-    with _join_plan(orders, listener) as (leader, reads, samples):
-        PartWorker(orders.number, graph, engine, leader, reads, samples).serve()
+    with _join_plan(orders, listener, requests) as (leader, reads, samples):
+        PartWorker(orders.number, graph, engine, leader, reads, samples, requests).serve()
 
 
 def _say(line: str) -> None:
@@ -197,12 +224,19 @@ def _listen(orders: Orders) -> Listener:
 
 
 @contextmanager
-def _join_plan(orders: Orders, listener: Listener) -> Iterator[tuple[Leader, Channel, Channel]]:
+def _join_plan(
+    orders: Orders, listener: Listener, requests: Requests | None
+) -> Iterator[tuple[Leader, Channel, Channel]]:
     """Connects to the leader, and to the other parts. Returns the leader, and the channels of reads and of
     samples.
     """
     callers = [Listener(WORKER, {}) for _ in CHANNELS]  # their keys are made, and they connect to the leader
-    begun = Begun(addresses=listener.addresses, key=listener.key, keys=[one.key for one in callers])
+    begun = Begun(
+        addresses=listener.addresses,
+        key=listener.key,
+        keys=[one.key for one in callers],
+        front=None if requests is None else PartPlace(address=requests.address, key=requests.key),
+    )
     _say(begun.model_dump_json())
     plan = Plan.model_validate_json(sys.stdin.readline())
     patience = Patience(**orders.patience)
