@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +14,7 @@ from kafka_broker import Broker
 from kafka_reading import wait_for
 from livegnn import Events, checkpoint
 from livegnn.deployment import Deployment
+from livegnn.deployment.sinks import start_sinks
 from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.runtime import Runtime
 from livegnn.types import DEFAULT_EDGE_TYPE
@@ -34,14 +36,15 @@ def opened() -> Iterator[ExitStack]:
         yield stack
 
 
-def write(folder: Path, servers: str) -> Path:
-    """The deployment of the guide, with another broker, and an empty graph."""
+def write(folder: Path, servers: str, port: int) -> Path:
+    """The deployment of the guide, with another broker, PostgreSQL at another port, and an empty graph."""
     make_model().save(folder / "model.lgnn")
     edges = EdgeSchema(weighted=True, timed=True, duplicates="keep")
     schema = Schema({"node": WIDTH}, {DEFAULT_EDGE_TYPE: edges}, text_ids=True, auto_add=["node"])
     checkpoint.write(folder / "graph.lgck", {"graph": Graph(schema).state()}, 0)
     path = folder / "deployment.toml"
-    text = block_of(GUIDE, "toml").replace("localhost:9092", servers).replace("8080", "0")
+    text = "".join(re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL))
+    text = text.replace("localhost:9092", servers).replace("8080", "0").replace("port=5432", f"port={port}")
     path.write_text(text, encoding="utf-8")
     return path
 
@@ -96,6 +99,13 @@ def expected(postgres: Postgres) -> dict[int, tuple[str, str, float, float]]:
     }
 
 
+def scores_in(postgres: Postgres) -> dict[str, list[float]]:
+    """The table of scores."""
+    lines = postgres.execute("select id, prediction::float8[] from scores;").splitlines()
+    rows = [line.split("\t", 1) for line in lines]
+    return {id: [float(number) for number in prediction[1:-1].split(",")] for id, prediction in rows}
+
+
 def edges_of(runtime: Runtime) -> dict[int, tuple[str, str, float, float]]:
     found = {}
     for id in runtime.graph.ids().tolist():
@@ -121,7 +131,7 @@ def test_a_table_and_its_graph_have_the_same_rows(
     )
     connect = Connect(tmp_path / "connect", postgres, broker.servers, ["public.payment"], schemas=schemas)
     opened.callback(connect.close)
-    deployment = write(tmp_path, broker.servers)
+    deployment = write(tmp_path, broker.servers, postgres.port)
     wait_for(lambda: broker_has(broker, "shop.public.payment"))
     for round in range(ROUNDS):
         if round % 8 == 0:
@@ -146,6 +156,7 @@ def test_a_table_and_its_graph_have_the_same_rows(
     (source,) = Deployment.read(deployment).connect(runtime)
     source.start()
     opened.callback(source.stop)
+    start_sinks(runtime)
 
     def same() -> bool:
         runtime.wait(runtime.log.last_seq(), PATIENCE)
@@ -156,6 +167,9 @@ def test_a_table_and_its_graph_have_the_same_rows(
     assert not runtime.log.rejections()
     runtime.append(Events().add_nodes(["last"]))
     runtime.wait(runtime.log.last_seq(), PATIENCE)
+    ids = runtime.graph.ids()
+    scores = dict(zip(ids.tolist(), runtime.predict(ids).values.tolist(), strict=True))
+    wait_for(lambda: scores_in(postgres) == scores)
     verification = runtime.engine.verify()
     assert verification.predictions_ok
     assert verification.kept_ok

@@ -14,7 +14,7 @@ from livegnn.connectors.sink import Sink
 from livegnn.connectors.sink_view import PREFIX, SinkView
 from livegnn.errors import InputError
 from livegnn.graph import Graph
-from livegnn.log.client_settings import check_client_settings, read_client_settings
+from livegnn.log.client_settings import check_client_settings, read_client_settings, read_secret
 from livegnn.runtime import Runtime, ViewFactory
 from livegnn.types import State
 from livegnn.wording import kind_of, needs
@@ -116,7 +116,7 @@ class SinkSection:
             sink = kafka.KafkaTopicSink(self.kafka, self.topic, name=name, settings=settings)
         elif self.kind == "postgresql":
             postgresql = _import(name, "postgresql_sink", "postgresql")
-            connection = read_client_settings({"connection": self.connection})["connection"]
+            connection = read_secret(f"connection in [sinks.{name}]", self.connection)
             sink = postgresql.PostgresqlTable(connection, self.table, columns=self.columns)
         elif self.kind == "parquet":
             sink = _import(name, "parquet_sink", "arrow").ParquetFolder(self.directory)

@@ -67,10 +67,11 @@ def place_client_settings(given: Mapping[str, str], directory: Path) -> dict[str
 def read_client_settings(given: Mapping[str, str], key: str = "client") -> dict[str, str]:
     """The settings with their secrets, for a client. key: under which they stand. Raises InputError for one
     that is missing."""
-    return {name: _read(f"{name} in {key}", value) for name, value in given.items()}
+    return {name: read_secret(f"{name} in {key}", value) for name, value in given.items()}
 
 
-def _read(name: str, value: str) -> str:
+def read_secret(name: str, value: str) -> str:
+    """The text that `value` names; else the value itself. name: in errors. Raises InputError."""
     kind, _, place = value.partition(":")
     if kind == "env":
         if place not in os.environ:
