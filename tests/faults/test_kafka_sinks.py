@@ -12,9 +12,9 @@ from kafka_broker import Broker, needs_broker
 from kafka_reading import TOPICS, make_topic
 from livegnn.connectors.kafka_sink import KafkaTopicSink
 from livegnn.connectors.sink import PredictionRows
-from sinks import Running, assert_equal
 from streams import make_stream
 from waiting import wait_until
+from with_sink import Running, assert_equal
 
 pytestmark = [pytest.mark.xdist_group("kafka"), needs_broker]
 

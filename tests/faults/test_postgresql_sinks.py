@@ -10,11 +10,12 @@ import pytest
 from gate import in_gate
 from livegnn import Events
 from livegnn.connectors.postgresql_sink import PostgresqlTable
+from livegnn.connectors.sink import PredictionRows
 from livegnn.errors import InputError
 from postgres import Postgres, needs_server
-from sinks import Running, assert_equal
 from streams import CLASSES, make_stream
 from waiting import wait_until
+from with_sink import Running, assert_equal
 
 pytestmark = [pytest.mark.xdist_group("postgresql"), needs_server]
 
@@ -76,6 +77,19 @@ def test_a_column_for_each_channel_in_a_table_of_the_user(database: str, tmp_pat
     assert_equal({id: np.array(numbers, np.float32) for id, *numbers in rows}, running)
     assert {row[0] for row in read(database, 'select note from shop."Scores"')} == {"kept"}
     running.stop()
+
+
+def test_every_number_is_stored_as_it_is(database: str) -> None:
+    numbers = np.array([[np.nan, np.inf, -np.inf, -0.0], [1e-45, 3.4e38, 1 / 3, -2.5]], np.float32)
+    ids, seqs = [-(2**63), 2**63 - 1], np.array([2**40, 7])
+    for at, columns in enumerate(("prediction", ["a", "b", "c", "d"])):
+        table = PostgresqlTable(database, f"numbers{at}", columns=columns)
+        table.write(PredictionRows("engine", "node", ids, seqs, numbers, np.zeros(2, np.bool_)))
+        table.close()
+        shown = "prediction" if at == 0 else "array[a, b, c, d]"
+        rows = read(database, f"select id, seq, {shown} from numbers{at} order by id")
+        assert [row[:2] for row in rows] == list(zip(ids, seqs.tolist(), strict=True))
+        assert np.array([row[2] for row in rows], np.float32).tobytes() == numbers.tobytes()
 
 
 def test_a_row_never_becomes_older(database: str, tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ from livegnn.runtime import Runtime
 from livegnn.server import create_app
 from livegnn.types import State
 from scraped import scrape
-from sinks import Recorder, Running, assert_equal
 from streams import WIDTH, make_graph, make_model, make_stream
 from waiting import PATIENCE, wait_until
+from with_sink import Recorder, Running, assert_equal
 
 
 def rows_of(*rows: tuple[object, int, list[float] | None]) -> PredictionRows:
@@ -223,6 +223,28 @@ def test_unsent_ids_take_the_room_of_the_distinct_ones(monkeypatch: pytest.Monke
     one.take(9)
     one.acknowledge()
     assert (one.left, one.oldest(), one.count(0)) == (0, 1000.0, 1)
+
+
+def test_a_forked_process_needs_no_texts_of_this_one() -> None:
+    class Named:
+        """As `Update`, whose ids are looked up when they are first read."""
+
+        num_changed = 1
+        reads = 0
+
+        @property
+        def changed(self) -> np.ndarray:
+            self.reads += 1
+            return np.array(["a"])
+
+    first, second = Named(), Named()
+    one = Unsent(text=True)
+    one.add(first, now=0.0)
+    one.gather()
+    one.add(second, now=0.0)
+    one.settle()
+    assert (first.reads, second.reads) == (1, 1)
+    assert unsent.load_ids("unsent", one.save(), text=True).tolist() == ["a"]
 
 
 def test_what_could_not_be_gathered_is_lacked_still() -> None:

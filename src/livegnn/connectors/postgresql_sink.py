@@ -1,16 +1,22 @@
 """A table of PostgreSQL as a sink: a row for each node, which is replaced when its prediction changes."""
 
 import contextlib
+import struct
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import psycopg
 from psycopg import sql
+from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Format
 
 from livegnn.connectors.sink import PredictionRows, SinkError
 from livegnn.errors import InputError
+from livegnn.types import FloatArray, IntArray
 
+_BIGINT, _BIGINTS, _REAL, _REALS = 20, 1016, 700, 1021  # PostgreSQL's numbers of types, and of their arrays
 _OWN: Final = ("id", "seq", "model")
 _SETTINGS: Final = {
     "connect_timeout": 10,
@@ -76,6 +82,8 @@ class PostgresqlTable:
     def _open(self, *, text: bool) -> "psycopg.Connection[tuple[object, ...]]":
         if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(autocommit=True, **self._settings)  # type: ignore[arg-type]
+            self._connection.adapters.register_dumper(_Integers, _IntegersDumper)
+            self._connection.adapters.register_dumper(_Reals, _RealsDumper)
             found = self._connection.execute("select to_regclass(%s)", [self._table.as_string()]).fetchone()
             if found is None or found[0] is None:
                 self._make_table(self._connection, text=text)
@@ -91,43 +99,87 @@ class PostgresqlTable:
         connection.execute(statement.format(self._table, id_kind, sql.SQL(", ").join(columns)))
 
     def _upsert(self, cursor: "psycopg.Cursor[tuple[object, ...]]", rows: PredictionRows) -> None:
-        there = [at for at, removed in enumerate(rows.removed.tolist()) if not removed]
-        if not there:
+        there = np.flatnonzero(~rows.removed)
+        if not len(there):
             return
         predictions = rows.predictions[there]
-        ids, seqs = [rows.ids[at] for at in there], rows.seqs[there].tolist()
+        channels = range(predictions.shape[1])
         if self._array:
-            values = [["{" + ",".join(map(repr, row)) + "}" for row in predictions.tolist()]]
-            given = [sql.SQL("unnest(%s::text[])::real[]")]
+            given = f"predictions[(i - 1) * {len(channels)} + 1 : i * {len(channels)}]"
         else:
-            values = [channel.tolist() for channel in predictions.T]
-            given = [sql.SQL("unnest(%s::float8[])::real")] * len(values)
+            given = ", ".join(f"predictions[(i - 1) * {len(channels)} + {at + 1}]" for at in channels)
         names = [sql.Identifier(name) for name in ("seq", "model", *self._columns)]
         statement = sql.SQL(
-            "insert into {table} as t (id, {names}) select unnest({ids}), unnest(%s::bigint[]), %s, {given} "
+            "insert into {table} as t (id, {names}) select ids[i], seqs[i], %s, {given} "
+            "from (select {ids} as ids, %s as seqs, %s as predictions) as given, generate_series(1, %s) as i "
             "on conflict (id) do update set {set} where t.seq <= excluded.seq"
         ).format(
             table=self._table,
             names=sql.SQL(", ").join(names),
-            ids=_ids(ids),
-            given=sql.SQL(", ").join(given),
+            ids=self._ids(rows),
+            given=sql.SQL(given),
             set=sql.SQL(", ").join(sql.SQL("{0} = excluded.{0}").format(name) for name in names),
         )
-        cursor.execute(statement, [ids, seqs, rows.model, *values])
+        ids = _to_array([rows.ids[at] for at in there.tolist()])
+        seqs, reals = _Integers(rows.seqs[there]), _Reals(predictions.reshape(-1))
+        cursor.execute(statement, [rows.model, ids, seqs, reals, len(there)])
 
     def _delete(self, cursor: "psycopg.Cursor[tuple[object, ...]]", rows: PredictionRows) -> None:
-        gone = [at for at, removed in enumerate(rows.removed.tolist()) if removed]
-        if not gone:
+        gone = np.flatnonzero(rows.removed)
+        if not len(gone):
             return
-        ids, seqs = [rows.ids[at] for at in gone], rows.seqs[gone].tolist()
         statement = sql.SQL(
-            "delete from {table} as t "
-            "using (select unnest({ids}) as id, unnest(%s::bigint[]) as seq) as gone "
+            "delete from {table} as t using (select unnest({ids}) as id, unnest(%s) as seq) as gone "
             "where t.id = gone.id and t.seq <= gone.seq"
-        ).format(table=self._table, ids=_ids(ids))
-        cursor.execute(statement, [ids, seqs])
+        ).format(table=self._table, ids=self._ids(rows))
+        ids = _to_array([rows.ids[at] for at in gone.tolist()])
+        cursor.execute(statement, [ids, _Integers(rows.seqs[gone])])
+
+    @staticmethod
+    def _ids(rows: PredictionRows) -> sql.SQL:
+        """The parameter of a list of ids."""
+        return sql.SQL("%s::text[]" if isinstance(rows.ids[0], str) else "%s")
 
 
-def _ids(ids: Sequence[int | str]) -> sql.SQL:
-    """The parameter of a list of ids."""
-    return sql.SQL("%s::text[]" if isinstance(ids[0], str) else "%s::bigint[]")
+class _Integers:
+    """An array `bigint[]` as PostgreSQL reads it: much faster than a list of Python's numbers."""
+
+    def __init__(self, values: IntArray) -> None:
+        self.data = _encode(values, _BIGINT, ">i8")
+
+
+class _Reals:
+    """The same, `real[]`."""
+
+    def __init__(self, values: FloatArray) -> None:
+        self.data = _encode(values, _REAL, ">f4")
+
+
+def _encode(values: IntArray | FloatArray, kind: int, type: str) -> bytes:
+    """One dimension, no nulls, the type of the elements, their number, the first index; then the elements,
+    each after its size."""
+    elements = np.empty(len(values), [("size", ">i4"), ("value", type)])
+    elements["size"], elements["value"] = elements.dtype["value"].itemsize, values
+    return struct.pack(">5i", 1, 0, kind, len(values), 1) + elements.tobytes()
+
+
+def _to_array(ids: Sequence[int | str]) -> "_Integers | list[str]":
+    if isinstance(ids[0], str):
+        return [str(id) for id in ids]
+    return _Integers(np.array(ids, np.int64))
+
+
+class _IntegersDumper(Dumper):
+    format = Format.BINARY
+    oid = _BIGINTS
+
+    def dump(self, obj: _Integers) -> bytes:
+        return obj.data
+
+
+class _RealsDumper(Dumper):
+    format = Format.BINARY
+    oid = _REALS
+
+    def dump(self, obj: _Reals) -> bytes:
+        return obj.data

@@ -145,8 +145,8 @@ class SinkView(View):
     # -- what checkpoints keep
 
     def settle(self) -> None:
-        """Joins ids, whose texts a forked process could not read."""
-        _core.holding(self.graph.writer, self._unsent.fold)
+        """Reads ids, whose texts a forked process could not look up."""
+        _core.holding(self.graph.writer, self._unsent.settle)
 
     def state(self) -> State | None:
         """The ids that the sink lacks, and, with a filter, the rows that it has."""

@@ -94,6 +94,13 @@ class Unsent:
             self._arrived, self._count = [ListedNodes(ids)], len(ids)
             self._folded = len(ids)
 
+    def settle(self) -> None:
+        """Reads all ids that batches have named, so that `save` needs no text that only this process can look
+        up."""
+        self.fold()
+        for part in self._gathering:
+            len(part.changed)  # it keeps them
+
     # -- what the sink's thread takes
 
     @property
