@@ -15,12 +15,15 @@ from waiting import wait_until
 
 
 class Running:
-    """The loop of the small example, with `sink`, in this process. settings: of the `SinkView`."""
+    """The loop of the small example, with `sink`, in this process. beside: whether forked processes write its
+    checkpoints. settings: of the `SinkView`."""
 
-    def __init__(self, folder: Path, sink: Sink, *, text: bool = False, **settings: object) -> None:
+    def __init__(
+        self, folder: Path, sink: Sink, *, text: bool = False, beside: bool = False, **settings: object
+    ) -> None:
         settings.setdefault("every_seconds", 0.0)
         self.log = SqliteLog(folder / "events.db")
-        policy = CheckpointPolicy(folder / "checkpoints", every_events=50, beside=False)
+        policy = CheckpointPolicy(folder / "checkpoints", every_events=50, beside=beside)
 
         def make(graph: Graph, state: object) -> SinkView:
             return SinkView(graph, sink, state=state, **settings)

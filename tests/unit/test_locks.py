@@ -194,6 +194,7 @@ RUNTIME: dict[str, Call] = {
     "rejection": lambda world: ignore(world.runtime.rejection(1)),
     "running": lambda world: world.runtime.running,
     "seq": lambda world: world.runtime.seq >= 0,
+    "follow_rebuilds": lambda world: world.runtime.follow_rebuilds(lambda view: None),
     "subscribe": lambda world: world.runtime.subscribe(lambda change: None)(),
     "subscriber_failures": lambda world: world.runtime.subscriber_failures,
     "wait": lambda world: ignore(world.runtime.wait(0)),

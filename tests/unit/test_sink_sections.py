@@ -1,10 +1,12 @@
 """`[sinks.NAME]` of a deployment: its keys, and the sinks that they make."""
 
+import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from livegnn import InputError
+from livegnn import Events, InputError
 from livegnn.connectors.json_lines_sink import JsonLinesFolder
 from livegnn.connectors.kafka_sink import KafkaTopicSink
 from livegnn.connectors.parquet_sink import ParquetFolder
@@ -12,8 +14,10 @@ from livegnn.connectors.postgresql_sink import PostgresqlTable
 from livegnn.connectors.row_filter import RowFilter
 from livegnn.connectors.sink_view import SinkView
 from livegnn.deployment import Deployment
-from livegnn.deployment.sinks import SinkSection, sink_factories
-from streams import make_graph
+from livegnn.deployment.sinks import SinkSection, sink_factories, start_sinks
+from serving import write_deployment
+from streams import WIDTH, make_graph
+from waiting import wait_until
 
 LEAST = {"graph": {"path": "g.npz"}, "log": {"path": "l.db"}}
 
@@ -109,6 +113,30 @@ def test_wrong_sections_are_refused(keys: dict[str, object], message: str) -> No
 def test_sinks_that_cannot_be_made_are_refused(keys: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         sink_factories({"a": parse(**keys)})
+
+
+def test_a_sink_that_is_built_again_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_deployment(tmp_path)
+    text = path.read_text(encoding="utf-8").replace("[runtime]", '[runtime]\nwhen_view_fails = "rebuild"')
+    path.write_text(text + '[sinks.a]\nkind = "jsonlines"\ndirectory = "lines"\nevery_seconds = 0.0\n')
+    runtime = Deployment.read(path).open()
+    runtime.start()
+    start_sinks(runtime)
+    before = runtime.sinks["a"]
+    with monkeypatch.context() as patch:
+        patch.setattr(SinkView, "publish", lambda view, change: 1 / 0)
+        runtime.append(Events().set_features([0], np.ones((1, WIDTH))))
+        wait_until(lambda: runtime.sinks.get("a") not in (None, before))
+    runtime.append(Events().set_features([1], np.ones((1, WIDTH))))
+    runtime.wait(runtime.log.last_seq())
+    with runtime.graph.writer:
+        pass
+    wait_until(lambda: not runtime.sinks["a"].lag)
+    lines = (tmp_path / "lines" / "changes-00000001.jsonl").read_text(encoding="utf-8").splitlines()
+    newest = {record["id"]: record["seq"] for record in map(json.loads, lines)}
+    assert (newest[0], newest[1]) == (1, 2)
+    runtime.stop()
+    runtime.log.close()
 
 
 def test_names_of_sinks_are_as_those_of_sources() -> None:

@@ -336,6 +336,20 @@ def test_a_sink_that_hangs_delays_no_batch_and_no_checkpoint(tmp_path: Path) -> 
     running.stop()
 
 
+def test_forked_processes_write_checkpoints_while_texts_are_sent(tmp_path: Path) -> None:
+    recorder = Recorder()
+    running = Running(tmp_path, recorder, text=True, beside=True, filter=RowFilter(moved_by=0.0), most_rows=3)
+    for events in make_stream(150, text=True):
+        running.runtime.append(events)
+    running.append(Events().add_nodes(["last"], np.ones((1, WIDTH))))
+    running.wait_until_sent()
+    assert_equal({id: row for id, (_, row) in recorder.newest().items() if row is not None}, running)
+    running.stop()
+    assert running.runtime._checkpoints.failure is None
+    assert running.runtime.statistics.checkpoint_seconds.count > 1
+    assert not running.runtime.statistics.failed_checkpoint_seconds.count
+
+
 def test_a_clean_stop_sends_what_is_lacked(tmp_path: Path) -> None:
     recorder = Recorder()
     running = Running(tmp_path, recorder, every_seconds=3600.0)

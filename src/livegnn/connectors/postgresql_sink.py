@@ -84,7 +84,9 @@ class PostgresqlTable:
             self._connection = psycopg.connect(autocommit=True, **self._settings)  # type: ignore[arg-type]
             self._connection.adapters.register_dumper(_Integers, _IntegersDumper)
             self._connection.adapters.register_dumper(_Reals, _RealsDumper)
-            found = self._connection.execute("select to_regclass(%s)", [self._table.as_string()]).fetchone()
+            found = self._connection.execute(
+                "select to_regclass(%s)", [self._table.as_string(self._connection)]
+            ).fetchone()
             if found is None or found[0] is None:
                 self._make_table(self._connection, text=text)
         return self._connection

@@ -13,7 +13,7 @@ from livegnn.connectors.row_filter import RowFilter
 from livegnn.connectors.sink import Sink
 from livegnn.connectors.sink_view import PREFIX, SinkView
 from livegnn.errors import InputError
-from livegnn.graph import Graph
+from livegnn.graph import Graph, View
 from livegnn.log.client_settings import check_client_settings, read_client_settings, read_secret
 from livegnn.runtime import Runtime, ViewFactory
 from livegnn.types import State
@@ -151,10 +151,16 @@ def sink_factories(sinks: Mapping[str, SinkSection]) -> dict[str, ViewFactory]:
 
 
 def start_sinks(runtime: Runtime) -> None:
-    """Lets the views of sinks send, once the runtime has replayed its log. Raises InputError."""
-    for view in runtime.views.values():
+    """Lets the views of sinks send, once the runtime has replayed its log, also those that are built again
+    later. Raises InputError."""
+
+    def start(view: View) -> None:
         if isinstance(view, SinkView):
             view.start(runtime)
+
+    for view in list(runtime.views.values()):
+        start(view)
+    runtime.follow_rebuilds(start)
 
 
 def _import(name: str, module: str, extra: str) -> ModuleType:

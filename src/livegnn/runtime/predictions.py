@@ -114,6 +114,7 @@ class Runtime(Loop):
 
     _subscriber_failures = 0
     scrub: Scrub | None = None
+    _at_rebuild: tuple[Callable[[View], None], ...] = ()
 
     def __init__(
         self,
@@ -344,6 +345,15 @@ class Runtime(Loop):
     def _view_changed(self, name: str, view: View | None) -> None:
         if name == self.models.serving and self.scrub is not None:
             self.scrub.follow(view if isinstance(view, Engine) else None)
+        if view is not None:
+            self._call_each([partial(one, view) for one in self._at_rebuild], f"rebuild of {name!r}")
+
+    def follow_rebuilds(self, callback: Callable[[View], None]) -> None:
+        """Calls `callback` with each view that is built again after it failed, from the loop's thread. Its
+        errors are logged and counted as those of subscribers. Raises InputError if it cannot be called.
+        """
+        check_function(callback, "callback", "a View")
+        self._at_rebuild = (*self._at_rebuild, callback)
 
     def _find_view_reasons(self) -> dict[str, str]:
         serving = self.models.serving
