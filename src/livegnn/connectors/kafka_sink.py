@@ -20,6 +20,7 @@ _logger = logging.getLogger(__name__)
 
 _SECONDS: Final = 10.0
 _LARGEST: Final = 1 << 20  # bytes of a message
+_LINGER: Final = 100  # milliseconds: a write is a few large requests, of which the last is flushed
 _WAITING: Final = 10_000  # messages between two looks at what was delivered
 
 
@@ -56,7 +57,7 @@ class KafkaTopicSink:
             return self._producer
         if not self._checked:
             self._check_topic()
-        producer = self._connection.producer(_LARGEST, self._transactions)
+        producer = self._connection.producer(_LARGEST, self._transactions, linger=_LINGER)
         with self._connection.errors("reach"):
             producer.init_transactions(_SECONDS)
         self._producer = producer

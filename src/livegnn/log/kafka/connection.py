@@ -80,17 +80,18 @@ class Connection:
         """As error messages call the log."""
         return f"{self.what} {self.topic!r} at {self.servers}"
 
-    def producer(self, largest: int, transactions: str | None = None) -> Producer:
+    def producer(self, largest: int, transactions: str | None = None, *, linger: int = 0) -> Producer:
         """A producer whose messages arrive once and in order, of `largest` bytes at most.
 
         transactions: the id under which it writes them; a newer producer with this id ends this one.
+        linger: milliseconds that a message waits for others, unless the producer is flushed.
         """
         more = {} if transactions is None else {"transactional.id": transactions}
         settings = {
             **self._common(),
             **more,
             "enable.idempotence": True,
-            "linger.ms": 0,
+            "linger.ms": linger,
             "message.max.bytes": largest + OVERHEAD,
             "queue.buffering.max.kbytes": 1 << 20,
         }
