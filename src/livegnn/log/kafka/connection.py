@@ -153,8 +153,13 @@ class Connection:
         """Makes what Kafka raises an `error`."""
         try:
             yield
-        except KafkaException as error:
-            reason = error.args[0] if error.args else error
+        except (KafkaException, SystemError) as error:
+            # Once a producer has failed for good, its client calls our callbacks while the exception is set,
+            # which Python reports as this one.
+            found = error.__cause__ if isinstance(error, SystemError) else error
+            if not isinstance(found, KafkaException):
+                raise
+            reason = found.args[0] if found.args else found
             said = reason.str() if isinstance(reason, KafkaError) else str(reason)
             if action in _FIRST_ACTIONS and isinstance(reason, KafkaError) and reason.code() in _UNREACHED:
                 said += self._find_reason()
