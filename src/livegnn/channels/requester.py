@@ -9,7 +9,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
-from livegnn.channels.admission import Keys
+from livegnn.channels.admission import Keys, require_keys
 from livegnn.channels.errors import DeadLinkError
 from livegnn.channels.plan import Peer, check_address, is_tcp, require_key
 from livegnn.channels.requests import NUMBER_BYTES
@@ -17,18 +17,22 @@ from livegnn.channels.sockets import set_options
 
 Context: TypeAlias = "zmq.asyncio.Context"
 
+_CONNECT_SECONDS: Final = 2.0
+
 
 class Requester:
     """The requests of this process to one worker.
 
     worker: its number, for errors. peer: where it listens, and its key. keys: of this process, needed over
-    TCP. context: of all sockets of this process, which makes none ready before its first request.
+    TCP. context: of all sockets of this process. Requests wait some seconds for the first connection.
     Raises `InputError`. Thread safety: belongs to the event loop in which it was made.
     """
 
     def __init__(self, worker: int, peer: Peer, keys: Keys | None, context: Context) -> None:
         check_address(worker, peer.address)
         assert peer.address is not None
+        server_key = require_key(worker, peer, peer.address) if is_tcp(peer.address) else None
+        own = require_keys(keys, f"worker {worker} is reached at {peer.address}") if server_key else None
         self._worker, self._address = worker, peer.address
         self._numbers = itertools.count()
         self._waiting: dict[bytes, asyncio.Future[Sequence[memoryview]]] = {}
@@ -37,13 +41,16 @@ class Requester:
         set_options(self._socket)
         self._socket.set(zmq.MAXMSGSIZE, -1)  # the worker is trusted, and an answer has any size
         self._socket.ipv6 = "[" in self._address
-        if is_tcp(self._address) and keys is not None:
-            self._socket.curve_publickey, self._socket.curve_secretkey = map(str.encode, keys)
-            self._socket.curve_serverkey = require_key(worker, peer, self._address).encode()
+        if own is not None and server_key is not None:
+            self._socket.curve_publickey, self._socket.curve_secretkey = map(str.encode, own)
+            self._socket.curve_serverkey = server_key.encode()
         self._monitor: Final = self._socket.get_monitor_socket(
             zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
         )
+        self._found: Final = asyncio.Event()  # that there is a connection, or none in time
         self._socket.connect(self._address)
+        loop = asyncio.get_running_loop()
+        self._giving_up: Final = loop.call_later(_CONNECT_SECONDS, self._give_up)
         self._tasks: Final = [asyncio.create_task(self._receive()), asyncio.create_task(self._watch())]
 
     @property
@@ -54,6 +61,7 @@ class Requester:
     async def ask(self, frames: "Sequence[bytes | memoryview]", seconds: float) -> Sequence[memoryview]:
         """The frames of the answer. Raises `DeadLinkError` if there is none within this time, or at once if
         the worker is lost."""
+        await self._found.wait()
         if self._lost:
             raise self._dead()
         number = next(self._numbers).to_bytes(NUMBER_BYTES, "little")
@@ -84,11 +92,17 @@ class Requester:
             event: Any = await recv_monitor_message(self._monitor)
             if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 self._lost = ""
+                self._found.set()
             else:
                 self._lose("the end of the connection")
 
+    def _give_up(self) -> None:
+        if not self._found.is_set():
+            self._lose("no connection")
+
     def _lose(self, got: str) -> None:
         self._lost = got
+        self._found.set()
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(self._dead())
@@ -99,6 +113,7 @@ class Requester:
     def close(self) -> None:
         """Ends the connection, and all requests that wait, with `DeadLinkError`."""
         self._lose("the end of its requester")
+        self._giving_up.cancel()
         for task in self._tasks:
             task.cancel()
         self._socket.disable_monitor()

@@ -23,6 +23,7 @@ Ask: TypeAlias = Callable[[int, Question], Awaitable[Answer]]
 """Sends a question to a part, by its number."""
 
 _PATIENCE: Final = 5.0  # seconds, once min_seq is visible: batches become visible far faster at all parts
+_PAUSE: Final = 0.005
 _NONE: Final = -1
 
 
@@ -57,6 +58,8 @@ class Cut:
         while True:
             wait = expires if gives_up is None else gives_up
             reached = await self._ask_all(target, min(LONGEST_WAIT, max(0.0, wait - loop.time())))
+            if reached < target:
+                await asyncio.sleep(_PAUSE)  # a part for which too many wait answers at once
             target = max(target, int(self._seqs.max(initial=_NONE)), reached)
             if self._rows is not None and (self._seqs == target).all():
                 return Prediction(target, self._rows), self._unknown

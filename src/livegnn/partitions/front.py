@@ -51,10 +51,14 @@ class _Parts:
         """The latest event that an answer reflects: later answers reflect it, too."""
         keys = None if places.keys is None else Keys(places.keys.public, places.keys.secret)
         self._context = zmq.asyncio.Context()
-        self._requesters = [
-            Requester(number, Peer(address=one.address, key=one.key), keys, self._context)
-            for number, one in enumerate(places.parts)
-        ]
+        self._requesters: list[Requester] = []
+        try:
+            for number, one in enumerate(places.parts):
+                peer = Peer(address=one.address, key=one.key)
+                self._requesters.append(Requester(number, peer, keys, self._context))
+        except BaseException:
+            self.close()
+            raise
 
     async def ask(self, part: int, question: Question) -> Answer:
         """Raises `WorkerUnavailableError` if the part is lost."""
