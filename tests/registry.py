@@ -12,8 +12,8 @@ import fastavro
 
 
 class Registry(ThreadingHTTPServer):
-    """schemas: by number. subjects: by subject and version, for references. status: of all answers, if it is
-    not 200."""
+    """is_away: whether a proxy answers in its place. schemas: by number. subjects: by subject and version,
+    for references. status: of all answers, if it is not 200."""
 
     daemon_threads = True
 
@@ -21,7 +21,7 @@ class Registry(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", port), _Answering)
         self.schemas: dict[int, dict[str, Any]] = {}
         self.subjects: dict[tuple[str, int], dict[str, Any]] = {}
-        self.status, self.asked = 200, 0
+        self.status, self.asked, self.is_away = 200, 0, False
         self.keys: list[str | None] = []
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
@@ -46,7 +46,8 @@ class _Answering(BaseHTTPRequestHandler):
             found = self.server.subjects.get((parts[1], int(parts[3])))
         status = self.server.status if self.server.status != 200 else 200 if found else 404
         content = found if status == 200 else {"error_code": status * 100 + 3, "message": "refused"}
-        body = json.dumps(content).encode()
+        body = b"<html>no backend</html>" if self.server.is_away else json.dumps(content).encode()
+        status = 404 if self.server.is_away else status
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(body)))

@@ -278,6 +278,14 @@ def test_a_registry_that_does_not_answer_is_no_fault_of_the_message(served: Regi
         with pytest.raises(Unreachable, match=f"the schema registry at {served.url} answers: .*{status}"):
             decode(AvroRecords({"url": served.url}), value)
     served.status = 200
+    served.is_away = True
+    with pytest.raises(Unreachable, match="answers: "):
+        decode(AvroRecords({"url": served.url}), value)
+    served.is_away = False
+    served.schemas[99] = {"other": 1}
+    with pytest.raises(Unreachable, match="answers without a schema"):
+        decode(AvroRecords({"url": served.url}), b"\0\0\0\0" + bytes([99]))
+    del served.schemas[99]
     with pytest.raises(Unreachable, match=r"the schema registry at http://127.0.0.1:1 does not answer"):
         decode(AvroRecords({"url": "http://127.0.0.1:1"}), value)
     again = AvroRecords({"url": served.url, "basic.auth.user.info": "ann:secret"})

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
@@ -101,6 +102,20 @@ def test_each_form_of_debezium(content: dict[str, Any], expected: Any, with_sche
     assert decode(spaced) == decode(compact) == decode(compact + b"\n") == expected
 
 
+@pytest.mark.parametrize("others", [[], [None], [{"op": "c", "after": {**ROW, "id": 8}}]])
+def test_a_delete_needs_no_time(others: list[Any]) -> None:
+    """Of an old row the source may know the keys alone, and a column without a value has no kind."""
+    (edge,) = MAPPING.edges
+    mapping = TableMapping(edges=[replace(edge, time_unit="ms", where={})])
+    reader = RowMessages(TableReader(mapping, SCHEMA, "payments"), parse_change)
+    messages = [{"op": "d", "before": {**ROW, "at": None}}, *others]
+    found = reader.decode([None if one is None else json.dumps(one).encode() for one in messages])
+    assert found[0] == REMOVED
+    skips = replace(edge, time_unit="ms", nulls={"at": "skip"})
+    reader = RowMessages(TableReader(TableMapping(edges=[skips]), SCHEMA, "payments"), parse_row)
+    assert reader.decode([json.dumps({**ROW, "at": None}).encode()]) == [Events()]
+
+
 def test_tombstones_are_no_events() -> None:
     assert decode(None) == decode({"schema": None, "payload": None}) == Events()
 
@@ -159,6 +174,8 @@ def test_decimals_and_times_have_the_types_of_the_schema() -> None:
         ({"op": ["c"], "after": ROW}, "expected the operation"),
         ({**ROW, "age": [1, 2]}, "column 'age': expected a list of 1 numbers"),
         (b'{"id": 1, "id": 2}', "expected each field once, got 'id' twice"),
+        (b'{"schema":{"fields":[]},"payload":{"id":1,"id":2}}', "expected each field once, got 'id' twice"),
+        (b'{"schema":{"fields":[]},"payload":{"id":1}]', "expected a JSON object"),
         ({**ROW, "amount": True}, "column 'amount': expected numbers, got bool"),
         ({"op": "d", "before": {"id": 7}}, "expected the whole old row, got null in"),
         (

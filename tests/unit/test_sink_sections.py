@@ -144,3 +144,11 @@ def test_names_of_sinks_are_as_those_of_sources() -> None:
         Deployment.parse({**LEAST, "sinks": 3}, Path())
     with pytest.raises(InputError, match="text of 1 to 255 printable characters"):
         Deployment.parse({**LEAST, "sinks": {"a\n": {"kind": "parquet"}}}, Path())
+
+
+def test_each_sink_has_a_place_of_its_own(tmp_path: Path) -> None:
+    file = write_deployment(tmp_path)
+    section = '[sinks.{}]\nkind = "jsonlines"\ndirectory = "lines"\n'
+    file.write_text(file.read_text(encoding="utf-8") + section.format("a") + section.format("b"), "utf-8")
+    with pytest.raises(InputError, match=r"of its own, got \[sinks.a\] and \[sinks.b\] with the same"):
+        Deployment.read(file).open()

@@ -151,6 +151,9 @@ def test_a_page_of_time_is_a_parquet_file(tmp_path: Path) -> None:
         (RowFilter(moved_by=0.5), [2.0, -4.0], [3.0, -6.5], True),
         (RowFilter(moved_by=0.5), [0.0, 1.0], [1e-9, 1.0], True),
         (RowFilter(moved_by=0.5), [np.nan, 1.0], [np.nan, 1.0], True),
+        (RowFilter(moved_by=0.5), [np.inf, 1.0], [1.0, 1.0], True),
+        (RowFilter(moved_by=0.5), [np.inf, 1.0], [-np.inf, 1.0], True),
+        (RowFilter(moved_by=0.5), [1.0, 1.0], [-np.inf, 1.0], True),
         (RowFilter(moved_by=0.5, class_changed=True), [0.5, 0.4], [0.4, 0.5], True),
     ],
 )
@@ -275,6 +278,38 @@ def test_a_sink_has_what_the_service_answers(tmp_path: Path) -> None:
     running.stop()
     assert recorder.closed == 1
     assert running.runtime.sinks == {}
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError])
+def test_any_error_of_a_sink_is_one_of_its_writes(tmp_path: Path, error: type[BaseException]) -> None:
+    errors = [error("first"), error("second")]
+
+    def fail() -> None:
+        if errors:
+            raise errors.pop()
+
+    recorder = Recorder(fail)
+    running = Running(tmp_path, recorder)
+    running.append(*make_stream(10))
+    running.wait_until_sent()
+    assert_equal({id: row for id, (_, row) in recorder.newest().items() if row is not None}, running)
+    assert (running.view.failures, running.view.waits) == (2, None)
+    running.stop()
+
+
+def test_a_write_that_does_not_end_is_shown(tmp_path: Path) -> None:
+    now, ends = [100.0], threading.Event()
+    recorder = Recorder(lambda: ends.wait(PATIENCE))
+    running = Running(tmp_path, recorder, clock=lambda: now[0])
+    running.append(*make_stream(10))
+    wait_until(lambda: running.view._writes_since is not None)
+    assert running.view.waits is None
+    now[0] += 7
+    assert running.view.waits == "a write has not ended for 7 seconds"
+    ends.set()
+    running.wait_until_sent()
+    assert running.view.waits is None
+    running.stop()
 
 
 def test_a_dead_sink_delays_no_batch_and_is_shown(tmp_path: Path) -> None:

@@ -180,6 +180,18 @@ def test_times_that_are_numbers_in_text_files(tmp_path: Path) -> None:
     assert events.chunks[0].time.tolist() == [1772323200.25]
 
 
+@pytest.mark.parametrize("content", ["id,to,t\n", "id,to,t\n1,2,\n3,4,\n"])
+def test_times_that_are_all_missing(content: str, tmp_path: Path) -> None:
+    """A column without values has no kind."""
+    (tmp_path / "a.csv").write_text(content, encoding="utf-8")
+    for rule, expected in (("skip", 0), (5, content.count("\n") - 1)):
+        entry = EdgeRows("id", "to", time="t", time_unit="ms", nulls={"t": rule})
+        read = list(read_file(tmp_path / "a.csv", TableMapping(edges=[entry]), SCHEMA))
+        assert sum(len(events) for _, events in read) == expected
+    if expected:
+        assert read[0][1].chunks[0].time.tolist() == [5, 5]  # type: ignore[union-attr]
+
+
 def test_integers_of_json_lines_are_ids_of_text(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": 7}\n{"id": 8}\n', encoding="utf-8")
     ((_, events),) = read_file(tmp_path / "a.jsonl", TableMapping([NodeRows("id")]), SCHEMA)

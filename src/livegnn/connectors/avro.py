@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _MAGIC: Final = 0
 _HEAD: Final = 5  # bytes: the zero and the number
 _SECONDS: Final = 10  # for an answer of the registry
-_NOT_FOUND: Final = 404
+_NOT_FOUND: Final = (40401, 40402, 40403)
+"""The registry's own codes: of a subject, a version and a schema. A proxy's 404 has none."""
 _AVRO: Final = "AVRO"
 _SCHEMAS: Final = 256  # that are kept
 _Answer = TypeVar("_Answer")
@@ -81,6 +82,8 @@ class AvroRecords:
 
     def _fetch(self, number: int) -> "_Schema":
         found = self._ask(number, partial(self._client.get_schema, number))
+        if not isinstance(found.schema_str, str):
+            raise Unreachable(f"the schema registry at {self._where} answers without a schema")
         if found.schema_type not in (None, _AVRO):
             raise InputError(f"expected a schema of Avro, got number {number}, one of {found.schema_type}")
         named: _Named = {}
@@ -102,7 +105,7 @@ class AvroRecords:
         try:
             return question()
         except SchemaRegistryError as error:
-            if error.http_status_code == _NOT_FOUND:
+            if error.error_code in _NOT_FOUND:
                 raise InputError(
                     f"expected a schema of the registry at {self._where}, got number {number}, which it does "
                     "not have"

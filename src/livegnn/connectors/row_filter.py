@@ -68,6 +68,7 @@ class RowFilter:
         if self.moved_by is not None:
             with np.errstate(invalid="ignore", over="ignore"):
                 moved = np.abs(rows - sent) <= np.float32(self.moved_by) * np.abs(sent)
+            moved &= np.isfinite(sent) | (rows == sent)  # a share of infinity has no end
             passed |= ~moved.all(axis=1)  # of NaN, nothing is at most something
         return passed
 

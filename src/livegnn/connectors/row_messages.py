@@ -227,10 +227,13 @@ Converters: TypeAlias = Callable[[str | None], Mapping[str, Converter]]
 def _split(value: bytes) -> "tuple[Row | None, Converters]":
     """The content of a message, and what its schema says of it."""
     end = value.find(_PAYLOAD) if value.startswith(_SCHEMA) else -1
-    if end > 0:  # the schema is the larger part, and the same in most messages
+    whole = value.rstrip()
+    if end > 0 and whole.endswith(b"}"):  # the schema is the larger part, and the same in most messages
+        text = whole[end + len(_PAYLOAD) : -1]
         with suppress(orjson.JSONDecodeError):
-            payload = orjson.loads(value.rstrip()[end + len(_PAYLOAD) : -1])
-            return _row(payload, "payload"), partial(_converters, value[len(_SCHEMA) : end])
+            row = _row(orjson.loads(text), "payload")
+            _check_fields(text, row)
+            return row, partial(_converters, value[len(_SCHEMA) : end])
     content = _object(value)
     if content.keys() != {"schema", "payload"}:
         return content, _none
@@ -299,9 +302,13 @@ def _object(value: bytes) -> "dict[str, JSON]":
         raise InputError(f"expected a JSON object, got {quoted(value)}: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"expected a JSON object, got {quoted(value)}")
-    if (name := repeated_key(value, content)) is not None:
-        raise InputError(f"expected each field once, got {quoted(name)} twice")
+    _check_fields(value, content)
     return content
+
+
+def _check_fields(text: bytes, content: "dict[str, JSON]") -> None:
+    if (name := repeated_key(text, content)) is not None:
+        raise InputError(f"expected each field once, got {quoted(name)} twice")
 
 
 def _row(value: JSON, name: str) -> "dict[str, JSON]":

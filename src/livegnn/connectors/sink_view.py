@@ -49,6 +49,8 @@ _logger = logging.getLogger(__name__)
 _PAUSES: Final = Backoff(0.2, 30.0)
 _LAST_WORDS: Final = 5.0
 """Seconds in which a sink is sent what it lacks when the view closes."""
+_LONG_WRITE: Final = 5.0
+"""Seconds after which a write is said not to end."""
 _READ_BYTES: Final = 1 << 20
 _READ_ROWS: Final = 8192  # at one event, for which a batch may wait
 _LOOK_SECONDS: Final = 1.0  # between two looks whether another model answers
@@ -69,7 +71,6 @@ class SinkView(View):
     the state does not fit.
     """
 
-    waits: str | None = None
     sent = failures = 0
 
     def __init__(
@@ -102,6 +103,8 @@ class SinkView(View):
         self._runtime: Runtime | None = None
         self._thread: Background | None = None
         self._stop, self._wake = Flag(), Flag()
+        self._reason: str | None = None  # of the last write that failed
+        self._writes_since: float | None = None
         self._retired = False
         _core.holding(graph.writer, self._load, state)
         graph.attach(self)
@@ -192,6 +195,14 @@ class SinkView(View):
     # -- how it stands, as `SinkStand` says
 
     @property
+    def waits(self) -> str | None:
+        """Why rows are not sent: the last write failed, or does not end."""
+        since = self._writes_since
+        if self._reason is None and since is not None and (seconds := self._clock() - since) > _LONG_WRITE:
+            return f"a write has not ended for {seconds:.0f} seconds"
+        return self._reason
+
+    @property
     def lag(self) -> int:
         """The number of rows that were not sent yet, at most: a row that changed again may count twice."""
         return self._unsent.count(sum(map(self.graph.num_nodes, self._node_types())))
@@ -260,7 +271,7 @@ class SinkView(View):
             while not self._retired:
                 try:
                     self._send_round()
-                except Exception as error:
+                except BaseException as error:  # a sink of the user's may raise anything
                     failures += 1
                     self._note_failure(error)
                     if self._stop.is_set() or self._stop.wait(_PAUSES.after(failures)):
@@ -278,20 +289,20 @@ class SinkView(View):
     def _close_sink(self) -> None:
         try:
             self._sink.close()
-        except Exception:
+        except BaseException:
             _logger.exception("the sink %s could not be closed", self._label)
 
-    def _note_failure(self, error: Exception) -> None:
+    def _note_failure(self, error: BaseException) -> None:
         self.failures += 1
         reason = shortened(str(error) or type(error).__name__)
-        if self.waits is None:
+        if self._reason is None:
             _logger.warning("the sink %s waits: %s", self._label, reason, extra={"sink": self._label})
-        self.waits = reason
+        self._reason = reason
 
     def _note_success(self) -> None:
-        if self.waits is not None:
+        if self._reason is not None:
             _logger.info("the sink %s is back", self._label, extra={"sink": self._label})
-        self.waits = None
+        self._reason = None
 
     def _send_round(self) -> None:
         """Sends all that has arrived until now, and the rest of the round before."""
@@ -328,10 +339,13 @@ class SinkView(View):
         try:
             rows = self._choose(self._read(ids))
             if len(rows.ids):
+                self._writes_since = self._clock()
                 self._sink.write(rows)
         except BaseException:
             _core.holding(self.graph.writer, self._take_back, ids if rows is None else _listed(rows.ids))
             raise
+        finally:
+            self._writes_since = None
         _core.holding(self.graph.writer, self._acknowledge, rows, seen)
         self.sent += len(rows.ids)
 

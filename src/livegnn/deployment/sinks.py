@@ -146,7 +146,17 @@ def view_name(name: str) -> str:
 
 
 def sink_factories(sinks: Mapping[str, SinkSection]) -> dict[str, ViewFactory]:
-    """The factories of their views, by name. Raises InputError."""
+    """The factories of their views, by name. Raises InputError, also for two sinks in one place."""
+    places: dict[tuple[object, ...], str] = {}
+    for name, section in sinks.items():
+        if section.options or ":" in section.kind:
+            continue
+        place = section.directory, section.kafka, section.topic, section.connection, section.table
+        if (other := places.setdefault(place, name)) != name:
+            raise InputError(
+                f"each sink must have a folder, topic or table of its own, got [sinks.{other}] and "
+                f"[sinks.{name}] with the same"
+            )
     return {view_name(name): section.factory(name) for name, section in sinks.items()}
 
 

@@ -73,7 +73,7 @@ class TableReader:
                 check_condition(condition, kind, f"{entry.place}where of column {condition.column!r}")
             if isinstance(rows, EdgeRows) and rows.time is not None and rows.time_unit is not None:
                 kind = kinds[rows.time]
-                if not is_number(kind):
+                if not is_number(kind) and not pa.types.is_null(kind):  # of no value, nothing is known
                     raise InputError(
                         f"{entry.place}column {rows.time!r}: expected numbers, because it has a time_unit, "
                         f"got {kind}: leave time_unit out"
