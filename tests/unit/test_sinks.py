@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gate import draws
 from livegnn import Engine, Events, Graph, InputError
 from livegnn.connectors import unsent
 from livegnn.connectors.json_lines_sink import JsonLinesFolder
@@ -469,3 +471,32 @@ def test_a_switch_without_events_is_sent(tmp_path: Path) -> None:
     assert_equal({id: row for id, (_, row) in recorder.newest().items()}, running)
     assert isinstance(running.runtime.models.engine, Engine)
     running.stop()
+
+
+def test_a_count_without_the_lock_misses_nothing() -> None:
+    """Wherever the thread of the sink is while ids move on, some are counted until they were sent."""
+    one, ended = Unsent(text=False), threading.Event()
+    missed: list[int] = []
+
+    def count() -> None:
+        while not ended.is_set():
+            if not one.count(1):
+                missed.append(one.left)
+
+    one.add_everything(now=0.0)
+    counting = threading.Thread(target=count)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    counting.start()
+    try:
+        for _ in range(draws(3000, 30000)):  # an id is always on its way
+            parts, _ = one.gather()
+            one.gathered(unsent.join([*parts, ListedNodes(np.array([1]))], text=False))
+            one.add(ListedNodes(np.array([2])), now=0.0)
+            one.take(9)
+            one.acknowledge()
+    finally:
+        ended.set()
+        counting.join()
+        sys.setswitchinterval(interval)
+    assert not missed

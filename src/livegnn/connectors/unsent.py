@@ -4,7 +4,7 @@ It is a set and no queue of changes: it is never larger than the graph, however 
 node that changes often is sent as it is at last. Batches add ids to one side; the sink's thread gathers them
 into a list, from which it takes one part after the other, so a node that always changes delays no other.
 
-Thread safety: none; the caller holds one lock around every call. `join` needs none.
+Thread safety: none; the caller holds one lock around every call but `count`. `join` needs none.
 """
 
 from collections.abc import Sequence
@@ -161,9 +161,14 @@ class Unsent:
     # -- how much it is
 
     def count(self, num_nodes: int) -> int:
-        """The number of ids at most; some may be counted twice. num_nodes: of the graph."""
+        """The number of ids at most; some may be counted twice. num_nodes: of the graph.
+
+        May be called without the lock: it reads in the order in which ids move on, so it misses none.
+        """
+        everything = num_nodes if self.everything else 0
+        arrived = self._count
         gathering = sum(part.num_changed for part in self._gathering)
-        return self._count + gathering + self.left + (num_nodes if self.everything else 0)
+        return everything + arrived + gathering + max(0, self.left)
 
     def oldest(self) -> float | None:
         """When the oldest of them was added; None if there are none."""
