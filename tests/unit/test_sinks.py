@@ -6,6 +6,7 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 import httpx
 import numpy as np
@@ -14,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gate import draws
 from livegnn import Engine, Events, Graph, InputError
 from livegnn.connectors import unsent
 from livegnn.connectors.json_lines_sink import JsonLinesFolder
@@ -473,38 +473,45 @@ def test_a_switch_without_events_is_sent(tmp_path: Path) -> None:
     running.stop()
 
 
-def test_a_count_without_the_lock_misses_nothing() -> None:
-    """If it is 0, all ids that were lacked when it began have been sent when it ends."""
-    one, ended = Unsent(text=False), threading.Event()
-    added, sent = [0], [0]
-    missed: list[int] = []
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_count_without_the_lock_misses_nothing(everything: bool) -> None:
+    """Ids move on before any instruction of a count, as another thread may move them."""
+    instructions = 0
+    for first in range(4):
+        for last in range(first, 4):
+            at, passed = 0, 1
+            while at < passed:
+                number, passed = count_while_ids_move(everything, first, last, at)
+                assert number > 0, (first, last, at)
+                instructions, at = max(instructions, passed), at + 1
+    assert instructions > 20, "instructions are traced"
 
-    def count() -> None:
-        while not ended.is_set():
-            before = added[0]
-            if not one.count(1) and sent[0] < before:
-                missed.append(before)
 
-    counting = threading.Thread(target=count)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    counting.start()
+def count_while_ids_move(everything: bool, first: int, last: int, at: int) -> tuple[int, int]:
+    """The count of an id that is at the step `first`, and moves on to the step `last` before instruction
+    `at`; and the number of instructions."""
+    one, seen = Unsent(text=False), 0
+    if everything:
+        one.add_everything(now=0.0)
+    else:
+        one.add(ListedNodes(np.array([2])), now=0.0)
+    steps = [one.gather, lambda: one.gathered(np.array([2])), lambda: one.take(9)]
+    for step in steps[:first]:
+        step()
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal seen
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            if seen == at:
+                for step in steps[first:last]:
+                    step()
+            seen += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)  # type: ignore[arg-type]
     try:
-        for number in range(draws(3000, 30000)):
-            if number % 3:
-                one.add(ListedNodes(np.array([2])), now=0.0)
-            else:
-                one.add_everything(now=0.0)
-            added[0] += 1
-            parts, everything = one.gather()
-            one.gathered(
-                unsent.join([*parts, *([ListedNodes(np.array([1]))] if everything else [])], text=False)
-            )
-            one.take(9)
-            sent[0] += 1
-            one.acknowledge()
+        return one.count(1), seen
     finally:
-        ended.set()
-        counting.join()
-        sys.setswitchinterval(interval)
-    assert not missed
+        sys.settrace(before)
