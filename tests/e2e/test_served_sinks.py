@@ -3,7 +3,6 @@ files have what it answers, and the rows of a node are in order.
 """
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from livegnn import Events
 from scraped import scrape
 from serving import Server, write_deployment
 from streams import CLASSES, make_stream
-from waiting import PATIENCE
+from waiting import wait_until
 
 SINKS = """
 [sinks.lines]
@@ -76,14 +75,12 @@ def append(client: loopback.Client, address: str, events: Events, key: str) -> N
 
 
 def wait_until_sent(client: loopback.Client, address: str) -> None:
-    ends = time.monotonic() + PATIENCE
-    while True:
+    def are_sent() -> bool:
         sinks = client.get(f"{address}/healthz").json()["sinks"]
         assert sinks.keys() == {"lines", "pages", "classes"}
-        if not any(sink["lag"] for sink in sinks.values()):
-            return
-        assert time.monotonic() < ends, sinks
-        time.sleep(0.02)
+        return not any(sink["lag"] for sink in sinks.values())
+
+    wait_until(are_sent, "all rows are sent")
 
 
 @pytest.mark.parametrize("kills", in_gate([3, 25]))

@@ -24,31 +24,29 @@ _MOST_BYTES: Final = 1 << 20
 def check_client_settings(given: Mapping[str, str]) -> None:
     """Raises InputError for other settings than those of security, and for a secret that stands there
     itself."""
-    for name, value in given.items():
-        if not name.startswith(_ADMITTED):
-            raise InputError(
-                f"client may have settings of librdkafka that begin with {', '.join(_ADMITTED)}, got "
-                f"{quoted(name)}"
-            )
-        if name.endswith(_SECRET) and not value.startswith(("env:", "file:")):
-            raise InputError(f"{name} in client must be 'env:NAME' or 'file:PATH', got the secret itself")
+    _check(given, "client", "settings of librdkafka", _ADMITTED, _SECRET)
 
 
 def check_registry_settings(given: Mapping[str, str]) -> None:
     """The same, for the client of a schema registry."""
-    for name, value in given.items():
-        if not name.startswith(_ADMITTED_BY_REGISTRY):
-            raise InputError(
-                f"registry may have settings that begin with {', '.join(_ADMITTED_BY_REGISTRY)}, got "
-                f"{quoted(name)}"
-            )
-        if name.endswith(_REGISTRY_SECRET) and not value.startswith(("env:", "file:")):
-            raise InputError(f"{name} in registry must be 'env:NAME' or 'file:PATH', got the secret itself")
+    _check(given, "registry", "settings", _ADMITTED_BY_REGISTRY, _REGISTRY_SECRET)
     where = urlsplit(given.get("url", ""))
     if where.scheme not in ("http", "https") or not where.hostname:
         raise InputError(f"url in registry must be that of a schema registry, got {quoted(given.get('url'))}")
     if where.username or where.password:
         raise InputError("url in registry must have no password: write it as basic.auth.user.info")
+
+
+def _check(
+    given: Mapping[str, str], key: str, what: str, admitted: tuple[str, ...], secret: tuple[str, ...]
+) -> None:
+    for name, value in given.items():
+        if not name.startswith(admitted):
+            raise InputError(
+                f"{key} may have {what} that begin with {', '.join(admitted)}, got {quoted(name)}"
+            )
+        if name.endswith(secret) and not value.startswith(("env:", "file:")):
+            raise InputError(f"{name} in {key} must be 'env:NAME' or 'file:PATH', got the secret itself")
 
 
 def place_client_settings(given: Mapping[str, str], directory: Path) -> dict[str, str]:
