@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import resource
+import signal
 import socket
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+import uvloop
 from starlette.types import Message, Receive, Scope, Send
 
 from livegnn.errors import LiveGNNError
@@ -336,6 +338,43 @@ def test_a_server_that_is_stopped_before_it_runs(asks: Callable[[HttpServer], No
     asks(server)
     server.run(until=lambda: True)
     server.stop()
+
+
+@pytest.mark.parametrize("moment", ["before the loop", "before it runs", "at the start", "meanwhile"])
+def test_a_signal_stops_the_server_whenever_it_arrives(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    after = list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: after.append(number))
+    looks = 0
+
+    def arrive(now: str) -> None:
+        if now == moment:
+            signal.raise_signal(signal.SIGTERM)
+
+    def make_loop() -> asyncio.AbstractEventLoop:
+        arrive("before the loop")
+        loop = uvloop.new_event_loop()
+        arrive("before it runs")
+        return loop
+
+    class Starting(Application):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            arrive("at the start")
+            await super().__call__(scope, receive, send)
+
+    def look() -> bool:
+        nonlocal looks
+        looks += 1
+        arrive("meanwhile")
+        return looks > 100
+
+    monkeypatch.setattr("livegnn.http.serving._loop_factory", lambda: make_loop)
+    try:
+        HttpServer(Starting(), listen("127.0.0.1", 0)).run(until=look)
+        assert signal.getsignal(signal.SIGTERM) is not before
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert after == [signal.SIGTERM]  # the handler of before is called at the end, once
+    assert looks <= 2
 
 
 def test_threads_have_short_turns_while_the_main_thread_serves() -> None:

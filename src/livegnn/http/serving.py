@@ -39,6 +39,7 @@ from livegnn.http.unread import WHOLE, Buffers, Sending
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+    from types import FrameType
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -91,9 +92,9 @@ class HttpServer:
         """
         caught: list[int] = []
         with (
+            self._signals(caught),
             _short_turns(),
             asyncio.Runner(loop_factory=_loop_factory()) as runner,
-            self._signals(runner.get_loop(), caught),
         ):
             runner.run(self._serve(until))
         for number in reversed(caught):
@@ -109,27 +110,24 @@ class HttpServer:
                 return
 
     @contextmanager
-    def _signals(self, loop: asyncio.AbstractEventLoop, caught: list[int]) -> Iterator[None]:
-        """Notes signals in `caught`, where they can be."""
+    def _signals(self, caught: list[int]) -> Iterator[None]:
+        """Notes signals in `caught`, where they can be. The handlers are not the loop's: uvloop would keep a
+        signal that arrives before it runs until the next one arrives."""
 
-        def note(number: int) -> None:
+        def note(number: int, frame: "FrameType | None") -> None:
             self._hurried = bool(caught)
             caught.append(number)
-            self._asked.set()
+            self.stop()
 
         try:
-            before = {number: signal.signal(number, signal.SIG_DFL) for number in _SIGNALS}
+            before = {number: signal.signal(number, note) for number in _SIGNALS}
         except ValueError:  # not the main thread
             yield
             return
         try:
-            for number in _SIGNALS:
-                loop.add_signal_handler(number, note, number)
             yield
         finally:
             for number, handler in before.items():
-                if not loop.is_closed():
-                    loop.remove_signal_handler(number)
                 signal.signal(number, handler)
 
     async def _serve(self, until: Callable[[], bool] | None) -> None:
@@ -215,8 +213,8 @@ class HttpServer:
         for task in list(self._open):
             task.cancel()
         if not serving.done():
+            # Not cancelled here: granian reports the end of its connections to it, perhaps a moment later.
             await asyncio.wait([serving], timeout=_LAST_SECONDS if self._open else _LOOK_SECONDS)
-        serving.cancel()
 
 
 @contextmanager
