@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gate import draws
 from livegnn import Events, InputError
 from livegnn.connectors.row_messages import UNAVAILABLE, Parse, RowMessages, parse_change, parse_row
-from livegnn.graph import EdgeSchema, Schema
+from livegnn.graph import EdgeSchema, Graph, Schema
 from livegnn.tables import EdgeRows, NodeRows, TableMapping, TableReader
 
 PAYS = ("user", "pays", "user")
@@ -114,6 +114,46 @@ def test_a_delete_needs_no_time(others: list[Any]) -> None:
     skips = replace(edge, time_unit="ms", nulls={"at": "skip"})
     reader = RowMessages(TableReader(TableMapping(edges=[skips]), SCHEMA, "payments"), parse_row)
     assert reader.decode([json.dumps({**ROW, "at": None}).encode()]) == [Events()]
+
+
+WRONG = st.sampled_from(
+    [("amount", "NaN"), ("amount", 1e300), ("amount", None), ("at", "infinity"), ("at", None), ("age", "old")]
+)
+RIGHT = st.tuples(st.sampled_from(["amount", "at", "age"]), st.integers(1, 9))
+
+
+@settings(max_examples=draws(30, 1000))
+@given(
+    versions=st.lists(st.one_of(RIGHT, WRONG, st.just(("status", "void"))), min_size=1, max_size=8),
+    ends=st.booleans(),
+)
+def test_a_version_of_a_row_that_is_wrong_keeps_none_of_the_later_ones_out(
+    versions: list[tuple[str, Any]], ends: bool
+) -> None:
+    """The graph has the last version that can be read, and a message for each of the others."""
+    graph, reader = Graph(SCHEMA), messages(parse_change)
+    graph.apply(Events().add_nodes(["bob"], [[0]], node_type="user"))
+    before, edge = None, None
+    for name, value in versions:
+        after = {**ROW, name: value}
+        (found,) = reader.decode([json.dumps({"before": before, "after": after, "op": "u"}).encode()])
+        wrong = value in ("NaN", 1e300, None, "infinity", "old")
+        assert isinstance(found, InputError) == wrong, found
+        if not isinstance(found, InputError):
+            graph.apply(found)
+            edge = None if name == "status" else (after["amount"], after["at"])
+        near = graph.neighbors("bob", direction="in") if graph.num_nodes() else None
+        assert near is not None
+        assert near.weight is not None
+        assert near.time is not None
+        assert list(zip(near.weight.tolist(), near.time.tolist(), strict=True)) == ([edge] if edge else [])
+        before = after
+    if ends:
+        (found,) = reader.decode([json.dumps({"before": before, "after": None, "op": "d"}).encode()])
+        assert isinstance(found, Events)
+        if edge is not None:
+            graph.apply(found)
+            assert graph.num_edges() == 0
 
 
 def test_tombstones_are_no_events() -> None:

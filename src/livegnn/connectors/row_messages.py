@@ -63,7 +63,7 @@ class RowMessages:
 
     def __init__(self, reader: TableReader, parse: Parse) -> None:
         self._reader, self._parse = reader, parse
-        self._judged = _judged(reader)
+        self._judged, self._unread = _judged(reader), _unread(reader)
         self._times = {one.rows.time for one in reader.edges if isinstance(one.rows, EdgeRows)}
 
     def decode(self, values: Sequence[bytes | None]) -> list[Events | InputError]:
@@ -124,9 +124,23 @@ class RowMessages:
             return read_each_change(self._reader, self._columns(changes))
         except InputError as error:
             if len(changes) == 1:
-                return [as_value(error)]
+                return [self._correction(changes[0]) or as_value(error)]
         half = len(changes) // 2
         return [*self._read(changes[:half]), *self._read(changes[half:])]
+
+    def _correction(self, change: RowChange) -> Events | None:
+        """The events of a change that corrects a row, None if it does not: the old row was refused for values
+        that its removal does not need."""
+        if change.old is None:
+            return None
+        old = {
+            name: value if value is None else self._unread.get(name, value)
+            for name, value in change.old.items()
+        }
+        try:
+            return read_each_change(self._reader, self._columns([change._replace(old=old)]))[0]
+        except InputError:
+            return None
 
     def _columns(self, changes: Sequence[RowChange]) -> RowChanges:
         """The rows as tables. Raises InputError for values of different kinds in a column."""
@@ -181,6 +195,20 @@ def _judged(reader: TableReader) -> list[str]:
     if not deciding - keys:
         return []
     return sorted({*deciding, *(name for one in rows for name in one.values)} - keys)
+
+
+def _unread(reader: TableReader) -> dict[str, JSON]:
+    """The columns whose values a removal does not need, and what stands for one: 0, where a null would mean
+    that the row gave nothing. An unknown time is any time."""
+    removing = [entry for entry in reader.entries if entry.rows.removes]
+    needed = {name for entry in removing for name in entry.rows.keys}
+    needed |= {condition.column for entry in removing for condition in entry.rows.conditions}
+    numbers = set[str]()
+    for entry in removing:
+        for name, role in entry.roles():
+            if entry.rows.nulls.get(name) == SKIP:
+                (numbers if role in ("number", "features") else needed).add(name)
+    return {name: 0 if name in numbers else None for name in reader.mapping.columns if name not in needed}
 
 
 def _array(values: Sequence[JSON]) -> pa.Array:
