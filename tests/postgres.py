@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -104,23 +104,34 @@ def settings_of(guide: str) -> dict[str, object]:
 
 
 class Connect:
-    """Kafka Connect with Debezium, which writes the changes of `tables` to topics `shop.TABLE`."""
+    """Kafka Connect with Debezium, which writes the changes of `tables` to topics `shop.TABLE`.
+
+    settings: of the connector; None for those of the guide.
+    """
 
     def __init__(
-        self, folder: Path, postgres: Postgres, servers: str, tables: Sequence[str], *, schemas: bool
+        self,
+        folder: Path,
+        postgres: Postgres,
+        servers: str,
+        tables: Sequence[str],
+        *,
+        schemas: bool,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         folder.mkdir()
         self._folder, self._servers, self.port = folder, servers, free_port()
         self._schemas = schemas
-        settings = {
-            **settings_of(GUIDE),
+        own = {
+            **(settings_of(GUIDE) if settings is None else settings),
+            "database.hostname": "127.0.0.1",
             "database.port": postgres.port,
             "table.include.list": ",".join(tables),
             "decimal.handling.mode": "precise" if schemas else "double",
             "errors.max.retries": -1,
             "retriable.restart.connector.wait.ms": 500,
         }
-        lines = "".join(f"{name}={value}\n" for name, value in settings.items())
+        lines = "".join(f"{name}={value}\n" for name, value in {"name": "shop", **own}.items())
         (folder / "shop.properties").write_text(lines, encoding="utf-8")
         self.start()
 
