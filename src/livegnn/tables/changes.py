@@ -42,10 +42,12 @@ class RowChanges(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """The nodes or edges of one type that rows give after their changes, and those that are removed."""
+    """The nodes or edges of one type that rows give after their changes, and those that are removed. again:
+    the rows whose removed edge is given again."""
 
     after: list[Given]
     removed: Given | None
+    again: Rows
 
 
 def read_changes(reader: TableReader, changes: RowChanges, first_row: int = 0) -> Events:
@@ -68,6 +70,11 @@ def read_each_change(reader: TableReader, changes: RowChanges, first_row: int = 
     nodes = [one for type_, one in taken.items() if isinstance(type_, str)]
     edges = [one for type_, one in taken.items() if not isinstance(type_, str)]
     columns = [_Column(part, "add_nodes", n) for one in nodes for part in one.after]
+    # If the old row was refused, its nodes may not be there; a removal of an edge needs them.
+    repeated = [
+        part.take(np.isin(part.rows, one.again)) for one in edges if len(one.again) for part in one.after
+    ]
+    columns += [_Column(part, "add_edges", n) for part in repeated]
     columns += [_Column(one.removed, "remove_edges", n) for one in edges if one.removed is not None]
     columns += [_Column(one.removed, "remove_nodes", n) for one in nodes if one.removed is not None]
     columns += [_Column(part, "add_edges", n) for one in edges for part in one.after]
@@ -109,7 +116,7 @@ def _take(reader: TableReader, changes: RowChanges, first_row: int) -> "dict[Nod
             _check_removable(reader, entry, numbers[old])
             if entry.rows.removes:
                 before.append(reader.given(entry, before_columns, old, numbers, keys_alone=True))
-        taken[type_] = _Taken(after, _removed(before, after))
+        taken[type_] = _Taken(after, *_removed(before, after))
     return taken
 
 
@@ -151,20 +158,22 @@ def _check_removable(reader: TableReader, entry: Entry, rows: Rows) -> None:
     raise InputError(f"{entry.place}row {rows[0]}: expected rows that are only inserted, because {why}")
 
 
-def _removed(before: list[Given], after: list[Given]) -> Given | None:
-    """Those before that the same row does not give after, or gives with an earlier time; each once a row."""
+def _removed(before: list[Given], after: list[Given]) -> tuple[Given | None, Rows]:
+    """Those before that the same row does not give after, or gives with an earlier time; each once a row. And
+    the rows that give one with an earlier time."""
     before = [one for one in before if len(one.rows)]
     if not before:
-        return None
+        return None, np.empty(0, dtype=np.int64)
     whole = joined([one._replace(time=None) for one in before])
     later = [one for one in after if len(one.rows)]
     old_codes, new_codes = _pairs(whole, later)
     gone = ~np.isin(old_codes, new_codes)
+    back = np.zeros(len(gone), dtype=bool)
     if len(new_codes):
-        gone |= _goes_back(old_codes, _times(before), new_codes, _times(later, in_rows=False))
+        back = _goes_back(old_codes, _times(before), new_codes, _times(later, in_rows=False))
     first = np.zeros(len(whole.rows), dtype=bool)
     first[np.unique(old_codes, return_index=True)[1]] = True
-    return whole.take(gone & first)
+    return whole.take((gone | back) & first), np.unique(whole.rows[back])
 
 
 def _times(parts: Sequence[Given], *, in_rows: bool = True) -> "npt.NDArray[np.float64]":
