@@ -1,6 +1,6 @@
 """From a commit in PostgreSQL until the score is readable, through Debezium and Kafka.
 
-    python benchmarks/postgres.py --postgresql CONNECTION --kafka SERVERS --connect URL [--quick]
+    python benchmarks/commit_to_score.py --postgresql CONNECTION --kafka SERVERS --connect URL [--quick]
                                   [--json FILE]
 
 The three servers run already: PostgreSQL with `wal_level = logical`, a broker, and Kafka Connect with
