@@ -128,12 +128,15 @@ RIGHT = st.tuples(st.sampled_from(["amount", "at", "age"]), st.integers(1, 9))
 @given(
     versions=st.lists(st.one_of(RIGHT, WRONG, st.just(("status", "void"))), min_size=1, max_size=8),
     nodes=st.booleans(),
+    judged=st.booleans(),
 )
 def test_a_version_of_a_row_that_is_wrong_keeps_none_of_the_later_ones_out(
-    versions: list[tuple[str, Any]], nodes: bool
+    versions: list[tuple[str, Any]], nodes: bool, judged: bool
 ) -> None:
     """The graph has the last version that can be read, and a message for each of the others."""
-    mapping = MAPPING if nodes else replace(MAPPING, nodes=[])
+    where = {"status": "paid", **({"amount": {"at_least": 0.5}} if judged else {})}
+    edges = [replace(MAPPING.edges[0], where=where)]
+    mapping = replace(MAPPING, nodes=MAPPING.nodes if nodes else [], edges=edges)
     graph = Graph(replace(SCHEMA, auto_add=["user"]))
     reader = RowMessages(TableReader(mapping, graph.schema, "payments"), parse_change)
     before, edge = None, None

@@ -10,6 +10,7 @@ gives decimals and times their types, or without it.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -22,7 +23,7 @@ from livegnn.events import Events
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.tables import RowChanges, TableReader, read_each_change
 from livegnn.tables.changes import Change
-from livegnn.tables.mapping import SKIP, EdgeRows
+from livegnn.tables.mapping import SKIP, EdgeRows, TableMapping
 from livegnn.types import JSON
 from livegnn.wording import quoted
 
@@ -63,7 +64,8 @@ class RowMessages:
 
     def __init__(self, reader: TableReader, parse: Parse) -> None:
         self._reader, self._parse = reader, parse
-        self._judged, self._unread = _judged(reader), _unread(reader)
+        self._judged = _judged(reader)
+        self._correcting = [(one, _unread(one)) for one in (reader, _without_conditions(reader))]
         self._times = {one.rows.time for one in reader.edges if isinstance(one.rows, EdgeRows)}
 
     def decode(self, values: Sequence[bytes | None]) -> list[Events | InputError]:
@@ -130,17 +132,27 @@ class RowMessages:
 
     def _correction(self, change: RowChange) -> Events | None:
         """The events of a change that corrects a row, None if it does not: the old row was refused for values
-        that its removal does not need."""
+        that its removal does not need. A condition that cannot be judged is taken to be met."""
         if change.old is None:
             return None
-        old = {
-            name: value if value is None else self._unread.get(name, value)
-            for name, value in change.old.items()
-        }
-        try:
-            return read_each_change(self._reader, self._columns([change._replace(old=old)]))[0]
-        except InputError:
-            return None
+        for reader, unread in self._correcting:
+            old = {
+                name: value if value is None else unread.get(name, value)
+                for name, value in change.old.items()
+            }
+            with suppress(InputError):
+                return self._replacement(reader, change, old)
+        return None
+
+    def _replacement(self, reader: TableReader, change: RowChange, old: Row) -> Events:
+        """The events that remove an old row, as `reader` reads it, and add the new one: before it too,
+        because the nodes of the old one may not be there."""
+        removal = self._columns([RowChange("delete", old, None, change.converters)])
+        removed = read_each_change(reader, removal)
+        if change.new is None:
+            return removed[0]
+        added = read_each_change(self._reader, self._columns([change._replace(kind="insert", old=None)]))
+        return Events.concatenate([*added, *removed, *added])
 
     def _columns(self, changes: Sequence[RowChange]) -> RowChanges:
         """The rows as tables. Raises InputError for values of different kinds in a column."""
@@ -195,6 +207,13 @@ def _judged(reader: TableReader) -> list[str]:
     if not deciding - keys:
         return []
     return sorted({*deciding, *(name for one in rows for name in one.values)} - keys)
+
+
+def _without_conditions(reader: TableReader) -> TableReader:
+    mapping = reader.mapping
+    nodes = [replace(one, where={}) for one in mapping.nodes]
+    edges = [replace(one, where={}) for one in mapping.edges]
+    return TableReader(TableMapping(nodes, edges), reader.schema, reader.name)
 
 
 def _unread(reader: TableReader) -> dict[str, JSON]:
