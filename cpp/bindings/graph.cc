@@ -76,7 +76,7 @@ void bind_graph(nb::module_& module) {
   graph
       .def("__init__",
            [](Graph* self, const std::vector<size_t>& widths, const std::vector<EdgeTypeTuple>& edge_types,
-              size_t threads, const std::string& features_directory) {
+              size_t threads, const std::string& features_directory, const std::vector<uint32_t>& timed_features) {
              std::vector<EdgeTypeSpec> specs;
              for (const auto& [source, target, weighted, timed, undirected, accumulate, in_lists, capacity, slack,
                                width, expires, keyed] : edge_types) {
@@ -87,7 +87,7 @@ void bind_graph(nb::module_& module) {
                     width,
                     expires});
              }
-             new (self) Graph(widths, specs, threads, features_directory);
+             new (self) Graph(widths, specs, threads, features_directory, timed_features);
            })
       .def("use_texts", [](Graph& self, std::shared_ptr<TextIds> texts) { self.texts = std::move(texts); })
       .def("prepare",
@@ -111,7 +111,8 @@ void bind_graph(nb::module_& module) {
       .def("memory", [](const Graph& self) {
         nb::list types, stores;
         for (const auto& type : self.nodes) {
-          types.append(nb::make_tuple(type.ids.bytes(), type.features.bytes(), type.features.mapped_bytes()));
+          types.append(nb::make_tuple(type.ids.bytes(), type.features.bytes() + type.times.bytes(),
+                                      type.features.mapped_bytes()));
         }
         for (const auto& type : self.edges) {
           const auto [lists, batches] = type.store->memory();

@@ -70,6 +70,15 @@ void bind_graph_state(nb::class_<Graph>& graph) {
                self.load_held_features(type, {held.data(), held.shape(0)}, x.data(), x.shape(0), x.shape(1));
              });
            })
+      // The times of the features of all indices, in a type whose features have times.
+      .def("save_feature_times",
+           [](const Graph& self, uint32_t type) {
+             return given(as_writer([&] { return std::vector<double>(self.nodes[type].times.values()); }));
+           })
+      .def("load_feature_times",
+           [](Graph& self, uint32_t type, In<double> times) {
+             as_writer([&] { self.load_feature_times(type, vector_of(times)); });
+           })
       .def("shares_features", [](const Graph& self) { return self.shares_features(); })
       .def("load_nodes",
            [](Graph& self, uint32_t type, In<int64_t> ids, In<uint32_t> free, InRows<float> x) {

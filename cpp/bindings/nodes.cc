@@ -79,6 +79,15 @@ nb::object features(const Graph& graph, uint32_t type, In<uint32_t> indices) {
   return nb::cast(out);
 }
 
+// -inf where no event has set the features.
+nb::object feature_times(const Graph& graph, uint32_t type, In<uint32_t> indices) {
+  auto out = array<double>(indices.shape(0));
+  read(graph, indices.shape(0), [&] {
+    for (size_t i = 0; i < indices.shape(0); ++i) out.data()[i] = graph.nodes[type].times.at(indices.data()[i]);
+  });
+  return nb::cast(out);
+}
+
 nb::object features_of(const Graph& graph, uint32_t type, const GivenIds& ids) {
   const NodeFeatures& table = graph.nodes[type].features;
   const size_t count = count_of(ids);
@@ -86,6 +95,19 @@ nb::object features_of(const Graph& graph, uint32_t type, const GivenIds& ids) {
   const size_t known = read(graph, size_of(table, count), [&] {
     const auto [indices, known] = indices_of(graph, type, ids);
     if (known == count) read_rows(table, indices.data(), count, out.data());
+    return known;
+  });
+  return known == count ? nb::cast(out) : nb::cast(known);
+}
+
+// As `features_of`.
+nb::object feature_times_of(const Graph& graph, uint32_t type, const GivenIds& ids) {
+  const FeatureTimes& times = graph.nodes[type].times;
+  const size_t count = count_of(ids);
+  auto out = array<double>(count);
+  const size_t known = read(graph, count, [&] {
+    const auto [indices, known] = indices_of(graph, type, ids);
+    for (size_t i = 0; i < known; ++i) out.data()[i] = times.at(indices.data()[i]);
     return known;
   });
   return known == count ? nb::cast(out) : nb::cast(known);
@@ -105,7 +127,9 @@ void bind_nodes(nb::class_<Graph>& graph) {
       .def("ids_of", &ids_of)
       .def("indices_of", &indices_by_ids)
       .def("features", &features)
-      .def("features_of", &features_of);
+      .def("feature_times", &feature_times)
+      .def("features_of", &features_of)
+      .def("feature_times_of", &feature_times_of);
 }
 
 }  // namespace livegnn::bindings

@@ -44,6 +44,7 @@ nb::tuple edges(const Delta& delta, uint32_t type) {
 void bind_delta(nb::module_& module) {
   nb::class_<Delta>(module, "Delta")
       .def_ro("num_events", &Delta::num_events)
+      .def_ro("late_features", &Delta::late_features)
       .def("added", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].added_ids); })
       .def("added_indices", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].added); })
       .def("removed", [](const Delta& self, uint32_t type) { return copy(self.nodes[type].removed_ids); })
@@ -83,18 +84,24 @@ void bind_stage(nb::module_& module) {
             });
           },
           nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
-      .def("set_features",
-           [](Stage& self, uint32_t type, In<int64_t> ids, InRows<float> x) {
-             as_writer(ids.shape(0), [&] { self.set_features(type, ids.data(), x.data(), x.shape(1), ids.shape(0)); });
-           })
       .def(
-          "add_nodes",
-          [](Stage& self, uint32_t type, In<int64_t> ids, std::optional<InRows<float>> x) {
+          "set_features",
+          [](Stage& self, uint32_t type, In<int64_t> ids, InRows<float> x, std::optional<In<double>> time) {
             as_writer(ids.shape(0), [&] {
-              self.add_nodes(type, ids.data(), x ? x->data() : nullptr, x ? x->shape(1) : 0, ids.shape(0));
+              self.set_features(type, ids.data(), x.data(), x.shape(1), ids.shape(0), time ? time->data() : nullptr);
             });
           },
-          nb::arg(), nb::arg(), nb::arg().none())
+          nb::arg(), nb::arg(), nb::arg(), nb::arg().none())
+      .def(
+          "add_nodes",
+          [](Stage& self, uint32_t type, In<int64_t> ids, std::optional<InRows<float>> x,
+             std::optional<In<double>> time) {
+            as_writer(ids.shape(0), [&] {
+              self.add_nodes(type, ids.data(), x ? x->data() : nullptr, x ? x->shape(1) : 0, ids.shape(0),
+                             time ? time->data() : nullptr);
+            });
+          },
+          nb::arg(), nb::arg(), nb::arg().none(), nb::arg().none())
       .def(
           "add_unknown",
           [](Stage& self, uint32_t type, In<int64_t> ids, std::optional<In<float>> row) {

@@ -99,9 +99,12 @@ void check_times(const NeighborSpan& span, double latest) {
 }  // namespace
 
 Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads,
-             const std::string& features_directory)
+             const std::string& features_directory, std::span<const uint32_t> timed_features)
     : pool_(std::make_unique<ThreadPool>(threads)) {
-  for (size_t width : feature_widths) nodes.push_back({{}, NodeFeatures(width, features_directory)});
+  for (uint32_t n = 0; n < feature_widths.size(); ++n) {
+    const bool timed = std::find(timed_features.begin(), timed_features.end(), n) != timed_features.end();
+    nodes.push_back({{}, NodeFeatures(feature_widths[n], features_directory), FeatureTimes(timed)});
+  }
   for (EdgeTypeSpec spec : edge_types) {
     spec.options.columns.featured = spec.width > 0;
     edges.push_back(
@@ -155,6 +158,7 @@ void Graph::prepare(const Delta& delta) {
     for (size_t n = 0; n < nodes.size(); ++n) {
       const NodeDelta& change = delta.nodes[n];
       if (!shares_features()) nodes[n].features.prepare(change.capacity);
+      nodes[n].times.prepare(change.capacity);
       const auto passing = static_cast<size_t>(std::count(change.added_ids.begin(), change.added_ids.end(), kNoId));
       nodes[n].ids.prepare(change.added_ids, change.removed.size() + passing);
       if (part != nullptr) {
@@ -190,6 +194,7 @@ void Graph::settle_tables() noexcept {
   for (NodeType& type : nodes) {
     type.ids.settle();
     type.features.settle();
+    type.times.settle();
   }
   for (EdgeType& type : edges) type.features.settle();
   if (part != nullptr) part->settle();
@@ -246,13 +251,16 @@ void Graph::commit(const Delta& delta) noexcept {
     }
     if (part != nullptr) part->commit(static_cast<uint32_t>(n), change.owners, change.removed);
     type.features.commit(change.capacity);
+    type.times.commit(change.capacity);
     for (uint32_t index : change.removed) {
       type.ids.erase(index);
       type.features.clear_row(index);
+      type.times.clear(index);
     }
     for (size_t i = 0; i < change.featured.size(); ++i) {
       type.features.write(change.featured[i], change.features.data() + i * type.features.stride());
     }
+    for (size_t i = 0; i < change.times.size(); ++i) type.times.write(change.featured[i], change.times[i]);
   }
   if (part != nullptr) part->finish_commit();
 }
@@ -338,6 +346,21 @@ void Graph::load_held_features(uint32_t node_type, std::span<const uint32_t> hel
   check_features(values, rows, width, {});
   type.features.hold(held, type.ids.capacity());
   for (size_t i = 0; i < rows; ++i) type.features.write(held[i], values + i * width);
+}
+
+void Graph::load_feature_times(uint32_t node_type, std::vector<double> times) {
+  NodeType& type = nodes[node_type];
+  if (times.size() != type.ids.capacity()) {
+    throw std::runtime_error("time: expected " + std::to_string(type.ids.capacity()) + " times, as many as ids, got " +
+                             std::to_string(times.size()));
+  }
+  for (uint32_t i = 0; i < times.size(); ++i) {
+    if (times[i] == FeatureTimes::kNever) continue;
+    if (type.ids.in_use(i) && std::isfinite(times[i]) && (times[i] <= latest_time || times[i] == 0)) continue;
+    throw std::runtime_error("time: expected times of nodes up to the latest_time, " + std::to_string(latest_time) +
+                             ", and else -inf, got " + std::to_string(times[i]) + " for index " + std::to_string(i));
+  }
+  type.times.load(std::move(times));
 }
 
 void Graph::load_edge_features(uint32_t edge_type, const float* values, size_t rows, size_t width,

@@ -31,6 +31,7 @@
 #include "memory/table.h"
 #include "store/earliest_times.h"
 #include "store/edge_features.h"
+#include "store/feature_times.h"
 #include "store/graph_part.h"
 #include "store/graph_store.h"
 #include "store/node_features.h"
@@ -69,6 +70,7 @@ struct NodeDelta {
   std::vector<int64_t> removed_ids;
   std::vector<uint32_t> featured;  // new features, including those of added nodes that have any
   std::vector<float> features;     // rows of `featured`, at the table's stride
+  std::vector<double> times;       // of `featured`, in a type whose features have times
   size_t capacity = 0;             // of the id map after the commit
 };
 
@@ -77,7 +79,8 @@ struct Delta {
   std::vector<std::vector<EdgeChange>> edges;  // by edge type
   std::vector<EdgeFeaturesDelta> edge_features;
   size_t num_events = 0;
-  double latest_time = -std::numeric_limits<double>::infinity();  // of all edge events that have one
+  double latest_time = -std::numeric_limits<double>::infinity();  // of all events that have one
+  size_t late_features = 0;  // events whose features were older than those of the node
 };
 
 enum class BadEvent {
@@ -107,6 +110,7 @@ class Graph {
   struct NodeType {
     IdMap ids;
     NodeFeatures features;
+    FeatureTimes times;
   };
   struct EdgeType {
     EdgeTypeSpec spec;
@@ -115,9 +119,10 @@ class Graph {
     EarliestTimes earliest;  // if edges expire
   };
 
-  // With `features_directory`, features are stored in files there (scratch_file.h), else in memory.
+  // With `features_directory`, features are stored in files there (scratch_file.h), else in memory. `timed_features`:
+  // the node types whose features have times.
   Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads = 1,
-        const std::string& features_directory = "");
+        const std::string& features_directory = "", std::span<const uint32_t> timed_features = {});
   ~Graph();
 
   std::vector<NodeType> nodes;
@@ -127,7 +132,7 @@ class Graph {
   mutable Checked<FairLock> lock;
   std::shared_ptr<TextIds> texts;   // the texts that internal numbers stand for if ids are texts; else null
   std::unique_ptr<GraphPart> part;  // null of an undivided graph; `divide` sets it
-  // The latest time of any edge event, even if the event had no effect; -inf before the first.
+  // The latest time of any event, even if the event had no effect; -inf before the first.
   double latest_time = -std::numeric_limits<double>::infinity();
 
   // Makes it a part of a graph, before it has nodes. One that owns no node keeps the features of all.
@@ -167,6 +172,9 @@ class Graph {
   // first.
   void load_held_features(uint32_t node_type, std::span<const uint32_t> held, const float* values, size_t rows,
                           size_t width);
+  // Loads the times of the features of all indices; call it after the nodes and `latest_time` are loaded. Throws as
+  // `load_nodes`.
+  void load_feature_times(uint32_t node_type, std::vector<double> times);
   // Loads the edges of a type as their store saved them; call it after the nodes of both ends and `latest_time` are
   // loaded. Throws std::runtime_error if they do not fit together, or an end is not a node; then the graph is unusable.
   template <class Saved>

@@ -159,7 +159,8 @@ inline void check_rows(const Graph::EdgeType& type) {
 
 inline void check_against(const Graph& graph, const GraphModel& model) {
   for (size_t n = 0; n < graph.nodes.size(); ++n) {
-    const auto& [ids, features] = graph.nodes[n];
+    const IdMap& ids = graph.nodes[n].ids;
+    const NodeFeatures& features = graph.nodes[n].features;
     CHECK_EQ(ids.size(), model.nodes[n].size());
     CHECK_EQ(features.rows(), ids.capacity());
     for (const auto& [id, node] : model.nodes[n]) {
@@ -212,10 +213,11 @@ struct GraphCopy {
 
 inline GraphCopy copy(const Graph& graph) {
   GraphCopy to;
-  for (const auto& [ids, features] : graph.nodes) {
+  for (const auto& [ids, features, times] : graph.nodes) {
     to.ids.push_back(ids.ids());
     to.numbers.push_back(ids.free_list());
     to.floats.emplace_back(features.row(0), features.row(0) + features.rows() * features.stride());
+    to.times.push_back(times.values());
   }
   for (const Graph::EdgeType& type : graph.edges) {
     if (type.spec.options.keyed) {

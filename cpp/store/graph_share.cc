@@ -156,6 +156,7 @@ void take_share(const Graph& whole, Graph* part) {
     const auto from = [&](uint32_t) -> const NodeFeatures& { return type.features; };
     const std::vector<float> x = read_rows(nodes, width, from);
     part->load_nodes(n, type.ids.ids(), type.ids.free_list(), x.data(), nodes.size(), width);
+    if (type.times.kept()) part->load_feature_times(n, type.times.values());
   }
   for (uint32_t e = 0; e < whole.edges.size(); ++e) {
     const Graph::EdgeType& type = whole.edges[e];
@@ -185,6 +186,7 @@ void join_shares(std::span<const Graph* const> parts, Graph* whole) {
       return parts[owner == Owners::kNoOwner ? 0 : owner]->nodes[n].features;
     });
     whole->load_nodes(n, type.ids.ids(), type.ids.free_list(), x.data(), nodes.size(), width);
+    if (type.times.kept()) whole->load_feature_times(n, type.times.values());
   }
   for (uint32_t e = 0; e < first.edges.size(); ++e) {
     const EdgeTypeSpec& spec = first.edges[e].spec;

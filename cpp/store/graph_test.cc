@@ -227,7 +227,8 @@ TEST(graph_gives_out_indices_again) {
     add_node(stage, 501);
     add_edge(stage, 501, 500);
   });
-  const auto& [ids, features] = small.graph.nodes[0];
+  const IdMap& ids = small.graph.nodes[0].ids;
+  const NodeFeatures& features = small.graph.nodes[0].features;
   CHECK_EQ(ids.capacity(), 10u);
   CHECK_EQ(ids.index_of(500), 7u);
   CHECK_EQ(ids.index_of(501), 4u);

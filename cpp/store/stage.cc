@@ -1,11 +1,9 @@
 #include "store/stage.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <iomanip>
-#include <limits>
-#include <sstream>
+
+#include "store/event_checks.h"
 
 namespace livegnn {
 namespace {
@@ -18,49 +16,6 @@ uint64_t edge_key(uint32_t source, uint32_t target) { return (uint64_t{source} <
 // The same key for both directions of an undirected edge.
 uint64_t end_key(const EdgeOptions& options, uint32_t source, uint32_t target) {
   return options.undirected ? edge_key(std::min(source, target), std::max(source, target)) : edge_key(source, target);
-}
-
-// Whose values a check looks at: nodes, or edges if there are `targets`.
-struct Holders {
-  uint32_t type;
-  const int64_t* ids;
-  const int64_t* targets = nullptr;
-};
-
-[[noreturn]] void refuse_value(const std::string& what, double value, const std::string& place, const Holders& of,
-                               size_t at) {
-  throw EventError(BadEvent::kNotFinite, what + ", got " + std::to_string(value) + place, of.ids[at], of.type,
-                   of.targets == nullptr ? kNoId : of.targets[at]);
-}
-
-void check_weight(float weight, const char* what, const Holders& of, size_t at) {
-  if (std::abs(weight) <= kMaxWeight) return;
-  refuse_value(std::string(what) + " must be finite, and at most 2^96 so that sums of it are", weight, "", of, at);
-}
-
-// Whole numbers must add up exactly, and no weight may be lost altogether, as a count is that stands still at 2^24.
-void check_sum(float old, float more, const Holders& of, size_t at) {
-  const float sum = old + more;
-  const bool whole = old == std::trunc(old) && more == std::trunc(more);
-  const bool lost = more != 0 && sum == old;
-  if (!lost && !(whole && double{old} + double{more} != double{sum})) return;
-  const float step = std::nextafter(std::abs(old), kMaxWeight) - std::abs(old);
-  std::ostringstream what;
-  what << std::setprecision(std::numeric_limits<float>::max_digits10) << "weights that add up must not be lost in "
-       << "rounding, got " << more << " to be added to " << old
-       << ": put weights together until they are a multiple of " << step << ", and add them as one,";
-  throw EventError(BadEvent::kInexact, what.str(), of.ids[at], of.type, of.targets[at]);
-}
-
-void check_rows(const float* x, size_t width, size_t count, size_t expected, const char* what, const Holders& of) {
-  if (width != expected) {
-    throw EventError(BadEvent::kWidth, std::string(what) + " must be " + std::to_string(expected) + " wide, got " +
-                                           std::to_string(width));
-  }
-  for (size_t i = 0; i < width * count; ++i) {
-    if (std::isfinite(x[i])) continue;
-    refuse_value(std::string(what) + " must be finite", x[i], " in column " + std::to_string(i % width), of, i / width);
-  }
 }
 
 }  // namespace
@@ -174,12 +129,8 @@ void Stage::add_edges(uint32_t edge_type, const int64_t* source, const int64_t* 
   const bool weighted = spec.options.columns.weighted, timed = spec.options.columns.timed;
   const Holders edges{edge_type, source, target};
   for (size_t i = 0; weight != nullptr && i < count; ++i) check_weight(weight[i], "edge weights", edges, i);
-  if (time != nullptr) {
-    for (size_t i = 0; i < count; ++i) {
-      if (!std::isfinite(time[i])) refuse_value("edge times must be finite", time[i], "", edges, i);
-      if (timed) delta_.latest_time = std::max(delta_.latest_time, time[i]);
-    }
-  }
+  const double latest = check_times(time, count, "edge times", edges);
+  if (timed) delta_.latest_time = std::max(delta_.latest_time, latest);
   if (x != nullptr) check_rows(x, width, count, type.features.table().width(), "features of edges", edges);
   resolve_ends(spec, source, target, count);
   if (owners_.placing()) owners_.note_edges(spec.source_type, sources_, spec.target_type, targets_);
@@ -245,16 +196,26 @@ void Stage::remove_edges(uint32_t edge_type, const int64_t* source, const int64_
   delta_.num_events += count;
 }
 
-void Stage::write_features(uint32_t node_type, uint32_t index, const float* x, size_t width) {
+// Does nothing if the node has features of a later time. `FeatureTimes::kNever`: no event has set these.
+void Stage::write_features(uint32_t node_type, uint32_t index, const float* x, size_t width, double time) {
   NodeDelta& delta = delta_.nodes[node_type];
   NodeStage& stage = node_stages_[node_type];
+  const FeatureTimes& times = graph_.nodes[node_type].times;
   size_t stride = graph_.nodes[node_type].features.stride();
   uint32_t position = stage.featured.find(index);
+  // An index that the batch has reserved has no time yet, as it has none in the graph.
+  if (times.kept() && time < (position == kNoIndex ? times.at(index) : delta.times[position])) {
+    ++delta_.late_features;
+    return;
+  }
   if (position == kNoIndex) {
     position = static_cast<uint32_t>(delta.featured.size());
     stage.featured.insert(index, position);
     delta.featured.push_back(index);
     delta.features.resize(delta.features.size() + stride);
+    if (times.kept()) delta.times.push_back(time);
+  } else if (times.kept()) {
+    delta.times[position] = time;
   }
   if (width > 0) std::memcpy(delta.features.data() + position * stride, x, width * sizeof(float));
 }
@@ -276,14 +237,24 @@ void Stage::write_edge_features(uint32_t edge_type, size_t position, const float
   }
 }
 
-void Stage::set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
-  check_rows(x, width, count, graph_.nodes[node_type].features.width(), "features", {node_type, ids});
+void Stage::check_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count,
+                           const double* time) {
+  const Graph::NodeType& type = graph_.nodes[node_type];
+  const Holders nodes{node_type, ids};
+  check_rows(x, width, count, type.features.width(), "features", nodes);
+  const double latest = check_times(time, count, "times of features", nodes);
+  if (type.times.kept()) delta_.latest_time = std::max(delta_.latest_time, latest);
+}
+
+void Stage::set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count,
+                         const double* time) {
+  check_features(node_type, ids, x, width, count, time);
   std::vector<float>& features = delta_.nodes[node_type].features;
   const size_t room = features.size() + count * graph_.nodes[node_type].features.stride();
   // Room for exactly this call would be moved at each: a batch may have as many calls as events.
   if (room > features.capacity()) features.reserve(std::max(room, 2 * features.capacity()));
   for (size_t i = 0; i < count; ++i) {
-    write_features(node_type, resolve(node_type, ids[i]), x + i * width, width);
+    write_features(node_type, resolve(node_type, ids[i]), x + i * width, width, time != nullptr ? time[i] : 0.0);
   }
   delta_.num_events += count;
 }
@@ -304,22 +275,27 @@ uint32_t Stage::add_node(uint32_t node_type, int64_t id) {
   return index;
 }
 
-void Stage::add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count) {
-  if (x != nullptr) check_rows(x, width, count, graph_.nodes[node_type].features.width(), "features", {node_type, ids});
+void Stage::add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count,
+                      const double* time) {
+  if (x != nullptr) check_features(node_type, ids, x, width, count, time);
   for (size_t i = 0; i < count; ++i) {
     if (ids[i] < 0) throw EventError(BadEvent::kNegativeId, "ids must be at least 0", ids[i], node_type);
     uint32_t index = find(node_type, ids[i]);
     if (index == kNoIndex) index = add_node(node_type, ids[i]);
-    if (x != nullptr) write_features(node_type, index, x + i * width, width);
+    if (x != nullptr) write_features(node_type, index, x + i * width, width, time != nullptr ? time[i] : 0.0);
   }
   delta_.num_events += count;
 }
 
 void Stage::add_unknown(uint32_t node_type, const int64_t* ids, const float* row, size_t width, size_t count) {
+  if (row != nullptr) {
+    check_rows(row, width, 1, graph_.nodes[node_type].features.width(), "features", {node_type, ids});
+  }
   for (size_t i = 0; i < count; ++i) {
     if (find(node_type, ids[i]) != kNoIndex) continue;
-    add_nodes(node_type, ids + i, row, width, 1);
-    --delta_.num_events;
+    if (ids[i] < 0) throw EventError(BadEvent::kNegativeId, "ids must be at least 0", ids[i], node_type);
+    const uint32_t index = add_node(node_type, ids[i]);
+    if (row != nullptr) write_features(node_type, index, row, width, FeatureTimes::kNever);
   }
 }
 
@@ -476,10 +452,12 @@ void Stage::finish_nodes(uint32_t node_type) {
     if (kept != i && stride > 0) {
       std::memmove(delta.features.data() + kept * stride, delta.features.data() + i * stride, stride * sizeof(float));
     }
+    if (type.times.kept()) delta.times[kept] = delta.times[i];
     delta.featured[kept++] = index;
   }
   delta.featured.resize(kept);
   delta.features.resize(kept * stride);
+  if (type.times.kept()) delta.times.resize(kept);
   const size_t reserved = delta.added.size(), free = type.ids.free_list().size();
   delta.capacity = type.ids.capacity() + (reserved > free ? reserved - free : 0);
 }

@@ -37,8 +37,12 @@ class Stage {
   void remove_edges(uint32_t edge_type, const int64_t* source, const int64_t* target, size_t count,
                     const uint32_t* key = nullptr);
   // `x` has `width` floats per row; null means no features (`add_nodes` only).
-  void set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
-  void add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count);
+  // A null time means 0. In a type whose features have times, features that are older than those of the node are not
+  // taken; of equal times, the later event's are.
+  void set_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count,
+                    const double* time = nullptr);
+  void add_nodes(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count,
+                 const double* time = nullptr);
   // Adds those of the nodes that are not there, each with the features `row`, null for none. They are no events.
   void add_unknown(uint32_t node_type, const int64_t* ids, const float* row, size_t width, size_t count);
   void remove_nodes(uint32_t node_type, const int64_t* ids, size_t count);
@@ -89,7 +93,9 @@ class Stage {
   uint32_t next_key(uint32_t edge_type, uint32_t pair) const;
   void note_key(uint32_t edge_type, uint32_t pair, const EdgeChange& change);
   EdgeChange* change_of(uint32_t edge_type, uint32_t source, uint32_t target, uint32_t key);
-  void write_features(uint32_t node_type, uint32_t index, const float* x, size_t width);
+  void check_features(uint32_t node_type, const int64_t* ids, const float* x, size_t width, size_t count,
+                      const double* time);
+  void write_features(uint32_t node_type, uint32_t index, const float* x, size_t width, double time);
   void write_edge_features(uint32_t edge_type, size_t position, const float* x);
   void drop_edges(uint32_t node_type, uint32_t index);
   void drop_unlisted(uint32_t edge_type, const std::vector<uint32_t>& targets);

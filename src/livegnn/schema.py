@@ -1,7 +1,7 @@
 """The node and edge types of a graph, and the columns that they have."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -83,7 +83,9 @@ class Schema:
 
     text_ids: ids of all node types are text rather than integers. auto_add: node types that need not be
     announced, with the features of a new node, or None for zeros: an edge, or features, that name an unknown
-    node of such a type add it. A list of types stands for zeros.
+    node of such a type add it. A list of types stands for zeros. timed_features: the node types whose
+    features have a float64 time each, as timed edges have; features that are older than those of the node
+    change nothing.
     """
 
     node_types: Mapping[NodeType, int] = field(default_factory=lambda: {DEFAULT_NODE_TYPE: 0})
@@ -92,12 +94,14 @@ class Schema:
     )
     text_ids: bool = False
     auto_add: Mapping[NodeType, tuple[float, ...]] = field(default_factory=dict)
+    timed_features: Collection[NodeType] = ()
     _node_indices: dict[NodeType, int] = field(init=False, repr=False, compare=False)
     _edge_indices: dict[EdgeType, int] = field(init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         text = ", text_ids=True" if self.text_ids else ""
         text += f", auto_add={self.auto_add!r}" if self.auto_add else ""
+        text += f", timed_features={self.timed_features!r}" if self.timed_features else ""
         if len(self.node_types) + len(self.edge_types) <= 2:
             return f"Schema({self.node_types!r}, {self.edge_types!r}{text})"
         nodes = "".join(f"\n    {name!r}: {width!r}," for name, width in self.node_types.items())
@@ -120,6 +124,7 @@ class Schema:
         }
         object.__setattr__(self, "node_types", widths)
         object.__setattr__(self, "auto_add", _to_defaults(self.auto_add, widths))
+        object.__setattr__(self, "timed_features", _to_timed(self.timed_features, widths))
         edge_types = {_to_edge_type(name, edges): edges for name, edges in self.edge_types.items()}
         object.__setattr__(self, "edge_types", edge_types)
         for edge_type, edges in self.edge_types.items():
@@ -162,6 +167,7 @@ class Schema:
         added: dict[str, JSON] = {name: list(features) for name, features in self.auto_add.items()}
         return {
             **({"auto_add": added} if added else {}),
+            **({"timed_features": list(self.timed_features)} if self.timed_features else {}),
             "node_types": dict(self.node_types),
             "edge_types": [
                 {
@@ -215,7 +221,15 @@ class Schema:
             assert len(widths) == len(node_types)
             auto_add = data.get("auto_add", {})  # states of older versions lack it
             assert isinstance(auto_add, dict)
-            return cls(widths, types, bool(text_ids), cast("Mapping[str, tuple[float, ...]]", auto_add))
+            timed_features = data.get("timed_features", [])  # as do these
+            assert isinstance(timed_features, list)
+            return cls(
+                widths,
+                types,
+                bool(text_ids),
+                cast("Mapping[str, tuple[float, ...]]", auto_add),
+                cast("list[str]", timed_features),
+            )
         except (AssertionError, KeyError, TypeError, ValueError) as error:
             raise FileFormatError(
                 f"a graph's schema must be what Schema.to_json makes, got {data!r}"
@@ -271,6 +285,23 @@ def _to_defaults(auto_add: object, widths: Mapping[NodeType, int]) -> dict[NodeT
             )
         defaults[name] = tuple(max(-_LARGEST, min(float(one), _LARGEST)) for one in row)
     return defaults
+
+
+def _to_timed(timed: object, widths: Mapping[NodeType, int]) -> tuple[NodeType, ...]:
+    """The node types whose features have times, in the order of `widths`; raises `InputError` for unknown
+    types and types without features."""
+    if not isinstance(timed, Collection) or isinstance(timed, (str, Mapping)):
+        raise InputError(f"timed_features must be a list of node types, got {timed!r}")
+    for name in timed:
+        if name not in widths:
+            raise UnknownTypeError(
+                f"timed_features names node type {name!r}; the schema has {', '.join(map(repr, widths))}"
+            )
+        if not widths[name]:
+            raise InputError(
+                f"timed_features must list node types with features, got {name!r}, whose width is 0"
+            )
+    return tuple(name for name in widths if name in timed)
 
 
 def _integer(value: JSON) -> int:

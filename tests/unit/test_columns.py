@@ -53,15 +53,15 @@ VALUES = {
 FITS = {
     "add_edges": {"weight", "time", "x", "key"},
     "remove_edges": {"key"},
-    "set_features": {"x"},
-    "add_nodes": {"x"},
+    "set_features": {"x", "time"},
+    "add_nodes": {"x", "time"},
     "remove_nodes": set[str](),
 }
 
 
 def make_runtime(path: Path, *, full: bool) -> Runtime:
     edges = EdgeSchema(weighted=True, timed=True, duplicates="keep", edge_dim=2) if full else EdgeSchema()
-    graph = Graph(Schema({"a": 2 if full else 0}, {EDGES: edges}))
+    graph = Graph(Schema({"a": 2 if full else 0}, {EDGES: edges}, timed_features=["a"] if full else []))
     graph.apply(Events().add_nodes([0, 1], node_type="a").add_edges(0, 1, edge_type=EDGES), seq=0)
     return Runtime(SqliteLog(path), graph)
 
@@ -74,7 +74,7 @@ def test_a_column_is_used_or_refused(tmp_path: Path, kind, column, full):
     runtime = make_runtime(tmp_path / "log.db", full=full)
     edges = kind.endswith("edges")
     columns = {column: VALUES[column]}
-    if kind == "set_features" and column != "x":
+    if column != "x" and (kind == "set_features" or (kind, column) == ("add_nodes", "time")):
         columns["x"] = VALUES["x"] if full else np.ones((1, 0), np.float32)
     chunk = Chunk(
         kind,
@@ -128,7 +128,7 @@ def test_over_http_a_field_is_used_or_refused(tmp_path: Path, full):
                         "event": event,
                         **(ends if event.endswith("edge") else {"id": 0, "node_type": "a"}),
                     }
-                    if event == "set_features":
+                    if event == "set_features" or (event, name) == ("add_node", "time"):
                         body["x"] = [1.0, 1.0] if full else []
                     answer = await client.post("/v1/events", json={"events": [body | {name: value}]})
                     answers.append((event, name, answer.status_code, answer.text))

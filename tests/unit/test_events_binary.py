@@ -73,8 +73,9 @@ def test_a_flipped_bit_is_found(events: Events, data: st.DataObject) -> None:
         Events().add_edges([1, 2], [2, 3], weight=[1, 2]),
         Events().add_edges("a", "b", edge_attr=[1]),
         Events().add_edges(1, 2, key=0).add_nodes(7, [1.0]),
+        Events().add_edges(1, 2, key=0).set_features(7, [1.0], time=2.0),
     ],
-    ids=["nothing", "version 1", "version 2", "version 3"],
+    ids=["nothing", "version 1", "version 2", "version 3", "version 4"],
 )
 def test_every_bit_of_the_header_counts(events: Events) -> None:
     """Its checksum begins after it: what version and count say must be what the chunks are."""
@@ -84,9 +85,22 @@ def test_every_bit_of_the_header_counts(events: Events) -> None:
         spoiled[bit // 8] ^= 1 << bit % 8
         with pytest.raises(FileFormatError):
             Events.from_bytes(bytes(spoiled))
-    for version in {1, 2, 3} - {data[4]}:
-        with pytest.raises(FileFormatError, match=f"must be of version {data[4]}, got {version}"):
+    needed = min(data[4], 3)  # of the version 4 without times of features, which older versions ignored
+    for version in {1, 2, 3, 4} - {data[4], needed}:
+        with pytest.raises(FileFormatError, match=f"must be of version {needed}, got {version}"):
             Events.from_bytes(data[:4] + bytes([version]) + data[5:])
+
+
+def test_times_of_features_need_the_fourth_version() -> None:
+    """An older reader must refuse what it would apply as the newest. What it ignored stays ignored."""
+    timed = Events().add_nodes([1, 2], [[0.5], [1.0]], time=[7, 8])
+    data = timed.to_bytes()
+    assert data.hex() == (
+        "4c4745560400010000003c1a1a4b0306020000000100000001000000000000000200000000000000"
+        "0000000000001c4000000000000020400000003f0000803f"
+    )
+    assert Events.from_bytes(data) == timed
+    assert Events.from_bytes(data[:4] + b"\1" + data[5:]) == Events().add_nodes([1, 2], [[0.5], [1.0]])
 
 
 @settings(deadline=None)
@@ -107,8 +121,8 @@ def test_a_lying_payload_with_a_true_checksum_is_found_or_is_events(
     [
         (b"", "at least 14 bytes, got 0"),
         (b"LGEW" + bytes(10), "must begin with b'LGEV', got b'LGEW'"),
-        (struct.pack("<4sHII", b"LGEV", 4, 0, 0), "a version from 1 to 3, got 4"),
-        (struct.pack("<4sHII", b"LGEV", 0, 0, 0), "a version from 1 to 3, got 0"),
+        (struct.pack("<4sHII", b"LGEV", 5, 0, 0), "a version from 1 to 4, got 5"),
+        (struct.pack("<4sHII", b"LGEV", 0, 0, 0), "a version from 1 to 4, got 0"),
         (struct.pack("<4sHII", b"LGEV", 1, 0, 7), "checksum 00000007, got 00000000"),
         (struct.pack("<4sHII", b"LGEV", 1, 0, zlib.crc32(b"x")) + b"x", "1 bytes more"),
     ],

@@ -118,6 +118,7 @@ GRAPH: dict[str, Call] = {
     "expire": lambda world: ignore(world.graph.expire(0.0)),
     "expired": lambda world: len(world.graph.expired(0.0)),
     "features": lambda world: world.graph.features(world.ids(STAY)).tolist(),
+    "feature_times": lambda world: attempt(lambda: world.graph.feature_times(world.ids(STAY))),
     "ids": lambda world: sorted(world.graph.ids().tolist()),
     "indices_of": lambda world: len(world.graph.indices_of(world.ids(STAY))),
     "latest_time": lambda world: world.graph.latest_time,

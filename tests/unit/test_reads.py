@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from livegnn import Engine, Events, Graph, UnknownNodeError
+from livegnn import EdgeSchema, Engine, Events, Graph, Schema, UnknownNodeError
 from livegnn.query import Query
 from livegnn.sampling import sample_metapath, sample_neighbors, sample_nodes, sample_query, sample_subgraph
 from streams import make_model
@@ -21,6 +21,7 @@ READS: dict[str, Callable[[Graph, object], object]] = {
     "degree": lambda graph, id: graph.degree([id]),
     "edge_attr": lambda graph, id: graph.edge_attr([id], [id]),
     "features": lambda graph, id: graph.features([id]),
+    "feature_times": lambda graph, id: graph.feature_times([id]),
     "ids": lambda graph, id: graph.ids(),
     "indices_of": lambda graph, id: graph.indices_of([id]),
     "latest_time": lambda graph, id: graph.latest_time,
@@ -48,15 +49,15 @@ def make_graph(*, text: bool = False, features: int = 2) -> Graph:
     """A ring with a loop at each node, all of whose numbers are 1."""
     numbers = np.arange(NUM_NODES)
     src, dst = np.tile(numbers, 2), np.concatenate([(numbers + 1) % NUM_NODES, numbers])
-    ids = named(numbers, text=text)
-    return Graph.from_edges(
-        named(src, text=text),
-        named(dst, text=text),
-        ids=ids,
-        x=np.ones((NUM_NODES, WIDTH), np.float32),
-        time=np.ones(len(src)),
-        edge_attr=np.ones((len(src), features), np.float32),
+    ends = named(src, text=text), named(dst, text=text)
+    times, x = np.ones(len(src)), np.ones((NUM_NODES, WIDTH), np.float32)
+    edges = EdgeSchema(timed=True, edge_dim=features)
+    graph = Graph(
+        Schema({"node": WIDTH}, {("node", "to", "node"): edges}, text_ids=text, timed_features=["node"])
     )
+    events = Events().add_nodes(named(numbers, text=text), x, time=times[:NUM_NODES])
+    graph.apply(events.add_edges(*ends, time=times, edge_attr=np.ones((len(src), features), np.float32)))
+    return graph
 
 
 def named(numbers: np.ndarray, *, text: bool) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The binary format of events, which the log stores. All numbers are little-endian.
 
 header   "LGEV", version u16, number of chunks u32, CRC-32 u32 of everything after the header;
-         the version is the oldest that can represent the events: 3 if edges have keys, else 2 if edges have
-         features, else 1
+         the version is the oldest that can represent the events: 4 if features of nodes have times, else 3
+         if edges have keys, else 2 if edges have features, else 1
 chunk    kind u8, columns u8, n u32, width u32 of x, names, then the columns ids, dst, weight, time, x, key
 names    names of the type: u16 length and UTF-8, once for a node type, three times for an edge type;
          left out for the default type
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 MAGIC: Final = b"LGEV"
-VERSION: Final = 3
+VERSION: Final = 4
 """The newest version; `decode` reads every version up to it."""
 
 _HEADER = struct.Struct("<4sHII")
@@ -92,6 +92,8 @@ def check_type(type_: NodeType | EdgeType) -> None:
 
 def _version_of(chunks: Sequence[Chunk]) -> int:
     """The oldest version that can represent `chunks`."""
+    if any(chunk.time is not None and chunk.kind not in EDGE_KINDS for chunk in chunks):
+        return 4
     if any(chunk.key is not None for chunk in chunks):
         return 3
     return 2 if any(chunk.x is not None and chunk.kind in EDGE_KINDS for chunk in chunks) else 1
@@ -153,7 +155,7 @@ def decode(data: bytes) -> list[Chunk]:
         )
     reader = _Reader(data, _HEADER.size)
     try:
-        chunks = [_decode_chunk(reader) for _ in range(count)]
+        chunks = [_decode_chunk(reader, version) for _ in range(count)]
     except (IndexError, ValueError, struct.error) as error:
         raise FileFormatError(f"events must follow the format of version {version}, got {error}") from error
     if reader.position != len(data):
@@ -195,7 +197,7 @@ class _Reader:
         return self.take(size).decode()
 
 
-def _decode_chunk(reader: _Reader) -> Chunk:
+def _decode_chunk(reader: _Reader, version: int) -> Chunk:
     code, columns, n, width = _CHUNK.unpack(reader.take(_CHUNK.size))
     kind = KINDS[code]
     edges = kind in EDGE_KINDS
@@ -206,6 +208,8 @@ def _decode_chunk(reader: _Reader) -> Chunk:
     dst = reader.ids(n, bool(columns & _TEXT_DST)) if edges else None
     weight = np.frombuffer(reader.take(4 * n), dtype="<f4").astype(np.float32) if columns & _WEIGHT else None
     time = np.frombuffer(reader.take(8 * n), dtype="<f8").astype(np.float64) if columns & _TIME else None
+    if not edges and version < 4:
+        time = None  # whatever wrote it ignored it too
     x = None
     if columns & _X:
         x = np.frombuffer(reader.take(4 * n * width), dtype="<f4").astype(np.float32).reshape(n, width)

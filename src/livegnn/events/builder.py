@@ -122,20 +122,42 @@ class Events:
         keys = None if key is None else to_key(key, len(ids))
         return self._append(Chunk("remove_edges", kind, ids, targets, key=keys))
 
-    def set_features(self, ids: IdsLike, x: NumbersLike, *, node_type: NodeType | None = None) -> "Events":
-        """Sets the features of nodes to the rows of `x[n, width]`; for a scalar id, `x[width]`."""
+    def set_features(
+        self,
+        ids: IdsLike,
+        x: NumbersLike,
+        *,
+        time: NumbersLike | None = None,
+        node_type: NodeType | None = None,
+    ) -> "Events":
+        """Sets the features of nodes to the rows of `x[n, width]`; for a scalar id, `x[width]`.
+
+        time: float64[n], of a type whose features have times (`Schema.timed_features`): features that are
+        older than those of the node change nothing; without it the time is 0.
+        """
         nodes, kind = to_ids(ids, "ids"), to_node_type(node_type)
-        return self._append(
-            Chunk("set_features", kind, nodes, x=to_rows(x, len(nodes), "x", scalar=_is_scalar(ids)))
-        )
+        rows = to_rows(x, len(nodes), "x", scalar=_is_scalar(ids))
+        times = None if time is None else to_time(time, len(nodes), "ids")
+        return self._append(Chunk("set_features", kind, nodes, time=times, x=rows))
 
     def add_nodes(
-        self, ids: IdsLike, x: NumbersLike | None = None, *, node_type: NodeType | None = None
+        self,
+        ids: IdsLike,
+        x: NumbersLike | None = None,
+        *,
+        time: NumbersLike | None = None,
+        node_type: NodeType | None = None,
     ) -> "Events":
-        """Adds nodes with features `x[n, width]`, or zeros. For an existing node it sets `x`, if given."""
+        """Adds nodes with features `x[n, width]`, or zeros. For an existing node it sets `x`, if given.
+
+        time: of `x`, as of `set_features`.
+        """
         nodes, kind = to_ids(ids, "ids"), to_node_type(node_type)
         rows = None if x is None else to_rows(x, len(nodes), "x", scalar=_is_scalar(ids))
-        return self._append(Chunk("add_nodes", kind, nodes, x=rows))
+        if time is not None and rows is None:
+            raise InputError("time is that of features, got it without x: leave it out, or give x")
+        times = None if time is None else to_time(time, len(nodes), "ids")
+        return self._append(Chunk("add_nodes", kind, nodes, time=times, x=rows))
 
     def remove_nodes(self, ids: IdsLike, *, node_type: NodeType | None = None) -> "Events":
         """Removes nodes and all their edges, of every type."""

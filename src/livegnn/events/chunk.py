@@ -148,9 +148,9 @@ def to_weight(value: NumbersLike, n: int) -> "Float32[FloatArray, 'events']":
     return _one_each(_to_numbers(value, "weight"), n, "weight")
 
 
-def to_time(value: NumbersLike, n: int) -> "Float64[DoubleArray, 'events']":
-    """`value` as `float64[n]`."""
-    return np.ascontiguousarray(_one_each(as_times(value), n, "time"))
+def to_time(value: NumbersLike, n: int, of: str = "edges") -> "Float64[DoubleArray, 'events']":
+    """`value` as `float64[n]`. of: whose times they are, for errors."""
+    return np.ascontiguousarray(_one_each(as_times(value), n, "time", of))
 
 
 def to_key(value: NumbersLike, n: int) -> "UInt32[Keys, 'events']":
@@ -162,12 +162,12 @@ def to_key(value: NumbersLike, n: int) -> "UInt32[Keys, 'events']":
     return np.ascontiguousarray(array, dtype=np.uint32)
 
 
-def _one_each(array: _Column, n: int, name: str) -> _Column:
+def _one_each(array: _Column, n: int, name: str, of: str = "edges") -> _Column:
     """The column; a scalar is its only value. Raises InputError unless it has `n` values."""
     if array.ndim == 0:
         array = array.reshape(1)
     if array.shape != (n,):
-        raise InputError(f"{name} must have one value for each of the {n} edges, got shape {array.shape}")
+        raise InputError(f"{name} must have one value for each of the {n} {of}, got shape {array.shape}")
     return array
 
 

@@ -7,13 +7,13 @@ from livegnn.events import Chunk, Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.chunk import Kind
 from livegnn.schema import EdgeSchema, Schema
-from livegnn.types import EdgeType
+from livegnn.types import EdgeType, NodeType
 
 _TAKEN: Final[dict[Kind, tuple[str, ...]]] = {
     "add_edges": ("weight", "time", "x", "key"),
     "remove_edges": ("key",),
-    "set_features": ("x",),
-    "add_nodes": ("x",),
+    "set_features": ("x", "time"),
+    "add_nodes": ("x", "time"),
     "remove_nodes": (),
 }
 """The columns that events of each kind may have; `x` of edges is called edge_attr in public."""
@@ -39,6 +39,8 @@ def check_columns(schema: Schema, chunk: Chunk) -> None:
     if chunk.kind == "set_features" and chunk.x is None:
         raise InputError("set_features needs x, the features, got none")
     if isinstance(chunk.type, str):
+        if chunk.time is not None:
+            _check_feature_time(schema, chunk.type, chunk.x is not None)
         width = schema.node_types[chunk.type]
         if chunk.x is not None and chunk.x.shape[1] != width:
             raise InputError(
@@ -62,6 +64,17 @@ def check_columns(schema: Schema, chunk: Chunk) -> None:
             f"edge_attr must have {edges.edge_dim} columns for edge type {chunk.type!r}, "
             f"got {chunk.x.shape[1]}"
         )
+
+
+def _check_feature_time(schema: Schema, node_type: NodeType, has_x: bool) -> None:
+    """Raises InputError for a time of features that the type, or the event, does not have."""
+    if node_type not in schema.timed_features:
+        raise InputError(
+            f"features of node type {node_type!r} have no times, got a column 'time': leave it out, or make "
+            f"the graph with timed_features={[*schema.timed_features, node_type]!r} in its schema"
+        )
+    if not has_x:
+        raise InputError("time is that of features, got it without x: leave it out, or give x")
 
 
 def without_strays(schema: Schema, events: Events) -> Events:

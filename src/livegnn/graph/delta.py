@@ -165,6 +165,12 @@ class GraphDelta:
     def num_events(self) -> int:
         return self.native.num_events
 
+    @property
+    def late_features(self) -> int:
+        """The number of events whose features were older than those of the node, and changed nothing (see
+        `Schema.timed_features`)."""
+        return self.native.late_features
+
     def added(self, node_type: NodeType | None = None) -> "Shaped[Ids, 'added']":
         """Ids of nodes that the batch added."""
         ids = self.native.added(self._graph.schema.node_type_index(node_type))

@@ -13,7 +13,11 @@ def describe(graph: NativeGraph, taken: int) -> str:
     """
     schema = graph.schema
     nodes = {
-        name: [format_count(graph.native.num_nodes(index), "node"), *([f"x={width}"] if width else [])]
+        name: [
+            format_count(graph.native.num_nodes(index), "node"),
+            *([f"x={width}"] if width else []),
+            *(["timed"] if name in schema.timed_features else []),
+        ]
         for index, (name, width) in enumerate(schema.node_types.items())
     }
     edges = {

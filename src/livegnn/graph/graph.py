@@ -26,11 +26,11 @@ from livegnn.graph.transaction import Transaction
 from livegnn.graph.view_registry import Follower, ViewRegistry
 from livegnn.schema import Schema
 from livegnn.tables import TableMapping
-from livegnn.types import NO_INDEX, EdgeType, FloatArray, Ids, IntArray, NodeType, State
+from livegnn.types import NO_INDEX, DoubleArray, EdgeType, FloatArray, Ids, IntArray, NodeType, State
 from livegnn.wording import kind_of, never_raises
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float32, Int64, Shaped, UInt32
+    from jaxtyping import Bool, Float32, Float64, Int64, Shaped, UInt32
     from numpy.typing import ArrayLike, NDArray
     from torch_geometric.data import Data, HeteroData
 
@@ -281,7 +281,7 @@ class Graph:
 
     @property
     def latest_time(self) -> float | None:
-        """The latest time of any event on an edge of a timed type; None before the first such event."""
+        """The latest time of any event on a timed edge or on features with times; None before the first."""
         return self.core.latest_time
 
     def num_nodes(self, node_type: NodeType | None = None) -> int:
@@ -316,6 +316,15 @@ class Graph:
         if isinstance(rows, int):
             raise UnknownNodeError(self.unknown_node(asked[rows], node_type))
         return rows
+
+    def feature_times(
+        self, ids: "ArrayLike", node_type: NodeType | None = None
+    ) -> "Float64[DoubleArray, 'ids']":
+        """Times of the features of nodes, float64 [ids]; -inf where no event has set them.
+
+        Raises `UnknownNodeError`, and `InputError` for a type whose features have no times.
+        """
+        return self.core.feature_times(ids, node_type)
 
     def edge_attr(
         self,

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 import livegnn._core as _core
-from livegnn.arguments import as_path, chosen_threads
-from livegnn.errors import InputError
+from livegnn.arguments import as_path, chosen_threads, listed_ids
+from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
 from livegnn.graph.defaults import left_out, with_types
 from livegnn.graph.node_ids import NodeIds
 from livegnn.graph.writer import Claim, Measurement
 from livegnn.schema import Schema
-from livegnn.types import IntArray, NodeType
+from livegnn.types import DoubleArray, IntArray, NodeType
 from livegnn.wording import kind_of
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, Integer, UInt32
-    from numpy.typing import NDArray
+    from jaxtyping import Float64, Int64, Integer, UInt32
+    from numpy.typing import ArrayLike, NDArray
 
 
 class EdgesElsewhere(Protocol):
@@ -80,6 +80,21 @@ class NativeGraph:
         if self.elsewhere is not None:
             return _core.holding(self.writer, self.elsewhere.num_edges, edge_type)
         return self.native.num_edges(edge_type)
+
+    def feature_times(self, ids: "ArrayLike", node_type: NodeType | None) -> "Float64[DoubleArray, 'ids']":
+        """As `Graph.feature_times`."""
+        index = self.schema.node_type_index(node_type)
+        name = list(self.schema.node_types)[index]
+        if name not in self.schema.timed_features:
+            raise InputError(
+                f"node_type must be one of timed_features of the schema, {self.schema.timed_features!r}, got "
+                f"{name!r}"
+            )
+        asked = listed_ids(ids)
+        times = self.native.feature_times_of(index, self.node_ids.given(asked))
+        if isinstance(times, int):
+            raise UnknownNodeError(self.unknown_node(asked[times], name))
+        return times
 
     def expired(self, edge_type: int, horizon: float) -> "tuple[UInt32[NDArray[np.uint32], 'edges'], ...]":
         """Sources, targets and keys of the edges of a type whose time is before `horizon`, as indices. The
@@ -168,12 +183,13 @@ def _make_native(
         )
         for (source, _, target), edges in schema.edge_types.items()
     ]
+    widths, timed = list(schema.node_types.values()), list(map(schema.node_type_index, schema.timed_features))
     if features_dir is None:
-        return _core.Graph(list(schema.node_types.values()), edge_types, workers, "")
+        return _core.Graph(widths, edge_types, workers, "", timed)
     directory = as_path(features_dir, "features_dir")
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _core.Graph(list(schema.node_types.values()), edge_types, workers, str(directory))
+        return _core.Graph(widths, edge_types, workers, str(directory), timed)
     except _core.ThreadError:
         raise
     except (OSError, RuntimeError, TypeError, ValueError) as error:

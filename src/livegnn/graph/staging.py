@@ -89,9 +89,9 @@ def stage_events(
                 assert x is not None
                 if auto_add:
                     add_unknown_nodes(graph, stage, chunk, nodes)
-                stage.set_features(node_type, nodes, x)
+                stage.set_features(node_type, nodes, x, time)
             elif kind == "add_nodes":
-                stage.add_nodes(node_type, nodes, x)
+                stage.add_nodes(node_type, nodes, x, time)
             else:
                 stage.remove_nodes(node_type, nodes)
         return stage.finish(), pin

@@ -49,6 +49,8 @@ def save(graph: NativeGraph) -> State:
             arrays[f"nodes/{name}/held"], arrays[f"nodes/{name}/x"] = native.save_held_features(index)
         else:
             arrays[f"nodes/{name}/x"] = native.save_features(index)
+        if name in graph.schema.timed_features:
+            arrays[f"nodes/{name}/time"] = native.save_feature_times(index)
         if graph.node_ids.texts is None:
             arrays[f"nodes/{name}/ids"] = ids
             continue
@@ -103,6 +105,10 @@ def restore(graph: NativeGraph, state: State) -> None:
             x[name] = arrays.take(f"{prefix}/x", np.float32, 2)
             with _named(prefix):
                 graph.native.load_nodes(index, ids, free, x[name][:0] if shares else x[name])
+            if name in graph.schema.timed_features:
+                times = arrays.take(f"{prefix}/time", np.float64)
+                with _named(prefix):
+                    graph.native.load_feature_times(index, times)
         for index, (edge_type, edges) in enumerate(graph.schema.edge_types.items()):
             prefix, keyed = _prefix(edge_type), edges.duplicates == "keep"
             # In lists of edges with keys, an id holds both the other end and the key.

@@ -248,6 +248,7 @@ class Engine(RowPredictor):
             affected=self._last_work[0],
             seconds=time.perf_counter() - self.graph.core.batch_began,
             exact=not marked,
+            late_features=change.late_features,
         )
         if self._memory.wanted:
             self._memory.take(self._measure)

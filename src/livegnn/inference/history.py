@@ -32,12 +32,14 @@ class OldNodes(NamedTuple):
     """Nodes of one type that a batch touched, as they were before it.
 
     number: [nodes]; if a node occurs twice, its first row counts. there: whether it was in the graph.
-    x: float32 [nodes, channels], undefined where the node was not in the graph.
+    x: float32 [nodes, channels], undefined where the node was not in the graph. time: of the features; -inf
+    where no event has set them, and in a type whose features have no times.
     """
 
     number: "Int64[IntArray, 'nodes']"
     there: "Bool[npt.NDArray[np.bool_], 'nodes']"
     x: "Float32[FloatArray, 'nodes channels']"
+    time: "Float64[DoubleArray, 'nodes']"
 
 
 class OldEdges(NamedTuple):
@@ -228,11 +230,13 @@ def _old_nodes(graph: Graph, delta: GraphDelta, name: NodeType) -> OldNodes | No
     there = np.concatenate([removed, featured])
     x = graph.native.features(index, there)
     added = added[added >= 0]
+    absent = len(added)
     # A node that is removed and added again was in the graph: its old row must be listed first.
     return OldNodes(
         np.concatenate([graph.native.ids_of(index, there), added]),
-        np.arange(len(there) + len(added)) < len(there),
-        np.concatenate([x, np.zeros((len(added), x.shape[1]), dtype=np.float32)]),
+        np.arange(len(there) + absent) < len(there),
+        np.concatenate([x, np.zeros((absent, x.shape[1]), dtype=np.float32)]),
+        np.concatenate([graph.native.feature_times(index, there), np.full(absent, -np.inf)]),
     )
 
 

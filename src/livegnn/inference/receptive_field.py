@@ -10,13 +10,14 @@ from livegnn.events import Chunk, Events
 from livegnn.graph import Graph, Schema
 from livegnn.inference.history import OldEdges, OldNodes, PastBatch, concatenate, edges_of
 from livegnn.network import Degree, Model, Propagate, Step
-from livegnn.types import NO_INDEX, EdgeType, FloatArray, IntArray, NodeType
+from livegnn.types import NO_INDEX, DoubleArray, EdgeType, FloatArray, IntArray, NodeType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from jaxtyping import Float32, Int64
 
 _NOBODY: IntArray = np.empty(0, dtype=np.int64)
+_FIRST_TIME = np.finfo(np.float64).min
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,7 +159,11 @@ class ReceptiveField:
             for end, read in ((2, reads.targets), (0, reads.sources))
         )
         self._graph_then = Graph(
-            Schema(schema.node_types, {edge_type: schema.edge_types[edge_type] for edge_type in self._ends}),
+            Schema(
+                schema.node_types,
+                {edge_type: schema.edge_types[edge_type] for edge_type in self._ends},
+                timed_features=schema.timed_features,
+            ),
             threads=1,
         )
         self._maybe_new: dict[NodeType, npt.NDArray[np.bool_]] = {}  # by place; of types in auto_add
@@ -236,7 +241,8 @@ class ReceptiveField:
         if self._graph_then.contains(place, name)[0]:
             return Events()
         features = self._graph.schema.auto_add[name]
-        return Events().add_nodes(place, [features] if features else None, node_type=name)
+        time = self._times(name, np.array([-np.inf]))
+        return Events().add_nodes(place, [features] if features else None, time=time, node_type=name)
 
     def _others_of(self, edge_type: EdgeType, rows: IntArray, reverse: bool) -> IntArray:
         source, target = self._ends[edge_type]
@@ -255,12 +261,14 @@ class ReceptiveField:
         """The nodes of a type as they are now."""
         native, index, nodes = self._graph.native, self._graph.node_type_index(name), self.nodes[name]
         here = self._there_now(name, nodes)
-        x = native.features(index, native.indices_of(index, here))
+        indices = native.indices_of(index, here)
+        x = native.features(index, indices)
         absent = np.setdiff1d(nodes, here, assume_unique=True)
         return OldNodes(
             np.concatenate([here, absent]),
             np.arange(len(nodes)) < len(here),
             np.concatenate([x, np.zeros((len(absent), x.shape[1]), dtype=np.float32)]),
+            np.concatenate([native.feature_times(index, indices), np.full(len(absent), -np.inf)]),
         )
 
     def _place_nodes(self, name: NodeType, now: OldNodes) -> None:
@@ -270,7 +278,13 @@ class ReceptiveField:
         place, known = _find(self.nodes[name], old.number)
         rows = _first(known, place)
         rows = rows[old.there[rows]]
-        self._graph_then.apply(Events().add_nodes(place[rows], old.x[rows], node_type=name))
+        times = self._times(name, old.time[rows])
+        self._graph_then.apply(Events().add_nodes(place[rows], old.x[rows], time=times, node_type=name))
+
+    def _times(self, name: NodeType, times: DoubleArray) -> DoubleArray | None:
+        """The times of features as an event has them: of those that no event has set, the first of all times,
+        which is as much before every other."""
+        return np.maximum(times, _FIRST_TIME) if name in self._graph.schema.timed_features else None
 
     def _read_edges(self, edge_type: EdgeType) -> OldEdges:
         """The edges of a type that are read, as they are now."""
@@ -354,11 +368,12 @@ class ReceptiveField:
             inside &= self._featured[name][place]
         rows = np.flatnonzero(inside)
         place, x = place[rows], None if chunk.x is None else chunk.x[rows]
+        time = None if chunk.time is None else chunk.time[rows]
         if chunk.kind == "remove_nodes":
             return rows, events.remove_nodes(place, node_type=name)
         if chunk.kind == "add_nodes":
-            return rows, events.add_nodes(place, x, node_type=name)
-        return rows, events.set_features(place, cast("FloatArray", x), node_type=name)
+            return rows, events.add_nodes(place, x, time=time, node_type=name)
+        return rows, events.set_features(place, cast("FloatArray", x), time=time, node_type=name)
 
 
 def _past_ends(graph: Graph, batches: Sequence[PastBatch], edge_type: EdgeType) -> tuple[IntArray, IntArray]:

@@ -15,10 +15,10 @@ class Update:
 
     seq: the sequence number that they now reflect. affected: how many nodes the batch computed again or, in a
     lazy engine, reached. exact: whether `changed` compares values; a lazy engine has not computed them.
-    seconds: how long the batch took, including the graph's part.
+    seconds: how long the batch took, including the graph's part. late_features: as of `GraphDelta`.
     """
 
-    __slots__ = ("_changed", "_graph", "_ids", "_pin", "affected", "exact", "seconds", "seq")
+    __slots__ = ("_changed", "_graph", "_ids", "_pin", "affected", "exact", "late_features", "seconds", "seq")
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class Update:
         affected: int,
         seconds: float,
         exact: bool = True,
+        late_features: int = 0,
     ) -> None:
         self._graph = graph
         self._changed = changed
@@ -40,6 +41,7 @@ class Update:
         self.affected = affected
         self.exact = exact
         self.seconds = seconds
+        self.late_features = late_features
 
     @property
     def changed(self) -> "Shaped[Ids, 'nodes']":

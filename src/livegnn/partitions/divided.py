@@ -230,6 +230,7 @@ class Partitions(RowPredictor):
             seq=change.seq,
             affected=sum(one.affected for one in outcomes),
             seconds=time.perf_counter() - self.names.core.batch_began,
+            late_features=change.late_features,
         )
 
     def abandon(self, change: GraphDelta) -> None:

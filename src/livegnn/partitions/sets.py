@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _NAMES: Final = re.compile(r"names-([0-9]{20})\.lgck")
 _SEQ: Final = re.compile(r"-([0-9]{20})\.lgck$")
 _OF_NODES: Final = "nodes/"
+_OF_NUMBERS: Final = ("free", "x", "time")  # arrays of nodes that do not depend on the texts of ids
 _ABOUT: Final = ("set", "engine")
 """The names of the section that describes a set: in a set alone, and in the checkpoint of a runtime."""
 
@@ -246,7 +247,7 @@ class SavedSet:
         schema = self.schema
         if numbers is not None:
             schema = number_ids(schema)
-            kept = {name: one for name, one in nodes.items() if name.rsplit("/", 1)[1] in ("free", "x")}
+            kept = {name: one for name, one in nodes.items() if name.rsplit("/", 1)[1] in _OF_NUMBERS}
             listed = zip(schema.node_types, numbers, strict=True)
             nodes = kept | {f"{_OF_NODES}{name}/ids": each for name, each in listed}
         empty = make_part(schema, self._natives(), number, names=names, ids=ids, threads=threads)

@@ -5,14 +5,12 @@ Invariant: a recorded batch is not checked again, so a replay does not depend on
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 
 from livegnn.arguments import check_function, check_positive
 from livegnn.errors import InputError
 from livegnn.events import Chunk, Events
-from livegnn.types import Ids
 
 
 @dataclass(frozen=True)
@@ -80,9 +78,11 @@ class Ahead:
         assert self._policy is not None
         assert chunk.time is not None
         of = "the latest time of the events before it" if self._policy.now is None else "the clock"
-        src, dst = chunk.ids[at].item(), cast("Ids", chunk.dst)[at].item()
+        what = f"node {chunk.ids[at].item()!r}"
+        if chunk.dst is not None:
+            what = f"edge {chunk.ids[at].item()!r} -> {chunk.dst[at].item()!r}"
         return (
             f"expected times at most {self._policy.most:g} ahead of {of}, {float(reference[at])!r}, got "
-            f"{float(chunk.time[at])!r} for the edge {src!r} -> {dst!r}: check its unit, or, if it is right, "
-            "retry the entry with any_time"
+            f"{float(chunk.time[at])!r} for the {what}: check its unit, or, if it is right, retry the entry "
+            "with any_time"
         )

@@ -34,6 +34,7 @@ def schema_properties(schema: Schema) -> Mapping[str, str]:
         properties[f"schema/width of {name!r}"] = width
         features = schema.auto_add.get(name)
         properties[f"schema/auto_add of {name!r}"] = None if features is None else list(features)
+        properties[f"schema/timed features of {name!r}"] = name in schema.timed_features
     for edge_type, edges in schema.edge_types.items():
         for field in _OF_EDGES:
             properties[f"schema/{field} of {','.join(edge_type)!r}"] = getattr(edges, field)

@@ -386,6 +386,8 @@ class Runtime(Loop):
         super().stop()
 
     def _count(self, change: GraphDelta) -> None:
+        if change.late_features:
+            self.statistics.late_features.record(change.late_features)
         update = self._update_of(change)
         if update is not None:
             self.statistics.affected_nodes.record(update.affected)

@@ -14,6 +14,7 @@ class Statistics:
 
     latency_seconds: from append to visible. checkpoint_pause_seconds: how long the loop stopped for a
     checkpoint. rejected_entries: counts their events. expired_edges: each time that there were any.
+    late_features: of each batch with events whose features were older than those of the node.
     affected_nodes, changed_nodes: of the engine, if there is one.
     """
 
@@ -27,3 +28,4 @@ class Statistics:
     failed_checkpoint_seconds: Histogram = field(default_factory=_seconds)
     rejected_entries: Histogram = field(default_factory=_counts)
     expired_edges: Histogram = field(default_factory=_counts)
+    late_features: Histogram = field(default_factory=_counts)

@@ -33,6 +33,8 @@ def collect(runtime: Runtime, feed: Feed) -> Iterator[Metric]:
     yield counter("rejected_entries_total", "Entries refused", statistics.rejected_entries.count)
     yield counter("rejected_events_total", "Events of these", statistics.rejected_entries.total)
     yield counter("expired_edges_total", "Edges that expired", statistics.expired_edges.total)
+    late = "Events whose features were older than those of the node"
+    yield counter("late_features_total", late, statistics.late_features.total)
     yield from _views(runtime)
     yield gauge("held_expiry_edges", "Edges whose expiry waits to be confirmed", held)
     yield from _batches(statistics)

@@ -100,7 +100,7 @@ class WorkerPlan(WorkerNumbers, _Sampled):
     """The numbers of workers that sample by `query`. schema: of the graph whose events the log has.
 
     Raises `InputError` for features that workers lack: text ids, parallel edges, edges that add up, features
-    of edges, fan-outs above 1,024; and the errors of `Query.check`.
+    of edges, features with times, fan-outs above 1,024; and the errors of `Query.check`.
     """
 
     edge_types: tuple[EdgeType, ...] = field(init=False, repr=False)
@@ -197,6 +197,11 @@ def _check_types(schema: Schema, query: Query) -> None:
         raise InputError(
             "workers take integer ids, got a schema with text ids: use a Presampler in the process of the "
             "graph"
+        )
+    if schema.timed_features:
+        raise InputError(
+            "workers take features in the order in which they arrive, got a schema with "
+            f"timed_features={list(schema.timed_features)!r}: use a Presampler in the process of the graph"
         )
     for one in query.one_hop:
         edges = schema.edge_types[one.edge_type]
