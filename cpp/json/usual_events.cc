@@ -36,8 +36,8 @@ constexpr uint32_t kNode = bit(kEvent) | bit(kId);
 constexpr std::array<Form, 5> kForms = {{
     {"add_edge", kEnds, kEnds | bit(kWeight) | bit(kTime) | bit(kEdgeAttr) | bit(kKey) | bit(kEdgeType_)},
     {"remove_edge", kEnds, kEnds | bit(kKey) | bit(kEdgeType_)},
-    {"set_features", kNode | bit(kX), kNode | bit(kX) | bit(kNodeType_)},
-    {"add_node", kNode, kNode | bit(kX) | bit(kNodeType_)},
+    {"set_features", kNode | bit(kX), kNode | bit(kX) | bit(kTime) | bit(kNodeType_)},
+    {"add_node", kNode, kNode | bit(kX) | bit(kTime) | bit(kNodeType_)},
     {"remove_node", kNode, kNode | bit(kNodeType_)},
 }};
 
@@ -166,6 +166,7 @@ struct UsualEvents::Event {
     } while (reader.take_token(','));
     if (!reader.take_token('}') || !has(kEvent)) return false;
     const Form& form = kForms[static_cast<size_t>(kind)];
+    if (!is_of_edges(kind) && has(kTime) && !has(kX)) return false;  // a time is that of features
     return (fields & form.needed) == form.needed && (fields & ~form.allowed) == 0;
   }
 

@@ -47,10 +47,12 @@ def event_lists(draw: st.DrawFn) -> Events:
             continue
         node_type = draw(st.none() | NAMES)
         x = draw(feature_rows(n))
+        time = draw(st.none() | arrays.arrays(np.float64, n, elements=TIMES))
         if kind == "set_features":
-            events.set_features(ids, x, node_type=node_type)
+            events.set_features(ids, x, time=time, node_type=node_type)
         elif kind == "add_nodes":
-            events.add_nodes(ids, draw(st.sampled_from([None, x])), node_type=node_type)
+            rows = draw(st.sampled_from([None, x]))
+            events.add_nodes(ids, rows, time=None if rows is None else time, node_type=node_type)
         else:
             events.remove_nodes(ids, node_type=node_type)
     return events

@@ -109,6 +109,7 @@ def test_batches_dictionaries_and_other_widths_of_numbers_are_read() -> None:
         ),
         ({"event": ["set_features"], "id": [1], "x": [["a"]]}, "got lists of string"),
         ({"event": ["add_node"], "id": [1], "node_type": [2]}, "column 'node_type' must be text"),
+        ({"event": ["add_node"], "id": [1], "time": [2.0]}, "'time' is that of features, got it without 'x'"),
     ],
 )
 def test_bad_tables_are_refused(columns: dict[str, list[object]], message: str) -> None:

@@ -202,3 +202,29 @@ def test_usual_events_are_read_by_the_native_core(event: dict[str, object]) -> N
         text = json.dumps(event, separators=separators).encode()
         assert read_usual_text(text + b"\n" + text, in_lines=True) is not None
         assert read_usual_text(b'{"events": [%b, %b]}' % (text, text), in_lines=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("record", "usual"),
+    [
+        ({"event": "set_features", "id": 1, "x": [0.5], "time": 7.25}, True),
+        ({"time": 7, "event": "add_node", "id": "a", "x": [0.5], "node_type": "user"}, True),
+        ({"event": "add_node", "id": 1, "time": 7}, False),
+        ({"event": "remove_node", "id": 1, "time": 7}, False),
+        ({"event": "set_features", "id": 1, "x": [0.5], "time": 2**63 + 1}, False),
+    ],
+)
+def test_a_time_is_that_of_features(record: dict[str, object], usual: bool) -> None:
+    text = json.dumps(record).encode()
+    chunks = read_usual_text(text, in_lines=True)
+    assert (chunks is not None) == usual
+    if chunks is None:
+        with pytest.raises(LiveGNNError, match=r"line 1: .*time"):
+            Events.from_json_lines(text)
+        return
+    read = from_chunks(chunks)
+    with general_reader():
+        assert Events.from_json_lines(text) == read
+    assert read.chunks[0].time is not None
+    assert read.chunks[0].time.tolist() == [record["time"]]
+    assert Events.from_json_lines(read.to_json_lines()) == read

@@ -161,11 +161,14 @@ def _edges(rows: dict[str, pa.Array], event: str) -> Chunk:
 
 def _nodes(rows: dict[str, pa.Array], event: str) -> Chunk:
     ids, node_type = read_ids(rows["id"]), cast("NodeType | None", _first(rows, "node_type"))
-    x = _rows(rows.get("x"), "x")
+    x, time = _rows(rows.get("x"), "x"), _numbers(rows.get("time"), "time")
+    if time is not None and x is None:
+        raise InputError("'time' is that of features, got it without 'x': leave it out, or give 'x'")
     return Chunk(
         NAMES[event],
         to_node_type(node_type),
         to_ids(ids, "ids"),
+        time=None if time is None else to_time(time, len(ids), "ids"),
         x=None if x is None else to_rows(x, len(ids), "x", scalar=False),
     )
 

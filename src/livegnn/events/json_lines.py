@@ -31,8 +31,8 @@ NAMES: Final[dict[str, Kind]] = {
 FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "add_edge": (("src", "dst"), ("weight", "time", "edge_attr", "key", "edge_type")),
     "remove_edge": (("src", "dst"), ("key", "edge_type")),
-    "set_features": (("id", "x"), ("node_type",)),
-    "add_node": (("id",), ("x", "node_type")),
+    "set_features": (("id", "x"), ("time", "node_type")),
+    "add_node": (("id",), ("x", "time", "node_type")),
     "remove_node": (("id",), ("node_type",)),
 }
 """The required fields and the optional fields of each event."""
@@ -207,15 +207,20 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
     name = "edge_attr" if NAMES[event] in EDGE_KINDS else "x"
     x = record.get(name)
     width = None if x is None else _check_row(place, name, x)
+    timed = _check_number(place, "time", record.get("time"), math.inf)
+    if timed:
+        check_whole_time(record["time"], f"{place}: 'time'")
     if NAMES[event] in EDGE_KINDS:
         kinds = (_check_id(place, "src", record["src"]), _check_id(place, "dst", record["dst"]))
         weighted = _check_number(place, "weight", record.get("weight"), FLOAT32_END)
-        timed = _check_number(place, "time", record.get("time"), math.inf)
-        if timed:
-            check_whole_time(record["time"], f"{place}: 'time'")
         keyed = _check_key(place, record.get("key"))
         return (event, _edge_type(place, record.get("edge_type")), kinds, weighted, timed, width, keyed)
-    return (event, _node_type(place, record.get("node_type")), _check_id(place, "id", record["id"]), width)
+    if timed and width is None:
+        raise InputError(
+            f"{place}: 'time' is that of features, got it without 'x': leave it out, or give 'x'"
+        )
+    node_type = _node_type(place, record.get("node_type"))
+    return (event, node_type, _check_id(place, "id", record["id"]), timed, width)
 
 
 def _check_id(place: str, name: str, value: JSON) -> type:
@@ -276,23 +281,25 @@ def _to_chunk(run: list[Mapping[str, JSON]]) -> Chunk:
     """The chunk of checked events with the same shape."""
     first = run[0]
     kind = NAMES[str(first["event"])]
+    timed = first.get("time") is not None
+    time = np.array([record["time"] for record in run], dtype=np.float64) if timed else None
     if kind in EDGE_KINDS:
         source, relation, target = _edge_type("", first.get("edge_type"))
-        weighted, timed = first.get("weight") is not None, first.get("time") is not None
+        weighted = first.get("weight") is not None
         return Chunk(
             kind,
             (source, relation, target),
             _ids([record["src"] for record in run]),
             _ids([record["dst"] for record in run]),
             np.array([record["weight"] for record in run], dtype=np.float32) if weighted else None,
-            np.array([record["time"] for record in run], dtype=np.float64) if timed else None,
+            time,
             _rows(run, "edge_attr"),
             np.array([record["key"] for record in run], dtype=np.uint32)
             if first.get("key") is not None
             else None,
         )
-    x = _rows(run, "x")
-    return Chunk(kind, _node_type("", first.get("node_type")), _ids([record["id"] for record in run]), x=x)
+    node_type, ids = _node_type("", first.get("node_type")), _ids([record["id"] for record in run])
+    return Chunk(kind, node_type, ids, time=time, x=_rows(run, "x"))
 
 
 def _rows(run: list[Mapping[str, JSON]], name: str) -> FloatArray | None:
