@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from livegnn import (
@@ -15,8 +16,10 @@ from livegnn import (
     Graph,
     InputError,
     LogError,
+    NodeRows,
     Query,
     Schema,
+    TableMapping,
     UnknownTypeError,
     checkpoint,
 )
@@ -24,6 +27,9 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.partitions import LocalPartitions
 from livegnn.placement import Owners
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, list_checkpoints, restore
+from livegnn.tables import TableReader
+from livegnn.tables.changes import RowChanges, read_changes
+from livegnn.tables.files import digest_of
 from livegnn.workers import WorkerPlan
 from mirror import frozen
 from streams import WIDTH, make_model
@@ -226,6 +232,64 @@ def test_parts_agree_on_late_rows(text: bool, tmp_path: Path):
     joined, _ = parts.join()
     assert joined.feature_times(ids).tolist() == alone.graph.feature_times(ids).tolist()
     parts.close()
+
+
+# -- tables
+
+TIMED = NodeRows("id", x=["x0", "x1"], time="at", time_unit="ms")
+
+
+def test_a_table_gives_times():
+    schema = Schema({"node": 2}, {}, timed_features=["node"])
+    table = pa.table({"id": [1, 2, 1], "x0": [1.0, 2.0, 3.0], "x1": [0.0] * 3, "at": [5000, 6000, 4000]})
+    events = TableReader(TableMapping([TIMED]), schema).events(table)
+    expected = Events().add_nodes([1, 2, 1], [[1, 0], [2, 0], [3, 0]], time=[5.0, 6.0, 4.0])
+    assert events == expected
+    graph = Graph(schema)
+    assert graph.apply(events).late_features == 1
+    assert graph.features([1, 2]).tolist() == [[1.0, 0.0], [2.0, 0.0]]
+
+
+def test_a_changed_row_gives_its_time_and_removes_no_node():
+    """An edge whose time goes back is removed and added again; a node would lose its edges."""
+    schema = Schema({"node": 2}, {}, timed_features=["node"])
+    entry = NodeRows("id", x=["x0", "x1"], time="at", removes=True)
+    old, new = (pa.table({"id": [1], "x0": [x], "x1": [0.0], "at": [at]}) for x, at in ((1.0, 5), (2.0, 4)))
+    events = read_changes(TableReader(TableMapping([entry]), schema), RowChanges(["update"], new, old))
+    assert events == Events().add_nodes(1, [2.0, 0.0], time=4.0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"time": "at"}, "time is that of the features, x, got 'at' without x"),
+        ({"x": "x", "time_unit": "s"}, "time_unit needs a column of times"),
+        ({"x": "x", "time": "at", "time_unit": "year"}, "time_unit must be 'ns'"),
+        ({"x": "x", "time": 7}, "time must be the name of a column"),
+    ],
+)
+def test_a_mapping_with_a_wrong_time_is_refused(columns, message):
+    with pytest.raises(InputError, match=message):
+        NodeRows("id", **columns)
+
+
+def test_a_mapping_needs_a_type_with_times():
+    with pytest.raises(InputError, match=r"features of node type 'node' have no time, got the column 'at'"):
+        TableReader(TableMapping([TIMED]), Schema({"node": 2}, {}))
+
+
+def test_a_file_that_was_loaded_without_times_is_known_again(tmp_path: Path):
+    """What was loaded is not loaded again because mappings got more fields; another time is one."""
+    path = tmp_path / "nodes.csv"
+    path.write_text("id,x\n1,2\n")
+    plain = TableMapping([NodeRows("id", x="x")])
+    assert "time" not in repr(plain)
+    digests = {
+        digest_of(path, TableMapping([NodeRows("id", x="x", time=time, time_unit=unit)]), "t")  # type: ignore[arg-type]
+        for time, unit in ((None, None), ("at", None), ("at", "ms"), ("then", None))
+    }
+    assert len(digests) == 4
+    assert digest_of(path, plain, "t") in digests
 
 
 # -- what does not have it

@@ -23,7 +23,7 @@ from livegnn.events import Events
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.tables import RowChanges, TableReader, read_each_change
 from livegnn.tables.changes import Change
-from livegnn.tables.mapping import SKIP, EdgeRows, TableMapping
+from livegnn.tables.mapping import SKIP, TableMapping
 from livegnn.types import JSON
 from livegnn.wording import quoted
 
@@ -66,7 +66,7 @@ class RowMessages:
         self._reader, self._parse = reader, parse
         self._judged = _judged(reader)
         self._correcting = [(one, _unread(one)) for one in (reader, _without_conditions(reader))]
-        self._times = {one.rows.time for one in reader.edges if isinstance(one.rows, EdgeRows)}
+        self._times = {one.rows.time for one in reader.entries}
 
     def decode(self, values: Sequence[bytes | None]) -> list[Events | InputError]:
         """The events of each message, none for a tombstone, or what is wrong with it."""

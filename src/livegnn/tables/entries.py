@@ -56,6 +56,11 @@ def _fit_nodes(rows: NodeRows, schema: Schema, place: str) -> Entry:
         type_ = list(schema.node_types)[schema.node_type_index(rows.node_type)]
     except UnknownTypeError as error:
         raise UnknownTypeError(f"{place}{error}") from error
+    if rows.time is not None and type_ not in schema.timed_features:
+        raise InputError(
+            f"{place}features of node type {type_!r} have no time, got the column {rows.time!r}: leave it "
+            f"out, or give the schema timed_features={[*schema.timed_features, type_]!r}"
+        )
     width = schema.node_types[type_]
     _check_width(place, "x", rows.features, width, f"node type {type_!r}")
     return Entry(rows, type_, width, place)

@@ -216,7 +216,9 @@ def _kinds(reader: TableReader) -> dict[str, pa.DataType]:
 
 def digest_of(path: Path, mapping: TableMapping, name: str) -> str:
     """A text that another content of the file, another mapping or another table does not have."""
-    said = (name, mapping) if mapping.csv is None else (name, mapping, mapping.csv)
+    said: tuple[object, ...] = (name, mapping) if mapping.csv is None else (name, mapping, mapping.csv)
+    if any(one.time is not None for one in mapping.nodes):
+        said = (*said, [(one.time, one.time_unit) for one in mapping.nodes])
     digest = hashlib.blake2b(repr(said).encode(), digest_size=16)
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: digest).hexdigest()

@@ -22,7 +22,8 @@ class NodeRows:
     """The node that a row gives.
 
     id: the column of its id. x: the columns of its features, one number each, or one column of lists; without
-    it the features are not changed, and those of a new node are zeros. where: conditions that a row must
+    it the features are not changed, and those of a new node are zeros. time: the column of their time, of a
+    type whose features have times; time_unit: as of `EdgeRows`. where: conditions that a row must
     meet, by column: a value, a list of values, or `at_least`, `at_most` and `not_null`. nulls: by column,
     "skip" (a row with a null there gives no node) or a value in place of the null; a null in another column
     is an error. removes: whether the node is removed when its row is deleted or no longer names it. unique:
@@ -36,10 +37,17 @@ class NodeRows:
     nulls: Mapping[str, object] = field(default_factory=dict)
     removes: bool = False
     unique: bool | None = field(default=None, repr=False)  # how a table is checked, not what its rows mean
+    time: str | None = field(default=None, repr=False)  # the digests of loaded files have no place for these
+    time_unit: TimeUnit | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _check_name(self.id, "id")
         to_node_type(self.node_type)
+        if self.time is not None:
+            _check_name(self.time, "time")
+            if self.x is None:
+                raise InputError(f"time is that of the features, x, got {self.time!r} without x")
+        _check_unit(self.time, self.time_unit)
         _check_entry(self, _names(self.x, "x"))
 
     @property
@@ -55,7 +63,7 @@ class NodeRows:
     @property
     def values(self) -> tuple[str, ...]:
         """The other columns, of which a row has a value."""
-        return _names(self.x, "x")
+        return (*([] if self.time is None else [self.time]), *self.features)
 
     @property
     def features(self) -> tuple[str, ...]:
@@ -100,12 +108,7 @@ class EdgeRows:
                 _check_name(getattr(self, name), name)
         if self.edge_type is not None:
             object.__setattr__(self, "edge_type", to_edge_type(self.edge_type))
-        if self.time_unit is not None and self.time_unit not in get_args(TimeUnit):
-            raise InputError(
-                f"time_unit must be 'ns', 'us', 'ms', 's', 'min', 'h' or 'D', got {quoted(self.time_unit)}"
-            )
-        if self.time_unit is not None and self.time is None:
-            raise InputError(f"time_unit needs a column of times, time, got {self.time_unit!r} without one")
+        _check_unit(self.time, self.time_unit)
         _check_entry(self, _names(self.edge_attr, "edge_attr"))
 
     @property
@@ -185,6 +188,14 @@ def _names(columns: ColumnNames, what: str) -> tuple[str, ...]:
 def _check_name(value: object, what: str) -> None:
     if not isinstance(value, str) or not value:
         raise InputError(f"{what} must be the name of a column, got {quoted(value)}")
+
+
+def _check_unit(time: str | None, unit: object) -> None:
+    """Raises InputError for another unit than those of `TimeUnit`, and for one without a column of times."""
+    if unit is not None and unit not in get_args(TimeUnit):
+        raise InputError(f"time_unit must be 'ns', 'us', 'ms', 's', 'min', 'h' or 'D', got {quoted(unit)}")
+    if unit is not None and time is None:
+        raise InputError(f"time_unit needs a column of times, time, got {unit!r} without one")
 
 
 def _check_entry(entry: NodeRows | EdgeRows, features: tuple[str, ...]) -> None:

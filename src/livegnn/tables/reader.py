@@ -71,7 +71,7 @@ class TableReader:
             for condition in rows.conditions:
                 kind = kinds[condition.column]
                 check_condition(condition, kind, f"{entry.place}where of column {condition.column!r}")
-            if isinstance(rows, EdgeRows) and rows.time is not None and rows.time_unit is not None:
+            if rows.time is not None and rows.time_unit is not None:
                 kind = kinds[rows.time]
                 if not is_number(kind) and not pa.types.is_null(kind):  # of no value, nothing is known
                     raise InputError(
@@ -197,7 +197,8 @@ class _Reading:
         rows = self._entry.rows
         assert isinstance(rows, NodeRows)
         ids = to_id_column(self._column(rows.id, "id"), text_ids=schema.text_ids)
-        return Given(self._entry.type, self._rows, ids, x=self._features())
+        time = None if rows.time is None or self._keys_alone else self._times(rows.time, rows.time_unit)
+        return Given(self._entry.type, self._rows, ids, time=time, x=self._features())
 
     def edges(self, schema: Schema) -> Given:
         rows = self._entry.rows
