@@ -19,8 +19,12 @@ struct HeldEngineView : EngineView {
     EngineView::commit();
     ++commits;
   }
+  void commit_growth() noexcept override {
+    EngineView::commit_growth();
+    ++commits;  // what was prepared before is no longer of the graph
+  }
   nb::object engine;
-  size_t commits = 0;  // batches
+  size_t commits = 0;  // batches and growths
   nb::object outcome;  // of the last of these that was asked for; whoever was interrupted asks again
   size_t outcome_of = 0;
 };

@@ -308,7 +308,17 @@ void Engine::take_features(PreparedBatch* batch) const {
     if (!value.features) continue;
     const NodeDelta& nodes = changes->delta->nodes[value.node_type];
     Changes& rows = changes->rows[v];
-    rows.lie_at(nodes.features.data());
+    const size_t stride = state_.rows.graph.nodes[value.node_type].features.stride();
+    if (state_.rows.graph.nodes[value.node_type].features.width() == value.width) {
+      rows.lie_at(nodes.features.data());
+    } else {  // the graph has got more columns
+      rows.open(nodes.featured.size());
+      for (size_t i = 0; i < nodes.featured.size(); ++i) {
+        float* const row = rows.row_to_write(i);
+        std::fill_n(std::copy_n(nodes.features.data() + i * stride, value.width, row), rows.stride() - value.width,
+                    0.0f);
+      }
+    }
     const auto take = [&](size_t i) {
       const float* const row = rows.at(i);
       if (!kernels().differs(value.width, state_.rows.stored_row(v, nodes.featured[i]), row)) return;
@@ -330,7 +340,10 @@ void Engine::take_features(PreparedBatch* batch) const {
 void Engine::take_edges(PreparedBatch* batch) const {
   const Graph& graph = state_.rows.graph;
   BatchChanges* const changes = &batch->changes;
-  changes->edges.resize(state_.rows.has_direction.size());
+  if (changes->edges.size() != state_.rows.has_direction.size()) {  // the graph has got more types since the last batch
+    changes->edges.assign(state_.rows.has_direction.size(), {});
+    changes->moves.clear();
+  }
   for (size_t e = 0; e < graph.edges.size(); ++e) {
     direct_changes(graph, *changes->delta, e, state_.rows.zeros.data(), &changes->edges[e]);
     if (state_.rows.has_direction[graph.edges.size() + e]) {

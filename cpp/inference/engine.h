@@ -86,6 +86,17 @@ class Engine final : public Backend {
   void commit(const Delta& delta, const Prepared& prepared) noexcept override;
   void release() noexcept override;
 
+  // -- growth of the graph, whose new types and columns the program does not read
+
+  void prepare_growth(const GraphGrowth& growth) {
+    state_.rows.prepare_growth(growth);
+    if (lazy_ != nullptr) lazy_->prepare_growth(growth);
+  }
+  void commit_growth() noexcept {
+    state_.rows.commit_growth();
+    if (lazy_ != nullptr) lazy_->commit_growth();
+  }
+
   // -- lazy computation (lazy.h)
 
   // Call it before the rows are computed or loaded.

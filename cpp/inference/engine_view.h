@@ -35,6 +35,8 @@ class EngineView : public View {
   void commit() noexcept override;
   void abandon() noexcept override;
   size_t settle() noexcept override;
+  void prepare_growth(const GraphGrowth& growth) override { engine_.prepare_growth(growth); }
+  void commit_growth() noexcept override { engine_.commit_growth(); }
   void save(Arrays* to) const override { engine_.save(to); }
   void load(const ArrayViews& from) override { engine_.load(from); }
   size_t bytes() const override { return engine_.batch_bytes() + prepared_->held(); }

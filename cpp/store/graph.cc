@@ -100,7 +100,7 @@ void check_times(const NeighborSpan& span, double latest) {
 
 Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTypeSpec>& edge_types, size_t threads,
              const std::string& features_directory, std::span<const uint32_t> timed_features)
-    : pool_(std::make_unique<ThreadPool>(threads)) {
+    : features_directory_(features_directory), pool_(std::make_unique<ThreadPool>(threads)) {
   for (uint32_t n = 0; n < feature_widths.size(); ++n) {
     const bool timed = std::find(timed_features.begin(), timed_features.end(), n) != timed_features.end();
     nodes.push_back({{}, NodeFeatures(feature_widths[n], features_directory), FeatureTimes(timed)});
@@ -110,11 +110,6 @@ Graph::Graph(const std::vector<size_t>& feature_widths, const std::vector<EdgeTy
     edges.push_back(
         {spec, std::make_unique<GraphStore>(spec.options), EdgeFeatures(spec.width, features_directory), {}});
   }
-}
-
-Graph::~Graph() {
-  if (!texts) return;  // which other graphs may share
-  for (const NodeType& type : nodes) texts->release(type.ids.ids());
 }
 
 // Called before the lists change. If the batch is abandoned, the bounds are lower than necessary, which is harmless.

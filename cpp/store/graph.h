@@ -83,6 +83,13 @@ struct Delta {
   size_t late_features = 0;  // events whose features were older than those of the node
 };
 
+// What a graph gets beside what it has: columns at the end of the features of nodes, and types after its types.
+struct GraphGrowth {
+  std::vector<std::vector<float>> columns;  // by old node type: the value of each new column in the rows of its nodes
+  std::vector<size_t> widths;               // by new node type
+  std::vector<EdgeTypeSpec> edge_types;     // the new ones
+};
+
 enum class BadEvent {
   kUnknownNode,
   kNotFinite,
@@ -152,6 +159,15 @@ class Graph {
   // back working memory of this batch that is much larger than other batches need.
   void settle() noexcept;
 
+  // The same three phases for a growth of an undivided graph (graph_growth.cc). Indices of types and nodes stay as they
+  // are, and no row in use changes in its old columns.
+  void prepare_growth(const GraphGrowth& growth);
+  void abandon_growth() noexcept;
+  void commit_growth() noexcept;
+  void settle_growth() noexcept;
+  // Keeps rows of the first `width` columns beside the features, for readers of these alone. Takes `lock` briefly.
+  void keep_narrower(uint32_t node_type, size_t width);
+
   // Bytes that samplers (sampling.h) keep for their next samples.
   mutable std::atomic<size_t> sampling_bytes{0};
   // Bytes of the list of edge changes that is passed to the store, as of the last batch.
@@ -195,11 +211,15 @@ class Graph {
                           std::vector<uint32_t> free);
 
  private:
+  struct Grown;
+
   void settle_tables() noexcept;
   void check_lists(const EdgeType& type) const;
   void count_loaded(uint32_t edge_type);
   static void note_times(EdgeType* type, const std::vector<EdgeChange>& changes, size_t capacity);
 
+  std::string features_directory_;
+  std::unique_ptr<Grown> grown_;  // between `prepare_growth` and `settle_growth`
   std::unique_ptr<ThreadPool> pool_;
   std::vector<EdgeUpdate> updates_;
   size_t need_ = 0;  // of the current batch, in updates

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <stdexcept>
 
 #include "views/arrays.h"
 #include "views/change.h"
@@ -32,6 +33,12 @@ class View {
   // Called after `commit`, once the lock is released: frees replaced memory. Returns how many bytes of working memory
   // it has given back.
   virtual size_t settle() noexcept { return 0; }
+
+  // The graph gets types and columns (`GraphGrowth`). `prepare_growth` makes room, while readers wait; it may be called
+  // again, without `commit_growth`, which follows the commit of the graph and cannot fail. Throws std::invalid_argument
+  // if the view cannot go on with such a graph.
+  virtual void prepare_growth(const GraphGrowth&) { throw std::invalid_argument("the view cannot follow a growth"); }
+  virtual void commit_growth() noexcept {}
 
   // `save` writes the complete state of the view, and `load` restores it. `load` throws std::runtime_error if the
   // arrays do not fit the graph or each other.

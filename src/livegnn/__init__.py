@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from livegnn.graph import EdgeSchema as EdgeSchema
     from livegnn.graph import Graph as Graph
     from livegnn.graph import GraphDelta as GraphDelta
+    from livegnn.graph import Growth as Growth
     from livegnn.graph import Schema as Schema
     from livegnn.inference import Engine as Engine
     from livegnn.inference import EngineOptions as EngineOptions
@@ -47,6 +48,7 @@ _HOMES = {
     "Events": "livegnn.events",
     "Graph": "livegnn.graph",
     "GraphDelta": "livegnn.graph",
+    "Growth": "livegnn.graph",
     "Model": "livegnn.model",
     "NodeRows": "livegnn.tables",
     "Query": "livegnn.query",
@@ -67,6 +69,7 @@ __all__ = [
     "FileFormatError",
     "Graph",
     "GraphDelta",
+    "Growth",
     "InputError",
     "LiveGNNError",
     "LogError",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Literal, TypeAlias, cast, get_args
 
 from livegnn.arguments import FLOAT32_END, check_bool, check_int
@@ -78,6 +79,84 @@ class EdgeSchema:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """New columns and types of a schema; nothing is changed or removed. See `Schema.grown`.
+
+    columns: by node type, new columns at the end of its features: names, which only this record and its
+    readers know, and for each the value in rows that have none. node_types: new ones, with the width of their
+    features, which have no times. edge_types: new ones, between old or new node types. auto_add: as in
+    `Schema`, of new node types.
+    """
+
+    columns: Mapping[NodeType, Mapping[str, float]] = field(default_factory=dict)
+    node_types: Mapping[NodeType, int] = field(default_factory=dict)
+    edge_types: Mapping[EdgeType, EdgeSchema] = field(default_factory=dict)
+    auto_add: Mapping[NodeType, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("columns", "node_types", "edge_types"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise InputError(f"{name} of a growth must be a dict by types, got {getattr(self, name)!r}")
+        columns = {node_type: _to_columns(node_type, given) for node_type, given in self.columns.items()}
+        object.__setattr__(self, "columns", columns)
+        widths = {
+            name: check_int(width, f"the width of node type {name!r}", 0)
+            for name, width in self.node_types.items()
+        }
+        object.__setattr__(self, "node_types", widths)
+        object.__setattr__(self, "auto_add", _to_defaults(self.auto_add, widths))
+        edge_types = {_to_edge_type(name, edges): edges for name, edges in self.edge_types.items()}
+        object.__setattr__(self, "edge_types", edge_types)
+        if not (columns or widths or edge_types):
+            raise InputError("a growth must have columns, node_types or edge_types, got none")
+
+    def to_json(self) -> JSON:
+        ends = {end: 0 for source, _, target in self.edge_types for end in (source, target)}
+        of_edges = Schema(ends or {"": 0}, self.edge_types).to_json()
+        assert isinstance(of_edges, dict)
+        columns: dict[str, JSON] = {
+            name: [[column, value] for column, value in given.items()] for name, given in self.columns.items()
+        }
+        added: dict[str, JSON] = {name: list(features) for name, features in self.auto_add.items()}
+        return {
+            "columns": columns,
+            "node_types": dict(self.node_types),
+            "edge_types": of_edges["edge_types"],
+            "auto_add": added,
+        }
+
+    @classmethod
+    def from_json(cls, data: JSON) -> "Growth":
+        """The inverse of `to_json`. Raises `FileFormatError` if `data` is not what `to_json` makes."""
+        try:
+            assert isinstance(data, dict)
+            columns, node_types = data["columns"], data["node_types"]
+            assert isinstance(columns, dict)
+            assert isinstance(node_types, dict)
+            named: dict[str, dict[str, float]] = {}
+            for node_type, given in columns.items():
+                assert isinstance(given, list)
+                named[node_type] = dict(cast("list[tuple[str, float]]", given))
+                assert len(named[node_type]) == len(given)
+            edges = data["edge_types"]
+            assert isinstance(edges, list)
+            ends = {str(end): 0 for edge in edges for end in cast("dict[str, list[str]]", edge)["edge_type"]}
+            of_edges = Schema.from_json(
+                {"node_types": {"": 0, **ends}, "edge_types": edges, "text_ids": False}
+            )
+            return cls(
+                named,
+                cast("Mapping[str, int]", node_types),
+                of_edges.edge_types,
+                cast("Mapping[str, tuple[float, ...]]", data["auto_add"]),
+            )
+        except (AssertionError, KeyError, TypeError, ValueError) as error:
+            raise FileFormatError(
+                f"the growth of a schema must be what Growth.to_json makes, got {data!r}"
+            ) from error
+
+
+@dataclass(frozen=True)
 class Schema:
     """Node types with the width of their features, and edge types.
 
@@ -85,7 +164,8 @@ class Schema:
     announced, with the features of a new node, or None for zeros: an edge, or features, that name an unknown
     node of such a type add it. A list of types stands for zeros. timed_features: the node types whose
     features have a float64 time each, as timed edges have; features that are older than those of the node
-    change nothing.
+    change nothing. growths: those that made this schema of the one that the graph began with, `origin`; see
+    `grown`.
     """
 
     node_types: Mapping[NodeType, int] = field(default_factory=lambda: {DEFAULT_NODE_TYPE: 0})
@@ -95,6 +175,8 @@ class Schema:
     text_ids: bool = False
     auto_add: Mapping[NodeType, tuple[float, ...]] = field(default_factory=dict)
     timed_features: Collection[NodeType] = ()
+    growths: tuple[Growth, ...] = ()
+    _widths: dict[NodeType, tuple[int, ...]] = field(init=False, repr=False, compare=False)
     _node_indices: dict[NodeType, int] = field(init=False, repr=False, compare=False)
     _edge_indices: dict[EdgeType, int] = field(init=False, repr=False, compare=False)
 
@@ -139,15 +221,17 @@ class Schema:
                 raise InputError(
                     f"edge type {edge_type!r} cannot be undirected: its ends are of different types"
                 )
+        object.__setattr__(self, "_widths", _widths_of(widths, self.growths))
         object.__setattr__(self, "_node_indices", {name: i for i, name in enumerate(widths)})
         object.__setattr__(self, "_edge_indices", {name: i for i, name in enumerate(edge_types)})
 
     def node_type_index(self, node_type: NodeType | EdgeType | None) -> int:
-        """The position of a type in `node_types`; None means the only type. Raises `UnknownTypeError`."""
+        """The position of a type in `node_types`; None means the only type, of a schema that has grown the
+        only one of its `origin`. Raises `UnknownTypeError`."""
         index = self._node_indices.get(node_type) if isinstance(node_type, str) else None
         if index is not None:
             return index
-        if node_type is None and len(self._node_indices) == 1:
+        if node_type is None and len(self._node_indices) - sum(len(g.node_types) for g in self.growths) == 1:
             return 0
         raise unknown_type(self._node_indices, node_type, "node")
 
@@ -159,13 +243,87 @@ class Schema:
             index = None
         if index is not None:
             return index
-        if edge_type is None and len(self._edge_indices) == 1:
+        if edge_type is None and len(self._edge_indices) - sum(len(g.edge_types) for g in self.growths) == 1:
             return 0
         raise unknown_type(self._edge_indices, edge_type, "edge")
+
+    # -- growing
+
+    def grown(self, growth: Growth) -> "Schema":
+        """The schema with the types of a growth after the old ones, and its columns after the old ones.
+
+        Raises `InputError` if the growth names a type that is there, columns of one that is not, or a column
+        that an earlier growth has added to the type, and `UnknownTypeError` for ends that no type has.
+        """
+        if not isinstance(growth, Growth):
+            raise InputError(f"expected a Growth, got {growth!r}")
+        for name in growth.columns:
+            if name not in self.node_types:
+                raise unknown_type(self.node_types, name, "node")
+            for again in (c for one in self.growths for c in one.columns.get(name, ())):
+                if again in growth.columns[name]:
+                    raise InputError(f"the column {again!r} of node type {name!r} was added before")
+        given: tuple[NodeType | EdgeType, ...] = (*growth.node_types, *growth.edge_types)
+        for one in given:
+            if one in self.node_types or one in self.edge_types:
+                raise InputError(f"a growth must add types that the schema lacks, got {one!r}, which it has")
+            # The default names stand for the only types of the schema that a graph began with.
+            if one in (DEFAULT_NODE_TYPE, DEFAULT_EDGE_TYPE):
+                raise InputError(f"a new type must have a name of its own, got the default name {one!r}")
+        widths = {n: width + len(growth.columns.get(n, ())) for n, width in self.node_types.items()}
+        added = {n: (*row, *growth.columns.get(n, {}).values()) for n, row in self.auto_add.items()}
+        return Schema(
+            {**widths, **growth.node_types},
+            {**self.edge_types, **growth.edge_types},
+            self.text_ids,
+            {**added, **growth.auto_add},
+            self.timed_features,
+            (*self.growths, growth),
+        )
+
+    @property
+    def origin(self) -> "Schema":
+        """The schema before all growths."""
+        if not self.growths:
+            return self
+        edge_types = {edge_type for growth in self.growths for edge_type in growth.edge_types}
+        node_types = {node_type for growth in self.growths for node_type in growth.node_types}
+        widths = {name: self.widths_of(name)[0] for name in self.node_types if name not in node_types}
+        return Schema(
+            widths,
+            {name: edges for name, edges in self.edge_types.items() if name not in edge_types},
+            self.text_ids,
+            {name: row[: widths[name]] for name, row in self.auto_add.items() if name in widths},
+            self.timed_features,
+        )
+
+    def widths_of(self, node_type: NodeType) -> tuple[int, ...]:
+        """The widths that the features of a type have had, the present one last: a model may read as many
+        columns, and rows may bring as many."""
+        return self._widths.get(node_type) or (self.node_types[node_type],)
+
+    def fills_of(self, node_type: NodeType, width: int) -> tuple[float, ...]:
+        """The values of the columns that a row of `width` numbers lacks, one of `widths_of`."""
+        values = [value for g in self.growths for value in g.columns.get(node_type, {}).values()]
+        lacking = self.node_types[node_type] - width
+        return tuple(values[len(values) - lacking :]) if lacking else ()
+
+    @cached_property
+    def grown_rows(self) -> Mapping[NodeType, tuple[float, ...]]:
+        """By node type, the features of a node that is added without any: zeros, and the values of columns
+        that were added; only types for which not all are zeros."""
+        rows = {
+            name: (*[0.0] * widths[0], *self.fills_of(name, widths[0]))
+            for name, widths in self._widths.items()
+        }
+        return {name: row for name, row in rows.items() if any(row)}
+
+    # -- as JSON
 
     def to_json(self) -> JSON:
         added: dict[str, JSON] = {name: list(features) for name, features in self.auto_add.items()}
         return {
+            **({"growths": [growth.to_json() for growth in self.growths]} if self.growths else {}),
             **({"auto_add": added} if added else {}),
             **({"timed_features": list(self.timed_features)} if self.timed_features else {}),
             "node_types": dict(self.node_types),
@@ -223,12 +381,15 @@ class Schema:
             assert isinstance(auto_add, dict)
             timed_features = data.get("timed_features", [])  # as do these
             assert isinstance(timed_features, list)
+            growths = data.get("growths", [])
+            assert isinstance(growths, list)
             return cls(
                 widths,
                 types,
                 bool(text_ids),
                 cast("Mapping[str, tuple[float, ...]]", auto_add),
                 cast("list[str]", timed_features),
+                tuple(map(Growth.from_json, growths)),
             )
         except (AssertionError, KeyError, TypeError, ValueError) as error:
             raise FileFormatError(
@@ -302,6 +463,35 @@ def _to_timed(timed: object, widths: Mapping[NodeType, int]) -> tuple[NodeType, 
                 f"timed_features must list node types with features, got {name!r}, whose width is 0"
             )
     return tuple(name for name in widths if name in timed)
+def _to_columns(node_type: NodeType, given: object) -> dict[str, float]:
+    """New columns and their values. Raises `InputError` if one has no name, or no finite value of float32."""
+    if not isinstance(given, Mapping) or not given:
+        raise InputError(
+            f"columns of a growth must have names and values for node type {node_type!r}, such as "
+            f"{{'age': 0.0}}, got {given!r}"
+        )
+    for name, value in given.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a new column of node type {node_type!r} must have a name, got {name!r}")
+        if type(value) not in (int, float) or not abs(value) < FLOAT32_END:
+            raise InputError(
+                f"the column {name!r} of node type {node_type!r} must have a finite value for rows that have "
+                f"none, got {value!r}"
+            )
+    return {name: max(-_LARGEST, min(float(value), _LARGEST)) for name, value in given.items()}
+
+
+def _widths_of(widths: Mapping[NodeType, int], growths: object) -> dict[NodeType, tuple[int, ...]]:
+    """The widths of grown types, one after the other. Raises `InputError` if a growth does not fit them."""
+    if not isinstance(growths, tuple) or not all(isinstance(one, Growth) for one in growths):
+        raise InputError(f"growths must be a tuple of Growth, got {growths!r}")
+    had = {name: [width] for name, width in widths.items()}
+    for growth in reversed(growths):
+        for name, columns in growth.columns.items():
+            if name not in had or had[name][0] < len(columns):
+                raise InputError(f"growths must fit the schema, got columns {list(columns)} of {name!r}")
+            had[name].insert(0, had[name][0] - len(columns))
+    return {name: tuple(seen) for name, seen in had.items() if len(seen) > 1}
 
 
 def _integer(value: JSON) -> int:

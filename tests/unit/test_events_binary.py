@@ -121,8 +121,8 @@ def test_a_lying_payload_with_a_true_checksum_is_found_or_is_events(
     [
         (b"", "at least 14 bytes, got 0"),
         (b"LGEW" + bytes(10), "must begin with b'LGEV', got b'LGEW'"),
-        (struct.pack("<4sHII", b"LGEV", 5, 0, 0), "a version from 1 to 4, got 5"),
-        (struct.pack("<4sHII", b"LGEV", 0, 0, 0), "a version from 1 to 4, got 0"),
+        (struct.pack("<4sHII", b"LGEV", 5, 0, 0), "a version from 1 to 4, or 8, got 5"),
+        (struct.pack("<4sHII", b"LGEV", 0, 0, 0), "a version from 1 to 4, or 8, got 0"),
         (struct.pack("<4sHII", b"LGEV", 1, 0, 7), "checksum 00000007, got 00000000"),
         (struct.pack("<4sHII", b"LGEV", 1, 0, zlib.crc32(b"x")) + b"x", "1 bytes more"),
     ],

@@ -19,7 +19,7 @@ import torch
 from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput
 
 import livegnn._core as _core
-from livegnn import Engine, Events, Graph, sampling
+from livegnn import Engine, Events, Graph, Growth, sampling
 from livegnn.errors import InputError
 from livegnn.inference import WhatIf
 from livegnn.log.sqlite import SqliteLog
@@ -170,6 +170,7 @@ RUNTIME: dict[str, Call] = {
     "append": lambda world: ignore(world.runtime.append(Events().remove_edges(*world.ids([3, 7])))),
     "append_all": lambda world: ignore(world.runtime.append_all([Events().remove_edges(*world.ids([3, 7]))])),
     "check": lambda world: world.runtime.check(world.to(True)),
+    "check_growth": lambda world: world.runtime.check_growth(Growth(node_types={"tag": 1})).node_types["tag"],
     "confirm_expiry": lambda world: attempt(world.runtime.confirm_expiry),
     "failure": lambda world: world.runtime.failure,
     "side_failures": lambda world: ignore(world.runtime.side_failures),
@@ -258,10 +259,10 @@ NOT_CALLED = {
         "node_type_index", "to_numbers", "to_user_ids", "unknown_node", "with_types",
     },
     Engine: {
-        "abandon", "close", "commit", "factory", "part_counts", "prepare", "prepare_fork", "publish",
-        "read_current", "retire", "save_beside", "update_of",
+        "abandon", "check_growth", "close", "commit", "factory", "grow", "part_counts", "prepare",
+        "prepare_fork", "publish", "read_current", "retire", "save_beside", "update_of",
     },
-    Runtime: {"start", "step", "stop"},
+    Runtime: {"grow", "start", "step", "stop"},
     WhatIf: {"changed_numbers"},  # as `changed`, for parts
     LiveSampler: {"edge_permutation"},
 }  # fmt: skip

@@ -10,6 +10,7 @@
 // Thread safety: the same as the store's. Throws std::logic_error if the store keeps no lists of in-neighbours.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 
 #include "memory/prefetch.h"
@@ -76,6 +77,16 @@ size_t direction_of(const Graph& graph, const Step& step) {
 inline EdgeView view_at(const Graph& graph, size_t direction) {
   const size_t types = graph.edges.size();
   return {*graph.edges[direction % types].store, direction >= types};
+}
+
+// Inserts `forward` and `reversed` for edge types that a graph has got, into a list by direction. Requires: room, so
+// that it cannot fail.
+template <class List>
+void add_directions(const Graph& graph, const typename List::value_type& forward,
+                    const typename List::value_type& reversed, List* list) noexcept {
+  const size_t before = list->size() / 2, added = graph.edges.size() - before;
+  list->insert(list->begin() + static_cast<std::ptrdiff_t>(before), added, forward);
+  list->insert(list->end(), added, reversed);
 }
 
 // Type of the nodes that receive messages in a direction.

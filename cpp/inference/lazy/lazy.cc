@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "inference/edges/directed_changes.h"
+#include "inference/edges/edge_view.h"
 #include "inference/evaluation/blocks.h"
 #include "program/kernels.h"
 
@@ -441,6 +442,17 @@ void Lazy::clear() noexcept {
   }
   left_behind_ = false;
   shows_current_ = false;
+}
+
+void Lazy::prepare_growth(const GraphGrowth& growth) {
+  const size_t directions = 2 * (state_.graph.edges.size() + growth.edge_types.size());
+  recorded_.reserve(directions);
+  edges_.reserve(directions);
+}
+
+void Lazy::commit_growth() noexcept {
+  add_directions(state_.graph, false, false, &recorded_);
+  add_directions(state_.graph, EdgeRecord{}, EdgeRecord{}, &edges_);
 }
 
 }  // namespace livegnn

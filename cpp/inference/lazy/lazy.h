@@ -84,6 +84,9 @@ class Lazy {
   // Of the saved arrays of an engine: how many of its steps were eager; nothing if they hold no record.
   static std::optional<size_t> saved_eager(const ArrayViews& from);
   bool outgrown_by(const Delta& delta) const;
+  // As `RowState`.
+  void prepare_growth(const GraphGrowth& growth);
+  void commit_growth() noexcept;
 
   size_t pending() const { return pending_.load(std::memory_order_relaxed); }
   LazyWork work() const;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstring>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "inference/edges/edge_view.h"
@@ -52,6 +54,8 @@ RowState::RowState(const Graph& graph, Program given, const std::string& directo
     columns.push_back(kept ? static_cast<uint32_t>(widths[value.slab]) : 0);
     if (kept) widths[value.slab] += row_stride(value.width);
     zeros.resize(std::max(zeros.size(), row_stride(2 * value.width)));
+    if (!value.features || graph.nodes[value.node_type].features.find(value.width) != nullptr) continue;
+    throw std::invalid_argument("expected features with " + std::to_string(value.width) + " columns, got none");
   }
   for (const Graph::EdgeType& edges : graph.edges) {
     zeros.resize(std::max(zeros.size(), edges.features.table().stride()));
@@ -92,7 +96,8 @@ Rows RowState::rows(uint32_t value) const {
   if (!is_stored(value)) return {nullptr, row_stride(spec.width), spec.width, 0};
   if (spec.features) {
     const NodeFeatures& all = graph.nodes[spec.node_type].features;
-    return {const_cast<float*>(all.data()), all.stride(), spec.width, all.rows(), all.slots()};
+    const Table& table = *all.find(spec.width);
+    return {const_cast<float*>(table.row(0)), table.stride(), spec.width, all.rows(), all.slots()};
   }
   const Table& table = slabs[spec.slab];
   float* const data = const_cast<float*>(table.row(0)) + columns[value];
@@ -131,6 +136,20 @@ std::vector<uint32_t> RowState::slots(uint32_t value) const {
   std::vector<uint32_t> slots = kept_nodes_of(direction);
   for (uint32_t& node : slots) node = kept_nodes[direction].slot(node);
   return slots;
+}
+
+void RowState::prepare_growth(const GraphGrowth& growth) {
+  const size_t directions = 2 * (graph.edges.size() + growth.edge_types.size());
+  has_direction.reserve(directions);
+  kept_nodes.reserve(directions);
+  for (const EdgeTypeSpec& spec : growth.edge_types) {
+    zeros.resize(std::max(zeros.size(), Table(spec.width).stride()));
+  }
+}
+
+void RowState::commit_growth() noexcept {
+  add_directions(graph, true, false, &has_direction);
+  add_directions(graph, KeptNodes{}, KeptNodes{}, &kept_nodes);
 }
 
 void RowState::clear() {

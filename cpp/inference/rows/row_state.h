@@ -85,6 +85,11 @@ struct RowState {
   void commit(const Delta& delta, const BatchChanges& batch, ThreadPool* pool) noexcept;
   void release() noexcept;
 
+  // Lists by direction for a graph that gets edge types: `prepare_growth` makes room, `commit_growth` follows that of
+  // the graph.
+  void prepare_growth(const GraphGrowth& growth);
+  void commit_growth() noexcept;
+
   // Resets all rows to empty ones, as many as the graph has nodes; in a part, as many nodes as hold rows.
   void clear();
   bool is_laid_out_as(const RowState& other) const;

@@ -161,7 +161,7 @@ class Plan:
         schema = self._schema
         for name, given in self._model.inputs.items():
             width = schema.node_types.get(given.node_type)
-            if width != given.width:
+            if width is None or given.width not in schema.widths_of(given.node_type):
                 got = "has no such type"
                 if width is not None:
                     got = f"has {width}: if the module takes as many, import it with in_channels={width}"

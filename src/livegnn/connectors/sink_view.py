@@ -32,7 +32,7 @@ from livegnn.connectors.row_filter import RowFilter, SentRows
 from livegnn.connectors.sink import PredictionRows, Sink
 from livegnn.connectors.unsent import AnyIds, ListedNodes, Unsent, join
 from livegnn.errors import FileFormatError, InputError, shortened
-from livegnn.graph import Graph, GraphDelta, View
+from livegnn.graph import Graph, GraphDelta, Growth, View
 from livegnn.inference import RowPredictor, Update
 from livegnn.interrupts import Background, Flag
 from livegnn.runtime import Runtime
@@ -110,6 +110,9 @@ class SinkView(View):
         graph.attach(self)
 
     # -- the way of a batch
+
+    def check_growth(self, growth: Growth) -> None:
+        pass  # no prediction changes
 
     def publish(self, change: GraphDelta) -> None:
         now = self._clock()

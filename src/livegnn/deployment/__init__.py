@@ -417,6 +417,8 @@ class Deployment:
                 hold_log(self.workers, self.log)
             register = Nothing() if deployed is None else deployed
             runtime = self._run(log, graph, views, factories, build, register)
+            if self.workers is not None:
+                runtime.fixed_schema = "[workers], which sample by the schema that they began with"
             if division is not None and directory is not None:
                 division.replace_lost(
                     views["engine"], partial(restore, factories, self.load_graph, directory=directory), log

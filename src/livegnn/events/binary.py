@@ -1,8 +1,8 @@
 """The binary format of events, which the log stores. All numbers are little-endian.
 
 header   "LGEV", version u16, number of chunks u32, CRC-32 u32 of everything after the header;
-         the version is the oldest that can represent the events: 4 if features of nodes have times, else 3
-         if edges have keys, else 2 if edges have features, else 1
+         the version is the oldest that can represent the events: 8 if there is a growth of the schema, else 4
+         if features of nodes have times, else 3 if edges have keys, else 2 if edges have features, else 1
 chunk    kind u8, columns u8, n u32, width u32 of x, names, then the columns ids, dst, weight, time, x, key
 names    names of the type: u16 length and UTF-8, once for a node type, three times for an edge type;
          left out for the default type
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from livegnn.errors import FileFormatError, InputError
-from livegnn.events.chunk import EDGE_KINDS, KINDS, Chunk
+from livegnn.events.chunk import CODES, EDGE_KINDS, Chunk
 from livegnn.texts import Texts
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, EdgeType, Ids, NodeType
 from livegnn.wording import quoted
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from jaxtyping import Shaped
 
 MAGIC: Final = b"LGEV"
-VERSION: Final = 4
-"""The newest version; `decode` reads every version up to it."""
+VERSION: Final = 8
+"""The newest version; `decode` reads 1 to 4 too."""
 
 _HEADER = struct.Struct("<4sHII")
 _CHUNK = struct.Struct("<BBII")
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
-_CODES = {kind: code for code, kind in enumerate(KINDS)}
+_KINDS = {code: kind for kind, code in CODES.items()}
 _WEIGHT, _TIME, _X, _TEXT_IDS, _TEXT_DST, _NAMED, _KEY = 1, 2, 4, 8, 16, 32, 64
 
 
@@ -67,7 +67,7 @@ def encode(chunks: Sequence[Chunk]) -> bytes:
         if type_ != (DEFAULT_EDGE_TYPE if kind in EDGE_KINDS else DEFAULT_NODE_TYPE):
             columns |= _NAMED
             names = [_encode_name(name) for name in ((type_,) if isinstance(type_, str) else type_)]
-        parts.append(_CHUNK.pack(_CODES[kind], columns, len(ids), width))
+        parts.append(_CHUNK.pack(CODES[kind], columns, len(ids), width))
         parts.extend(names)
         parts.extend(body)
     payload = b"".join(parts)
@@ -92,6 +92,8 @@ def check_type(type_: NodeType | EdgeType) -> None:
 
 def _version_of(chunks: Sequence[Chunk]) -> int:
     """The oldest version that can represent `chunks`."""
+    if any(chunk.kind == "grow" for chunk in chunks):
+        return 8
     if any(chunk.time is not None and chunk.kind not in EDGE_KINDS for chunk in chunks):
         return 4
     if any(chunk.key is not None for chunk in chunks):
@@ -144,9 +146,10 @@ def decode(data: bytes) -> list[Chunk]:
         raise FileFormatError(
             f"events must begin with {MAGIC!r}, got {quoted(magic)}: this is something else"
         )
-    if not 1 <= version <= VERSION:
+    if version not in (1, 2, 3, 4, VERSION):
         raise FileFormatError(
-            f"events must be of a version from 1 to {VERSION}, got {version}: update livegnn to read them"
+            f"events must be of a version from 1 to 4, or {VERSION}, got {version}: update livegnn to read "
+            "them"
         )
     actual = zlib.crc32(memoryview(data)[_HEADER.size :])
     if actual != checksum:
@@ -156,7 +159,7 @@ def decode(data: bytes) -> list[Chunk]:
     reader = _Reader(data, _HEADER.size)
     try:
         chunks = [_decode_chunk(reader, version) for _ in range(count)]
-    except (IndexError, ValueError, struct.error) as error:
+    except (KeyError, IndexError, ValueError, struct.error) as error:
         raise FileFormatError(f"events must follow the format of version {version}, got {error}") from error
     if reader.position != len(data):
         raise FileFormatError(
@@ -199,7 +202,7 @@ class _Reader:
 
 def _decode_chunk(reader: _Reader, version: int) -> Chunk:
     code, columns, n, width = _CHUNK.unpack(reader.take(_CHUNK.size))
-    kind = KINDS[code]
+    kind = _KINDS[code]
     edges = kind in EDGE_KINDS
     type_: NodeType | EdgeType = DEFAULT_EDGE_TYPE if edges else DEFAULT_NODE_TYPE
     if columns & _NAMED:

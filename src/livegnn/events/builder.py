@@ -22,6 +22,7 @@ from livegnn.events.chunk import (
     to_time,
     to_weight,
 )
+from livegnn.schema import Growth
 from livegnn.texts import Texts
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, EdgeType, Ids, NodeType
 from livegnn.wording import format_edge_type, kind_of, quoted
@@ -162,6 +163,14 @@ class Events:
     def remove_nodes(self, ids: IdsLike, *, node_type: NodeType | None = None) -> "Events":
         """Removes nodes and all their edges, of every type."""
         return self._append(Chunk("remove_nodes", to_node_type(node_type), to_ids(ids, "ids")))
+
+    def grow(self, growth: Growth) -> "Events":
+        """Adds types and columns to the schema of the graph; it must be the only event of its batch."""
+        from livegnn.events.growing import to_chunk
+
+        if not isinstance(growth, Growth):
+            raise InputError(f"expected a Growth, got {kind_of(growth)}: write lg.Growth(columns=...)")
+        return self._append(to_chunk(growth.to_json()))
 
     def _append(self, chunk: Chunk) -> "Events":
         n = len(chunk.ids)

@@ -34,8 +34,11 @@ if TYPE_CHECKING:
 else:
     IdsLike = NumbersLike = object
 
-Kind: TypeAlias = Literal["add_edges", "remove_edges", "set_features", "add_nodes", "remove_nodes"]
+Kind: TypeAlias = Literal["add_edges", "remove_edges", "set_features", "add_nodes", "remove_nodes", "grow"]
 KINDS: Final[tuple[Kind, ...]] = ("add_edges", "remove_edges", "set_features", "add_nodes", "remove_nodes")
+"""The kinds of events of nodes and edges, by their number."""
+CODES: Final[dict[Kind, int]] = {**{kind: code for code, kind in enumerate(KINDS)}, "grow": 16}
+"""The number of each kind in the binary format."""
 EDGE_KINDS: Final[frozenset[str]] = frozenset({"add_edges", "remove_edges"})
 
 _INT64 = np.dtype(np.int64)

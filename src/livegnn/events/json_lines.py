@@ -10,11 +10,13 @@ import numpy as np
 import orjson
 
 from livegnn.arguments import FLOAT32_END, check_lengths, check_whole_time
-from livegnn.errors import InputError, TooLargeError
+from livegnn.errors import FileFormatError, InputError, TooLargeError
 from livegnn.events.chunk import EDGE_KINDS, Chunk, Kind, join
+from livegnn.events.growing import GROW, to_chunk
 from livegnn.events.json_parts import check_parts
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.events.usual_json import read_usual_text
+from livegnn.schema import Growth
 from livegnn.texts import Texts
 from livegnn.types import DEFAULT_EDGE_TYPE, DEFAULT_NODE_TYPE, JSON, FloatArray, Ids
 from livegnn.wording import quoted
@@ -186,6 +188,9 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
     if not isinstance(record, Mapping):
         raise InputError(f"{place}: expected a JSON object with a field 'event', got {quoted(record)}")
     event = record.get("event")
+    if event == GROW:
+        _check_growth(place, record)
+        return (event,)
     if not isinstance(event, str) or event not in FIELDS:
         raise InputError(f"{place}: expected 'event' to be one of {', '.join(FIELDS)}, got {quoted(event)}")
     required, optional = FIELDS[event]
@@ -221,6 +226,16 @@ def _check(place: str, record: "JSON | Mapping[str, JSON]") -> tuple[object, ...
         )
     node_type = _node_type(place, record.get("node_type"))
     return (event, node_type, _check_id(place, "id", record["id"]), timed, width)
+
+
+def _check_growth(place: str, record: "Mapping[str, JSON]") -> None:
+    """Raises InputError unless the event is a growth of the schema, as `Growth.to_json` writes it."""
+    if record.keys() != {"event", "growth"}:
+        raise InputError(f"{place}: expected a field 'growth' for {GROW} alone, got {quoted(record)}")
+    try:
+        Growth.from_json(record["growth"])
+    except FileFormatError as error:
+        raise InputError(f"{place}: {error}") from error
 
 
 def _check_id(place: str, name: str, value: JSON) -> type:
@@ -280,6 +295,8 @@ def _edge_type(place: str, value: JSON) -> tuple[str, ...]:
 def _to_chunk(run: list[Mapping[str, JSON]]) -> Chunk:
     """The chunk of checked events with the same shape."""
     first = run[0]
+    if first["event"] == GROW:
+        return join([to_chunk(record["growth"]) for record in run])
     kind = NAMES[str(first["event"])]
     timed = first.get("time") is not None
     time = np.array([record["time"] for record in run], dtype=np.float64) if timed else None
@@ -334,8 +351,11 @@ def to_records(chunks: Iterable[Chunk]) -> list[dict[str, JSON]]:
 
 
 def _records(chunks: Iterable[Chunk]) -> Iterator[dict[str, JSON]]:
-    names = {kind: name for name, kind in NAMES.items()}
+    names: dict[Kind, str] = {kind: name for name, kind in NAMES.items()}
     for chunk in chunks:
+        if chunk.kind == GROW:
+            yield from ({"event": GROW, "growth": orjson.loads(text)} for text in chunk.ids.tolist())
+            continue
         columns: dict[str, list[JSON]] = {}
         constant: dict[str, JSON] = {"event": names[chunk.kind]}
         if isinstance(chunk.type, str):

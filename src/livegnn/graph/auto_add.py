@@ -14,6 +14,7 @@ import numpy as np
 import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.graph.native_graph import NativeGraph
+from livegnn.schema import Schema
 from livegnn.types import NodeType
 
 if TYPE_CHECKING:
@@ -46,8 +47,25 @@ def auto_add_nodes(graph: NativeGraph, auto_add: AutoAdd) -> None:
     _core.holding(graph.writer, _auto_add, graph, auto_add)
 
 
+def _complete(schema: Schema, auto_add: AutoAdd) -> AutoAdd:
+    """The same, with the values of columns that a growth of the schema has added in rows that lack them."""
+    if not schema.growths:
+        return auto_add
+    if isinstance(auto_add, (list, tuple)):
+        auto_add = dict.fromkeys(map(str, auto_add))
+    if not isinstance(auto_add, Mapping):
+        return auto_add  # the schema refuses it
+    complete: dict[NodeType, Sequence[float] | None] = {}
+    for name, row in auto_add.items():
+        widths = schema.widths_of(name) if name in schema.node_types else ()
+        given = [0.0] * widths[0] if row is None and widths else row
+        short = isinstance(given, (list, tuple)) and len(given) in widths
+        complete[name] = [*given, *schema.fills_of(name, len(given))] if short and given is not None else row
+    return complete
+
+
 def _auto_add(graph: NativeGraph, auto_add: AutoAdd) -> None:
-    schema = replace(graph.schema, auto_add=auto_add)  # type: ignore[arg-type]
+    schema = replace(graph.schema, auto_add=_complete(graph.schema, auto_add))  # type: ignore[arg-type]
     if any(schema.auto_add.get(name) != row for name, row in graph.schema.auto_add.items()):
         raise InputError(
             f"auto_add must keep what the graph was made with, {dict(graph.schema.auto_add)}, so that a "

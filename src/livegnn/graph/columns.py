@@ -1,13 +1,18 @@
 """Checks which columns of events a schema allows."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
 
 from livegnn.errors import InputError
 from livegnn.events import Chunk, Events
 from livegnn.events.builder import from_chunks
 from livegnn.events.chunk import Kind
 from livegnn.schema import EdgeSchema, Schema
-from livegnn.types import EdgeType, NodeType
+from livegnn.types import EdgeType, FloatArray, NodeType
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32
 
 _TAKEN: Final[dict[Kind, tuple[str, ...]]] = {
     "add_edges": ("weight", "time", "x", "key"),
@@ -15,6 +20,7 @@ _TAKEN: Final[dict[Kind, tuple[str, ...]]] = {
     "set_features": ("x", "time"),
     "add_nodes": ("x", "time"),
     "remove_nodes": (),
+    "grow": (),
 }
 """The columns that events of each kind may have; `x` of edges is called edge_attr in public."""
 
@@ -41,10 +47,11 @@ def check_columns(schema: Schema, chunk: Chunk) -> None:
     if isinstance(chunk.type, str):
         if chunk.time is not None:
             _check_feature_time(schema, chunk.type, chunk.x is not None)
-        width = schema.node_types[chunk.type]
-        if chunk.x is not None and chunk.x.shape[1] != width:
+        width, widths = schema.node_types[chunk.type], schema.widths_of(chunk.type)
+        if chunk.x is not None and chunk.x.shape[1] not in widths:
             raise InputError(
-                f"x must have {width} features for node type {chunk.type!r}, got {chunk.x.shape[1]}"
+                f"x must have {' or '.join(map(str, reversed(widths)))} features for node type "
+                f"{chunk.type!r}, got {chunk.x.shape[1]}"
                 + ("" if width else ": leave x out, or give the type a width in the schema")
             )
         return
@@ -75,6 +82,14 @@ def _check_feature_time(schema: Schema, node_type: NodeType, has_x: bool) -> Non
         )
     if not has_x:
         raise InputError("time is that of features, got it without x: leave it out, or give x")
+def complete_rows(schema: Schema, chunk: Chunk) -> "Float32[FloatArray, 'nodes channels'] | None":
+    """The features of a chunk of nodes, with the values of the columns that a growth of the schema has added
+    and that they lack. Requires: a chunk that `check_columns` allows."""
+    x = chunk.x
+    if x is None or not isinstance(chunk.type, str) or x.shape[1] == schema.node_types[chunk.type]:
+        return x
+    fills = np.array(schema.fills_of(chunk.type, x.shape[1]), np.float32)
+    return np.hstack([x, np.broadcast_to(fills, (len(x), len(fills)))])
 
 
 def without_strays(schema: Schema, events: Events) -> Events:

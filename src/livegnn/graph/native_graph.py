@@ -6,7 +6,7 @@ Functions that change, save or describe a graph take a `NativeGraph`. `Graph` ha
 import math
 import os
 from threading import RLock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
 
@@ -165,8 +165,29 @@ class NumberMap:
 def _make_native(
     schema: Schema, threads: int | None, features_dir: "str | os.PathLike[str] | None"
 ) -> _core.Graph:
-    workers = chosen_threads(threads)
-    edge_types = [
+    workers, edge_types = chosen_threads(threads), edge_specs(schema)
+    widths, timed = list(schema.node_types.values()), list(map(schema.node_type_index, schema.timed_features))
+    if features_dir is None:
+        return _core.Graph(widths, edge_types, workers, "", timed)
+    directory = as_path(features_dir, "features_dir")
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _core.Graph(widths, edge_types, workers, str(directory), timed)
+    except _core.ThreadError:
+        raise
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"features_dir must be a directory in which files can be made, got {features_dir!r}: {error}"
+        ) from error
+
+
+EdgeSpec: TypeAlias = tuple[int, int, bool, bool, bool, bool, bool, int, int, int, bool, bool]
+"""An edge type as the native graph takes it."""
+
+
+def edge_specs(schema: Schema) -> list[EdgeSpec]:
+    """The edge types of a schema, in its order."""
+    return [
         (
             schema.node_type_index(source),
             schema.node_type_index(target),
@@ -183,16 +204,3 @@ def _make_native(
         )
         for (source, _, target), edges in schema.edge_types.items()
     ]
-    widths, timed = list(schema.node_types.values()), list(map(schema.node_type_index, schema.timed_features))
-    if features_dir is None:
-        return _core.Graph(widths, edge_types, workers, "", timed)
-    directory = as_path(features_dir, "features_dir")
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _core.Graph(widths, edge_types, workers, str(directory), timed)
-    except _core.ThreadError:
-        raise
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raise InputError(
-            f"features_dir must be a directory in which files can be made, got {features_dir!r}: {error}"
-        ) from error

@@ -11,8 +11,9 @@ import numpy as np
 import livegnn._core as _core
 from livegnn.errors import InputError, UnknownNodeError, as_value
 from livegnn.events.chunk import EDGE_KINDS
+from livegnn.events.growing import GROW
 from livegnn.graph.auto_add import add_unknown_nodes
-from livegnn.graph.columns import check_columns
+from livegnn.graph.columns import check_columns, complete_rows
 from livegnn.graph.construction import parallel_edges
 from livegnn.graph.delta import GraphDelta
 from livegnn.graph.native_graph import NativeGraph
@@ -70,6 +71,11 @@ def stage_events(
     try:
         for chunk in events.chunks:
             kind, type_, ids, dst, weight, time, x, key = chunk
+            if kind == GROW:
+                raise InputError(
+                    "expected events of nodes and edges, got a growth of the schema: apply it as a batch of "
+                    "its own, with Graph.apply or Runtime.grow"
+                )
             if kind in EDGE_KINDS:
                 edge_type = graph.schema.edge_type_index(type_)
                 check_columns(graph.schema, chunk)
@@ -84,13 +90,15 @@ def stage_events(
                 continue
             node_type = graph.schema.node_type_index(type_)
             check_columns(graph.schema, chunk)
-            nodes = intern(ids)
+            nodes, x = intern(ids), complete_rows(graph.schema, chunk)
             if kind == "set_features":
                 assert x is not None
                 if auto_add:
                     add_unknown_nodes(graph, stage, chunk, nodes)
                 stage.set_features(node_type, nodes, x, time)
             elif kind == "add_nodes":
+                if x is None and (row := graph.schema.grown_rows.get(str(type_))) is not None:
+                    stage.add_unknown(node_type, nodes, np.array(row, np.float32))
                 stage.add_nodes(node_type, nodes, x, time)
             else:
                 stage.remove_nodes(node_type, nodes)

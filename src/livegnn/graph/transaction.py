@@ -25,6 +25,8 @@ from livegnn.graph.staging import check_seq, stage_batch
 from livegnn.graph.view_registry import Follower, ViewRegistry
 
 if TYPE_CHECKING:
+    from threading import RLock
+
     from livegnn.events import Events
     from livegnn.graph.delta import GraphDelta
     from livegnn.graph.writer import Claim
@@ -91,13 +93,13 @@ class Transaction:
             graph.seq = self.after
         if self.seq is not None:
             check_seq(self.seq, graph.seq)
-        self.delta = delta = stage_batch(graph, views, self._events, self.seq, trusted=self._trusted)
+        self.delta = delta = self._stage()
         self.seq = delta.seq
         delta.sheltered = self._sheltered
         self._views, natives = views.begin(self)
         readers = None if self.claim is None else self.claim.readers
         try:
-            _core.within(views.within, graph.native.apply, delta.native, natives, graph, self, readers)
+            _core.within(views.within, self._apply, natives, readers)
         except Exception as error:
             if self._interrupt is not None:
                 raise self._interrupt from error
@@ -108,6 +110,13 @@ class Transaction:
         if broken is not None:
             raise broken
         return delta
+
+    def _stage(self) -> "GraphDelta":
+        return stage_batch(self.graph, self.views, self._events, self.seq, trusted=self._trusted)
+
+    def _apply(self, natives: "list[_core.View]", readers: "RLock | None") -> None:
+        assert self.delta is not None
+        self.graph.native.apply(self.delta.native, natives, self.graph, self, readers)
 
     def settle(self) -> None:
         """Abandons or finishes the batch, after an exception."""
@@ -191,7 +200,7 @@ class Transaction:
         while self._shown < len(views):
             view = views[self._shown]
             try:
-                delta.note_update(view, view.commit(delta))
+                delta.note_update(view, self._commit_view(view, delta))
             except BaseException as error:
                 self._broken = self._broken or self._explain(view, error, "committed it, and is out of date")
                 if not self._again:
@@ -199,6 +208,9 @@ class Transaction:
                     continue
             self._again = False
             self._shown += 1
+
+    def _commit_view(self, view: Follower, delta: "GraphDelta") -> object:
+        return view.commit(delta)
 
     def publish_views(self) -> BaseException | None:
         """Calls `publish` of the views. An interrupted view is called once more. Returns the first interrupt

@@ -11,6 +11,7 @@ from typing import Protocol
 import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.graph.delta import GraphDelta
+from livegnn.schema import Growth
 from livegnn.wording import kind_of
 
 
@@ -19,6 +20,18 @@ class Follower:
 
     name: str = ""
     native: _core.View | None = None
+
+    def check_growth(self, growth: Growth) -> None:
+        """Raises `InputError` if the view cannot follow a growth of the schema; by default none can."""
+        raise InputError(
+            f"expected views that can follow a growth of the schema, got {self.name!r}, which cannot: remove "
+            "it, or make a graph with the new schema"
+        )
+
+    def grow(self, change: GraphDelta) -> object:
+        """Follows a growth, which changes nothing that the view has read: it is called in place of `prepare`
+        and `commit`, when the graph has the new schema, and must not raise; see `commit` for the result."""
+        return None
 
     def prepare(self, change: GraphDelta) -> None:
         """Computes the state of the view after the batch. Raises `InputError` to refuse the batch."""
@@ -98,6 +111,10 @@ class ViewRegistry:
                 "expected a read of the graph after a batch while that is prepared, in View.prepare or "
                 "on_staged; now read the graph itself, or GraphDelta for the changes of the batch"
             )
+
+    def current(self) -> list[Follower]:
+        """The views, in the order in which they were attached."""
+        return [view for ref in self._views if (view := ref()) is not None]
 
     def begin(self, batch: Batch) -> tuple[Sequence[Follower], list[_core.View]]:
         """Adds a batch that begins. Returns the current views, which the batch uses until it is published,

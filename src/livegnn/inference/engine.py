@@ -13,11 +13,11 @@ import livegnn._core as _core
 from livegnn.arguments import check_bool, check_function, check_int, check_not_negative, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
-from livegnn.graph import Graph, GraphDelta, Transaction
+from livegnn.graph import Graph, GraphDelta, transaction_for
 from livegnn.graph.writer import Measurement
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.history import History
-from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, refuse_lost
+from livegnn.inference.native_engine import NativeEngine, check_pair, missing_engine, narrowed, refuse_lost
 from livegnn.inference.options import EngineOptions, EngineSettings, choose_options
 from livegnn.inference.row_predictor import RowPredictor
 from livegnn.inference.scrub import Scrubbed, scrub, scrub_all
@@ -188,7 +188,7 @@ class Engine(RowPredictor):
             if on_committed is None
             else lambda change: map(on_committed, iter((self.update_of(change),)))
         )
-        batch = Transaction(
+        batch = transaction_for(events)(
             self.graph.core, self.graph.views, events, seq=seq, on_staged=on_staged, tell=tell
         )
         change = batch.run()
@@ -433,6 +433,7 @@ class Engine(RowPredictor):
         seed = check_int(seed, "seed", 0)
         snapshot, got = self.read_current(lambda: (self.graph.snapshot(), self._rows(value)))
         kept = scrub_all(self.core, self.read_current) if sample is None else self.scrubbed(sample, seed=seed)
+        snapshot = replace(snapshot, x=narrowed(self.model, self.graph.schema, snapshot.x))
         expected = reference.compute(self.model, snapshot)[value]
         rows = None
         if sample is not None and sample < len(expected):

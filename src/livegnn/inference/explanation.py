@@ -2,7 +2,7 @@
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -13,6 +13,7 @@ from livegnn.errors import TimeoutExpired
 from livegnn.events import Chunk
 from livegnn.graph import Graph
 from livegnn.inference.history import History
+from livegnn.inference.native_engine import narrowed
 from livegnn.inference.neighbor_shares import Way, share_among_neighbors
 from livegnn.inference.receptive_field import Frame, ReceptiveField
 from livegnn.network import Model
@@ -138,10 +139,10 @@ def _explain(
     seq, number_of_node, field = _core.holding(graph.writer, take_field)
     field.go_back()
     shares: list[EventShare] = []
-    before = now = field.frame()
+    before = now = _read_frame(graph, model, field)
     past = moved = _predict(model, field, now)
     for number, event in field.replay():
-        frame = field.frame()
+        frame = _read_frame(graph, model, field)
         if frame.equals(now):
             continue
         if time.monotonic() > deadline:
@@ -167,6 +168,12 @@ def _explain(
             for way, numbers, share in _neighbors(graph, model, field, before, now, moved - past)
         ],
     )
+
+
+def _read_frame(graph: Graph, model: Model, field: ReceptiveField) -> Frame:
+    """The frame, with the columns of nodes that the model reads."""
+    frame = field.frame()
+    return replace(frame, x=narrowed(model, graph.schema, frame.x))
 
 
 def _predict(model: Model, field: ReceptiveField, frame: Frame) -> DoubleArray:

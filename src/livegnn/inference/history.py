@@ -15,7 +15,7 @@ import numpy as np
 
 from livegnn.errors import InputError
 from livegnn.events import Chunk
-from livegnn.graph import Graph, GraphDelta, View
+from livegnn.graph import Graph, GraphDelta, Growth, View, complete_rows
 from livegnn.types import DoubleArray, EdgeType, FloatArray, IntArray, Keys, NodeType
 
 if TYPE_CHECKING:
@@ -152,6 +152,13 @@ class History(View):
         except MemoryError:
             self._begin_anew("there was no memory to keep a batch")
 
+    def check_growth(self, growth: Growth) -> None:
+        pass
+
+    def grow(self, change: GraphDelta) -> None:
+        self._seq = change.seq
+        self._begin_anew("the schema grew")
+
     def _keep(self, parts: _Parts, delta: GraphDelta) -> None:
         last = self._batches[-1] if self._batches else None
         if last is None or last.chunks is not parts[0]:
@@ -188,13 +195,14 @@ class History(View):
         return [batch for batch in self._batches if batch.seq > seq]
 
     def _copy(self, chunk: Chunk) -> Chunk:
-        """A copy of the chunk with numbers as ids; it shares no arrays."""
+        """A copy of the chunk with numbers as ids and all columns of nodes; it shares no arrays."""
+        x = complete_rows(self.graph.schema, chunk)
         return Chunk(
             chunk.kind,
             chunk.type,
             np.array(self.graph.node_ids.intern(chunk.ids)),
             None if chunk.dst is None else np.array(self.graph.node_ids.intern(chunk.dst)),
-            *(None if column is None else np.array(column) for column in chunk[4:]),  # type: ignore[arg-type]
+            *(None if column is None else np.array(column) for column in (*chunk[4:6], x, chunk.key)),  # type: ignore[arg-type]
         )
 
 

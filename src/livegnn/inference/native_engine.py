@@ -4,23 +4,28 @@ Functions that save, measure or check an engine take a `NativeEngine`. `Engine` 
 """
 
 import logging
+from collections.abc import Mapping
 from functools import cached_property
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 import livegnn._core as _core
 from livegnn.arguments import as_path, chosen_threads
 from livegnn.compiler.plan import Plan
-from livegnn.errors import InputError, ViewMissingError
+from livegnn.errors import InputError, ModelError, ViewMissingError
 from livegnn.graph import Graph
 from livegnn.graph.defaults import left_out
 from livegnn.inference.options import EngineOptions
 from livegnn.network import Model, Propagate
 from livegnn.network.outputs import Outputs
 from livegnn.network.renaming import renamed
-from livegnn.types import NodeType
+from livegnn.schema import Schema
+from livegnn.types import FloatArray, NodeType
 from livegnn.wording import kind_of
+
+if TYPE_CHECKING:
+    from jaxtyping import Float32
 
 _logger = logging.getLogger(__name__)
 
@@ -36,6 +41,7 @@ class NativeEngine:
         self.graph, self.options = graph, options
         self.model, self.plan, self.eager_steps = lay_out(graph, model, options)
         _warn_of_missing_weights(graph, self.model)
+        _keep_narrower(graph, self.model)
         self.native = _make_native(graph, self.plan, options)
         self.view = _core.EngineView(self.native)
         self.outputs = Outputs(self.model)
@@ -119,7 +125,7 @@ def lay_out(graph: Graph, model: Model, options: EngineOptions) -> tuple[Model, 
     is not lazy. Raises `ModelError`, and `InputError` where the mode does not fit.
     """
     check_pair(graph, model)
-    if len(graph.schema.node_types) == 1:
+    if len(graph.schema.origin.node_types) == 1:
         model = renamed(model, left_out(graph.schema))
     plan = Plan(model, graph.schema, options.keep, partial=options.partial)
     eager_steps = plan.eager_steps(options.mode)
@@ -167,6 +173,34 @@ def _warn_of_missing_weights(graph: Graph, model: Model) -> None:
             "in an EdgeSchema); if without, import it in Python with edge_weight=False",
             ", ".join(map(str, lacking)),
         )
+
+
+def narrowed(
+    model: Model, schema: Schema, x: "Mapping[NodeType, Float32[FloatArray, '_ _']]"
+) -> "Mapping[NodeType, Float32[FloatArray, '_ _']]":
+    """Features of nodes, without columns that a growth has added, and that the model does not read."""
+    if not schema.growths:
+        return x
+    widths = {given.node_type: given.width for given in model.inputs.values()}
+    return {name: rows[:, : widths.get(name, rows.shape[1])] for name, rows in x.items()}
+
+
+def _keep_narrower(graph: Graph, model: Model) -> None:
+    """Lets the graph keep rows of the columns that the model reads, where a growth has added others.
+
+    Raises `ModelError` if the graph is in parts, which hold rows with all columns alone.
+    """
+    for given in model.inputs.values():
+        if given.width == graph.schema.node_types[given.node_type]:
+            continue
+        if _core.is_part(graph.native) or graph.names_only:
+            raise ModelError(
+                f"the model reads {given.width} features of {given.node_type!r} nodes, which have "
+                f"{graph.schema.node_types[given.node_type]} since the schema has grown: in a graph in parts "
+                "only models that read all of them can answer"
+            )
+        index = graph.node_type_index(given.node_type)
+        _core.holding(graph.writer, graph.native.keep_narrower, index, given.width)
 
 
 def _make_native(graph: Graph, plan: Plan, options: EngineOptions) -> _core.Engine:

@@ -2,9 +2,12 @@
 
 from typing import TYPE_CHECKING, Literal, Protocol
 
+import numpy as np
+
 from livegnn.events import Events
-from livegnn.graph import View
+from livegnn.graph import GraphDelta, Growth, View
 from livegnn.inference.options import EngineOptions
+from livegnn.inference.update import Update
 from livegnn.network import Model
 from livegnn.network.outputs import Outputs
 from livegnn.types import FloatArray, Ids, NodeType
@@ -73,6 +76,12 @@ class RowPredictor(View):
     def what_if(self, events: Events) -> Supposition:
         """The predictions after `events`, as of `Engine.what_if`."""
         raise NotImplementedError
+
+    def check_growth(self, growth: Growth) -> None:
+        pass  # the model reads none of the new types and columns
+
+    def grow(self, change: GraphDelta) -> Update:
+        return Update(self.graph, np.empty(0, np.int64), seq=change.seq, affected=0, seconds=0.0, exact=True)
 
     def guard(self, on: bool) -> None:
         """Whether to refuse a batch that would make a row infinite or NaN; `non_finite` says it at first."""

@@ -174,6 +174,13 @@ def check_sampled(graph: Graph, model: Model, options: EngineOptions) -> Query:
             f"the query must draw from the nodes that the model predicts, {model.node_type(model.output)!r}, "
             f"got {query.seed_type!r}"
         )
+    for given in model.inputs.values():
+        width = graph.schema.node_types.get(given.node_type, given.width)
+        if graph.schema.growths and width != given.width:
+            raise ModelError(
+                f"a model that answers from samples must read all {width} features of {given.node_type!r} "
+                f"nodes, got one that reads {given.width}: the schema has grown since it was trained"
+            )
     return query
 
 

@@ -24,7 +24,8 @@ _WAY_OUT: Final = "Put back the log that the checkpoints belong to, or move the 
 
 
 def schema_properties(schema: Schema) -> Mapping[str, str]:
-    """Returns the properties of a schema by name, each as JSON."""
+    """Returns the properties of a schema by name, each as JSON: of its origin, as the log has the growths."""
+    schema = schema.origin
     properties: dict[str, object] = {
         "schema/text_ids": schema.text_ids,
         "schema/node_types": list(schema.node_types),

@@ -14,7 +14,8 @@ from livegnn.errors import InputError, LiveGNNError, LogError, TimeoutExpired, a
 from livegnn.events import Chunk, Events
 from livegnn.events.binary import check_type
 from livegnn.events.builder import CheckedEvents, JoinedEvents
-from livegnn.graph import Graph, check_columns
+from livegnn.events.growing import growth_of
+from livegnn.graph import Graph, Growth, Schema, check_columns, grown_schema
 from livegnn.interrupts import Background
 from livegnn.log import Appended, Given, Log, Origin, Outcomes, Rejection, seq_of
 from livegnn.log.idempotency import retry_key
@@ -97,6 +98,9 @@ class SinkStand(Protocol):
 class Intake:
     """The part of a loop that clients call to append events, and to wait for them."""
 
+    fixed_schema: str | None = None
+    """What cannot follow a growth of the schema beside the graph and its views; None if there is nothing."""
+
     def __init__(
         self,
         log: Log,
@@ -131,11 +135,43 @@ class Intake:
             return events
         named = self.graph.with_types(events)
         named.check()
+        if (growth := growth_of(named.chunks)) is not None:
+            self.check_growth(growth)
+            return CheckedEvents(named, self.graph.schema)
         for chunk in named.chunks:
             check_schema(self.graph, chunk)
         for chunk in named.chunks:
             check_type(chunk.type)
         return CheckedEvents(named, self.graph.schema)
+
+    def check_growth(self, growth: Growth) -> Schema:
+        """Returns the schema after a growth. Raises InputError if the graph, one of its views or another part
+        of the deployment (`fixed_schema`) cannot follow it."""
+        if self.fixed_schema is not None:
+            raise InputError(f"expected a deployment whose schema can grow, got one with {self.fixed_schema}")
+        return _core.holding(self.graph.writer, self._check_growth, growth)
+
+    def _check_growth(self, growth: Growth) -> Schema:
+        for view in self.graph.views.current():
+            view.check_growth(growth)
+        return grown_schema(self.graph.core, growth)
+
+    def grow(self, growth: Growth, *, key: str | None = None, timeout: float | None = None) -> int:
+        """Adds types and columns to the schema, as an event of the log; returns its sequence number when the
+        graph has them. Batches wait meanwhile, and reads go on.
+
+        key: as in `append`. timeout: seconds to wait, None for ever; of a runtime that was not started, the
+        caller applies it, with `step`. Raises InputError if the graph or a view cannot follow the growth:
+        nothing is logged then, or, if only an earlier event made it so, it is a refused entry. Raises
+        TimeoutExpired, with the event in the log.
+        """
+        seq = self.append(Events().grow(growth), key=key)
+        if self._thread is None:
+            return seq
+        self.wait(seq, timeout)
+        if (refused := self.rejection(seq)) is not None:
+            raise InputError(refused.message)
+        return seq
 
     def append(self, events: Events, *, key: str | None = None, room_timeout: float | None = 0.0) -> int:
         """Checks and logs events; returns the sequence number of the last one, for `wait`.

@@ -23,7 +23,7 @@ from livegnn.arguments import check_function
 from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
-from livegnn.graph import Claim, Graph, GraphDelta, Transaction, View
+from livegnn.graph import Claim, Graph, GraphDelta, View, transaction_for
 from livegnn.interrupts import Background, Flag
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
@@ -31,6 +31,7 @@ from livegnn.runtime.admission import Admission
 from livegnn.runtime.between_batches import BetweenBatches, SteadyClock, Task
 from livegnn.runtime.checkpoints import CheckpointPolicy, Checkpoints
 from livegnn.runtime.future_events import AheadPolicy
+from livegnn.runtime.growing import read_batch
 from livegnn.runtime.history import check_reaches, schema_properties
 from livegnn.runtime.intake import Intake
 from livegnn.runtime.pace import Pace
@@ -294,7 +295,7 @@ class Loop(Intake):
     def _apply_waiting(self) -> bool:
         """Applies a batch of waiting entries; returns whether there were any."""
         started, after = self._clock(), self._seq
-        writes = self.log.writes(after, max_events=self.pace.choose(self.waiting, self.oldest_age))
+        writes = read_batch(self.log, after, self.pace.choose(self.waiting, self.oldest_age))
         if writes:
             self._apply(writes)
             if self.admission.limited:
@@ -400,7 +401,7 @@ class Loop(Intake):
 
         if not turn.recorded:
             self._ahead.check(turn.events, self.graph.latest_time)
-        turn.transaction = Transaction(
+        turn.transaction = transaction_for(turn.events)(
             self.graph.core,
             self.graph.views,
             turn.events,

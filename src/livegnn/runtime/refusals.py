@@ -14,6 +14,7 @@ from typing import Protocol
 
 from livegnn.errors import InputError, UnknownNodeError, as_value
 from livegnn.events import Events
+from livegnn.events.growing import find_growth
 from livegnn.graph import Graph, Schema, find_refusal
 from livegnn.log import Entry, Rejection, Write
 from livegnn.runtime.future_events import Ahead
@@ -72,6 +73,9 @@ def commit_apart(writes: Sequence[Write], after: int, graph: Graph, ahead: Ahead
     """Applies the entries after event `after`, which were refused as one batch, without those to blame."""
     ends = [end for write in writes for end in write.ends.tolist()]
     merged = Events.concatenate(write.events for write in writes)
+    if find_growth(merged.chunks) is not None:  # alone: only its own transaction can say whether it fits
+        _commit_run(Run(graph.schema, [Entry(ends[0], merged)]), commit)
+        return
     done = 0
     for part in sift(after, ends, merged, graph, ahead=ahead.active):
         try:
