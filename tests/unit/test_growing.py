@@ -1,8 +1,10 @@
 """A schema that grows: columns and types that a live graph gets, as events of its log."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -29,6 +31,7 @@ from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Model, Propagate, Step
 from livegnn.presampling import predictor_factory
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
+from livegnn.server import create_app
 from streams import WIDTH, make_graph, make_model, make_stream
 
 TAGS = ("tag", "of", "node")
@@ -393,3 +396,39 @@ def test_bytes_and_json_give_the_same_growth() -> None:
     assert schema.fills_of("user", 5) == (1e-3,)
     with pytest.raises(FileFormatError, match="must be what Growth"):
         Growth.from_json({"columns": {"node": 3}})
+
+
+def ask(runtime: Runtime, method: str, path: str, body: object = None) -> httpx.Response:
+    async def request() -> httpx.Response:
+        transport = httpx.ASGITransport(create_app(runtime), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.request(method, path, json=body)
+
+    return asyncio.run(request())
+
+
+def test_a_schema_grows_over_http(log: SqliteLog) -> None:
+    graph = make_graph()
+    runtime = Runtime(log, graph, Engine(graph, make_model(), threads=1))
+    runtime.start()
+    try:
+        given = {
+            "columns": {"node": {"age": 0.5}},
+            "node_types": {"tag": 1},
+            "edge_types": [{"edge_type": TAGS, "weighted": True}],
+            "auto_add": {"tag": [2.0]},
+        }
+        answer = ask(runtime, "POST", "/v1/schema", given)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["seq"] == 1
+        assert answer.json()["schema"] == ask(runtime, "GET", "/v1/schema").json()["schema"]
+        assert graph.schema.edge_types[TAGS] == EdgeSchema(weighted=True)
+        assert graph.schema.growths[0].auto_add == {"tag": (2.0,)}
+        again = ask(runtime, "POST", "/v1/schema", given)
+        assert (again.status_code, "was added before" in again.text) == (400, True)
+        event = {"event": "grow", "growth": AGE.to_json()}
+        refused = ask(runtime, "POST", "/v1/events", {"events": [event]})
+        assert (refused.status_code, "POST /v1/schema takes it" in refused.text) == (400, True)
+        assert ask(runtime, "POST", "/v1/schema", {"colums": {}}).status_code == 400
+    finally:
+        runtime.stop()

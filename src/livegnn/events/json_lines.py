@@ -166,6 +166,10 @@ def collect(
     for place, record in records:
         shape = _check(place, record)
         assert isinstance(record, Mapping)
+        if limits is not None and shape == (GROW,):
+            raise InputError(
+                f"{place}: a growth of the schema is not an event of clients: POST /v1/schema takes it"
+            )
         if shape != last:
             end_run()
             if limits is not None and len(chunks) == limits.runs:

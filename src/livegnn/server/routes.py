@@ -54,6 +54,7 @@ from livegnn.server.requests import (
     read_wanted,
 )
 from livegnn.server.sample_routes import add_sample_routes
+from livegnn.server.schema_routes import add_schema_routes
 from livegnn.texts import Texts
 from livegnn.types import EdgeType, Ids
 
@@ -104,13 +105,6 @@ class NeighborsAnswer(BaseModel):
     weight: list[float] | None
     time: list[float] | None
     key: list[int] | None
-
-
-class SchemaAnswer(BaseModel):
-    """The types of nodes and edges of the graph, as `Schema.to_json` has them."""
-
-    seq: int
-    types: dict[str, object] = Field(alias="schema")  # pydantic has a method of this name
 
 
 class EventShareAnswer(BaseModel):
@@ -172,6 +166,7 @@ def create_routes(
     add_event_routes(router, runtime, appends, limits)
     add_model_routes(router, runtime, limits, keys)
     add_sample_routes(router, runtime, feed, limits)
+    add_schema_routes(router, runtime, limits)
     add_bulk_routes(router, runtime, feed)
 
     @router.get("/v1/predictions", responses={200: {"model": PredictionAnswer}})
@@ -306,11 +301,6 @@ def create_routes(
             )
         finally:
             explaining.release()
-
-    @router.get("/v1/schema", responses={200: {"model": SchemaAnswer}})
-    def describe_schema() -> Response:
-        """The types of nodes and edges of the graph, as `Schema.to_json` has them."""
-        return to_json({"seq": runtime.seq, "schema": graph.schema.to_json()})
 
     @router.get("/livez")
     def report_live() -> Response:
