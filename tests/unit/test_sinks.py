@@ -132,6 +132,7 @@ def test_a_page_of_time_is_a_parquet_file(tmp_path: Path) -> None:
     (first, *_, last) = table.to_pylist()
     assert first["model"] == "engine"
     assert (last["id"], last["seq"], last["prediction"]) == (5, 12, None)
+    assert last["time"] == datetime(2026, 11, 30, 0, 0, 58, tzinfo=UTC)
     sink = ParquetFolder(tmp_path / "texts")
     sink.write(rows_of(("a", 1, [0.5, 0.5]), ("ä", 1, None)))
     assert ds.dataset(tmp_path / "texts").to_table()["id"].to_pylist() == ["a", "ä"]

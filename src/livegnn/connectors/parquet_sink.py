@@ -29,8 +29,8 @@ class ParquetFolder:
         self._cleaned = False
 
     def write(self, rows: PredictionRows) -> None:
-        """Writes a file with the columns `id`, `seq`, `model` and `prediction`. Raises `OSError`, after which
-        nothing of it stays."""
+        """Writes a file with the columns `id`, `seq`, `time`, `model` and `prediction`. `time` is that of the
+        write: the rows were read just before. Raises `OSError`, after which nothing of it stays."""
         now = datetime.fromtimestamp(self._clock(), UTC)
         folder = self._directory / f"date={now:%Y-%m-%d}"
         if not folder.is_dir():
@@ -43,14 +43,14 @@ class ParquetFolder:
         name = f"{now:%H%M%S}-{int(rows.seqs.max()):020d}-{secrets.token_hex(4)}.parquet"
         path, partial = folder / name, folder / f".{name}.partial"  # which readers of the folder pass over
         with write_partial(partial, path) as file:
-            pq.write_table(_to_table(rows), file)
+            pq.write_table(_to_table(rows, now), file)
         put_in_place(partial, path)
 
     def close(self) -> None:
         """Nothing is open between two writes."""
 
 
-def _to_table(rows: PredictionRows) -> pa.Table:
+def _to_table(rows: PredictionRows, now: datetime) -> pa.Table:
     text = isinstance(rows.ids[0], str)
     predictions = pa.FixedSizeListArray.from_arrays(
         pa.array(rows.predictions.reshape(-1)), rows.predictions.shape[1], mask=pa.array(rows.removed)
@@ -58,6 +58,7 @@ def _to_table(rows: PredictionRows) -> pa.Table:
     columns = {
         "id": pa.array(rows.ids, pa.string() if text else pa.int64()),
         "seq": pa.array(rows.seqs),
+        "time": pa.repeat(pa.scalar(now, pa.timestamp("us", "UTC")), len(rows.ids)),
         "model": pa.array([rows.model] * len(rows.ids)).dictionary_encode(),
         "prediction": predictions,
     }
