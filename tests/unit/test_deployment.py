@@ -1,11 +1,10 @@
 """Deployment files: every key is typed and documented, and what is not known is refused by name."""
 
-import itertools
 import json
 import re
 import time
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -406,6 +405,7 @@ def test_the_docs_list_every_key_and_its_default() -> None:
         Mapping[int, int]: "a table of integers",
         Mapping[str, str]: "a table of texts",
         Mapping[str, object]: "a table",
+        Sequence[str]: "a list of texts",
     }
     documented = []
     section = ""
@@ -415,18 +415,19 @@ def test_the_docs_list_every_key_and_its_default() -> None:
     expected = []
     sections = [section.name for section in fields(Deployment) if section.name not in {"file", "tables"}]
     parts = {section: getattr(example, section) for section in sections}
-    parts |= {f"sources.{name}": part for name, part in example.sources.items()}
-    parts |= {f"sinks.{name}": part for name, part in example.sinks.items()}
-    order = [*itertools.takewhile(lambda name: name != "sources", parts), "sources.orders", "sinks.scores"]
-    for section in [*order, *(name for name in parts if name not in {*order, "sources", "sinks"})]:
+    named = {"sources": "orders", "sinks": "scores", "labels": "chargebacks"}
+    for section in sections:
         part = parts[section]
+        if section in named:
+            part, section = part[named[section]], f"{section}.{named[section]}"
         for key in fields(part) if section != "views" else ():
             type_ = get_type_hints(type(part))[key.name]
             must = type_ is Path or (
-                section in ("sources.orders", "sinks.scores", "snapshots")
+                section in ("sources.orders", "sinks.scores", "labels.chargebacks", "snapshots")
                 and key.default is key.default_factory is MISSING
             )
-            default = key.default if section == "sinks.scores" else getattr(part, key.name)
+            given = section in ("sinks.scores", "labels.chargebacks")
+            default = key.default if given else getattr(part, key.name)
             default = key.default_factory() if default is MISSING and not must else default
             shown = "required" if must else f"`{tomlish(default)}`"
             shown = "none" if type(None) in get_args(type_) else shown
@@ -440,7 +441,7 @@ def tomlish(value: object) -> str:
         if isinstance(value, bool)
         else f'"{value}"'
         if isinstance(value, str)
-        else str(value)
+        else str(list(value) if isinstance(value, tuple) else value)
     )
 
 

@@ -22,6 +22,7 @@ from livegnn.cli.log import app as log_app
 from livegnn.cli.logs import Level, LogJson, LogLevel, log_first_readiness, start_log
 from livegnn.cli.model import app as model_app
 from livegnn.cli.predict import predict
+from livegnn.cli.quality import quality
 from livegnn.cli.snapshot import app as snapshot_app
 from livegnn.cli.worker import app as worker_app
 from livegnn.errors import LiveGNNError, ModelError
@@ -47,6 +48,7 @@ app.add_typer(worker_app, name="worker")
 app.command()(init)
 app.command()(load)
 app.command()(predict)
+app.command()(quality)
 
 
 @app.command()

@@ -25,6 +25,7 @@ from livegnn.deployment.parsing import (
     refuse_unknown,
 )
 from livegnn.deployment.partitions import Division, refuse_sections
+from livegnn.deployment.quality import LabelsSection, QualitySection, check_labels
 from livegnn.deployment.sections import (
     CheckpointSection,
     EngineSection,
@@ -38,6 +39,7 @@ from livegnn.deployment.sections import (
     SourceSection,
     ViewsSection,
     check_sources,
+    checkpoint_policy,
 )
 from livegnn.deployment.sinks import SinkSection, sink_factories, view_name
 from livegnn.deployment.snapshots import SnapshotsSection
@@ -47,7 +49,6 @@ from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
 from livegnn.model import Model
 from livegnn.presampling import predictor_factory
 from livegnn.runtime import (
-    CheckpointPolicy,
     ModelRegister,
     Nothing,
     Runtime,
@@ -89,6 +90,8 @@ class Deployment:
     sources: Mapping[str, SourceSection] = field(default_factory=dict)
     sinks: Mapping[str, SinkSection] = field(default_factory=dict)
     tables: Mapping[str, TableMapping] = field(default_factory=dict)
+    labels: Mapping[str, LabelsSection] = field(default_factory=dict)
+    quality: QualitySection | None = None
     checkpoint: CheckpointSection | None = None
     runtime: RuntimeSection = field(default_factory=RuntimeSection)
     server: ServerSection = field(default_factory=ServerSection)
@@ -101,6 +104,7 @@ class Deployment:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
             raise InputError("keep = 'since_checkpoint' in [log] needs a section [checkpoint]")
         check_sources(self.sources, self.tables)
+        check_labels(self.labels, self.sinks)
         if self.cluster.partitions:
             given = [it.name for it in fields(self) if getattr(self, it.name) is not None]
             refuse_sections(given, self.engine, self.runtime)
@@ -132,6 +136,8 @@ class Deployment:
             "sources": SourceSection,
             "sinks": SinkSection,
             "tables": TableMapping,
+            "labels": LabelsSection,
+            "quality": QualitySection,
             "checkpoint": CheckpointSection,
             "runtime": RuntimeSection,
             "server": ServerSection,
@@ -151,7 +157,7 @@ class Deployment:
                     raise InputError(
                         f"a name in [views] must not be {clashes[0]!r}, which is another part of a deployment"
                     )
-            elif name in ("sources", "sinks") and name in content:
+            elif name in ("sources", "sinks", "labels") and name in content:
                 sections[name] = parse_named(name, type_, content[name], directory)
             elif name == "tables" and name in content:
                 sections[name] = parse_tables(content[name], directory)
@@ -383,10 +389,6 @@ class Deployment:
             factories["snapshots"] = self.snapshots.factory()
         return factories if in_memory else factories | sink_factories(self.sinks)
 
-    def _checkpoint_policy(self) -> CheckpointPolicy | None:
-        trim_log = self.log.keep == "since_checkpoint"
-        return None if self.checkpoint is None else self.checkpoint.policy(trim_log=trim_log)
-
     def _open(
         self,
         factories: Mapping[str, ViewFactory],
@@ -448,7 +450,7 @@ class Deployment:
             freshness_ms=self.runtime.freshness_ms or None,
             max_waiting_events=self.runtime.max_waiting_events or None,
             max_waiting_ms=self.runtime.max_waiting_ms or None,
-            checkpoints=self._checkpoint_policy(),
+            checkpoints=checkpoint_policy(self.checkpoint, self.log),
             expiry=self.runtime.expiry(),
             ahead=self.runtime.ahead(),
             when_view_fails=cast("WhenViewFails", self.runtime.when_view_fails),

@@ -288,6 +288,12 @@ class CheckpointSection:
         return convert(self, CheckpointPolicy, every_events=events, every_seconds=seconds, trim_log=trim_log)
 
 
+def checkpoint_policy(checkpoint: CheckpointSection | None, log: LogSection) -> CheckpointPolicy | None:
+    """When checkpoints are written, and whether the log is trimmed then; None without checkpoints."""
+    trim_log = log.keep == "since_checkpoint"
+    return None if checkpoint is None else checkpoint.policy(trim_log=trim_log)
+
+
 @dataclass(frozen=True)
 class RuntimeSection:
     """`[runtime]`: how many events are merged into a batch at most; how often edges expire, 0 for never, and

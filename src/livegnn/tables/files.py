@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import pyarrow as pa
 import pyarrow.csv
@@ -39,6 +39,15 @@ FORMATS: Final = {
 _IN_FOLDERS: Final = tuple(one for one in FORMATS if one != ".txt")  # a folder may hold a text for people
 _PACKED: Final = (".gz", ".bz2", ".zst", ".lz4")
 _BLOCK: Final = 8 << 20  # bytes; a line of text must fit
+
+
+class FileForm(NamedTuple):
+    """The columns of a file that are read. kinds: of those whose kind a text file does not say. csv: the form
+    of a CSV file."""
+
+    columns: Sequence[str]
+    kinds: Mapping[str, pa.DataType]
+    csv: CsvForm | None = None
 
 
 def list_files(paths: Sequence[object], order: Order = "name") -> list[Path]:
@@ -107,15 +116,26 @@ def read_sample(path: Path, rows: int) -> pa.Table:
 
 def _parts(path: Path, reader: TableReader, rows: int) -> Iterator[pa.Table]:
     """The rows of a file, with the columns that the mapping reads."""
-    columns = list(reader.mapping.columns)
+    form = FileForm(reader.mapping.columns, _kinds(reader), reader.mapping.csv)
+    yield from read_columns(path, form, reader.check, rows)
+
+
+def read_columns(
+    path: Path, form: FileForm, check: Callable[[pa.Schema], None], rows: int = ROWS_AT_ONCE
+) -> Iterator[pa.Table]:
+    """The columns of a file, `rows` rows at a time. check: raises InputError for columns that do not fit.
+
+    Raises InputError, also for a file that cannot be read.
+    """
+    columns = list(form.columns)
     try:
-        dataset = pa.dataset.dataset(path, format=_format(path, _kinds(reader), reader.mapping.csv))
-        reader.check(dataset.schema)
+        dataset = pa.dataset.dataset(path, format=_format(path, form.kinds, form.csv))
+        check(dataset.schema)
         stream = dataset.scanner(columns=columns, batch_size=rows, use_threads=False).to_reader()
         yield from read_parts(stream, columns, rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path}: expected {_kind(path)}, got: {_plain_words(path, str(error), reader.mapping.csv)}"
+            f"{path}: expected {_kind(path)}, got: {_plain_words(path, str(error), form.csv)}"
         ) from error
 
 
