@@ -14,7 +14,16 @@ from livegnn.connectors.sink import PredictionRows
 from livegnn.deployment import Deployment
 from livegnn.errors import FileFormatError
 from livegnn.quality.label_mapping import LabelMapping
-from livegnn.quality.report import FIGURES, LabelSource, compute_report, read_rows, write_report
+from livegnn.quality.report import (
+    FIGURES,
+    LabelSource,
+    Row,
+    compute_report,
+    read_rows,
+    write_report,
+    write_rows,
+)
+from livegnn.quality.samples import DRIFT
 
 LEAST = {"graph": {"path": "g.npz"}, "log": {"path": "l.db"}}
 SINK = {"kind": "parquet", "directory": "record"}
@@ -116,6 +125,10 @@ def test_the_command_prints_the_last_days(tmp_path: Path) -> None:
         '[labels.fraud]\nfiles = "labels.csv"\nid = "id"\nlabel = "fraud"\ntime = "at"\n'
         '[quality]\ndirectory = "out"\n'
     )
+    drift = {f"x {at}": at / 100 for at in range(8)}
+    day = date(2026, 3, 4)
+    rows = [Row(day, "", "", "feature_stability_index", part, value) for part, value in drift.items()]
+    write_rows(rows, tmp_path / "out" / "date=2026-03-04" / DRIFT)
     done = CliRunner().invoke(app, ["quality", str(deployment), "--days", "2"])
     assert done.exit_code == 0, done.output
     assert [line.split() for line in done.stdout.splitlines()] == [
@@ -125,6 +138,8 @@ def test_the_command_prints_the_last_days(tmp_path: Path) -> None:
         ["2026-03-04", "better", "1", "0", "0.0625", "0.25"],
         ["2", "labels", "without:", "no", "prediction", "at", "that", "time"],
         ["1", "labels", "without:", "the", "node", "was", "removed"],
+        ["drift", "on", "2026-03-04", "(stability", "index)"],
+        *([f"{at / 100:.3f}", "features,", "x", str(at)] for at in (7, 6, 5, 4, 3)),
     ]
     assert len(read_rows(tmp_path / "out")) > 20
     (tmp_path / "labels.csv").write_text("id,fraud,at\n1,2.5,2026-03-01\n")
@@ -158,7 +173,9 @@ def test_sections_say_where_labels_and_predictions_are() -> None:
         ({"labels": {"a": {**LABELS, "kind": "x"}}, "sinks": {"b": SINK}}, r"\[labels.a\]: kind must be"),
         ({"labels": {"a": {**LABELS, "csv": {"x": 1}}}, "sinks": {"b": SINK}}, "csv must have the keys"),
         ({"labels": {"a": {**LABELS, "csv": {"skip": -1}}}, "sinks": {"b": SINK}}, "skip must be"),
-        ({"quality": {"directory": "x", "every_seconds": 0}}, "every_seconds must be above 0"),
+        ({"quality": {"directory": "x", "every_seconds": 0}}, "every_seconds must be a number above 0"),
+        ({"quality": {"directory": "x", "reference": "May 1"}}, "reference must be a day, as in 2026-03-01"),
+        ({"quality": {"directory": "x", "sample": 0}}, "sample must be"),
     ],
 )
 def test_sections_that_do_not_fit_are_refused(sections: dict[str, object], reason: str) -> None:

@@ -66,6 +66,7 @@ def serve(
 ) -> None:
     """Serve a model on a live graph over HTTP, starting from the newest checkpoint and the log."""
     logger = start_log(log_level, log_json)
+    from livegnn.deployment.quality import start_quality
     from livegnn.deployment.sinks import start_sinks
     from livegnn.deployment.snapshots import start_snapshots
     from livegnn.server import create_app, listen
@@ -88,6 +89,8 @@ def serve(
             )
             start_snapshots(runtime)
             start_sinks(runtime)
+            if (monitor := start_quality(settings, runtime)) is not None:
+                opened.callback(monitor.stop)
             for source in settings.connect(runtime):
                 opened.callback(source.stop)
                 source.start()

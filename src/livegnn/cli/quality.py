@@ -12,6 +12,7 @@ from livegnn.wording import needs
 if TYPE_CHECKING:
     from livegnn.quality.report import Report, Row
 
+_MOST_DRIFTED: Final = 5
 _COLUMNS: Final = {
     "labels": "labels",
     "prevalence": "share",
@@ -37,16 +38,18 @@ def quality(
         raise InputError(f"{deployment} must have a section [labels.NAME], got none")
     try:
         from livegnn.deployment.quality import label_sources
-        from livegnn.quality.report import compute_report, write_report
+        from livegnn.quality.report import compute_report, read_rows, write_report
+        from livegnn.quality.samples import DRIFT
 
-        report = compute_report(label_sources(settings.labels, settings.sinks))
+        report, drift = compute_report(label_sources(settings.labels, settings.sinks)), []
         if settings.quality is not None:
             write_report(report.rows, settings.quality.directory)
+            drift = read_rows(settings.quality.directory, DRIFT)
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
         raise InputError(needs("livegnn quality", "pyarrow", error, "arrow")) from error
-    typer.echo("\n".join(_describe(report, days)))
+    typer.echo("\n".join([*_describe(report, days), *_describe_drift(drift)]))
 
 
 def _describe(report: "Report", days: int) -> list[str]:
@@ -57,6 +60,16 @@ def _describe(report: "Report", days: int) -> list[str]:
         lines += _table(rows, days) if rows else ["  no label has a prediction"]
         lines += [f"  {count:,} labels without: {reason}" for reason, count in missing.items()]
     return lines
+
+
+def _describe_drift(rows: "Sequence[Row]") -> list[str]:
+    """The columns that have drifted most, in the newest sample."""
+    newest = max((row.day for row in rows), default=None)
+    found = [row for row in rows if row.day == newest and row.metric.endswith("_stability_index")]
+    found.sort(key=lambda row: -row.value)
+    names = [f"{row.model or 'features'}, {row.part}" for row in found]
+    lines = [f"  {row.value:.3f}  {name}" for row, name in zip(found, names, strict=True)]
+    return [f"drift on {newest} (stability index)", *lines[:_MOST_DRIFTED]] if lines else []
 
 
 def _table(rows: "Sequence[Row]", days: int) -> list[str]:

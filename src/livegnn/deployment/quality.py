@@ -2,15 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from livegnn.arguments import check_int, check_positive
 from livegnn.deployment.sinks import SinkSection
 from livegnn.errors import InputError
 from livegnn.quality.label_mapping import LabelMapping
+from livegnn.runtime import Runtime
 from livegnn.tables import CsvForm
+from livegnn.wording import needs
 
 if TYPE_CHECKING:
+    from livegnn.deployment import Deployment
+    from livegnn.quality.monitor import QualityMonitor
     from livegnn.quality.report import LabelSource
 
 _CSV: Final = tuple(part.name for part in fields(CsvForm))
@@ -60,14 +66,28 @@ class LabelsSection:
 
 @dataclass(frozen=True)
 class QualitySection:
-    """`[quality]`: the folder of figures, and the seconds between two computations of them in a server."""
+    """`[quality]`: the folder of figures, and how a server computes them.
+
+    every_seconds: between two computations. sample: nodes that are compared for drift, once a day. reference:
+    the day, as YYYY-MM-DD, with whose sample they are compared; by default the first.
+    """
 
     directory: Path
     every_seconds: float = 3600.0
+    sample: int = 10_000
+    reference: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.every_seconds > 0:
-            raise InputError(f"every_seconds must be above 0, got {self.every_seconds!r}")
+        check_positive(self.every_seconds, "every_seconds")
+        check_int(self.sample, "sample", 1)
+        self.reference_day()
+
+    def reference_day(self) -> date | None:
+        """The day of the reference. Raises InputError."""
+        try:
+            return None if self.reference is None else date.fromisoformat(self.reference)
+        except ValueError as error:
+            raise InputError(f"reference must be a day, as in 2026-03-01, got {self.reference!r}") from error
 
 
 def check_labels(labels: Mapping[str, LabelsSection], sinks: Mapping[str, SinkSection]) -> None:
@@ -86,6 +106,30 @@ def label_sources(
         LabelSource(name, section.mapping(), [section.files], _records(name, section, sinks))
         for name, section in labels.items()
     ]
+
+
+def start_quality(settings: "Deployment", runtime: Runtime) -> "QualityMonitor | None":
+    """Starts to compute figures beside `runtime`, if the deployment has a section [quality]. Raises
+    InputError where pyarrow is missing."""
+    section = settings.quality
+    if section is None:
+        return None
+    try:
+        from livegnn.quality.monitor import QualityMonitor
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise InputError(needs("[quality]", "pyarrow", error, "arrow")) from error
+    monitor = QualityMonitor(
+        runtime,
+        label_sources(settings.labels, settings.sinks),
+        section.directory,
+        every_seconds=section.every_seconds,
+        sample=section.sample,
+        reference=section.reference_day(),
+    )
+    monitor.start()
+    return monitor
 
 
 def _records(name: str, section: LabelsSection, sinks: Mapping[str, SinkSection]) -> list[Path]:

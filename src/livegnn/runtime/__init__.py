@@ -13,6 +13,7 @@ from livegnn.runtime.model_register import ModelRegister, Nothing
 from livegnn.runtime.models import Models, ModelState, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Runtime, SampledPrediction, SupposedPrediction
+from livegnn.runtime.quality_stand import QualityFigures, QualityStand
 from livegnn.runtime.recovery import ViewFactory, count_recorded, restore
 from livegnn.runtime.replay import replay
 from livegnn.runtime.statistics import Statistics
@@ -32,6 +33,8 @@ __all__ = [
     "Nothing",
     "Pace",
     "Prediction",
+    "QualityFigures",
+    "QualityStand",
     "Runtime",
     "SampledPrediction",
     "SinkStand",

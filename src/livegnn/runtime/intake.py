@@ -23,6 +23,7 @@ from livegnn.log_lines import Seldom
 from livegnn.runtime.admission import Admission
 from livegnn.runtime.future_events import Ahead, AheadPolicy
 from livegnn.runtime.log_watch import LogWatch
+from livegnn.runtime.quality_stand import QualityStand
 from livegnn.runtime.statistics import Statistics
 from livegnn.wording import kind_of
 
@@ -115,6 +116,8 @@ class Intake:
         """The readers of other streams into the log, by name, from their start on."""
         self.sinks: dict[str, SinkStand] = {}
         """The writers of predictions to other systems, by name, from their start on."""
+        self.quality: QualityStand | None = None
+        """The quality of predictions, if it is computed."""
         self._clock = clock
         self._log_watch = LogWatch(log)
         self._ahead = Ahead(ahead)

@@ -13,7 +13,7 @@ from livegnn.http.metrics import counter, gauge, histogram
 from livegnn.inference import Scrub
 from livegnn.log.consumers import read_positions
 from livegnn.log.sqlite import SqliteLog
-from livegnn.runtime import Runtime, SinkStand, Source, Statistics
+from livegnn.runtime import QualityFigures, QualityStand, Runtime, SinkStand, Source, Statistics
 from livegnn.server.feed import Feed
 from livegnn.wording import format_edge_type
 
@@ -46,6 +46,7 @@ def collect(runtime: Runtime, feed: Feed) -> Iterator[Metric]:
     yield from _edges(runtime)
     yield from _sources(dict(runtime.sources))
     yield from _sinks(dict(runtime.sinks))
+    yield from _quality(runtime.quality)
     yield from _log(runtime, log_seq)
     yield gauge("memory_bytes", "Memory of a part", _memory(runtime), "part")
     yield gauge("feed_clients", "Clients that follow the changes", feed.clients)
@@ -130,6 +131,25 @@ def _sinks(sinks: Mapping[str, SinkStand]) -> list[Metric]:
         gauge("sink_lag_seconds", "Time since the oldest of these changed", ages, "sink"),
         counter("sink_rows_total", "Rows that a sink was sent", sent, "sink"),
         counter("sink_failed_writes_total", "Writes to a sink that failed", failures, "sink"),
+    ]
+
+
+def _quality(quality: QualityStand | None) -> list[Metric]:
+    """The quality of predictions; no values where it is not computed."""
+    figures = QualityFigures() if quality is None else quality.figures
+    fails: dict[str, float] | float = {} if quality is None else quality.failure is not None
+    age: dict[str, float] | float = {} if quality is None else nan if quality.age is None else quality.age
+    labels = ("labels", "model", "metric")
+    last = "Figure of the last complete day with labels"
+    missing = "Labels without a prediction"
+    drift = "Distance between the newest sample of a column and the reference"
+    return [
+        gauge("quality_fails", "1 while figures cannot be computed", fails),
+        gauge("quality_age_seconds", "Time since figures were computed", age),
+        gauge("quality", last, figures.labels, *labels),
+        gauge("quality_day_seconds", "Beginning of that day, since 1970", figures.days, "labels"),
+        gauge("quality_missing_labels", missing, figures.missing, "labels", "reason"),
+        gauge("drift", drift, figures.drift, "model", "metric", "column"),
     ]
 
 

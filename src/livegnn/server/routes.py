@@ -326,6 +326,9 @@ def create_routes(
             content["sources"] = {name: _stand(source) for name, source in dict(runtime.sources).items()}
         if runtime.sinks:
             content["sinks"] = {name: _stand_of(sink) for name, sink in dict(runtime.sinks).items()}
+        if (quality := runtime.quality) is not None:
+            failed = {} if quality.failure is None else {"reason": shortened(quality.failure)}
+            content["quality"] = {"status": "failed" if failed else "ok", **failed}
         failures = {name: shortened(reason) for name, reason in runtime.side_failures.items()}
         if keys is not None and keys.problem is not None:
             failures["keys"] = "their file cannot be read, and they stay as they were: the log has the reason"
