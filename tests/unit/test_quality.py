@@ -27,6 +27,7 @@ from livegnn.quality.samples import DRIFT
 
 LEAST = {"graph": {"path": "g.npz"}, "log": {"path": "l.db"}}
 SINK = {"kind": "parquet", "directory": "record"}
+TOPIC = {"kafka": "k", "topic": "t", "id": "id", "label": "fraud"}
 LABELS = {"files": "labels.csv", "id": "id", "label": "fraud"}
 
 
@@ -176,6 +177,11 @@ def test_sections_say_where_labels_and_predictions_are() -> None:
         ({"quality": {"directory": "x", "every_seconds": 0}}, "every_seconds must be a number above 0"),
         ({"quality": {"directory": "x", "reference": "May 1"}}, "reference must be a day, as in 2026-03-01"),
         ({"quality": {"directory": "x", "sample": 0}}, "sample must be"),
+        ({"labels": {"a": {**TOPIC, "files": "x"}}, "sinks": {"b": SINK}}, "files, or else kafka and topic"),
+        ({"labels": {"a": {**TOPIC, "topic": ""}}, "sinks": {"b": SINK}}, "files, or else kafka and topic"),
+        ({"labels": {"a": {**TOPIC, "format": "x"}}, "sinks": {"b": SINK}}, "format must be one of rows"),
+        ({"labels": {"a": TOPIC}, "sinks": {"b": SINK}}, r"directory of \[quality\], got no such section"),
+        ({"labels": {"../a": TOPIC}, "sinks": {"b": SINK}}, "must be that of a folder"),
     ],
 )
 def test_sections_that_do_not_fit_are_refused(sections: dict[str, object], reason: str) -> None:

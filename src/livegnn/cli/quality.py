@@ -41,7 +41,7 @@ def quality(
         from livegnn.quality.report import compute_report, read_rows, write_report
         from livegnn.quality.samples import DRIFT
 
-        report, drift = compute_report(label_sources(settings.labels, settings.sinks)), []
+        report, drift = compute_report(label_sources(settings)), []
         if settings.quality is not None:
             write_report(report.rows, settings.quality.directory)
             drift = read_rows(settings.quality.directory, DRIFT)

@@ -14,10 +14,10 @@ Thread safety: one thread calls; any thread may read `lag`.
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka import Message as KafkaMessage
@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from livegnn.errors import InputError, SourceError
 from livegnn.events import Events
-from livegnn.log import Log, Origin
+from livegnn.log import Origin
 from livegnn.log.kafka.connection import Connection, passes, read_bounds
 
 Begin = Literal["first", "last"]
@@ -50,6 +50,7 @@ _FINAL: Final = {
 }
 """Errors that a broker repeats at every request."""
 _BEGINNING: Final = threading.Lock()  # of two sources of one topic that begin at once, one is refused
+_SKIP: Final = "livegnn log skip DEPLOYMENT.TOML {source} {partition} {offset}"
 _MISSING_SECONDS: Final = 30.0  # after which a topic that a broker does not know is taken for deleted
 
 
@@ -66,16 +67,38 @@ class Arrived(NamedTuple):
     is_end: bool = False
 
 
+class Positions(Protocol):
+    """A store of how far topics were read: a log; or another store, of one topic alone."""
+
+    def bound(self) -> Mapping[str, str]:
+        """As `Log.bound`."""
+
+    def bind(self, properties: Mapping[str, str], /) -> None:
+        """As `Log.bind`."""
+
+    def position(self, source: str, partition: int, /) -> int | None:
+        """As `Log.position`."""
+
+    def append_all(
+        self, entries: Sequence[Events], keys: None, origins: Sequence[Origin], /
+    ) -> Sequence[object]:
+        """As `Log.append_all`, of entries without events."""
+
+
 class Partitions:
     """All partitions of a topic, from where `log` says that the source `name` was read.
 
-    lag: how many messages stand unread, by partition, when it was last looked. missing: that the topic was
-    not there then, and when it was looked before.
+    skip: the way to go on after messages that were deleted, for people, with `{source}`, `{partition}` and
+    `{offset}`. lag: how many messages stand unread, by partition, when it was last looked. missing: that the
+    topic was not there then, and when it was looked before.
     """
 
-    def __init__(self, connection: Connection, log: Log, name: str, begin: Begin) -> None:
+    def __init__(
+        self, connection: Connection, log: Positions, name: str, begin: Begin, skip: str = _SKIP
+    ) -> None:
         self.lag: Mapping[int, int] = {}
         self._connection, self._log, self._name, self._begin = connection, log, name, begin
+        self._skip = skip
         self._next: dict[int, int] = {}
         self._ends: Mapping[int, int] = {}
         self._stopped: set[int] = set()  # partitions that the client does not read on by itself
@@ -206,7 +229,7 @@ class Partitions:
             raise SourceError(
                 f"{self._connection.name} must have the messages of partition {partition} from {at} on, got "
                 f"those from {low} on: the others were deleted before they were read. Restore them; or, to "
-                f"go on without them: livegnn log skip DEPLOYMENT.TOML {self._name} {partition} {low}"
+                f"go on without them: {self._skip.format(source=self._name, partition=partition, offset=low)}"
             )
         if at > end:
             raise SourceError(

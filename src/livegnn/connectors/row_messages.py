@@ -8,7 +8,7 @@ its transformation ExtractNewRecordState leaves them; with the schema of Kafka C
 gives decimals and times their types, or without it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -168,34 +168,58 @@ class RowMessages:
         return RowChanges(kinds, new, old, [one.old is not None for one in changes])
 
     def _table(self, rows: Sequence[Row | None], converters: Sequence[Mapping[str, Converter]]) -> pa.Table:
-        return pa.table({name: self._column(name, rows, converters) for name in self._reader.mapping.columns})
+        reader = self._reader
+        return to_table(rows, converters, reader.mapping.columns, times=self._times, name=reader.name)
 
-    def _column(
-        self, name: str, rows: Sequence[Row | None], converters: Sequence[Mapping[str, Converter]]
-    ) -> pa.Array:
-        try:
-            values = [None if row is None else row[name] for row in rows]
-        except KeyError:
-            row = next(row for row in rows if row is not None and name not in row)
-            got = ", ".join(map(repr, row)) or "none"
-            raise InputError(f"{self._reader.name}: expected a column {name!r}, got {got}") from None
-        if UNAVAILABLE in values:
-            raise InputError(
-                f"{self._reader.name}: column {name!r}: expected its value, got Debezium's mark for a large "
-                "value that was not changed: set REPLICA IDENTITY FULL for the table"
-            )
-        found = {one.get(name) for one, row in zip(converters, rows, strict=True) if row is not None}
-        if len(found) > 1:
-            raise InputError(f"{self._reader.name}: column {name!r}: expected one type, got several")
-        converter = next(iter(found), None)
-        try:
-            if converter is None:
-                return _array(values)
-            if name in self._times:
-                converter.check_time()
-            return converter.convert(values)
-        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            raise InputError(f"{self._reader.name}: column {name!r}: expected {error}") from error
+
+def to_table(
+    rows: Sequence[Row | None],
+    converters: Sequence[Mapping[str, Converter]],
+    columns: Sequence[str],
+    *,
+    times: Collection[str | None],
+    name: str,
+) -> pa.Table:
+    """The columns of rows as a table; nulls where there is no row. times: the columns of times. name: of the
+    table, for errors. Raises InputError for a column that a row does not have, and for values that do not fit
+    together."""
+    found = {
+        column: _to_column(column, rows, converters, is_time=column in times, name=name) for column in columns
+    }
+    return pa.table(found)
+
+
+def _to_column(
+    column: str,
+    rows: Sequence[Row | None],
+    converters: Sequence[Mapping[str, Converter]],
+    *,
+    is_time: bool,
+    name: str,
+) -> pa.Array:
+    try:
+        values = [None if row is None else row[column] for row in rows]
+    except KeyError:
+        row = next(row for row in rows if row is not None and column not in row)
+        got = ", ".join(map(repr, row)) or "none"
+        raise InputError(f"{name}: expected a column {column!r}, got {got}") from None
+    if UNAVAILABLE in values:
+        raise InputError(
+            f"{name}: column {column!r}: expected its value, got Debezium's mark for a large value that was "
+            "not changed: set REPLICA IDENTITY FULL for the table"
+        )
+    found = {one.get(column) for one, row in zip(converters, rows, strict=True) if row is not None}
+    if len(found) > 1:
+        raise InputError(f"{name}: column {column!r}: expected one type, got several")
+    converter = next(iter(found), None)
+    try:
+        if converter is None:
+            return _array(values)
+        if is_time:
+            converter.check_time()
+        return converter.convert(values)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        raise InputError(f"{name}: column {column!r}: expected {error}") from error
 
 
 def _judged(reader: TableReader) -> list[str]:

@@ -104,7 +104,7 @@ class Deployment:
         if self.log.keep == "since_checkpoint" and self.checkpoint is None:
             raise InputError("keep = 'since_checkpoint' in [log] needs a section [checkpoint]")
         check_sources(self.sources, self.tables)
-        check_labels(self.labels, self.sinks)
+        check_labels(self.labels, self.sinks, self.quality)
         if self.cluster.partitions:
             given = [it.name for it in fields(self) if getattr(self, it.name) is not None]
             refuse_sections(given, self.engine, self.runtime)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from livegnn.arguments import check_int, check_positive
+from livegnn.deployment.sections import row_parser
 from livegnn.deployment.sinks import SinkSection
 from livegnn.errors import InputError
+from livegnn.log.client_settings import check_client_settings, check_registry_settings, read_client_settings
 from livegnn.quality.label_mapping import LabelMapping
 from livegnn.runtime import Runtime
 from livegnn.tables import CsvForm
@@ -16,9 +18,11 @@ from livegnn.wording import needs
 
 if TYPE_CHECKING:
     from livegnn.deployment import Deployment
+    from livegnn.quality.label_topic import LabelTopic
     from livegnn.quality.monitor import QualityMonitor
     from livegnn.quality.report import LabelSource
 
+_FORMATS: Final = ("rows", "debezium")
 _CSV: Final = tuple(part.name for part in fields(CsvForm))
 
 
@@ -26,14 +30,20 @@ _CSV: Final = tuple(part.name for part in fields(CsvForm))
 class LabelsSection:
     """`[labels.NAME]`: the labels of nodes.
 
-    files: a file, or a folder of files, of the table. id, label, time, time_unit, where, kind, classes,
-    scores, csv: as of `LabelMapping`. sinks: the names of Parquet sinks that record the predictions; by
+    id, label, time, time_unit, where, kind, classes, scores, csv: as of `LabelMapping`. files: a file, or a
+    folder of files, of the table. kafka, topic, format, registry, client: instead, a topic whose messages are
+    rows, as of a source. sinks: the names of Parquet sinks that record the predictions; by
     default all of the deployment.
     """
 
-    files: Path
     id: str
     label: str
+    files: Path | None = None
+    kafka: str = ""
+    topic: str = ""
+    format: str = "rows"
+    registry: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict)
     time: str | None = None
     time_unit: str | None = None
     where: Mapping[str, object] = field(default_factory=dict)
@@ -44,6 +54,13 @@ class LabelsSection:
     sinks: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        if (self.files is None) != bool(self.kafka) or bool(self.kafka) != bool(self.topic):
+            raise InputError("there must be files, or else kafka and topic, got both, none or a half")
+        if self.format not in _FORMATS:
+            raise InputError(f"format must be one of {', '.join(_FORMATS)}, got {self.format!r}")
+        check_client_settings(self.client)
+        if self.registry:
+            check_registry_settings(self.registry)
         self.mapping()
 
     def mapping(self) -> LabelMapping:
@@ -90,22 +107,59 @@ class QualitySection:
             raise InputError(f"reference must be a day, as in 2026-03-01, got {self.reference!r}") from error
 
 
-def check_labels(labels: Mapping[str, LabelsSection], sinks: Mapping[str, SinkSection]) -> None:
-    """Raises InputError for labels whose predictions no Parquet sink of the deployment records."""
+def check_labels(
+    labels: Mapping[str, LabelsSection], sinks: Mapping[str, SinkSection], quality: QualitySection | None
+) -> None:
+    """Raises InputError for labels whose predictions no Parquet sink of the deployment records, and for those
+    of a topic without a folder to keep them."""
     for name, section in labels.items():
         _records(name, section, sinks)
+        if section.kafka and Path(name).name != name:
+            raise InputError(f"the name of [labels.NAME] must be that of a folder, got {name!r}")
+        if section.kafka and quality is None:
+            raise InputError(
+                f"[labels.{name}] reads a topic, whose labels are kept in the directory of [quality], got no "
+                "such section"
+            )
 
 
-def label_sources(
-    labels: Mapping[str, LabelsSection], sinks: Mapping[str, SinkSection]
-) -> "list[LabelSource]":
+def label_sources(settings: "Deployment") -> "list[LabelSource]":
     """The files of all labels, with the records of predictions."""
     from livegnn.quality.report import LabelSource
 
-    return [
-        LabelSource(name, section.mapping(), [section.files], _records(name, section, sinks))
-        for name, section in labels.items()
-    ]
+    sources = []
+    for name, section in settings.labels.items():
+        records = _records(name, section, settings.sinks)
+        files = [] if section.files is None else [section.files]
+        pages = None if section.files is not None else _pages(settings, name)
+        sources.append(LabelSource(name, section.mapping(), files, records, pages))
+    return sources
+
+
+def _pages(settings: "Deployment", name: str) -> Path:
+    """The folder of the labels of a topic."""
+    assert settings.quality is not None
+    return settings.quality.directory / "labels" / name
+
+
+def _connect(settings: "Deployment", name: str, runtime: Runtime) -> "LabelTopic":
+    """A topic of labels, not started yet. Raises InputError where Kafka's client is missing."""
+    try:
+        from livegnn.quality.label_topic import LabelTopic
+    except ModuleNotFoundError as error:
+        raise InputError(needs(f"[labels.{name}]", str(error.name), error, "kafka")) from error
+    from livegnn.quality.label_pages import LabelPages
+    from livegnn.quality.labels import LabelReader
+
+    section, text, place = settings.labels[name], runtime.graph.schema.text_ids, f"[labels.{name}]"
+    return LabelTopic(
+        LabelPages(_pages(settings, name), text_ids=text),
+        LabelReader(section.mapping(), place, text_ids=text),
+        row_parser(place, section.format, section.registry),
+        section.kafka,
+        section.topic,
+        settings=read_client_settings(section.client),
+    )
 
 
 def start_quality(settings: "Deployment", runtime: Runtime) -> "QualityMonitor | None":
@@ -122,8 +176,9 @@ def start_quality(settings: "Deployment", runtime: Runtime) -> "QualityMonitor |
         raise InputError(needs("[quality]", "pyarrow", error, "arrow")) from error
     monitor = QualityMonitor(
         runtime,
-        label_sources(settings.labels, settings.sinks),
+        label_sources(settings),
         section.directory,
+        topics=[_connect(settings, name, runtime) for name, one in settings.labels.items() if one.kafka],
         every_seconds=section.every_seconds,
         sample=section.sample,
         reference=section.reference_day(),

@@ -232,20 +232,7 @@ class SourceSection:
             if error.name != "pyarrow":
                 raise
             raise InputError(needs(f"[sources.{name}]", "pyarrow", error, "arrow")) from error
-        return RowMessages(reader, self._parse(name))
-
-    def _parse(self, name: str) -> "Parse":
-        """The reader of a message that is a row or a change of one."""
-        import livegnn.connectors.row_messages as rows
-
-        if not self.registry:
-            return rows.parse_row if self.format == "rows" else rows.parse_change
-        try:
-            from livegnn.connectors.avro import AvroRecords
-        except ModuleNotFoundError as error:
-            raise InputError(needs(f"registry of [sources.{name}]", "fastavro", error, "avro")) from error
-        records = AvroRecords(read_client_settings(self.registry, "registry"))
-        return records.parse_row if self.format == "rows" else records.parse_change
+        return RowMessages(reader, row_parser(f"[sources.{name}]", self.format, self.registry))
 
     def check_skip(self, partition: int, offset: int) -> None:
         """Raises InputError for a partition or offset that the topic does not have; SourceError if no broker
@@ -254,6 +241,21 @@ class SourceSection:
         _import_kafka("livegnn.connectors.kafka").check_skip(
             self.kafka, self.topic, partition, offset, settings
         )
+
+
+def row_parser(place: str, format: str, registry: Mapping[str, str]) -> "Parse":
+    """The reader of a message that is a row or a change of one. Raises InputError where the client of a
+    schema registry is missing."""
+    import livegnn.connectors.row_messages as rows
+
+    if not registry:
+        return rows.parse_row if format == "rows" else rows.parse_change
+    try:
+        from livegnn.connectors.avro import AvroRecords
+    except ModuleNotFoundError as error:
+        raise InputError(needs(f"registry of {place}", "fastavro", error, "avro")) from error
+    records = AvroRecords(read_client_settings(registry, "registry"))
+    return records.parse_row if format == "rows" else records.parse_change
 
 
 def check_sources(sources: Mapping[str, SourceSection], tables: "Mapping[str, TableMapping]") -> None:

@@ -143,8 +143,9 @@ class LabelReader:
         return floats
 
 
-def join_latest(parts: Sequence[Labels]) -> Labels:
-    """The labels of all parts: of one node and time the last one, none if that was taken back."""
+def join_latest(parts: Sequence[Labels], *, taken_back: bool = False) -> Labels:
+    """The labels of all parts: of one node and time the last one, none if that was taken back. taken_back:
+    whether these are there, as NaN, for parts that are joined with earlier ones."""
     if not parts:
         return Labels(pa.array([], pa.int64()), np.empty(0), np.empty(0))
     ids = pa.concat_arrays([one.ids for one in parts])
@@ -155,5 +156,5 @@ def join_latest(parts: Sequence[Labels]) -> Labels:
     last = np.ones(len(order), np.bool_)
     last[:-1] = (codes[order][1:] != codes[order][:-1]) | (times[order][1:] != times[order][:-1])
     kept = order[last]
-    kept = np.sort(kept[~np.isnan(values[kept])])
+    kept = np.sort(kept if taken_back else kept[~np.isnan(values[kept])])
     return Labels(ids, values, times).part(kept)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -26,11 +26,30 @@ _LAST_ROUND: Final = 5.0
 """Seconds in which a round may end when the monitor stops; the next start computes it again."""
 
 
+class LabelReading(Protocol):
+    """A reader of labels from another system: a `LabelTopic`."""
+
+    @property
+    def name(self) -> str:
+        """The name of its section."""
+
+    @property
+    def reason(self) -> str | None:
+        """The reason why labels are not read now; None while they are."""
+
+    def start(self) -> None:
+        """Reads in a thread of its own until `stop`."""
+
+    def stop(self) -> None:
+        """Ends it; again does nothing."""
+
+
 class QualityMonitor:
     """Computes the figures of `sources` and the drift of features and scores, into `directory`.
 
-    every_seconds: between two rounds. sample: nodes of a day's sample. reference: the day with which drift is
-    measured, by default the first. clock: the seconds since 1970. Raises `InputError` for wrong arguments.
+    topics: readers of labels, which run as long as the monitor. every_seconds: between two rounds. sample:
+    nodes of a day's sample. reference: the day with which drift is measured, by default the first. clock: the
+    seconds since 1970. Raises `InputError` for wrong arguments.
     """
 
     def __init__(
@@ -39,12 +58,14 @@ class QualityMonitor:
         sources: Sequence[LabelSource],
         directory: Path,
         *,
+        topics: Sequence[LabelReading] = (),
         every_seconds: float = 3600.0,
         sample: int = 10_000,
         reference: date | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._runtime, self._sources, self._directory = runtime, list(sources), directory
+        self._topics = list(topics)
         self._every = check_positive(every_seconds, "every_seconds")
         self._sample = check_int(sample, "sample", 1)
         self._reference, self._clock = reference, clock
@@ -58,8 +79,9 @@ class QualityMonitor:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the last round failed, None if it did not."""
-        return self._failure
+        """The reason why the last round failed, or labels of a topic are not read; None if all is well."""
+        reasons = (f"{topic.name}: {topic.reason}" for topic in self._topics if topic.reason is not None)
+        return self._failure or next(reasons, None)
 
     @property
     def figures(self) -> QualityFigures:
@@ -77,12 +99,16 @@ class QualityMonitor:
         if self._thread is not None or self._runtime.quality is not None:
             raise InputError("a runtime must have one monitor of quality, which is started once, got another")
         self._runtime.quality = self
+        for topic in self._topics:
+            topic.start()
         self._thread = Background(self._run, "livegnn-quality")
         self._thread.start()
 
     def stop(self) -> None:
         """Ends it; again does nothing. A round that takes long is left to the end of the process."""
         self._stop.set()
+        for topic in self._topics:
+            topic.stop()
         if self._thread is not None:
             self._thread.join(_LAST_ROUND)
         if self._runtime.quality is self:

@@ -21,6 +21,7 @@ from livegnn.errors import FileFormatError, InputError
 from livegnn.quality.figures import compute_figures
 from livegnn.quality.join import Joined, Match, join_predictions
 from livegnn.quality.label_mapping import LabelMapping
+from livegnn.quality.label_pages import BAD, read_label_pages
 from livegnn.quality.labels import LabelReader, Labels, join_latest
 from livegnn.quality.record import has_text_ids, read_pages
 from livegnn.tables.files import list_files, read_columns
@@ -42,12 +43,14 @@ _FIELDS: Final = pa.schema(
 
 class LabelSource(NamedTuple):
     """Labels in files. name: of its section. files: files and folders of the table. records: the folders of
-    the Parquet sinks with the predictions; of a model that several have, the first counts."""
+    the Parquet sinks with the predictions; of a model that several have, the first counts. pages: in place of
+    files, the folder of the labels that were read from a topic."""
 
     name: str
     mapping: LabelMapping
     files: Sequence[Path]
     records: Sequence[Path]
+    pages: Path | None = None
 
 
 class Row(NamedTuple):
@@ -98,11 +101,15 @@ def _compute(source: LabelSource) -> tuple[list[Row], dict[str, int]]:
         models |= {match.model for match in joined.matches}
         if not lacking:
             lacking = {reason: len(labels) for reason, labels in joined.missing.items()}
+    if source.pages is not None and (bad := read_label_pages(source.pages)[1].bad):
+        lacking[BAD] = bad
     return rows, lacking
 
 
 def read_labels(source: LabelSource, *, text_ids: bool) -> Labels:
-    """The labels of files. Raises InputError."""
+    """The labels of files. Raises InputError and FileFormatError."""
+    if source.pages is not None:
+        return join_latest(read_label_pages(source.pages)[0])
     parts = []
     for path in list_files(source.files) if source.files else ():
         reader = LabelReader(source.mapping, str(path), text_ids=text_ids)

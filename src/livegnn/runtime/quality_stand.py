@@ -24,7 +24,7 @@ class QualityStand(Protocol):
 
     @property
     def failure(self) -> str | None:
-        """The reason why the last round failed, None if it did not."""
+        """The reason why the last round failed, or why labels are not read; None if all is well."""
 
     @property
     def figures(self) -> QualityFigures:
