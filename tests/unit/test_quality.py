@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from livegnn import InputError
 from livegnn.cli import app
+from livegnn.cli.files import check_apart_from_deployment
 from livegnn.connectors.parquet_sink import ParquetFolder
 from livegnn.connectors.sink import PredictionRows
 from livegnn.deployment import Deployment
@@ -147,6 +148,21 @@ def test_the_command_prints_the_last_days(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["quality", str(deployment)])
     assert isinstance(done.exception, InputError)
     assert "labels.csv, row 0, column 'fraud'" in str(done.exception)
+
+
+def test_no_output_replaces_labels_or_figures(tmp_path: Path) -> None:
+    """Of other commands, such as `livegnn predict`."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "out").mkdir()
+    for name in ("labels.csv", "folder/1.csv", "out/x.parquet"):
+        (tmp_path / name).touch()
+    both = {"a": LABELS, "b": {**LABELS, "files": "folder"}}
+    settings = Deployment.parse(
+        {**LEAST, "sinks": {"a": SINK}, "labels": both, "quality": {"directory": "out"}}, tmp_path
+    )
+    for name in ("labels.csv", "folder/1.csv", "out/x.parquet"):
+        with pytest.raises(InputError, match="it would be lost"):
+            check_apart_from_deployment(tmp_path / name, tmp_path / "deployment.toml", settings)
 
 
 def parse(**sections: object) -> Deployment:

@@ -83,6 +83,7 @@ def test_columns_of_any_scale(scale: float, mean: float) -> None:
         ([0.0] * 95 + [1.0] * 5, [0.0] * 50 + [1.0] * 50),  # a flag
         ([0.0] * 100, [0.0] * 80 + [float("nan")] * 20),
         ([float("nan")] * 100, [1.0] * 100),
+        ([*range(-45, 0), *[0.0] * 15, *range(1, 41)], [*range(-45, 0), *[-0.5] * 15, *range(1, 41)]),
         ([0.0] * 60 + list(range(1, 41)), [0.0] * 20 + list(range(1, 81))),
     ],
 )

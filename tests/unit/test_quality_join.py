@@ -1,5 +1,6 @@
 """Labels beside the predictions of their time: held against a search of all pages for each label."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -91,6 +92,16 @@ def test_a_clock_that_was_set_back_does_not_bring_an_old_row_back() -> None:
     pages = [page(10.0, 8, 0.75), page(20.0, 7, 0.25)]  # the row of event 7 was written first
     (match,) = join_predictions(pages, np.array([0]), np.array([30.0]), 1).matches
     assert match.predictions.tolist() == [[0.75]]
+
+
+def test_pages_after_the_last_label_are_not_read() -> None:
+    def pages() -> Iterator[Page]:
+        yield Page(1.0, "m", np.array([0]), np.array([1]), np.ones((1, 1), np.float32), np.array([False]))
+        yield Page(3.0, "m", np.array([0]), np.array([2]), np.zeros((1, 1), np.float32), np.array([False]))
+        raise AssertionError("a page was read that holds for no label")
+
+    (match,) = join_predictions(pages(), np.array([0, 0]), np.array([1.0, 2.0]), 1).matches
+    assert match.predictions.tolist() == [[1], [1]]
 
 
 def write(folder: Path, time: float, *rows: tuple[object, int, float | None]) -> None:

@@ -124,9 +124,13 @@ def test_files_are_read_in_order_and_in_their_own_form(tmp_path: Path) -> None:
     (tmp_path / "2.csv").write_text("007;good;2026-03-01;\n")
     form = CsvForm(";", columns=["account", "verdict", "at", "note"])
     mapping = LabelMapping("account", "verdict", "at", classes=["good", "bad"], csv=form)
-    source = LabelSource("x", mapping, [tmp_path], [])
+    (tmp_path / "new").mkdir()
+    source = LabelSource("x", mapping, [tmp_path, tmp_path / "new"], [])
     found = read_labels(source, text_ids=True)
     assert (found.ids.to_pylist(), found.values.tolist()) == (["008", "007"], [0, 0])
     (tmp_path / "3.csv").write_text("009;good;2026-03-01;\n009;what;2026-03-01;\n")
     with pytest.raises(InputError, match=r"3.csv, row 1, column 'verdict'.*got 'what'"):
         read_labels(source, text_ids=True)
+    assert len(read_labels(source._replace(files=[tmp_path / "new"]), text_ids=True).values) == 0
+    with pytest.raises(InputError, match="got no such path"):
+        read_labels(source._replace(files=[tmp_path / "missing"]), text_ids=True)

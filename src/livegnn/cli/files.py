@@ -122,10 +122,16 @@ def _files(settings: "Deployment") -> Iterator[Path]:
     yield settings.graph.path
     if settings.model is not None:
         yield settings.model.path
+    yield from (path for path in _labels(settings) if path.is_file())
 
 
 def _folders(settings: "Deployment") -> Iterator[Path]:
-    sections = settings.models, settings.features, settings.checkpoint
+    sections = settings.models, settings.features, settings.checkpoint, settings.quality
     yield from (section.directory for section in sections if section is not None)
+    yield from (path for path in _labels(settings) if path.is_dir())
     if settings.engine.state_dir is not None:
         yield settings.engine.state_dir
+
+
+def _labels(settings: "Deployment") -> Iterator[Path]:
+    yield from (one.files for one in settings.labels.values() if one.files is not None)

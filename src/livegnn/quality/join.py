@@ -92,6 +92,8 @@ def join_predictions(pages: Iterable[Page], nodes: IntArray, times: DoubleArray,
         if end > begin:
             resolve(order[begin:end])
             begin = end
+        if begin == len(order):
+            break  # later pages are not read
         state.take(page)
     resolve(order[begin:])
     matches = [

@@ -111,7 +111,8 @@ def read_labels(source: LabelSource, *, text_ids: bool) -> Labels:
     if source.pages is not None:
         return join_latest(read_label_pages(source.pages)[0])
     parts = []
-    for path in list_files(source.files) if source.files else ():
+    files = [path for path in source.files if not (path.is_dir() and not any(path.iterdir()))]
+    for path in list_files(files):  # an empty folder has no labels yet
         reader = LabelReader(source.mapping, str(path), text_ids=text_ids)
         first = 0
         for table in read_columns(path, reader.form, reader.check):
