@@ -197,6 +197,11 @@ def test_sections_say_where_labels_and_predictions_are() -> None:
         ({"labels": {"a": {**TOPIC, "topic": ""}}, "sinks": {"b": SINK}}, "files, or else kafka and topic"),
         ({"labels": {"a": {**TOPIC, "format": "x"}}, "sinks": {"b": SINK}}, "format must be one of rows"),
         ({"labels": {"a": TOPIC}, "sinks": {"b": SINK}}, r"directory of \[quality\], got no such section"),
+        ({"labels": {"..": TOPIC}, "sinks": {"b": SINK}}, "must be that of a folder"),
+        (
+            {"labels": {"a": {**LABELS, "complete_after_days": 0}}, "sinks": {"b": SINK}},
+            "complete_after_days",
+        ),
         ({"labels": {"../a": TOPIC}, "sinks": {"b": SINK}}, "must be that of a folder"),
     ],
 )

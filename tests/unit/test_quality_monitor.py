@@ -3,7 +3,7 @@
 import asyncio
 import json
 import urllib.request
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import httpx
@@ -15,8 +15,8 @@ from livegnn.connectors.parquet_sink import ParquetFolder
 from livegnn.connectors.sink_view import SinkView
 from livegnn.log.sqlite import SqliteLog
 from livegnn.quality.label_mapping import LabelMapping
-from livegnn.quality.monitor import QualityMonitor
-from livegnn.quality.report import LabelSource, read_rows
+from livegnn.quality.monitor import QualityMonitor, summarize
+from livegnn.quality.report import LabelSource, Report, Row, read_rows
 from livegnn.quality.samples import DRIFT
 from livegnn.runtime import Runtime
 from livegnn.server import create_app
@@ -115,6 +115,17 @@ def test_rounds_are_shown_and_a_failure_is_named(tmp_path: Path) -> None:
         monitor.start()
     example.stop()
     assert example.runtime.quality is None
+
+
+def test_a_day_is_complete_when_its_labels_have_arrived() -> None:
+    def row(labels: str, day: int) -> Row:
+        return Row(date(2026, 3, day), labels, "m", "labels", "", float(day))
+
+    report = Report([row(name, day) for name in ("late", "soon", "never") for day in (1, 3, 9)], {})
+    days = {"late": 7, "soon": 1, "never": 30}
+    found = summarize(report, [], date(2026, 3, 10), days)
+    assert found.labels == {("late", "m", "labels"): 3, ("soon", "m", "labels"): 9}
+    assert set(found.days) == {"late", "soon"}
 
 
 def test_a_server_computes_the_figures_of_its_deployment(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class LabelsSection:
     id, label, time, time_unit, where, kind, classes, scores, csv: as of `LabelMapping`. files: a file, or a
     folder of files, of the table. kafka, topic, format, registry, client: instead, a topic whose messages are
     rows, as of a source. sinks: the names of Parquet sinks that record the predictions; by
-    default all of the deployment.
+    default all of the deployment. complete_after_days: the days after which nearly all labels have arrived.
     """
 
     id: str
@@ -52,8 +52,10 @@ class LabelsSection:
     scores: str = "probabilities"
     csv: Mapping[str, object] = field(default_factory=dict)
     sinks: Sequence[str] = ()
+    complete_after_days: int = 1
 
     def __post_init__(self) -> None:
+        check_int(self.complete_after_days, "complete_after_days", 1)
         if (self.files is None) != bool(self.kafka) or bool(self.kafka) != bool(self.topic):
             raise InputError("there must be files, or else kafka and topic, got both, none or a half")
         if self.format not in _FORMATS:
@@ -114,7 +116,7 @@ def check_labels(
     of a topic without a folder to keep them."""
     for name, section in labels.items():
         _records(name, section, sinks)
-        if section.kafka and Path(name).name != name:
+        if section.kafka and (Path(name).name != name or name == ".."):
             raise InputError(f"the name of [labels.NAME] must be that of a folder, got {name!r}")
         if section.kafka and quality is None:
             raise InputError(
@@ -132,7 +134,8 @@ def label_sources(settings: "Deployment") -> "list[LabelSource]":
         records = _records(name, section, settings.sinks)
         files = [] if section.files is None else [section.files]
         pages = None if section.files is not None else _pages(settings, name)
-        sources.append(LabelSource(name, section.mapping(), files, records, pages))
+        complete = section.complete_after_days
+        sources.append(LabelSource(name, section.mapping(), files, records, pages, complete))
     return sources
 
 

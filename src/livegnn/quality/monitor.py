@@ -6,7 +6,7 @@ may read the rest.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -133,7 +133,8 @@ class QualityMonitor:
                 self._drift = update_drift(self._directory, self._reference)
             report = compute_report(self._sources)
             write_report(report.rows, self._directory)
-            self._figures = summarize(report, self._drift, day)
+            days = {one.name: one.complete_after_days for one in self._sources}
+            self._figures = summarize(report, self._drift, day, days)
             self._computed = now
         except Exception as error:  # files of others may be anything
             reason = shortened(str(error) or type(error).__name__)
@@ -146,9 +147,10 @@ class QualityMonitor:
         self._failure = None
 
 
-def summarize(report: Report, drift: Sequence[Row], today: date) -> QualityFigures:
-    """The figures of the last complete days before `today`, and the newest drift."""
-    complete = [row for row in report.rows if row.day < today]
+def summarize(report: Report, drift: Sequence[Row], today: date, days: Mapping[str, int]) -> QualityFigures:
+    """The figures of the last complete days, and the newest drift. days: the age at which a day is complete,
+    by the name of labels."""
+    complete = [row for row in report.rows if (today - row.day).days >= days[row.labels]]
     last: dict[str, date] = {}
     for row in complete:
         last[row.labels] = max(row.day, last.get(row.labels, row.day))

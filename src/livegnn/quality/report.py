@@ -44,13 +44,15 @@ _FIELDS: Final = pa.schema(
 class LabelSource(NamedTuple):
     """Labels in files. name: of its section. files: files and folders of the table. records: the folders of
     the Parquet sinks with the predictions; of a model that several have, the first counts. pages: in place of
-    files, the folder of the labels that were read from a topic."""
+    files, the folder of the labels that were read from a topic. complete_after_days: how old a day is when
+    nearly all of its labels have arrived."""
 
     name: str
     mapping: LabelMapping
     files: Sequence[Path]
     records: Sequence[Path]
     pages: Path | None = None
+    complete_after_days: int = 1
 
 
 class Row(NamedTuple):
