@@ -193,6 +193,7 @@ def test_sections_say_where_labels_and_predictions_are() -> None:
         ({"quality": {"directory": "x", "every_seconds": 0}}, "every_seconds must be a number above 0"),
         ({"quality": {"directory": "x", "reference": "May 1"}}, "reference must be a day, as in 2026-03-01"),
         ({"quality": {"directory": "x", "sample": 0}}, "sample must be"),
+        ({"quality": {"directory": "x", "keep_days": 0}}, "keep_days must be"),
         ({"labels": {"a": {**TOPIC, "files": "x"}}, "sinks": {"b": SINK}}, "files, or else kafka and topic"),
         ({"labels": {"a": {**TOPIC, "topic": ""}}, "sinks": {"b": SINK}}, "files, or else kafka and topic"),
         ({"labels": {"a": {**TOPIC, "format": "x"}}, "sinks": {"b": SINK}}, "format must be one of rows"),

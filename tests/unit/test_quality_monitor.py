@@ -47,7 +47,7 @@ class Example:
         source = LabelSource("fraud", mapping, [self.labels], [folder / "record"])
         self.folder = folder / "out"
         self.monitor = QualityMonitor(
-            self.runtime, [source], self.folder, every_seconds=1e6, clock=lambda: self.now
+            self.runtime, [source], self.folder, every_seconds=1e6, clock=lambda: self.now, keep_days=2
         )
 
     def write_labels(self, *days: int) -> None:
@@ -115,6 +115,23 @@ def test_rounds_are_shown_and_a_failure_is_named(tmp_path: Path) -> None:
         monitor.start()
     example.stop()
     assert example.runtime.quality is None
+
+
+def test_old_pages_of_the_record_are_folded_once_a_day(tmp_path: Path) -> None:
+    example = Example(tmp_path)
+    record = tmp_path / "record"
+    example.write_labels(0, 9)
+    example.monitor.compute()
+    assert [path.name for path in record.iterdir()] == ["date=2026-03-01"]
+    assert {str(row.day) for row in read_rows(example.folder)} == {"2026-03-01", "2026-03-10"}
+    example.now += 9 * DAY
+    example.monitor.compute()
+    assert example.monitor.failure is None
+    assert [path.name for path in record.iterdir()] == ["date=2026-03-08"]
+    assert {str(row.day) for row in read_rows(example.folder)} == {"2026-03-01", "2026-03-10"}  # figures stay
+    missing = example.monitor.figures.missing
+    assert missing == {("fraud", "no prediction at that time"): 2}
+    example.stop()
 
 
 def test_a_day_is_complete_when_its_labels_have_arrived() -> None:

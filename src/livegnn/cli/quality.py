@@ -1,5 +1,6 @@
 """`livegnn quality`: the figures of predictions beside the labels that have arrived."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -37,13 +38,14 @@ def quality(
     if not settings.labels:
         raise InputError(f"{deployment} must have a section [labels.NAME], got none")
     try:
-        from livegnn.deployment.quality import label_sources
+        from livegnn.deployment.quality import first_kept_day, label_sources
         from livegnn.quality.report import compute_report, read_rows, write_report
         from livegnn.quality.samples import DRIFT
 
         report, drift = compute_report(label_sources(settings)), []
         if settings.quality is not None:
-            write_report(report.rows, settings.quality.directory)
+            kept = first_kept_day(settings.quality, time.time())
+            write_report(report.rows, settings.quality.directory, kept)
             drift = read_rows(settings.quality.directory, DRIFT)
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -88,17 +88,21 @@ class QualitySection:
     """`[quality]`: the folder of figures, and how a server computes them.
 
     every_seconds: between two computations. sample: nodes that are compared for drift, once a day. reference:
-    the day, as YYYY-MM-DD, with whose sample they are compared; by default the first.
+    the day, as YYYY-MM-DD, with whose sample they are compared; by default the first. keep_days: for
+    how many days the record of predictions is kept; by default for ever.
     """
 
     directory: Path
     every_seconds: float = 3600.0
     sample: int = 10_000
     reference: str | None = None
+    keep_days: int | None = None
 
     def __post_init__(self) -> None:
         check_positive(self.every_seconds, "every_seconds")
         check_int(self.sample, "sample", 1)
+        if self.keep_days is not None:
+            check_int(self.keep_days, "keep_days", 1)
         self.reference_day()
 
     def reference_day(self) -> date | None:
@@ -107,6 +111,12 @@ class QualitySection:
             return None if self.reference is None else date.fromisoformat(self.reference)
         except ValueError as error:
             raise InputError(f"reference must be a day, as in 2026-03-01, got {self.reference!r}") from error
+
+
+def first_kept_day(section: QualitySection, now: float) -> date | None:
+    """The first day whose predictions are kept; None if all are. now: in seconds since 1970."""
+    today = datetime.fromtimestamp(now, UTC).date()
+    return None if section.keep_days is None else today - timedelta(days=section.keep_days)
 
 
 def check_labels(
@@ -185,6 +195,7 @@ def start_quality(settings: "Deployment", runtime: Runtime) -> "QualityMonitor |
         every_seconds=section.every_seconds,
         sample=section.sample,
         reference=section.reference_day(),
+        keep_days=section.keep_days,
     )
     monitor.start()
     return monitor

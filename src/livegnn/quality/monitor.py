@@ -7,7 +7,7 @@ may read the rest.
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +17,7 @@ from livegnn.arguments import check_int, check_positive
 from livegnn.errors import InputError, shortened
 from livegnn.interrupts import Background, Flag
 from livegnn.quality.report import LabelSource, Report, Row, compute_report, write_report
+from livegnn.quality.retention import fold_pages
 from livegnn.quality.samples import draw_populations, has_sample, update_drift, write_sample
 from livegnn.runtime import QualityFigures, Runtime
 
@@ -48,7 +49,8 @@ class QualityMonitor:
     """Computes the figures of `sources` and the drift of features and scores, into `directory`.
 
     topics: readers of labels, which run as long as the monitor. every_seconds: between two rounds. sample:
-    nodes of a day's sample. reference: the day with which drift is measured, by default the first. clock: the
+    nodes of a day's sample. reference: the day with which drift is measured, by default the first. keep_days:
+    for how long records are kept, by default for ever; older pages are folded, and figures stay. clock: the
     seconds since 1970. Raises `InputError` for wrong arguments.
     """
 
@@ -62,6 +64,7 @@ class QualityMonitor:
         every_seconds: float = 3600.0,
         sample: int = 10_000,
         reference: date | None = None,
+        keep_days: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._runtime, self._sources, self._directory = runtime, list(sources), directory
@@ -69,6 +72,8 @@ class QualityMonitor:
         self._every = check_positive(every_seconds, "every_seconds")
         self._sample = check_int(sample, "sample", 1)
         self._reference, self._clock = reference, clock
+        self._keep = None if keep_days is None else check_int(keep_days, "keep_days", 1)
+        self._folded: date | None = None
         self._failure: str | None = None
         self._figures = QualityFigures()
         self._computed: float | None = None
@@ -131,8 +136,10 @@ class QualityMonitor:
                     self._drift = None
             if self._drift is None:
                 self._drift = update_drift(self._directory, self._reference)
+            self._fold(day)
             report = compute_report(self._sources)
-            write_report(report.rows, self._directory)
+            kept = None if self._keep is None else day - timedelta(days=self._keep)
+            write_report(report.rows, self._directory, kept)
             days = {one.name: one.complete_after_days for one in self._sources}
             self._figures = summarize(report, self._drift, day, days)
             self._computed = now
@@ -145,6 +152,14 @@ class QualityMonitor:
         if self._failure is not None:
             _logger.info("the quality of predictions is computed again")
         self._failure = None
+
+    def _fold(self, day: date) -> None:
+        """Folds the oldest pages of all records, once a day."""
+        if self._keep is None or self._folded == day:
+            return
+        for record in {folder for source in self._sources for folder in source.records}:
+            fold_pages(record, day - timedelta(days=self._keep))
+        self._folded = day
 
 
 def summarize(report: Report, drift: Sequence[Row], today: date, days: Mapping[str, int]) -> QualityFigures:

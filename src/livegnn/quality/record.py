@@ -5,7 +5,7 @@ holds until a later page has another row of its node.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _PAGES: Final = "date=*/[0-9]*.parquet"
 _COLUMNS: Final = ("id", "seq", "model", "prediction")
+_ALL: Final = ["id", "seq", "time", "model", "prediction"]
+_TIME: Final = pa.timestamp("us", "UTC")
 
 
 class Page(NamedTuple):
@@ -82,40 +84,38 @@ def _open(path: Path) -> pq.ParquetFile:
     return opened
 
 
-def _read(path: Path, ids: pa.Array) -> Page | None:
-    """The rows of `ids`; None if there are none, or if the file was removed."""
-    try:
-        opened = _open(path)
-    except FileFormatError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
-            return None
-        raise
-    with opened:
+def read_page(path: Path) -> pa.Table:
+    """All rows of a page, with the columns `id`, `seq`, `time`, `model` and `prediction`. Raises
+    FileFormatError."""
+    with _open(path) as opened:
         timed = "time" in opened.schema_arrow.names
         try:
             table = opened.read([*_COLUMNS, *(["time"] if timed else [])], use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise FileFormatError(f"{path}: expected a file of a Parquet sink, got: {error}") from error
+    if not timed:  # a file of an older release: its rows were there at the end of the second
+        time = pa.scalar(_second_of(path) + timedelta(seconds=1), _TIME)
+        table = table.append_column("time", pa.repeat(time, table.num_rows))
+    return table.select(_ALL).set_column(2, "time", table["time"].cast(_TIME))
+
+
+def _read(path: Path, ids: pa.Array) -> Page | None:
+    """The rows of `ids`; None if there are none."""
+    table = read_page(path)
     found = pc.index_in(table["id"].combine_chunks().cast(ids.type), ids)
     chosen = np.flatnonzero(np.asarray(found.is_valid()))
     if not len(chosen):
         return None
     table = table.take(pa.array(chosen))
-    # A file of an older release has no column of times: its rows were there at the end of the second.
-    time = _seconds(table["time"][0]) if timed else _second_of(path).timestamp() + 1
     predictions, removed = _predictions(table["prediction"].combine_chunks())
     return Page(
-        time,
+        float(table["time"][0].value / 1e6),
         str(table["model"][0].as_py()),
         cast("IntArray", np.asarray(found.take(pa.array(chosen)), np.int64)),
         cast("IntArray", np.asarray(table["seq"], np.int64)),
         predictions,
         removed,
     )
-
-
-def _seconds(time: pa.Scalar) -> float:
-    return float(time.cast(pa.timestamp("us", "UTC")).value / 1e6)
 
 
 def _predictions(column: pa.Array) -> "tuple[FloatArray, NDArray[np.bool_]]":

@@ -8,7 +8,7 @@ Labels and the record of predictions are joined by time, and divided by model an
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -147,16 +147,19 @@ def _rows_of(source: LabelSource, labels: Labels, match: Match) -> Iterator[Row]
             yield Row(_EPOCH + timedelta(days=day), source.name, match.model, one.metric, one.part, one.value)
 
 
-def write_report(rows: Sequence[Row], directory: Path) -> None:
+def write_report(rows: Sequence[Row], directory: Path, first_day: date | None = None) -> None:
     """Replaces the figures in `directory`: a file `date=YYYY-MM-DD/figures.parquet` for each day, and none of
-    other days. Raises OSError."""
+    other days. first_day: of those that are replaced; the figures of days before it stay, because the record
+    does not have their predictions any more. Raises OSError."""
     by_day: dict[date, list[Row]] = {}
     for row in rows:
-        by_day.setdefault(row.day, []).append(row)
+        if first_day is None or row.day >= first_day:
+            by_day.setdefault(row.day, []).append(row)
     for day, some in by_day.items():
         write_rows(some, directory / f"date={day}" / FIGURES)
     for path in directory.glob(f"date=*/{FIGURES}"):
-        if path.parent.name not in {f"date={day}" for day in by_day}:
+        kept = first_day is not None and path.parent.name < f"date={first_day}"
+        if not kept and path.parent.name not in {f"date={day}" for day in by_day}:
             path.unlink()
 
 
@@ -182,8 +185,3 @@ def read_rows(directory: Path, name: str = FIGURES) -> list[Row]:
             raise FileFormatError(f"{path}: expected figures of a day, got: {error}") from error
         rows += [Row(day=day, **row) for row in table.to_pylist()]
     return rows
-
-
-def today(now: float) -> date:
-    """The day of a time, in UTC."""
-    return datetime.fromtimestamp(now, UTC).date()
