@@ -15,6 +15,7 @@ from livegnn.cli.checkpoint import app as checkpoint_app
 from livegnn.cli.cluster import app as cluster_app
 from livegnn.cli.files import DeploymentFile, check_apart, read_deployment
 from livegnn.cli.function import app as function_app
+from livegnn.cli.grow import grow
 from livegnn.cli.init import init
 from livegnn.cli.key import app as key_app
 from livegnn.cli.load import load
@@ -45,6 +46,7 @@ app.add_typer(log_app, name="log")
 app.add_typer(model_app, name="model")
 app.add_typer(snapshot_app, name="snapshot")
 app.add_typer(worker_app, name="worker")
+app.command()(grow)
 app.command()(init)
 app.command()(load)
 app.command()(predict)

@@ -60,10 +60,19 @@ def read_graph(source: Path, parallel: str | None) -> "Graph":
             f"--parallel is for arrays, got {parallel!r} with the deployment {source}: write it into "
             "its [graph]"
         )
+    from livegnn.tables import check_mappings
+
+    settings = read_deployment(source)
+    graph = read_graph_of(settings)
+    check_mappings(settings.tables, graph.schema)
+    return graph
+
+
+def read_graph_of(settings: "Deployment") -> "Graph":
+    """The graph of a deployment, up to its last recorded batch; its mappings may need another schema."""
     from livegnn.log.sqlite.reader import SqliteReader
     from livegnn.runtime import replay, restore
 
-    settings = read_deployment(source)
     directory = None if settings.checkpoint is None else settings.checkpoint.directory
     load = replace(settings, features=None).load_graph
     if settings.log.path is not None and not settings.log.path.exists():  # it was never served

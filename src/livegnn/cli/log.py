@@ -259,6 +259,7 @@ def trim(deployment: DeploymentFile) -> None:
 @app.command()
 def bind(deployment: DeploymentFile) -> None:
     """Accept the graph, the schema and the settings of a deployment for its log. The server must not run."""
+    from livegnn.deployment.growing import table_properties
     from livegnn.runtime import restore, schema_properties
 
     settings = read_deployment(deployment)
@@ -266,7 +267,8 @@ def bind(deployment: DeploymentFile) -> None:
         directory = None if settings.checkpoint is None else settings.checkpoint.directory
         graph, _ = restore({}, replace(settings, features=None).load_graph, directory=directory)
         settings.complete_schema(graph)
-        before, wanted = log.bound(), {**settings.properties(), **schema_properties(graph.schema)}
+        wanted = {**settings.properties(), **table_properties(settings.tables)}
+        before, wanted = log.bound(), {**wanted, **schema_properties(graph.schema)}
         base = "graph/digest of path"
         if directory is not None and before.get(base, wanted.get(base)) != wanted.get(base):
             _refuse_checkpoints(directory, settings.graph.path)

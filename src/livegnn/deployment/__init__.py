@@ -15,6 +15,7 @@ from livegnn.arguments import as_path
 from livegnn.deployment.arrays import read_arrays
 from livegnn.deployment.checkpoint_graph import is_checkpoint, load_checkpoint
 from livegnn.deployment.directories import Named, own_directories, refuse_missing, write_mark
+from livegnn.deployment.growing import grow_to_tables
 from livegnn.deployment.models import ModelDirectory
 from livegnn.deployment.parsing import (
     parse_named,
@@ -59,7 +60,7 @@ from livegnn.runtime import (
     schema_properties,
 )
 from livegnn.sampling.request import chosen_seed
-from livegnn.tables import TableMapping, check_mappings
+from livegnn.tables import TableMapping
 
 if TYPE_CHECKING:
     from livegnn.connectors.kafka import KafkaTopic
@@ -209,13 +210,12 @@ class Deployment:
         return graph.schema
 
     def complete_schema(self, graph: Graph) -> None:
-        """Adds `auto_add_nodes` to a graph's schema. Raises InputError if that is impossible, or if a mapping
-        of a table, or the settings with which a checkpoint's graph was made, do not fit the deployment.
+        """Adds `auto_add_nodes` to a graph's schema. Raises InputError if that is impossible, or if the
+        settings with which a checkpoint's graph was made do not fit the deployment.
         """
         self._check_settings(graph)
         if self.graph.auto_add_nodes is not None:
             auto_add_nodes(graph.core, self.graph.auto_add_nodes)
-        check_mappings(self.tables, graph.schema)
 
     def _check_settings(self, graph: Graph) -> None:
         try:
@@ -421,6 +421,7 @@ class Deployment:
             runtime = self._run(log, graph, views, factories, build, register)
             if self.workers is not None:
                 runtime.fixed_schema = "[workers], which sample by the schema that they began with"
+            grow_to_tables(runtime, log, self.tables)
             if division is not None and directory is not None:
                 division.replace_lost(
                     views["engine"], partial(restore, factories, self.load_graph, directory=directory), log

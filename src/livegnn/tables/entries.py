@@ -61,7 +61,9 @@ def _fit_nodes(rows: NodeRows, schema: Schema, place: str) -> Entry:
             f"{place}features of node type {type_!r} have no time, got the column {rows.time!r}: leave it "
             f"out, or give the schema timed_features={[*schema.timed_features, type_]!r}"
         )
-    width = schema.node_types[type_]
+    # A mapping may give as many columns as the type had before the schema grew.
+    count = len(rows.features)
+    width = count if count in schema.widths_of(type_) else schema.node_types[type_]
     _check_width(place, "x", rows.features, width, f"node type {type_!r}")
     return Entry(rows, type_, width, place)
 
