@@ -29,6 +29,8 @@ from livegnn import (
 from livegnn.graph import View
 from livegnn.log.sqlite import SqliteLog
 from livegnn.model import Input, Model, Propagate, Step
+from livegnn.partitions import LocalPartitions
+from livegnn.placement import Owners
 from livegnn.presampling import predictor_factory
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from livegnn.server import create_app
@@ -432,3 +434,19 @@ def test_a_schema_grows_over_http(log: SqliteLog) -> None:
         assert ask(runtime, "POST", "/v1/schema", {"colums": {}}).status_code == 400
     finally:
         runtime.stop()
+
+
+def test_a_graph_in_parts_does_not_grow_and_needs_models_that_read_all_columns(log: SqliteLog) -> None:
+    parts = LocalPartitions.from_graph(make_graph(), make_model(), Owners("modulo", 2))
+    runtime = Runtime(log, parts.graph, parts)
+    with pytest.raises(InputError, match="expected a graph in one piece, got one in parts, whose schema"):
+        runtime.grow(AGE)
+    assert log.last_seq() == 0
+    runtime.stop()
+    graph = make_graph()
+    graph.apply(Events().grow(AGE))
+    with pytest.raises(ModelError, match="reads 4 features of 'node' nodes, which have 5 since the schema"):
+        LocalPartitions.from_graph(graph, make_model(), Owners("modulo", 2))
+    whole = LocalPartitions.from_graph(graph, wider_model(), Owners("modulo", 2))
+    engine = Engine(graph, wider_model(), threads=1)
+    assert np.array_equal(whole.predict(graph.ids()), engine.predict(graph.ids()))
