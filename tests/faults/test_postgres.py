@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafka_broker import Broker
+from kafka_broker import Broker, needs_proxy, proxied_broker
 from kafka_reading import wait_for
 from livegnn import Events, checkpoint
 from livegnn.deployment import Deployment
@@ -23,11 +24,13 @@ from serving import Server
 from streams import WIDTH, make_model
 from waiting import PATIENCE
 
-pytestmark = [pytest.mark.campaign, pytest.mark.xdist_group("kafka"), needs_postgres]
+pytestmark = [pytest.mark.campaign, pytest.mark.xdist_group("kafka"), needs_postgres, needs_proxy]
 
 ROWS = int(os.environ.get("LIVEGNN_POSTGRES_ROWS", "20000"))
 ROUNDS = int(os.environ.get("LIVEGNN_POSTGRES_ROUNDS", "40"))
-NAMES = ["ann", "bob", "Zoë", "名前", "x'y", "tab\\t", *(f"n{at}" for at in range(300))]
+RATE = float(os.environ.get("LIVEGNN_POSTGRES_RATE", "inf"))  # changes a second
+OF_ROUND = 250
+NAMES = ["ann", "bob", "Zoë", "名前", "x'y", "tab\\t", *(f"n{at}" for at in range(max(300, ROWS // 20)))]
 
 
 @pytest.fixture
@@ -50,10 +53,11 @@ def write(folder: Path, servers: str, port: int) -> Path:
 
 
 class Changes:
-    """Random changes of the table, as SQL."""
+    """Random changes of the table, as SQL. wrong: how many of them no mapping can read."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, may_be_wrong: bool) -> None:
         self._random, self._known, self._next = random.Random(seed), list[int](), 0
+        self._may_be_wrong, self._are_wrong, self.wrong = may_be_wrong, set[int](), 0
 
     def insert(self) -> str:
         self._next += 1
@@ -67,14 +71,24 @@ class Changes:
         id = self._random.choice(self._known)
         if kind < 0.55:
             self._known.remove(id)
+            self._are_wrong.discard(id)
             return f"delete from payment where id = {id};"
-        if kind < 0.65:  # the key of the row and of the edge
+        if kind < 0.57 and self._may_be_wrong:
+            self._are_wrong.add(id)
+            self.wrong += 1
+            return f"update payment set amount = 'NaN' where id = {id};"
+        if kind < 0.65 and id not in self._are_wrong:  # the key of the row and of the edge
             self._known.remove(id)
             self._next += 1
             self._known.append(self._next)
             return f"update payment set id = {self._next} where id = {id};"
+        self._are_wrong.discard(id)
         names = "sender, receiver, amount, at, status, note"
         return f"update payment set ({names}) = ({self._values()}) where id = {id};"
+
+    def correct(self) -> str:
+        """Gives each wrong row values that can be read."""
+        return "update payment set amount = 1 where amount = 'NaN';"
 
     def _values(self) -> str:
         draw = self._random.choice
@@ -83,7 +97,7 @@ class Changes:
         amount = draw(["0.01", "12.50", "1e9", "3", "null", str(self._random.randrange(10**6) / 100)])
         seconds = 1.7e9 + self._random.randrange(10**9) / 1000
         status = draw(["'paid'"] * 4 + ["'größer'", "'open'", "null"])
-        note = draw(["null", "''", "'ü'", f"'{'long' * 700}'"])  # large values are stored elsewhere
+        note = draw([*["null", "''", "'ü'"] * 9, f"'{'long' * 700}'"])  # large values are stored elsewhere
         return f"'{name}', {receiver}, {amount}, to_timestamp({seconds}), {status}, {note}"
 
 
@@ -114,18 +128,17 @@ def edges_of(runtime: Runtime) -> dict[int, tuple[str, str, float, float]]:
         assert near.weight is not None
         assert near.time is not None
         columns = (near.key, near.ids, near.weight, near.time)
-        for key, other, weight, time in zip(*(one.tolist() for one in columns), strict=True):
-            found[key] = (id, other, weight, time)
+        for key, other, weight, at in zip(*(one.tolist() for one in columns), strict=True):
+            found[key] = (id, other, weight, at)
     return found
 
 
 @pytest.mark.parametrize("schemas", [False, True])
-def test_a_table_and_its_graph_have_the_same_rows(
-    tmp_path: Path, broker: Broker, opened: ExitStack, schemas: bool
-) -> None:
+def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitStack, schemas: bool) -> None:
+    broker, proxy = opened.enter_context(proxied_broker())
     postgres = Postgres()
     opened.callback(postgres.close)
-    changes = Changes(1)
+    changes = Changes(1, may_be_wrong=not schemas)  # a decimal of Connect's schema cannot be NaN
     postgres.execute(
         block_of(GUIDE, "sql") + "begin;" + "".join(changes.insert() for _ in range(ROWS)) + "commit;"
     )
@@ -133,21 +146,37 @@ def test_a_table_and_its_graph_have_the_same_rows(
     opened.callback(connect.close)
     deployment = write(tmp_path, broker.servers, postgres.port)
     wait_for(lambda: broker_has(broker, "shop.public.payment"))
+
+    def spoil() -> None:
+        proxy.toxic("latency", latency=100.0, jitter=50.0)
+        proxy.toxic("limit_data", bytes=2_000_000.0)
+
+    def restart(one: Postgres | Connect | Broker) -> None:
+        one.kill()
+        one.start()
+
+    faults = {
+        ROUNDS // 8: spoil,
+        ROUNDS // 4 - 2: proxy.heal,
+        ROUNDS // 4: lambda: restart(connect),
+        3 * ROUNDS // 8: lambda: proxy.cut(off=True),
+        3 * ROUNDS // 8 + 1: lambda: proxy.cut(off=False),
+        ROUNDS // 2: lambda: restart(broker),
+        3 * ROUNDS // 4: lambda: restart(postgres),
+    }
+    lives = max(1, ROUNDS // 5)  # rounds of a server
+    begun = time.monotonic()
     for round in range(ROUNDS):
-        if round % 8 == 0:
+        if round % lives == 0:
             server = Server(deployment)
-        postgres.execute("".join(changes.any() for _ in range(250)))
-        if round == 10:
-            connect.kill()
-            connect.start()
-        if round == 20:
-            broker.kill()
-            broker.start()
-        if round == 30:
-            postgres.kill()
-            postgres.start()
-        if round % 8 == 7:
+        postgres.execute("".join(changes.any() for _ in range(OF_ROUND)))
+        faults.get(round, lambda: None)()
+        if round % lives == lives - 1:
             server.kill()
+        time.sleep(max(0.0, begun + (round + 1) * OF_ROUND / RATE - time.monotonic()))
+    seconds = time.monotonic() - begun
+    print(f"{ROWS} rows, then {ROUNDS * OF_ROUND} changes, {ROUNDS * OF_ROUND / seconds:.0f} a second")
+    postgres.execute(changes.correct())
     wanted = expected(postgres)
     runtime = Deployment.read(deployment).open()
     opened.callback(runtime.log.close)
@@ -163,7 +192,8 @@ def test_a_table_and_its_graph_have_the_same_rows(
         return sum(source.lag.values()) == 0 and edges_of(runtime) == wanted
 
     wait_for(same)
-    assert not runtime.log.bad_messages()
+    assert len(runtime.log.bad_messages()) == changes.wrong
+    assert all("'amount'" in one.reason for one in runtime.log.bad_messages())
     assert not runtime.log.rejections()
     runtime.append(Events().add_nodes(["last"]))
     runtime.wait(runtime.log.last_seq(), PATIENCE)
