@@ -18,7 +18,7 @@ CPP_FILES = $(shell find cpp toolchain benchmarks/native -name '*.h' -o -name '*
 .DELETE_ON_ERROR:
 
 .PHONY: demo test check install test-python test-cpp test-cpp-sanitized test-cpp-threads fuzz wild hurt explore format bench bench-native churn \
-  hubs imports imports-oldest lowest faults kills parts-suite campaigns mutants test-contestants models-table practitioners-table pyg-loaders test-cpp-threads-engine compile-cpp-sanitized compile-cpp-explored model clean
+  hubs imports imports-oldest lowest faults kills parts-suite whole campaigns mutants test-contestants models-table practitioners-table pyg-loaders test-cpp-threads-engine compile-cpp-sanitized compile-cpp-explored model clean
 
 demo: $(VENV)/installed-demo  ## serve the Bitcoin OTC trust network and watch it change
 	$(BIN)/livegnn demo
@@ -98,7 +98,7 @@ install: $(VENV)/installed-test
 TEST_ENVIRONMENT = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONHASHSEED=0
 
 test-python: $(VENV)/installed-test
-	$(TEST_ENVIRONMENT) $(BIN)/pytest -n 4 --dist loadgroup --durations 20 --ignore-glob "tests/unit/test_benchmark_*"
+	$(TEST_ENVIRONMENT) $(BIN)/pytest -n 3 --dist loadgroup --durations 20 --ignore-glob "tests/unit/test_benchmark_*"
 
 # They compile the contestants of the store first, which takes two minutes.
 test-contestants: $(VENV)/installed-test  ## what the benchmarks measure beside us says what PyG or a dict says
@@ -213,6 +213,9 @@ kills: $(VENV)/installed-test  ## a server that is killed so often, under load; 
 parts-suite: $(VENV)/installed-test  ## the tests of exactness, with every engine also in one, two and three parts
 	for parts in 1 2 3; do \
 	  LIVEGNN_PARTS=$$parts OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -q $$($(BIN)/python tests/parts_beside.py) || exit 1; done
+
+whole: $(VENV)/installed-test  ## all Python tests, with those that the gate leaves out because they are slow: an hour
+	LIVEGNN_WHOLE=1 $(TEST_ENVIRONMENT) $(BIN)/pytest -n 3 --dist loadgroup --durations 20 --ignore-glob "tests/unit/test_benchmark_*"
 
 campaigns: $(VENV)/installed-test  ## tests that take minutes: clusters and brokers that die; needs the servers of tests/README.md
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -m campaign --durations 10

@@ -26,7 +26,15 @@ import livegnn._core as _core  # noqa: E402
 import oldest  # noqa: E402
 import parts_beside  # noqa: E402
 import shapes  # noqa: E402
-from gate import EXPLORING, SEED_VARIABLE, ignore_local_constants, seed_of_run  # noqa: E402
+from gate import (  # noqa: E402
+    EXPLORING,
+    LISTED,
+    SEED_VARIABLE,
+    WHOLE,
+    ignore_local_constants,
+    listed_as,
+    seed_of_run,
+)
 from logging_state import kept_logging  # noqa: E402
 from processes import children  # noqa: E402
 
@@ -66,11 +74,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = os.environ[SEED_VARIABLE]
     load_profile()
-    if not EXPLORING and config.args_source.name == "TESTPATHS":  # no test is named
+    if not WHOLE and _runs_all(config):
         asked = config.option.markexpr or "explored or not explored"
         config.option.markexpr = f"({asked}) and not explored"
     if not hasattr(config, "workerinput"):
         _make_temporary_folder(config)
+
+
+def _runs_all(config: pytest.Config) -> bool:
+    """Whether no test is named."""
+    return config.args_source.name == "TESTPATHS"
 
 
 def _make_temporary_folder(config: pytest.Config) -> None:
@@ -96,7 +109,18 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    found = set[str]()
+    for item in items:
+        if (line := listed_as(item.nodeid)) is not None:
+            item.add_marker(pytest.mark.explored)
+            found.add(line)
+    if _runs_all(config) and (strangers := LISTED - found):
+        raise pytest.UsageError(
+            f"tests/explored.txt names {len(strangers)} tests that are not there: "
+            f"{', '.join(sorted(strangers)[:3])}"
+        )
     for item in items if oldest.IS_OLDEST else ():
         if reason := oldest.REASONS.get(item.nodeid.rpartition("/")[2].partition("@")[0]):
             item.add_marker(pytest.mark.skip(reason=reason))

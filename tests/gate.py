@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from itertools import combinations
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -17,11 +18,18 @@ from hypothesis.internal.conjecture import providers
 
 SEED_VARIABLE = "LIVEGNN_TEST_SEED"
 EXPLORE_VARIABLE = "LIVEGNN_EXPLORE"
+WHOLE_VARIABLE = "LIVEGNN_WHOLE"
 
 GATE_SEED = 20261125
 """Another seed draws other cases."""
 
 EXPLORING = os.environ.get(EXPLORE_VARIABLE, "0") != "0"
+
+WHOLE = EXPLORING or os.environ.get(WHOLE_VARIABLE, "0") != "0"
+"""Whether a run of all tests has those that are marked `explored`, or listed in explored.txt."""
+
+LISTED = frozenset(Path(__file__).with_name("explored.txt").read_text(encoding="utf-8").splitlines())
+"""Slow tests: the ids of tests, and of functions all of whose cases are slow."""
 
 Case = TypeVar("Case", bound=tuple[object, ...])
 Shared = TypeVar("Shared")
@@ -33,6 +41,11 @@ def seed_of_run() -> int:
     if given is not None:
         return int(given)
     return random.SystemRandom().randrange(2**32) if EXPLORING else GATE_SEED
+
+
+def listed_as(node_id: str) -> str | None:
+    """The line of explored.txt that names a test, None if there is none."""
+    return next((one for one in (node_id, node_id.partition("[")[0]) if one in LISTED), None)
 
 
 def draws(gate: int, explored: int) -> int:

@@ -82,3 +82,26 @@ def test_what_is_explored_is_left_out_of_the_gate_in_each_process(request: pytes
         return  # those that are named run
     explored = [item.nodeid for item in request.session.items if item.get_closest_marker("explored")]
     assert explored == []
+
+
+def test_a_slow_test_is_named_by_itself_or_with_all_cases_of_its_function(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gate, "LISTED", frozenset({"tests/a.py::test_all", "tests/a.py::test_one[x[1]]"}))
+    assert gate.listed_as("tests/a.py::test_all") == "tests/a.py::test_all"
+    assert gate.listed_as("tests/a.py::test_all[x]") == "tests/a.py::test_all"
+    assert gate.listed_as("tests/a.py::test_one[x[1]]") == "tests/a.py::test_one[x[1]]"
+    assert gate.listed_as("tests/a.py::test_one[x]") is None
+    assert gate.listed_as("tests/a.py::test_one") is None
+
+
+def test_the_gate_leaves_out_slow_tests_unless_they_are_named() -> None:
+    listed = sorted(gate.LISTED)
+    assert listed == Path(gate.__file__).with_name("explored.txt").read_text(encoding="utf-8").splitlines()
+    named = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", listed[0]],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 test collected" in named.stdout or "tests collected" in named.stdout, named.stdout
