@@ -1,5 +1,6 @@
 """Small models and graphs that several tests use."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -92,7 +93,7 @@ def typed_model() -> Model:
     )
 
 
-def typed_graph() -> Graph:
+def typed_graph(timed_features: Sequence[str] = ()) -> Graph:
     random = np.random.default_rng(5)
     schema = Schema(
         {"item": 2, "user": 3, "shop": 1},
@@ -101,6 +102,7 @@ def typed_graph() -> Graph:
             USER_ITEM: EdgeSchema(),
             ("shop", "sells", "item"): EdgeSchema(weighted=True),
         },
+        timed_features=timed_features,
     )
     graph = Graph(schema)
     for name, width in schema.node_types.items():

@@ -86,15 +86,19 @@ def typed_events(rng: np.random.Generator, graph: Graph) -> Events:
                     rng.choice(ids["user"], 3), rng.choice(ids["item"], 3), edge_type=USER_ITEM
                 )
             case 3:
-                events.set_features(rng.choice(ids[name], 2), rng.normal(size=(2, width)), node_type=name)
+                times = rng.integers(0, 9, 2) if name in graph.schema.timed_features else None
+                x = rng.normal(size=(2, width))
+                events.set_features(rng.choice(ids[name], 2), x, time=times, node_type=name)
             case _:
                 events.add_nodes([int(ids[name].max()) + 1], node_type=name)
     return events
 
 
-def typed_pair(seed: int, first: Growth, second: Growth, mode: dict[str, object]) -> tuple[Engine, Engine]:
+def typed_pair(
+    seed: int, first: Growth, second: Growth, mode: dict[str, object], timed: bool
+) -> tuple[Engine, Engine]:
     """Engines on a graph that grows in the middle of a stream, and on one that had the schema before it."""
-    start = typed_graph()
+    start = typed_graph(["user"] if timed else [])
     growing = Graph.from_state(start.state())
     grown = Graph.from_state(start.state())
     for growth in (first, second):
@@ -117,11 +121,12 @@ def typed_pair(seed: int, first: Growth, second: Growth, mode: dict[str, object]
     seed=st.integers(0, 2**32),
     growths=st.permutations(GROWTHS),
     mode=st.sampled_from(MODES),
+    timed=st.booleans(),
 )
 def test_a_graph_that_grows_is_as_if_it_had_the_schema_from_the_start(
-    seed: int, growths: list[Growth], mode: dict[str, object]
+    seed: int, growths: list[Growth], mode: dict[str, object], timed: bool
 ) -> None:
-    ours, theirs = typed_pair(seed, growths[0], growths[1], mode)
+    ours, theirs = typed_pair(seed, growths[0], growths[1], mode, timed)
     for output in ("user", "item"):
         ids = ours.graph.ids(output)
         assert ours.predict(ids, output=output).tobytes() == theirs.predict(ids, output=output).tobytes()
