@@ -108,7 +108,7 @@ def events_on_one(draw: st.DrawFn) -> One:
 @given(st.lists(st.lists(events_on_one(), min_size=1, max_size=8), max_size=8), st.sampled_from([None, 7.0]))
 def test_a_stream_leaves_what_a_dictionary_has(batches: list[list[One]], auto_add: float | None) -> None:
     graph, mirror = make_graph(auto_add), Mirror(auto_add)
-    engine = Engine(graph, MODEL, threads=1)
+    engine, lazy = (Engine(graph, MODEL, threads=1, mode=mode) for mode in ("eager", "lazy"))
     for batch in batches:
         fitting, late = [], 0
         for one in batch:
@@ -119,6 +119,7 @@ def test_a_stream_leaves_what_a_dictionary_has(batches: list[list[One]], auto_ad
         assert update.late_features == late
         check(graph, mirror)
     assert_exact(engine)
+    np.testing.assert_allclose(lazy.predict(graph.ids()), engine.predict(graph.ids()), rtol=1e-4, atol=1e-4)
     again = Graph.from_state(graph.state())
     assert frozen(again.state()) == frozen(graph.state())
     check(again, mirror)

@@ -25,6 +25,8 @@ from livegnn import (
 )
 from livegnn.log.sqlite import SqliteLog
 from livegnn.partitions import LocalPartitions
+from livegnn.partitions.sets import SavedSet
+from livegnn.partitions.texts import NumberedIds
 from livegnn.placement import Owners
 from livegnn.runtime import AheadPolicy, CheckpointPolicy, Runtime, list_checkpoints, restore
 from livegnn.tables import TableReader
@@ -227,6 +229,11 @@ def test_parts_agree_on_late_rows(text: bool, tmp_path: Path):
     apply(sets(15.0), sets(40.0), sets(39.0), Events().add_edges(ids[2], ids[0]), sets(25.0), sets(41.0))
     parts.write(tmp_path)
     parts.close()
+    if text:  # as a process of its own has it, which knows the numbers of texts alone
+        saved = SavedSet.find(tmp_path)
+        names = saved.restore_names()
+        part, _ = saved.restore_part(1, numbers=[names.native.save_nodes(0)[0]], ids=NumberedIds())
+        assert part.native.save_feature_times(0).tolist() == names.native.save_feature_times(0).tolist()
     parts = LocalPartitions.from_checkpoint(tmp_path, MODEL, threads=1)
     apply(sets(40.5), sets(41.0))
     joined, _ = parts.join()
