@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "store/graph_store.h"
+#include "threads/parallel.h"
 
 namespace livegnn {
 
