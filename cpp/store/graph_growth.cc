@@ -44,7 +44,8 @@ void Graph::prepare_growth(const GraphGrowth& growth) {
     grown->wider[n]->table = features.with_columns(features.width() + added.size(), added, features_directory_,
                                                    [&](uint32_t node) { return ids.in_use(node); });
   }
-  for (size_t width : growth.widths) grown->new_nodes.push_back({{}, NodeFeatures(width, features_directory_), FeatureTimes(false)});
+  for (size_t width : growth.widths)
+    grown->new_nodes.push_back({{}, NodeFeatures(width, features_directory_), FeatureTimes(false)});
   const auto capacity = [&](uint32_t type) { return type < nodes.size() ? nodes[type].ids.capacity() : 0; };
   for (EdgeTypeSpec spec : growth.edge_types) {
     spec.options.columns.featured = spec.width > 0;

@@ -459,10 +459,10 @@ def _to_timed(timed: object, widths: Mapping[NodeType, int]) -> tuple[NodeType, 
                 f"timed_features names node type {name!r}; the schema has {', '.join(map(repr, widths))}"
             )
         if not widths[name]:
-            raise InputError(
-                f"timed_features must list node types with features, got {name!r}, whose width is 0"
-            )
+            raise InputError(f"timed_features must list types with features, got {name!r}, whose width is 0")
     return tuple(name for name in widths if name in timed)
+
+
 def _to_columns(node_type: NodeType, given: object) -> dict[str, float]:
     """New columns and their values. Raises `InputError` if one has no name, or no finite value of float32."""
     if not isinstance(given, Mapping) or not given:

@@ -15,7 +15,7 @@ if "CI" not in os.environ:  # which installs all extras
 import livegnn._core as _core
 from divided_deployment import opened, write
 from livegnn import Events
-from livegnn.deployment import read_graph
+from livegnn.deployment.graph_files import read_graph
 from livegnn.inference import RowPredictor
 from livegnn.placement import partition_graph
 from livegnn.placement.partition import Partition

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from livegnn import Events, FileFormatError, InputError, LogError, UnknownNodeError, checkpoint
 from livegnn.cli import app
-from livegnn.deployment import Deployment, read_schema
+from livegnn.deployment import Deployment
+from livegnn.deployment.graph_files import read_schema
 from livegnn.deployment.sections import SourceSection
 from livegnn.expiry import ExpiryPolicy
 from livegnn.graph import EdgeSchema, Graph, Schema

@@ -14,7 +14,8 @@ import livegnn._core as _core
 import livegnn.checkpoint as checkpoint
 from divided_deployment import write
 from livegnn import Events, Graph, InputError, ModelError
-from livegnn.deployment import Deployment, read_graph
+from livegnn.deployment import Deployment
+from livegnn.deployment.graph_files import read_graph
 from livegnn.errors import LogError
 from livegnn.graph import EdgeSchema, Schema
 from livegnn.graph.division import make_part

@@ -58,7 +58,7 @@ def make_graph(**settings: object) -> Graph:
     ("timed", "error", "message"),
     [
         (["other"], UnknownTypeError, "timed_features names node type 'other'"),
-        (["bare"], InputError, "node types with features, got 'bare', whose width is 0"),
+        (["bare"], InputError, "types with features, got 'bare', whose width is 0"),
         ("node", InputError, "must be a list of node types, got 'node'"),
         (7, InputError, "must be a list of node types, got 7"),
     ],

@@ -214,7 +214,7 @@ def import_model(
 ) -> None:
     """Import a model from an exported program, and print how it was understood. Needs torch."""
     from livegnn.atomic_file import check_writable
-    from livegnn.deployment import read_schema
+    from livegnn.deployment.graph_files import read_schema
     from livegnn.model import Model
 
     said = dict(map(_input, inputs or ()))

@@ -46,7 +46,7 @@ def read_graph(source: Path, parallel: str | None) -> "Graph":
 
     parallel: treatment of parallel edges of an `.npz` file. Raises InputError, FileFormatError.
     """
-    from livegnn.deployment import read_graph
+    from livegnn.deployment.graph_files import read_graph
 
     if source.suffix != ".toml":
         try:

@@ -82,6 +82,8 @@ def _check_feature_time(schema: Schema, node_type: NodeType, has_x: bool) -> Non
         )
     if not has_x:
         raise InputError("time is that of features, got it without x: leave it out, or give x")
+
+
 def complete_rows(schema: Schema, chunk: Chunk) -> "Float32[FloatArray, 'nodes channels'] | None":
     """The features of a chunk of nodes, with the values of the columns that a growth of the schema has added
     and that they lack. Requires: a chunk that `check_columns` allows."""
