@@ -23,7 +23,7 @@ from livegnn.events import Events
 from livegnn.events.repeated_keys import repeated_key
 from livegnn.tables import RowChanges, TableReader, read_each_change
 from livegnn.tables.changes import Change
-from livegnn.tables.mapping import SKIP, TableMapping
+from livegnn.tables.mapping import SKIP, EdgeRows, NodeRows, TableMapping
 from livegnn.types import JSON
 from livegnn.wording import quoted
 
@@ -65,7 +65,7 @@ class RowMessages:
     def __init__(self, reader: TableReader, parse: Parse) -> None:
         self._reader, self._parse = reader, parse
         self._judged = _judged(reader)
-        self._correcting = [(one, _unread(one)) for one in (reader, _without_conditions(reader))]
+        self._removing = _removing(reader)
         self._times = {one.rows.time for one in reader.entries}
 
     def decode(self, values: Sequence[bytes | None]) -> list[Events | InputError]:
@@ -126,33 +126,28 @@ class RowMessages:
             return read_each_change(self._reader, self._columns(changes))
         except InputError as error:
             if len(changes) == 1:
-                return [self._correction(changes[0]) or as_value(error)]
+                corrected = self._correction(changes[0])
+                return [as_value(error) if corrected is None else corrected]
         half = len(changes) // 2
         return [*self._read(changes[:half]), *self._read(changes[half:])]
 
     def _correction(self, change: RowChange) -> Events | None:
         """The events of a change that corrects a row, None if it does not: the old row was refused for values
-        that its removal does not need. A condition that cannot be judged is taken to be met."""
+        that its removal does not need. Its ids and keys are removed, whatever its conditions say, because the
+        graph may have what an earlier version gave. The new row is added before too, because the nodes of the
+        old one may not be there."""
         if change.old is None:
             return None
-        for reader, unread in self._correcting:
-            old = {
-                name: value if value is None else unread.get(name, value)
-                for name, value in change.old.items()
-            }
-            with suppress(InputError):
-                return self._replacement(reader, change, old)
+        keys = {name for entry in self._removing.entries for name in entry.rows.keys}
+        old = {name: value if name in keys else None for name, value in change.old.items()}
+        with suppress(InputError):
+            removal = self._columns([RowChange("delete", old, None, change.converters)])
+            removed = read_each_change(self._removing, removal)
+            if change.new is None:
+                return removed[0]
+            added = read_each_change(self._reader, self._columns([change._replace(kind="insert", old=None)]))
+            return Events.concatenate([*added, *removed, *added])
         return None
-
-    def _replacement(self, reader: TableReader, change: RowChange, old: Row) -> Events:
-        """The events that remove an old row, as `reader` reads it, and add the new one: before it too,
-        because the nodes of the old one may not be there."""
-        removal = self._columns([RowChange("delete", old, None, change.converters)])
-        removed = read_each_change(reader, removal)
-        if change.new is None:
-            return removed[0]
-        added = read_each_change(self._reader, self._columns([change._replace(kind="insert", old=None)]))
-        return Events.concatenate([*added, *removed, *added])
 
     def _columns(self, changes: Sequence[RowChange]) -> RowChanges:
         """The rows as tables. Raises InputError for values of different kinds in a column."""
@@ -233,25 +228,16 @@ def _judged(reader: TableReader) -> list[str]:
     return sorted({*deciding, *(name for one in rows for name in one.values)} - keys)
 
 
-def _without_conditions(reader: TableReader) -> TableReader:
+def _removing(reader: TableReader) -> TableReader:
+    """The same for rows of which keys alone are known: without conditions, and rules for other nulls."""
+
+    def of_keys(rows: NodeRows | EdgeRows) -> dict[str, object]:
+        return {name: rule for name, rule in rows.nulls.items() if name in rows.keys}
+
     mapping = reader.mapping
-    nodes = [replace(one, where={}) for one in mapping.nodes]
-    edges = [replace(one, where={}) for one in mapping.edges]
+    nodes = [replace(one, where={}, nulls=of_keys(one)) for one in mapping.nodes]
+    edges = [replace(one, where={}, nulls=of_keys(one)) for one in mapping.edges]
     return TableReader(TableMapping(nodes, edges), reader.schema, reader.name)
-
-
-def _unread(reader: TableReader) -> dict[str, JSON]:
-    """The columns whose values a removal does not need, and what stands for one: 0, where a null would mean
-    that the row gave nothing. An unknown time is any time."""
-    removing = [entry for entry in reader.entries if entry.rows.removes]
-    needed = {name for entry in removing for name in entry.rows.keys}
-    needed |= {condition.column for entry in removing for condition in entry.rows.conditions}
-    numbers = set[str]()
-    for entry in removing:
-        for name, role in entry.roles():
-            if entry.rows.nulls.get(name) == SKIP:
-                (numbers if role in ("number", "features") else needed).add(name)
-    return {name: 0 if name in numbers else None for name in reader.mapping.columns if name not in needed}
 
 
 def _array(values: Sequence[JSON]) -> pa.Array:
