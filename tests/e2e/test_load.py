@@ -162,6 +162,10 @@ def test_an_edge_to_a_node_that_is_missing_is_refused(deployed: Path) -> None:
     assert refused.stderr.startswith(
         "error: refused: p.jsonl: rows 0 to 0, entry 1: expected the id of a node"
     )
+    assert "auto_add_nodes" in refused.stderr
+    again = load(deployed, "payments", "p.jsonl")
+    assert again.stdout == "0 rows loaded as 0 events, 1 rows loaded earlier, event 1\n"
+    assert again.stderr.startswith("1 earlier entries of the log are refused")
 
 
 class ForgetfulClient(ServerClient):
@@ -196,6 +200,8 @@ def test_rows_go_into_a_running_server_once(deployed: Path) -> None:
         assert again.stdout == "0 rows loaded as 0 events, 2 rows loaded earlier, event 2\n"
         refused = load(deployed, "payments", "p.jsonl", "--server", server.address)
         assert refused.stderr.startswith("error: refused: p.jsonl: rows 0 to 0, entry 3: expected the id")
+        again = load(deployed, "payments", "p.jsonl", "--server", server.address)
+        assert again.stderr.startswith("1 earlier entries of the log are refused")
         held = load(deployed, "users", "users.csv")
         assert (held.returncode, held.stderr.count("must have one owner")) == (1, 1)
         assert held.stderr.endswith("or load into the server that runs there: --server URL\n")
@@ -253,7 +259,7 @@ def test_progress_is_noted(deployed: Path) -> None:
     path = deployed / "users.csv"
     loaded = load_files(Deployment.read(deployed / "deployment.toml"), "users", [path], note=noted.append)
     assert noted == [Progress("checked", path, 2), Progress("loaded", path, 2)]
-    assert loaded == (2, 0, 2, [], 2)
+    assert loaded == (2, 0, 2, [], 2, 0)
 
 
 @pytest.mark.parametrize(

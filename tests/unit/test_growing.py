@@ -436,7 +436,17 @@ def test_a_schema_grows_over_http(log: SqliteLog) -> None:
         event = {"event": "grow", "growth": AGE.to_json()}
         refused = ask(runtime, "POST", "/v1/events", {"events": [event]})
         assert (refused.status_code, "POST /v1/schema takes it" in refused.text) == (400, True)
-        assert ask(runtime, "POST", "/v1/schema", {"colums": {}}).status_code == 400
+        for wrong in (
+            {"colums": {}},
+            {"node_types": {"shop": 200_000_000}},
+            {"node_types": {"": 1}},
+            {"node_types": {"s" * 100_000: 1}},
+            {"edge_types": [{"edge_type": ["node", "sees", "node"], "edge_dim": 200_000_000}]},
+            {"columns": {"node": {"size": True}}},
+            {"columns": {"node": {"size": 1e39}}},
+        ):
+            assert ask(runtime, "POST", "/v1/schema", wrong).status_code == 400, wrong
+        assert runtime.log.last_seq() == 1
     finally:
         runtime.stop()
 

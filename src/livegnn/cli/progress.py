@@ -42,10 +42,22 @@ class Line:
 
 
 def exit_if_refused(loaded: "Loaded") -> None:
-    """Prints the first entries that were refused, and ends the command with status 1 if there are some."""
+    """Prints the first entries that were refused, and ends the command with status 1 if there are some; and
+    how many others are, of loads before."""
+    if loaded.standing:
+        typer.echo(
+            f"{loaded.standing:,} earlier entries of the log are refused, and their rows are not in the "
+            "graph: livegnn log rejections lists them",
+            err=True,
+        )
     for reason in loaded.refused[:_MOST_SHOWN]:
         typer.echo(f"error: refused: {reason}", err=True)
     if (more := len(loaded.refused) - _MOST_SHOWN) > 0:
         typer.echo(f"error: {more:,} more were refused: livegnn log rejections lists them", err=True)
     if loaded.refused:
+        typer.echo(
+            "error: no row of a refused entry is in the graph: correct its cause, such as an unknown node "
+            "(add it, or set auto_add_nodes in [graph] before the first load), then livegnn log retry",
+            err=True,
+        )
         raise SystemExit(1)

@@ -133,9 +133,9 @@ class RowMessages:
 
     def _correction(self, change: RowChange) -> Events | None:
         """The events of a change that corrects a row, None if it does not: the old row was refused for values
-        that its removal does not need. Its ids and keys are removed, whatever its conditions say, because the
-        graph may have what an earlier version gave. The new row is added before too, because the nodes of the
-        old one may not be there."""
+        that its removal does not need. Its ids and keys are removed, with any conditions, because the graph
+        may have what an earlier version gave. The new row is added before too, because the nodes of the old
+        one may not be there."""
         if change.old is None:
             return None
         keys = {name for entry in self._removing.entries for name in entry.rows.keys}

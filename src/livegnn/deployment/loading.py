@@ -32,13 +32,16 @@ class Progress(NamedTuple):
 
 class Loaded(NamedTuple):
     """The outcome of a load. rows: that were appended; known: that were appended earlier; events: of `rows`.
-    refused: the entries that were refused when they were applied. seq: the last event that is applied."""
+    refused: the entries that were refused when they were applied. seq: the last event that is applied.
+    standing: if some rows were appended earlier, how many other entries of the log are refused, perhaps
+    theirs."""
 
     rows: int
     known: int
     events: int
     refused: Sequence[str]
     seq: int
+    standing: int = 0
 
 
 class Finished(NamedTuple):
@@ -67,6 +70,9 @@ class Destination(Protocol):
 
     def finish(self) -> Finished:
         """Waits until all that was appended is applied."""
+
+    def count_refused(self) -> int:
+        """The number of refused entries of the log."""
 
 
 class Rows(Protocol):
@@ -182,6 +188,7 @@ def append_files(
             if one.seq in refused
         ],
         seq,
+        to.count_refused() - len(refused) if all_known else 0,
     )
 
 
@@ -236,6 +243,9 @@ class _Log:
         self._start()
         seq = self._runtime.wait(self._runtime.log.last_seq())
         return Finished(seq, {one.seq: one.message for one in self._runtime.log.rejections(self._begin)})
+
+    def count_refused(self) -> int:
+        return len(self._runtime.log.rejections())
 
     def _start(self) -> None:
         if not self._started:

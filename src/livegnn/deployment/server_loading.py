@@ -109,6 +109,9 @@ class _Server:
                 break
         return self._refused(self._first - 1)
 
+    def count_refused(self) -> int:
+        return len(self._refused(0).refused)
+
     def _refused(self, after: int) -> Finished:
         """The entries that were refused after an event."""
         refused: dict[int, str] = {}

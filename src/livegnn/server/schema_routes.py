@@ -1,6 +1,6 @@
 """The routes of the schema: its types, and their growth."""
 
-from typing import Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
@@ -11,6 +11,13 @@ from livegnn.graph import EdgeSchema, Growth
 from livegnn.runtime import Runtime
 from livegnn.server.bodies import Limits, media_type_of, off_loop, parse, read_body, to_json
 from livegnn.server.requests import body_of
+
+_WIDEST: Final = 1 << 14
+"""Features of a type that a request makes: a row of them takes memory in each answer and batch."""
+
+Name: TypeAlias = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+Width: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=_WIDEST)]
+Number: TypeAlias = Annotated[float, Field(strict=True)]
 
 
 class SchemaAnswer(BaseModel):
@@ -24,12 +31,12 @@ class EdgeTypeRequest(BaseModel):
     """A new edge type, with the settings of `EdgeSchema`."""
 
     model_config = ConfigDict(extra="forbid")
-    edge_type: list[StrictStr] = Field(description="source type, relation and target type")
+    edge_type: list[Name] = Field(description="source type, relation and target type")
     undirected: StrictBool = False
     weighted: StrictBool = False
     timed: StrictBool = False
     duplicates: Literal["replace", "add", "keep"] = "replace"
-    edge_dim: int = Field(0, strict=True, description="the width of the edges' features")
+    edge_dim: Width = Field(0, description="the width of the edges' features")
     time_to_live: float | None = Field(None, strict=True, description="the age at which edges expire")
     in_neighbors: StrictBool = True
 
@@ -38,15 +45,15 @@ class GrowthRequest(BaseModel):
     """New columns and types of the schema, as of `Growth`."""
 
     model_config = ConfigDict(extra="forbid")
-    columns: dict[StrictStr, dict[StrictStr, float]] = Field(
+    columns: dict[Name, dict[Name, Number]] = Field(
         default_factory=dict,
         description="by node type: the names of new columns, and their value in old rows",
     )
-    node_types: dict[StrictStr, int] = Field(
+    node_types: dict[Name, Width] = Field(
         default_factory=dict, description="new node types, and the width of their features"
     )
     edge_types: list[EdgeTypeRequest] = Field(default_factory=list)
-    auto_add: dict[StrictStr, list[float]] = Field(
+    auto_add: dict[Name, list[Number]] = Field(
         default_factory=dict, description="new node types that are added unannounced, with their features"
     )
     timeout: float = Field(60.0, gt=0, le=300, strict=True, description="seconds to wait for the new schema")
