@@ -1,7 +1,7 @@
 create table account (id text primary key, reported boolean not null default false);
 create table payment (
-  id bigint primary key generated always as identity, sender text not null, receiver text not null,
-  amount numeric(12, 2) not null, at timestamptz not null default now());
+  id bigint primary key generated always as identity, sender text not null references account,
+  receiver text not null references account, amount numeric(12, 2) not null, at timestamptz not null default now());
 -- Debezium needs the old row of each change.
 alter table account replica identity full;
 alter table payment replica identity full;

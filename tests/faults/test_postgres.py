@@ -171,7 +171,7 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
             server = Server(deployment)
         postgres.execute("".join(changes.any() for _ in range(OF_ROUND)))
         faults.get(round, lambda: None)()
-        if round % lives == lives - 1:
+        if round % lives == lives - 1 or round == ROUNDS - 1:
             server.kill()
         time.sleep(max(0.0, begun + (round + 1) * OF_ROUND / RATE - time.monotonic()))
     seconds = time.monotonic() - begun
@@ -192,7 +192,8 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
         return sum(source.lag.values()) == 0 and edges_of(runtime) == wanted
 
     wait_for(same)
-    assert len(runtime.log.bad_messages()) == changes.wrong
+    # A connector that was killed sends some messages again.
+    assert changes.wrong <= len(runtime.log.bad_messages()) <= 2 * changes.wrong
     assert all("'amount'" in one.reason for one in runtime.log.bad_messages())
     assert not runtime.log.rejections()
     runtime.append(Events().add_nodes(["last"]))

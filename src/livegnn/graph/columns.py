@@ -50,7 +50,7 @@ def check_columns(schema: Schema, chunk: Chunk) -> None:
         width, widths = schema.node_types[chunk.type], schema.widths_of(chunk.type)
         if chunk.x is not None and chunk.x.shape[1] not in widths:
             raise InputError(
-                f"x must have {' or '.join(map(str, reversed(widths)))} features for node type "
+                f"x must have {' or '.join(map(str, widths[:-4:-1]))} features for node type "
                 f"{chunk.type!r}, got {chunk.x.shape[1]}"
                 + ("" if width else ": leave x out, or give the type a width in the schema")
             )
