@@ -90,6 +90,19 @@ def test_labels_without_a_time_are_about_the_newest_prediction(tmp_path: Path) -
     assert next(row.value for row in report.rows if row.metric == "labels") == 2
 
 
+@pytest.mark.parametrize("ids", [[1, 2], ["n1", "ü"]])
+def test_there_may_be_no_label_yet(tmp_path: Path, ids: list[int] | list[str]) -> None:
+    predictions, removed = np.ones((2, 1), np.float32), np.zeros(2, np.bool_)
+    rows = PredictionRows("engine", "node", ids, np.ones(2, np.int64), predictions, removed)
+    ParquetFolder(tmp_path / "record", clock=lambda: at("2026-03-01")).write(rows)
+    (tmp_path / "labels").mkdir()
+    mapping, records = LabelMapping("id", "fraud"), [tmp_path / "record"]
+    source = LabelSource("fraud", mapping, [tmp_path / "labels"], records)
+    assert compute_report([source]).rows == []
+    pages = LabelSource("fraud", mapping, [], records, pages=tmp_path / "labels")
+    assert compute_report([pages]).rows == []
+
+
 def test_of_a_model_in_two_records_the_first_counts(tmp_path: Path) -> None:
     source = make_example(tmp_path)
     record(tmp_path / "other", "2026-03-01 08:00:00", {1: 0.5}, "engine")

@@ -96,6 +96,8 @@ def _compute(source: LabelSource) -> tuple[list[Row], dict[str, int]]:
         if text is None:
             continue
         labels = read_labels(source, text_ids=text)
+        if not len(labels.ids):  # none has arrived; of what kind the ids are, nothing says
+            continue
         joined = _join(record, labels)
         for match in joined.matches:
             if match.model not in models:
