@@ -134,19 +134,14 @@ class RowMessages:
     def _correction(self, change: RowChange) -> Events | None:
         """The events of a change that corrects a row, None if it does not: the old row was refused for values
         that its removal does not need. Its ids and keys are removed, with any conditions, because the graph
-        may have what an earlier version gave. The new row is added before too, because the nodes of the old
-        one may not be there."""
+        may have what an earlier version gave."""
         if change.old is None:
             return None
         keys = {name for entry in self._removing.entries for name in entry.rows.keys}
         old = {name: value if name in keys else None for name, value in change.old.items()}
         with suppress(InputError):
-            removal = self._columns([RowChange("delete", old, None, change.converters)])
-            removed = read_each_change(self._removing, removal)
-            if change.new is None:
-                return removed[0]
-            added = read_each_change(self._reader, self._columns([change._replace(kind="insert", old=None)]))
-            return Events.concatenate([*added, *removed, *added])
+            columns = self._columns([change._replace(old=old)])
+            return read_each_change(self._reader, columns, removing=self._removing)[0]
         return None
 
     def _columns(self, changes: Sequence[RowChange]) -> RowChanges:

@@ -63,10 +63,13 @@ def read_changes(reader: TableReader, changes: RowChanges, first_row: int = 0) -
     return from_chunks(chunks)
 
 
-def read_each_change(reader: TableReader, changes: RowChanges, first_row: int = 0) -> list[Events]:
-    """As `read_changes`, but the events of each change by themselves."""
+def read_each_change(
+    reader: TableReader, changes: RowChanges, first_row: int = 0, *, removing: TableReader | None = None
+) -> list[Events]:
+    """As `read_changes`, but the events of each change by themselves. removing: a reader of old rows, with
+    the same entries in the same order; by default it is `reader`."""
     n = len(changes.kinds)
-    taken = _take(reader, changes, first_row)
+    taken = _take(reader, changes, first_row, removing)
     nodes = [one for type_, one in taken.items() if isinstance(type_, str)]
     edges = [one for type_, one in taken.items() if not isinstance(type_, str)]
     columns = [_Column(part, "add_nodes", n) for one in nodes for part in one.after]
@@ -94,23 +97,26 @@ class _Column:
             yield self._chunk.part(slice(begin, end))
 
 
-def _take(reader: TableReader, changes: RowChanges, first_row: int) -> "dict[NodeType | EdgeType, _Taken]":
+def _take(
+    reader: TableReader, changes: RowChanges, first_row: int, removing: TableReader | None = None
+) -> "dict[NodeType | EdgeType, _Taken]":
     """The nodes and edges that the changes add and remove, by type."""
+    old_reader = reader if removing is None else removing
     new, old = _positions(changes, reader.name, first_row)
     reader.check(changes.new.schema)
     numbers = count_rows(first_row, len(changes.kinds))
     after_columns = reader.columns_of(changes.new)
-    before_columns = {} if changes.old is None else reader.columns_of(changes.old)
+    before_columns = {} if changes.old is None else old_reader.columns_of(changes.old)
     if changes.old is not None:
-        reader.check(changes.old.schema)
+        old_reader.check(changes.old.schema)
     taken: dict[NodeType | EdgeType, _Taken] = {}
-    by_type: dict[NodeType | EdgeType, list[Entry]] = {}
-    for entry in reader.entries:
-        by_type.setdefault(entry.type, []).append(entry)
+    by_type: dict[NodeType | EdgeType, list[tuple[Entry, Entry]]] = {}
+    for entry, old_entry in zip(reader.entries, old_reader.entries, strict=True):
+        by_type.setdefault(entry.type, []).append((entry, old_entry))
     for type_, entries in by_type.items():
-        after = [reader.given(entry, after_columns, new, numbers) for entry in entries]
+        after = [reader.given(entry, after_columns, new, numbers) for entry, _ in entries]
         before = []
-        for entry in entries:
+        for _, entry in entries:
             if not len(old):
                 continue
             _check_removable(reader, entry, numbers[old])
