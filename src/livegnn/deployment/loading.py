@@ -1,11 +1,13 @@
 """Files whose rows are appended to the log of a deployment, or to a server, each once."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from livegnn.errors import InputError, LiveGNNError
 from livegnn.events import Events
+from livegnn.events.growing import GROW
 from livegnn.log import Appended
 from livegnn.log.idempotency import client_origin
 from livegnn.schema import Schema
@@ -220,9 +222,14 @@ class _Log:
     def __init__(self, runtime: "Runtime") -> None:
         self.schema = runtime.graph.schema
         self._runtime, self._begin, self._started = runtime, runtime.log.last_seq(), False
+        self._grows = False
 
     def check(self, events: Events) -> None:
-        self._runtime.check(events)
+        """Events after a growth of the schema are of types and columns that the graph does not have yet: they
+        are checked when they are appended."""
+        if not self._grows:
+            self._runtime.check(events)
+            self._grows = _is_growth(events)
 
     def position(self, stream: str) -> int | None:
         self._start()
@@ -230,13 +237,18 @@ class _Log:
 
     def append(self, stream: str, parts: Sequence[Part]) -> list[int]:
         self._runtime.admit(None)
-        entries, origins = [one for _, one in parts], [client_origin(stream, row - 1) for row, _ in parts]
-        seqs = []
-        for outcome in self._runtime.append_all(entries, None, origins, admitted=True):
-            if isinstance(outcome, LiveGNNError):
-                raise outcome
-            assert isinstance(outcome, Appended)
-            seqs.append(outcome.seq)
+        seqs: list[int] = []
+        for grows, run in groupby(parts, lambda part: _is_growth(part[1])):
+            some = list(run)
+            entries, origins = [one for _, one in some], [client_origin(stream, row - 1) for row, _ in some]
+            for outcome in self._runtime.append_all(entries, None, origins, admitted=True):
+                if isinstance(outcome, LiveGNNError):
+                    raise outcome
+                assert isinstance(outcome, Appended)
+                seqs.append(outcome.seq)
+            if grows:  # later events are of the schema after it
+                self._start()
+                self._runtime.wait(seqs[-1])
         return seqs
 
     def finish(self) -> Finished:
@@ -251,6 +263,10 @@ class _Log:
         if not self._started:
             self._started = True
             self._runtime.start()
+
+
+def _is_growth(events: Events) -> bool:
+    return any(chunk.kind == GROW for chunk in events.chunks)
 
 
 def _groups(parts: Iterator[Part], begin: int, most: int) -> Iterator[list[Part]]:
