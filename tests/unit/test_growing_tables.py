@@ -9,10 +9,17 @@ from typer.testing import CliRunner
 from livegnn import Events, Growth, InputError, checkpoint
 from livegnn.cli import app
 from livegnn.deployment import Deployment
+from livegnn.model import Input, Model, Propagate, Step
 from livegnn.runtime import Runtime
 from streams import WIDTH, make_graph, make_model
 
 OLD = ["a", "b", "c", "d"]
+
+
+def wider_model() -> Model:
+    """The sum of all columns of the in-neighbours, with one column more than `make_graph` has."""
+    step = Step("propagate", ("x",), "out", attrs=Propagate(("node", "to", "node")).to_attrs())
+    return Model({"x": Input("node", WIDTH + 1)}, (step,), {}, "out", ("x", "out"))
 
 
 def write(folder: Path, x: list[str], nulls: str = "{}", id: str = "id") -> Path:
@@ -86,6 +93,45 @@ def test_a_mapping_of_the_old_columns_goes_on_after_a_growth(tmp_path: Path) -> 
     runtime = start(write(tmp_path, [*OLD, "age", "city"], "{ city = 2 }"))
     assert runtime.graph.features([1])[0, -2:].tolist() == [0.5, 2.0]
     close(runtime)
+
+
+def test_a_log_with_a_growth_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    runtime, file = start(write(tmp_path, OLD)), write(tmp_path / "new", OLD)
+    for events in (
+        Events().set_features([1], np.zeros((1, WIDTH))),
+        Events().grow(Growth(columns={"node": {"age": 0.5}}, node_types={"tag": 1})),
+        Events().set_features([2], np.ones((1, WIDTH + 1))).add_nodes([7], [[3.0]], node_type="tag"),
+    ):
+        runtime.append(events)
+        runtime.step()
+    close(runtime)
+    exported = CliRunner().invoke(app, ["log", "export", str(tmp_path / "events.db")])
+    (tmp_path / "events.jsonl").write_text(exported.stdout, encoding="utf-8")
+    imported = CliRunner().invoke(app, ["log", "import", str(file), str(tmp_path / "events.jsonl")])
+    assert imported.exit_code == 0, imported.output
+    again = start(file)
+    assert again.graph.features([1, 2])[:, -1].tolist() == [0.5, 1.0]
+    assert again.graph.features([7], "tag").tolist() == [[3.0]]
+    close(again)
+
+
+def test_a_start_makes_a_model_of_new_columns_after_the_replay(tmp_path: Path) -> None:
+    """The log has the growth, and no checkpoint after it."""
+    file = write(tmp_path, OLD)
+    file.write_text(file.read_text(encoding="utf-8") + '[models]\ndirectory = "models"\n', encoding="utf-8")
+    runtime = start(file)
+    runtime.start()
+    runtime.grow(Growth(columns={"node": {"age": 0.5}}))
+    runtime.models.deploy("wider", wider_model())
+    runtime.models.switch("wider")
+    expected = runtime.predict(runtime.graph.ids()).values
+    close(runtime)
+    again = start(file)
+    again.start()
+    assert np.array_equal(again.predict(again.graph.ids()).values, expected)
+    assert again.models.serving == "wider"
+    close(again)
 
 
 @pytest.mark.parametrize(

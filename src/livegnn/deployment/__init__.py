@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -43,7 +44,7 @@ from livegnn.deployment.sections import (
 from livegnn.deployment.sinks import SinkSection, sink_factories, view_name
 from livegnn.deployment.snapshots import SnapshotsSection
 from livegnn.deployment.worker_sections import ClusterSection, WorkersSection, hold_log
-from livegnn.errors import FileFormatError, InputError
+from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.graph import Graph, Parallel, Schema, View, auto_add_nodes
 from livegnn.model import Model
 from livegnn.presampling import predictor_factory
@@ -70,6 +71,7 @@ _BOUND: Final = {"graph": ("undirected", "time_to_live", "parallel")}
 """Settings that decide what events do to the graph, by section: a log is bound to them."""
 
 _SEED: Final = "engine/drawn sample_seed"
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -400,16 +402,19 @@ class Deployment:
             division.refuse_trimmed(log, directory)
             division.snapshots = factories.get("snapshots")
             division.sinks = {name: factories[name] for name in map(view_name, self.sinks)}
-        most = self.runtime.recompute_after_events
-        build = factories if most and count_recorded(log, directory) > most else {}
-        graph, views = restore(
-            {} if build else factories,
-            self.load_graph,
-            directory=directory,
-            features_dir=self._features_dir,
-            log=log,
-            maker=division,
+        most, recorded = self.runtime.recompute_after_events, count_recorded(log, directory)
+        build = factories if most and recorded > most else {}
+        begin = partial(
+            restore, initial=self.load_graph, directory=directory, features_dir=self._features_dir, log=log
         )
+        try:
+            graph, views = begin({} if build else factories, maker=division)
+        except ModelError as error:
+            if build or division is not None or not recorded:
+                raise
+            # The model may read columns that the schema gets in the batches which follow.
+            _logger.info("computes all predictions after the replay: %s", error)
+            build, (graph, views) = factories, begin({})
         try:
             self.complete_schema(graph)
             log.bind({**properties, **schema_properties(graph.schema)})
