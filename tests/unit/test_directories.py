@@ -39,6 +39,7 @@ KINDS = {
     "models": "[models]\ndirectory = {shared!r}\n",
     "features": "[features]\ndirectory = {shared!r}\n",
     "state": "[engine]\nthreads = 1\nstate_dir = {shared!r}\n",
+    "quality": "[quality]\ndirectory = {shared!r}\n",
     "snapshots": "[snapshots]\nurl = {shared!r}\n",
 }
 """How a deployment names a directory of each kind."""

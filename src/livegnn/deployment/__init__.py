@@ -311,6 +311,8 @@ class Deployment:
             yield Named("rows", self.engine.state_dir)
         if self.snapshots is not None and (folder := self.snapshots.folder) is not None:
             yield Named("snapshots", folder)
+        if self.quality is not None:
+            yield Named("figures", self.quality.directory)
 
     def _written_later(self) -> Iterator[Named]:
         """Those that only some requests and processes write to."""
