@@ -148,8 +148,8 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
     wait_for(lambda: broker_has(broker, "shop.public.payment"))
 
     def spoil() -> None:
-        proxy.toxic("latency", latency=100.0, jitter=50.0)
-        proxy.toxic("limit_data", bytes=2_000_000.0)
+        proxy.toxic("latency", latency=100, jitter=50)
+        proxy.toxic("limit_data", bytes=2_000_000)
 
     def restart(one: Postgres | Connect | Broker) -> None:
         one.kill()
