@@ -65,6 +65,27 @@ def test_tables_are_a_live_graph_in_three_commands(
 
 
 @pytest.mark.parametrize(
+    ("names", "ends"),
+    [
+        ("src,dst", ("src", "dst")),
+        ("From_Account,To_Account", ("From_Account", "To_Account")),
+        ("x,nameOrig,nameDest", ("nameOrig", "nameDest")),
+        ("valid_from,valid_to,customer,shop", None),
+        ("from_a,to_b,x", None),
+    ],
+)
+def test_the_ends_of_edges_are_found_by_their_names(names: str, ends: tuple[str, str] | None) -> None:
+    columns = {name: [0.5, 1.5] if name.startswith("valid") else [1, 2] for name in names.split(",")}
+    sample = pa.table({**columns, "other": [3, 4], "more": [5, 6]})
+    if ends is None:
+        with pytest.raises(InputError, match="from and to, sender and receiver"):
+            guess_edges(sample, EDGE, weighted=False, width=0, place="t.csv")
+    else:
+        rows = guess_edges(sample, EDGE, weighted=False, width=0, place="t.csv")
+        assert (rows.src, rows.dst) == ends
+
+
+@pytest.mark.parametrize(
     ("files", "says"),
     [
         ({"users": "name,age\nx,1\nx,1\n", "payments": PAYMENTS}, "expected a column of ids"),

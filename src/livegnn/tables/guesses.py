@@ -21,6 +21,7 @@ ENDS: Final = (
     ("from", "to"),
     ("sender", "receiver"),
     ("payer", "payee"),
+    ("orig", "dest"),
     ("u", "v"),
 )
 TIMES: Final = ("time", "timestamp", "at", "ts", "date", "datetime", "created_at", "event_time")
@@ -84,17 +85,27 @@ def _ends(sample: pa.Table, edge_type: EdgeType, place: str) -> tuple[str, str]:
     if source != target:
         named.insert(0, (source, target))
     for one, other in named:
-        for ending in ("", "_id"):
-            found = _first(sample, (one + ending,)), _first(sample, (other + ending,))
+        for begin, ending in (("", ""), ("", "_id"), *_around(sample, one)):
+            found = _first(sample, (begin + one + ending,)), _first(sample, (begin + other + ending,))
             if found[0] is not None and found[1] is not None:
                 return found[0], found[1]
     ids = [name for name in sample.column_names if _is_id(sample, name)]
     if len(ids) == 2:
         return ids[0], ids[1]
     raise InputError(
-        f"{place}: expected two columns of ids, named for instance 'src' and 'dst', got "
-        f"{_listed(sample.column_names)}: rename them"
+        f"{place}: expected two columns of ids, named 'src' and 'dst', or 'from_account' and 'to_account', "
+        f"or by one of the pairs {', '.join(' and '.join(pair) for pair in ENDS)}, got "
+        f"{_listed(sample.column_names)}: rename them, or write the mapping by hand"
     )
+
+
+def _around(sample: pa.Table, end: str) -> list[tuple[str, str]]:
+    """Beginnings and endings of names of columns around the name of an end: from_account, nameOrig."""
+    if len(end) < 3:  # that many words begin or end with
+        return []
+    names = [name.lower() for name in sample.column_names if _is_id(sample, name)]
+    found = [("", name[len(end) :]) for name in names if name.startswith(f"{end}_")]
+    return found + [(name[: -len(end)], "") for name in names if name.endswith(end) and name != end]
 
 
 def _time(sample: pa.Table, used: Sequence[str]) -> str | None:
