@@ -85,7 +85,8 @@ def write_partial(partial: Path, path: Path, *, private: bool = False) -> Iterat
         mode = 0o600 if private else 0o666
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
-            with open(handle, "wb") as stream:
+            # It does not own the handle: an interrupt before `with` would leave both to the collector.
+            with open(handle, "wb", closefd=False) as stream:
                 if permissions is not None:
                     os.fchmod(handle, permissions)
                 yield stream
@@ -94,6 +95,8 @@ def write_partial(partial: Path, path: Path, *, private: bool = False) -> Iterat
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
+        finally:
+            os.close(handle)
 
 
 def put_in_place(partial: Path, path: Path) -> None:
