@@ -10,6 +10,7 @@ from livegnn.events.chunk import Chunk, Kind
 from livegnn.schema import Growth
 from livegnn.texts import Texts
 from livegnn.types import JSON
+from livegnn.wording import quoted
 
 GROW: Final[Kind] = "grow"
 _NO_TYPE: Final = ""  # of the chunk of a growth, which concerns many types
@@ -20,7 +21,7 @@ def to_chunk(growth: JSON) -> Chunk:
     try:
         return Chunk(GROW, _NO_TYPE, Texts.of([orjson.dumps(growth).decode()]))
     except TypeError as error:  # a name that is not valid Unicode, or an integer beyond 64 bits
-        raise InputError(f"a growth must be written as JSON, got {growth!r}") from error
+        raise InputError(f"a growth must be written as JSON, got {quoted(growth)}") from error
 
 
 def growth_of(chunks: Sequence[Chunk]) -> Growth | None:
@@ -39,7 +40,9 @@ def growth_of(chunks: Sequence[Chunk]) -> Growth | None:
     try:
         return Growth.from_json(orjson.loads(text))
     except (FileFormatError, orjson.JSONDecodeError) as error:
-        raise InputError(f"a growth must be the JSON of Growth.to_json, got {text!r}: {error}") from error
+        raise InputError(
+            f"a growth must be the JSON of Growth.to_json, got {quoted(text)}: {error}"
+        ) from error
 
 
 def find_growth(chunks: Sequence[Chunk]) -> int | None:
