@@ -38,7 +38,8 @@ def quality(
     if not settings.labels:
         raise InputError(f"{deployment} must have a section [labels.NAME], got none")
     try:
-        from livegnn.deployment.quality import first_kept_day, label_sources
+        from livegnn.deployment.quality import first_kept_day
+        from livegnn.deployment.quality_start import label_sources
         from livegnn.quality.report import compute_report, read_rows, write_report
         from livegnn.quality.samples import DRIFT
 

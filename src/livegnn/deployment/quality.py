@@ -4,23 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from livegnn.arguments import check_int, check_positive
-from livegnn.deployment.sections import row_parser
 from livegnn.deployment.sinks import SinkSection
 from livegnn.errors import InputError
-from livegnn.log.client_settings import check_client_settings, check_registry_settings, read_client_settings
+from livegnn.log.client_settings import check_client_settings, check_registry_settings
 from livegnn.quality.label_mapping import LabelMapping
-from livegnn.runtime import Runtime
 from livegnn.tables import CsvForm
-from livegnn.wording import needs
-
-if TYPE_CHECKING:
-    from livegnn.deployment import Deployment
-    from livegnn.quality.label_topic import LabelTopic
-    from livegnn.quality.monitor import QualityMonitor
-    from livegnn.quality.report import LabelSource
 
 _FORMATS: Final = ("rows", "debezium")
 _CSV: Final = tuple(part.name for part in fields(CsvForm))
@@ -125,7 +116,7 @@ def check_labels(
     """Raises InputError for labels whose predictions no Parquet sink of the deployment records, and for those
     of a topic without a folder to keep them."""
     for name, section in labels.items():
-        _records(name, section, sinks)
+        record_folders(name, section, sinks)
         if section.kafka and (Path(name).name != name or name == ".."):
             raise InputError(f"the name of [labels.NAME] must be that of a folder, got {name!r}")
         if section.kafka and quality is None:
@@ -135,73 +126,8 @@ def check_labels(
             )
 
 
-def label_sources(settings: "Deployment") -> "list[LabelSource]":
-    """The files of all labels, with the records of predictions."""
-    from livegnn.quality.report import LabelSource
-
-    sources = []
-    for name, section in settings.labels.items():
-        records = _records(name, section, settings.sinks)
-        files = [] if section.files is None else [section.files]
-        pages = None if section.files is not None else _pages(settings, name)
-        complete = section.complete_after_days
-        sources.append(LabelSource(name, section.mapping(), files, records, pages, complete))
-    return sources
-
-
-def _pages(settings: "Deployment", name: str) -> Path:
-    """The folder of the labels of a topic."""
-    assert settings.quality is not None
-    return settings.quality.directory / "labels" / name
-
-
-def _connect(settings: "Deployment", name: str, runtime: Runtime) -> "LabelTopic":
-    """A topic of labels, not started yet. Raises InputError where Kafka's client is missing."""
-    try:
-        from livegnn.quality.label_topic import LabelTopic
-    except ModuleNotFoundError as error:
-        raise InputError(needs(f"[labels.{name}]", str(error.name), error, "kafka")) from error
-    from livegnn.quality.label_pages import LabelPages
-    from livegnn.quality.labels import LabelReader
-
-    section, text, place = settings.labels[name], runtime.graph.schema.text_ids, f"[labels.{name}]"
-    return LabelTopic(
-        LabelPages(_pages(settings, name), text_ids=text),
-        LabelReader(section.mapping(), place, text_ids=text),
-        row_parser(place, section.format, section.registry),
-        section.kafka,
-        section.topic,
-        settings=read_client_settings(section.client),
-    )
-
-
-def start_quality(settings: "Deployment", runtime: Runtime) -> "QualityMonitor | None":
-    """Starts to compute figures beside `runtime`, if the deployment has a section [quality]. Raises
-    InputError where pyarrow is missing."""
-    section = settings.quality
-    if section is None:
-        return None
-    try:
-        from livegnn.quality.monitor import QualityMonitor
-    except ModuleNotFoundError as error:
-        if error.name != "pyarrow":
-            raise
-        raise InputError(needs("[quality]", "pyarrow", error, "arrow")) from error
-    monitor = QualityMonitor(
-        runtime,
-        label_sources(settings),
-        section.directory,
-        topics=[_connect(settings, name, runtime) for name, one in settings.labels.items() if one.kafka],
-        every_seconds=section.every_seconds,
-        sample=section.sample,
-        reference=section.reference_day(),
-        keep_days=section.keep_days,
-    )
-    monitor.start()
-    return monitor
-
-
-def _records(name: str, section: LabelsSection, sinks: Mapping[str, SinkSection]) -> list[Path]:
+def record_folders(name: str, section: LabelsSection, sinks: Mapping[str, SinkSection]) -> list[Path]:
+    """The folders of the sinks that record the predictions of some labels. Raises InputError."""
     recorded = {one: sink.directory for one, sink in sinks.items() if sink.kind == "parquet"}
     wanted = section.sinks or list(recorded)
     unknown = [one for one in wanted if one not in recorded]
