@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from livegnn import Events, Graph, InputError, LogError
 from livegnn.deployment import Deployment
+from livegnn.deployment.sections import checkpoint_policy
 from livegnn.log import Batch, Entry, Rejection
 from livegnn.log.consumers import forget
 from livegnn.log.idempotency import retry_key
@@ -367,7 +368,7 @@ def test_a_deployment_says_what_is_kept(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"'since_checkpoint' in \[log\] needs a section \[checkpoint\]"):
         Deployment.parse(content, tmp_path)
     deployment = Deployment.parse(content | {"checkpoint": {"directory": "c"}}, tmp_path)
-    policy = deployment._checkpoint_policy()
+    policy = checkpoint_policy(deployment.checkpoint, deployment.log)
     assert policy is not None
     assert policy.trim_log
     content["log"] = {"path": "l", "keep": "some"}
