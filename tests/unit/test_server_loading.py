@@ -50,7 +50,7 @@ def test_a_load_waits_while_too_many_events_wait(
     with served(create_app(runtime)) as address:
         client = ServerClient(address)
         loaded = load_into_server(settings, "users", [tmp_path / "users.csv"], client, sleep=sleep)
-    assert loaded == (ROWS, 0, ROWS, [], ROWS)
+    assert loaded == (ROWS, 0, ROWS, [], ROWS, 0)
     assert min(pauses) >= 1.0  # of the header retry-after
     assert runtime.graph.num_nodes("node") == ROWS
     assert runtime.graph.features([3 * 1000]).tolist() == [[1000.0]]
