@@ -42,7 +42,7 @@ bool call_of(nb::handle batch, const char* method, Raised* raised) {
   return raised->none_of(call_method(batch, nb::str(method).ptr()));
 }
 
-// As `apply_batch`, of a growth of the schema: `batch` is a livegnn.graph.growing.GrowthTransaction, whose `schema`
+// As `apply_batch`, of a growth of the schema: `batch` is a livegnn.graph.transaction.Transaction, whose `schema`
 // the graph gets together with the types and columns.
 void grow_graph(Graph& self, std::vector<std::vector<float>> columns, std::vector<size_t> widths,
                 const std::vector<EdgeTypeTuple>& edge_types, const std::vector<View*>& views, nb::handle graph,

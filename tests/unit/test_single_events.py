@@ -15,7 +15,7 @@ from livegnn import Engine, Events
 from streams import WIDTH, make_graph, make_model
 
 OURS = str(Path(livegnn.__file__).parent)
-MOST = 34
+MOST = 28
 
 EVENTS: dict[str, Callable[[int], Events]] = {
     "features": lambda number: Events().set_features([number % 40], np.full((1, WIDTH), number % 7 + 1)),

@@ -5,7 +5,7 @@ from livegnn.graph.columns import check_columns, complete_rows, without_strays
 from livegnn.graph.construction import Parallel
 from livegnn.graph.delta import EdgeAttrChanges, EdgeChanges, GraphDelta
 from livegnn.graph.graph import Graph
-from livegnn.graph.growing import grown_schema, transaction_for
+from livegnn.graph.growing import grown_schema
 from livegnn.graph.snapshot import Neighbors, Snapshot
 from livegnn.graph.staging import find_refusal
 from livegnn.graph.transaction import Transaction
@@ -33,6 +33,5 @@ __all__ = [
     "complete_rows",
     "find_refusal",
     "grown_schema",
-    "transaction_for",
     "without_strays",
 ]

@@ -19,10 +19,10 @@ from livegnn.graph.construction import Parallel
 from livegnn.graph.delta import GraphDelta
 from livegnn.graph.description import describe, measure_parts
 from livegnn.graph.expiry import find_expired
-from livegnn.graph.growing import transaction_for
 from livegnn.graph.native_graph import NativeGraph
 from livegnn.graph.snapshot import Neighbors, Snapshot, take_snapshot
 from livegnn.graph.staging import check_seq, stage_batch
+from livegnn.graph.transaction import Transaction
 from livegnn.graph.view_registry import Follower, ViewRegistry
 from livegnn.schema import Schema
 from livegnn.tables import TableMapping
@@ -245,7 +245,7 @@ class Graph:
         if on_committed is not None:
             check_function(on_committed, "on_committed", "a GraphDelta")
         tell = None if on_committed is None else lambda change: map(on_committed, iter((change,)))
-        batch = transaction_for(events)(
+        batch = Transaction(
             self.core, self.views, events, seq=seq, on_staged=on_staged, tell=tell, trusted=trusted
         )
         return batch.run()

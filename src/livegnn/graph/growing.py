@@ -5,16 +5,16 @@
 Indices of nodes and types stay as they are, so engines go on with their rows.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import livegnn._core as _core
 from livegnn.errors import InputError
 from livegnn.events import Events
-from livegnn.events.growing import find_growth, growth_of
+from livegnn.events.growing import growth_of
 from livegnn.graph.delta import GraphDelta
 from livegnn.graph.native_graph import NativeGraph, edge_specs
-from livegnn.graph.transaction import Transaction
-from livegnn.graph.view_registry import Follower
+from livegnn.graph.view_registry import Follower, ViewRegistry
 from livegnn.schema import Growth, Schema
 
 if TYPE_CHECKING:
@@ -31,44 +31,38 @@ def grown_schema(graph: NativeGraph, growth: Growth) -> Schema:
     return graph.schema.grown(growth)
 
 
-class GrowthTransaction(Transaction):
-    """Applies `events`, which are one growth; see `Transaction`."""
+class SchemaStep:
+    """The steps of a growth, in place of those of a batch of nodes and edges; see `Transaction`."""
 
-    schema: Schema
-    """The schema after the growth, which the native core gives to the graph."""
-
-    def _stage(self) -> GraphDelta:
-        graph, growth = self.graph, growth_of(self._events.chunks)
+    def __init__(self, graph: NativeGraph, events: Events) -> None:
+        growth = growth_of(events.chunks)
         assert growth is not None
-        self._growth, self.schema = growth, grown_schema(graph, growth)
-        native = graph.native.no_changes(len(self.schema.node_types), len(self.schema.edge_types))
+        self._graph, self._events, self._growth = graph, events, growth
+        self.schema = grown_schema(graph, growth)
+
+    def stage(self, views: ViewRegistry, seq: int | None, *, trusted: bool) -> GraphDelta:
+        """A batch that changes no node and no edge, of a graph with the new schema."""
+        graph, schema = self._graph, self.schema
+        native = graph.native.no_changes(len(schema.node_types), len(schema.edge_types))
         pin = graph.node_ids.pin()
         pin.let_go()
-        seq = graph.seq + 1 if self.seq is None else self.seq
+        after = graph.seq + 1 if seq is None else seq
         return GraphDelta(
-            graph, native, seq, self._events, pin, self.views.refuse_unless_prepared, trusted=self._trusted
+            graph, native, after, self._events, pin, views.refuse_unless_prepared, trusted=trusted
         )
 
-    def _apply(self, natives: "list[_core.View]", readers: "RLock | None") -> None:
-        for view in self._views:
+    def apply(
+        self,
+        batch: object,
+        followers: Sequence[Follower],
+        natives: "list[_core.View]",
+        readers: "RLock | None",
+    ) -> None:
+        """Raises InputError if a view cannot follow. batch: the transaction, for the native core."""
+        for view in followers:
             view.check_growth(self._growth)
-        old, new = self.graph.schema, self.schema
+        old, new = self._graph.schema, self.schema
         columns = [list(self._growth.columns.get(name, {}).values()) for name in old.node_types]
         widths = [width for name, width in new.node_types.items() if name not in old.node_types]
         added = edge_specs(new)[len(old.edge_types) :]
-        self.graph.native.grow(columns, widths, added, natives, self.graph, self, readers)
-
-    def prepare_views(self) -> None:
-        """Called by the native core when it has prepared the growth: the caller records it."""
-        if self._on_staged is not None:
-            assert self.delta is not None
-            self._on_staged(self.delta)
-
-    def _commit_view(self, view: Follower, delta: GraphDelta) -> object:
-        return view.grow(delta)
-
-
-def transaction_for(events: Events) -> type[Transaction]:
-    """The kind of transaction that applies `events`: a growth, or a batch of nodes and edges."""
-    grows = isinstance(events, Events) and find_growth(events.chunks) is not None
-    return GrowthTransaction if grows else Transaction
+        self._graph.native.grow(columns, widths, added, natives, self._graph, batch, readers)

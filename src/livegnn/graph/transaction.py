@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING
 
 import livegnn._core as _core
 from livegnn.errors import InputError, LiveGNNError
+from livegnn.events import Events
+from livegnn.events.growing import GROW
 from livegnn.graph.description import measure_parts
+from livegnn.graph.growing import SchemaStep
 from livegnn.graph.native_graph import NativeGraph
 from livegnn.graph.staging import check_seq, stage_batch
 from livegnn.graph.view_registry import Follower, ViewRegistry
 
 if TYPE_CHECKING:
-    from threading import RLock
-
-    from livegnn.events import Events
     from livegnn.graph.delta import GraphDelta
     from livegnn.graph.writer import Claim
+    from livegnn.schema import Schema
 
 _logger = logging.getLogger(__name__)
 
@@ -54,12 +55,15 @@ class Transaction:
     _interrupt: BaseException | None = None  # raised by a view while it abandoned the batch
     _broken: BaseException | None = None  # raised by a view while it committed
     _deaf: BaseException | None = None  # raised by a view while it published
+    _step: SchemaStep | None = None  # of a growth of the schema
+    schema: "Schema | None" = None
+    """The schema after a growth, which the native core gives to the graph."""
 
     def __init__(
         self,
         graph: NativeGraph,
         views: ViewRegistry,
-        events: "Events",
+        events: Events,
         *,
         seq: int | None = None,
         after: int | None = None,
@@ -93,13 +97,25 @@ class Transaction:
             graph.seq = self.after
         if self.seq is not None:
             check_seq(self.seq, graph.seq)
-        self.delta = delta = self._stage()
+        chunks = self._events.chunks if isinstance(self._events, Events) else ()
+        if chunks and chunks[0].kind == GROW:  # one among others is refused by whichever stages them
+            self._step = SchemaStep(graph, self._events)
+            self.schema = self._step.schema
+        step = self._step
+        if step is None:
+            delta = stage_batch(graph, views, self._events, self.seq, trusted=self._trusted)
+        else:
+            delta = step.stage(views, self.seq, trusted=self._trusted)
+        self.delta = delta
         self.seq = delta.seq
         delta.sheltered = self._sheltered
         self._views, natives = views.begin(self)
         readers = None if self.claim is None else self.claim.readers
         try:
-            _core.within(views.within, self._apply, natives, readers)
+            if step is None:
+                _core.within(views.within, graph.native.apply, delta.native, natives, graph, self, readers)
+            else:
+                _core.within(views.within, step.apply, self, self._views, natives, readers)
         except Exception as error:
             if self._interrupt is not None:
                 raise self._interrupt from error
@@ -110,13 +126,6 @@ class Transaction:
         if broken is not None:
             raise broken
         return delta
-
-    def _stage(self) -> "GraphDelta":
-        return stage_batch(self.graph, self.views, self._events, self.seq, trusted=self._trusted)
-
-    def _apply(self, natives: "list[_core.View]", readers: "RLock | None") -> None:
-        assert self.delta is not None
-        self.graph.native.apply(self.delta.native, natives, self.graph, self, readers)
 
     def settle(self) -> None:
         """Abandons or finishes the batch, after an exception."""
@@ -148,7 +157,7 @@ class Transaction:
         """
         delta = self.delta
         assert delta is not None
-        while self._begun < len(self._views):
+        while self._step is None and self._begun < len(self._views):
             view = self._views[self._begun]
             self._begun += 1
             try:
@@ -200,7 +209,7 @@ class Transaction:
         while self._shown < len(views):
             view = views[self._shown]
             try:
-                delta.note_update(view, self._commit_view(view, delta))
+                delta.note_update(view, view.commit(delta) if self._step is None else view.grow(delta))
             except BaseException as error:
                 self._broken = self._broken or self._explain(view, error, "committed it, and is out of date")
                 if not self._again:
@@ -208,9 +217,6 @@ class Transaction:
                     continue
             self._again = False
             self._shown += 1
-
-    def _commit_view(self, view: Follower, delta: "GraphDelta") -> object:
-        return view.commit(delta)
 
     def publish_views(self) -> BaseException | None:
         """Calls `publish` of the views. An interrupted view is called once more. Returns the first interrupt

@@ -13,7 +13,7 @@ import livegnn._core as _core
 from livegnn.arguments import check_bool, check_function, check_int, check_not_negative, listed_ids
 from livegnn.errors import InputError, UnknownNodeError
 from livegnn.events import Events
-from livegnn.graph import Graph, GraphDelta, transaction_for
+from livegnn.graph import Graph, GraphDelta, Transaction
 from livegnn.graph.writer import Measurement
 from livegnn.inference.engine_state import restore, save, take
 from livegnn.inference.history import History
@@ -188,7 +188,7 @@ class Engine(RowPredictor):
             if on_committed is None
             else lambda change: map(on_committed, iter((self.update_of(change),)))
         )
-        batch = transaction_for(events)(
+        batch = Transaction(
             self.graph.core, self.graph.views, events, seq=seq, on_staged=on_staged, tell=tell
         )
         change = batch.run()
@@ -248,7 +248,7 @@ class Engine(RowPredictor):
             affected=self._last_work[0],
             seconds=time.perf_counter() - self.graph.core.batch_began,
             exact=not marked,
-            late_features=change.late_features,
+            late_features=change.native.late_features,
         )
         if self._memory.wanted:
             self._memory.take(self._measure)

@@ -23,7 +23,7 @@ from livegnn.arguments import check_function
 from livegnn.errors import InputError, LiveGNNError, LogError, may_pass
 from livegnn.events import Events
 from livegnn.expiry import Expiry, ExpiryPolicy, HeldExpiry
-from livegnn.graph import Claim, Graph, GraphDelta, View, transaction_for
+from livegnn.graph import Claim, Graph, GraphDelta, Transaction, View
 from livegnn.interrupts import Background, Flag
 from livegnn.log import Batch, Log, Rejection, Write
 from livegnn.readiness import Readiness
@@ -401,7 +401,7 @@ class Loop(Intake):
 
         if not turn.recorded:
             self._ahead.check(turn.events, self.graph.latest_time)
-        turn.transaction = transaction_for(turn.events)(
+        turn.transaction = Transaction(
             self.graph.core,
             self.graph.views,
             turn.events,
