@@ -116,7 +116,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if (line := listed_as(item.nodeid)) is not None:
             item.add_marker(pytest.mark.explored)
             found.add(line)
-    if _runs_all(config) and (strangers := LISTED - found):
+    # Elsewhere some tests may be left out by options.
+    if "CI" in os.environ and _runs_all(config) and (strangers := LISTED - found):
         raise pytest.UsageError(
             f"tests/explored.txt names {len(strangers)} tests that are not there: "
             f"{', '.join(sorted(strangers)[:3])}"

@@ -173,6 +173,7 @@ def test_a_table_and_its_graph_have_the_same_rows(tmp_path: Path, opened: ExitSt
         faults.get(round, lambda: None)()
         if round % lives == lives - 1 or round == ROUNDS - 1:
             server.kill()
+        # The pace of the load; nothing waits for it.
         time.sleep(max(0.0, begun + (round + 1) * OF_ROUND / RATE - time.monotonic()))
     seconds = time.monotonic() - begun
     print(f"{ROWS} rows, then {ROUNDS * OF_ROUND} changes, {ROUNDS * OF_ROUND / seconds:.0f} a second")
