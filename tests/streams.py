@@ -3,7 +3,7 @@
 import numpy as np
 
 from livegnn import Events, Graph, Model
-from livegnn.model import Input, Step
+from livegnn.model import Input, Propagate, Step
 
 WIDTH, HIDDEN, CLASSES = 4, 8, 3
 
@@ -54,6 +54,12 @@ def make_model(seed: int = 0) -> Model:
         output="out",
         layers=("x", "hidden", "out"),
     )
+
+
+def make_wider_model() -> Model:
+    """The sum of all columns of the in-neighbours, with one column more than `make_graph` has."""
+    step = Step("propagate", ("x",), "out", attrs=Propagate(("node", "to", "node")).to_attrs())
+    return Model({"x": Input("node", WIDTH + 1)}, (step,), {}, "out", ("x", "out"))
 
 
 def make_overflow() -> list[float]:

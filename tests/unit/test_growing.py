@@ -34,7 +34,7 @@ from livegnn.placement import Owners
 from livegnn.presampling import predictor_factory
 from livegnn.runtime import CheckpointPolicy, Runtime, list_checkpoints, restore
 from livegnn.server import create_app
-from streams import WIDTH, make_graph, make_model, make_stream
+from streams import WIDTH, make_graph, make_model, make_stream, make_wider_model
 
 TAGS = ("tag", "of", "node")
 AGE = Growth(columns={"node": {"age": 0.5}})
@@ -187,17 +187,6 @@ def test_a_client_that_knows_one_type_goes_on_without_naming_it() -> None:
     assert graph.neighbors(1, edge_type=TAGS).ids.tolist() == [5]
 
 
-def wider_model() -> Model:
-    """The sum of all columns of the in-neighbours, with one column more than `make_graph` has."""
-    return Model(
-        {"x": Input("node", WIDTH + 1)},
-        (Step("propagate", ("x",), "out", attrs=Propagate(("node", "to", "node")).to_attrs()),),
-        {},
-        "out",
-        ("x", "out"),
-    )
-
-
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[SqliteLog]:
     log = SqliteLog(tmp_path / "events.db")
@@ -311,7 +300,7 @@ def test_a_running_loop_grows_and_a_model_that_reads_the_column_is_deployed(log:
     try:
         seq = runtime.grow(AGE, timeout=60)
         runtime.wait(runtime.append(Events().set_features([1], [[1, 2, 3, 4, 5]])), 60)
-        runtime.models.deploy("wider", wider_model())
+        runtime.models.deploy("wider", make_wider_model())
         runtime.wait(runtime.append(Events().add_edges([1], [2], weight=1)), 60)
         assert runtime.models.find_engine("wider").verify().ok
         assert runtime.engine.verify().ok
@@ -462,6 +451,6 @@ def test_a_graph_in_parts_does_not_grow_and_needs_models_that_read_all_columns(l
     graph.apply(Events().grow(AGE))
     with pytest.raises(ModelError, match="reads 4 features of 'node' nodes, which have 5 since the schema"):
         LocalPartitions.from_graph(graph, make_model(), Owners("modulo", 2))
-    whole = LocalPartitions.from_graph(graph, wider_model(), Owners("modulo", 2))
-    engine = Engine(graph, wider_model(), threads=1)
+    whole = LocalPartitions.from_graph(graph, make_wider_model(), Owners("modulo", 2))
+    engine = Engine(graph, make_wider_model(), threads=1)
     assert np.array_equal(whole.predict(graph.ids()), engine.predict(graph.ids()))

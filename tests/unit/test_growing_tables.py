@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from livegnn import Events, Growth, InputError, checkpoint
+from livegnn import Events, Growth, InputError, ModelError, checkpoint
 from livegnn.cli import app
 from livegnn.deployment import Deployment
-from livegnn.model import Input, Model, Propagate, Step
 from livegnn.runtime import Runtime
-from streams import WIDTH, make_graph, make_model
+from streams import WIDTH, make_graph, make_model, make_wider_model
 
 OLD = ["a", "b", "c", "d"]
-
-
-def wider_model() -> Model:
-    """The sum of all columns of the in-neighbours, with one column more than `make_graph` has."""
-    step = Step("propagate", ("x",), "out", attrs=Propagate(("node", "to", "node")).to_attrs())
-    return Model({"x": Input("node", WIDTH + 1)}, (step,), {}, "out", ("x", "out"))
 
 
 def write(folder: Path, x: list[str], nulls: str = "{}", id: str = "id") -> Path:
@@ -123,7 +116,7 @@ def test_a_start_makes_a_model_of_new_columns_after_the_replay(tmp_path: Path) -
     runtime = start(file)
     runtime.start()
     runtime.grow(Growth(columns={"node": {"age": 0.5}}))
-    runtime.models.deploy("wider", wider_model())
+    runtime.models.deploy("wider", make_wider_model())
     runtime.models.switch("wider")
     expected = runtime.predict(runtime.graph.ids()).values
     close(runtime)
@@ -132,6 +125,20 @@ def test_a_start_makes_a_model_of_new_columns_after_the_replay(tmp_path: Path) -
     assert np.array_equal(again.predict(again.graph.ids()).values, expected)
     assert again.models.serving == "wider"
     close(again)
+
+
+def test_a_model_that_never_fits_is_refused_before_the_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, OLD)
+    runtime = start(file)
+    runtime.append(Events().set_features([1], np.ones((1, WIDTH))))
+    runtime.step()
+    close(runtime)
+    make_wider_model().save(tmp_path / "model.lgnn")
+    monkeypatch.setattr("livegnn.deployment.Runtime", None)  # nothing is replayed
+    with pytest.raises(ModelError, match="the model reads 5 features of 'node' nodes"):
+        start(file)
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,7 @@ from livegnn.runtime import (
     ViewFactory,
     WhenViewFails,
     count_recorded,
+    grows_later,
     restore,
     schema_properties,
 )
@@ -404,17 +405,17 @@ class Deployment:
             division.refuse_trimmed(log, directory)
             division.snapshots = factories.get("snapshots")
             division.sinks = {name: factories[name] for name in map(view_name, self.sinks)}
-        most, recorded = self.runtime.recompute_after_events, count_recorded(log, directory)
-        build = factories if most and recorded > most else {}
+        most = self.runtime.recompute_after_events
+        build = factories if most and count_recorded(log, directory) > most else {}
         begin = partial(
             restore, initial=self.load_graph, directory=directory, features_dir=self._features_dir, log=log
         )
         try:
             graph, views = begin({} if build else factories, maker=division)
         except ModelError as error:
-            if build or division is not None or not recorded:
+            if build or division is not None or not grows_later(log, directory):
                 raise
-            # The model may read columns that the schema gets in the batches which follow.
+            # The model may read columns that the schema gets then.
             _logger.info("computes all predictions after the replay: %s", error)
             build, (graph, views) = factories, begin({})
         try:

@@ -14,7 +14,7 @@ from livegnn.runtime.models import Models, ModelState, Switch
 from livegnn.runtime.pace import Pace
 from livegnn.runtime.predictions import Change, Runtime, SampledPrediction, SupposedPrediction
 from livegnn.runtime.quality_stand import QualityFigures, QualityStand
-from livegnn.runtime.recovery import ViewFactory, count_recorded, restore
+from livegnn.runtime.recovery import ViewFactory, count_recorded, grows_later, restore
 from livegnn.runtime.replay import replay
 from livegnn.runtime.statistics import Statistics
 from livegnn.runtime.views import Views, WhenViewFails
@@ -46,6 +46,7 @@ __all__ = [
     "Views",
     "WhenViewFails",
     "count_recorded",
+    "grows_later",
     "history_state",
     "list_checkpoints",
     "oldest_kept",

@@ -1,9 +1,21 @@
 """Growths of the schema in the log: each is a batch of its own, between the batches before and after it."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from livegnn.events.growing import find_growth
 from livegnn.log import ReadableLog, Write
+
+_AT_ONCE: Final = 100_000  # events
+
+
+def has_growth(log: ReadableLog, after: int) -> bool:
+    """Whether an entry after event `after` is a growth."""
+    while writes := log.writes(after, max_events=_AT_ONCE):
+        if any(find_growth(write.events.chunks) is not None for write in writes):
+            return True
+        after = writes[-1].seq
+    return False
 
 
 def read_batch(log: ReadableLog, after: int, max_events: int) -> Sequence[Write]:

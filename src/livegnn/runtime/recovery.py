@@ -15,6 +15,7 @@ from livegnn.errors import FileFormatError, InputError, ModelError
 from livegnn.graph import Graph, View
 from livegnn.log import ReadableLog
 from livegnn.runtime.checkpoint_files import list_checkpoints, seq_of
+from livegnn.runtime.growing import has_growth
 from livegnn.runtime.history import check_history
 from livegnn.types import State
 
@@ -104,10 +105,20 @@ def count_recorded(log: ReadableLog, directory: Path | None) -> int:
 
     Raises LogError if the log does not continue from there.
     """
-    newest = next(iter(list_checkpoints(directory)), None) if directory is not None else None
-    seq = 0 if newest is None else seq_of(newest)
+    seq = _newest_seq(directory)
     batches = log.batches(seq)
     return batches[-1].seq - seq if batches else 0
+
+
+def grows_later(log: ReadableLog, directory: Path | None) -> bool:
+    """Returns whether the schema grows in the log after the newest checkpoint in `directory`: it reads the
+    events. Raises LogError if the log does not continue from there."""
+    return has_growth(log, _newest_seq(directory))
+
+
+def _newest_seq(directory: Path | None) -> int:
+    newest = next(iter(list_checkpoints(directory)), None) if directory is not None else None
+    return 0 if newest is None else seq_of(newest)
 
 
 def _make_of(path: Path, name: str, make: ViewFactory, graph: Graph, state: State | None) -> View:
