@@ -13,7 +13,7 @@ from kafka_reading import TOPICS, add_partitions, deliver, make_topic, wait_for
 from livegnn.cli import app
 from livegnn.connectors.row_messages import parse_row
 from livegnn.deployment import Deployment
-from livegnn.deployment.quality_start import start_quality
+from livegnn.deployment.quality_monitor import start_quality
 from livegnn.deployment.sinks import start_sinks
 from livegnn.quality.label_mapping import LabelMapping
 from livegnn.quality.label_pages import BAD, LabelPages, read_label_pages

@@ -68,7 +68,7 @@ def serve(
 ) -> None:
     """Serve a model on a live graph over HTTP, starting from the newest checkpoint and the log."""
     logger = start_log(log_level, log_json)
-    from livegnn.deployment.quality_start import start_quality
+    from livegnn.deployment.quality_monitor import start_quality
     from livegnn.deployment.sinks import start_sinks
     from livegnn.deployment.snapshots import start_snapshots
     from livegnn.server import create_app, listen

@@ -39,7 +39,7 @@ def quality(
         raise InputError(f"{deployment} must have a section [labels.NAME], got none")
     try:
         from livegnn.deployment.quality import first_kept_day
-        from livegnn.deployment.quality_start import label_sources
+        from livegnn.deployment.quality_monitor import label_sources
         from livegnn.quality.report import compute_report, read_rows, write_report
         from livegnn.quality.samples import DRIFT
 
