@@ -75,10 +75,10 @@ class CrashingFolder:
                 self._name(None, None, gone=path.name)
             unlink(path, missing_ok)
 
-        def stream(descriptor: int, mode: str) -> io.BufferedWriter:
+        def stream(descriptor: int, mode: str, closefd: bool) -> io.BufferedWriter:
             content = self._open[descriptor]
             assert content is not None
-            return io.BufferedWriter(_Stream(self, content, descriptor, mode))
+            return io.BufferedWriter(_Stream(self, content, descriptor, mode, closefd))
 
         with patch.context() as patched:
             for where, name, function in (
@@ -121,8 +121,10 @@ class CrashingFolder:
 
 
 class _Stream(io.FileIO):
-    def __init__(self, folder: CrashingFolder, content: Content, descriptor: int, mode: str) -> None:
-        super().__init__(descriptor, mode)
+    def __init__(
+        self, folder: CrashingFolder, content: Content, descriptor: int, mode: str, closefd: bool
+    ) -> None:
+        super().__init__(descriptor, mode, closefd)
         self._folder, self._content = folder, content
 
     def write(self, data: "ReadableBuffer") -> int:

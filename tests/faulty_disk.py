@@ -54,8 +54,8 @@ class FaultyDisk(apsw.VFS):
         """Files that `livegnn.atomic_file` writes are on this disk too, and what is written in place."""
         pwrite = os.pwrite
 
-        def stream(descriptor: int, mode: str) -> io.BufferedWriter:
-            return io.BufferedWriter(_Stream(self, descriptor, mode))
+        def stream(descriptor: int, mode: str, closefd: bool) -> io.BufferedWriter:
+            return io.BufferedWriter(_Stream(self, descriptor, mode, closefd))
 
         def write_at(descriptor: int, data: "ReadableBuffer", offset: int) -> int:
             if self.full or self.full_for_files:
@@ -91,8 +91,8 @@ class _File(apsw.VFSFile):
 
 
 class _Stream(io.FileIO):
-    def __init__(self, disk: FaultyDisk, descriptor: int, mode: str) -> None:
-        super().__init__(descriptor, mode)
+    def __init__(self, disk: FaultyDisk, descriptor: int, mode: str, closefd: bool) -> None:
+        super().__init__(descriptor, mode, closefd)
         self._disk = disk
 
     def write(self, data: "ReadableBuffer") -> int:

@@ -43,7 +43,7 @@ class Death:
 
         return die_or_call
 
-    def open(self, handle: int, mode: str) -> BinaryIO:
+    def open(self, handle: int, mode: str, closefd: bool) -> BinaryIO:
         death = self
 
         class Dying(io.FileIO):
@@ -53,7 +53,7 @@ class Death:
                     os._exit(0)
                 return super().write(data)
 
-        return io.BufferedWriter(Dying(handle, mode), 1 << 15)
+        return io.BufferedWriter(Dying(handle, mode, closefd), 1 << 15)
 
 
 def live_and_die(folder: Path, policy: CheckpointPolicy, at: int, told: int) -> NoReturn:

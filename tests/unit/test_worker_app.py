@@ -2,6 +2,7 @@
 
 import json
 import re
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -301,11 +302,9 @@ def test_a_worker_that_is_not_whole_keeps_answering(tmp_path: Path, setting: Set
 
 
 def has_answer(connection: socket.socket) -> bool:
-    try:
-        connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return False
-    return True
+    asked = select.poll()
+    asked.register(connection, select.POLLIN)
+    return bool(asked.poll(0))
 
 
 def test_requests_that_wait_leave_room_for_others(setting: Setting) -> None:
@@ -329,11 +328,13 @@ def test_requests_that_wait_leave_room_for_others(setting: Setting) -> None:
         requests = [send() for _ in range(most)]
 
         def all_wait() -> bool:
+            # One that a busy machine did not connect to one worker in time is sent again, and waits at the
+            # other worker twice: a worker sees late, or never, that nobody wants an answer any more.
             for at, one in enumerate(requests):
-                if has_answer(one):  # a worker that a busy machine did not connect in time
+                if has_answer(one):
                     one.close()
                     requests[at] = send()
-            return all(len(app.state.waiters) == most for app in apps)
+            return all(len(app.state.waiters) >= most for app in apps)
 
         wait_until(all_wait)
         refused = ask(front, ids=[0])
@@ -343,7 +344,7 @@ def test_requests_that_wait_leave_room_for_others(setting: Setting) -> None:
             for more in ({}, {"min_seq": setting.seq}):
                 asked = {"ids": list(range(NODES)), **more}
                 assert other.post(f"{front}/v1/predictions", json=asked).status_code == httpx.codes.OK
-        assert all(len(app.state.waiters) == most for app in apps)
+        assert all(len(app.state.waiters) >= most for app in apps)
 
 
 def test_a_front_end_says_which_workers_answer_before_it_needs_them(setting: Setting) -> None:
