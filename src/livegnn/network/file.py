@@ -140,10 +140,11 @@ def _build(description: Mapping[str, object], data: bytes, make: Callable[..., M
     inputs, steps, layers = description["inputs"], description["steps"], description["layers"]
     edge_inputs = description.get("edge_inputs", {})
     outputs, query = description.get("outputs", {}), description.get("query")
+    edge_outputs = description.get("edge_outputs", {})
     if not isinstance(inputs, dict) or not isinstance(edge_inputs, dict):
         raise ModelError("inputs and edge_inputs must be objects")
-    if not isinstance(outputs, dict):
-        raise ModelError("outputs must be an object")
+    if not isinstance(outputs, dict) or not isinstance(edge_outputs, dict):
+        raise ModelError("outputs and edge_outputs must be objects")
     if not isinstance(steps, list) or not isinstance(layers, list):
         raise ModelError("steps and layers must be lists")
     return make(
@@ -155,6 +156,7 @@ def _build(description: Mapping[str, object], data: bytes, make: Callable[..., M
         edge_inputs={name: _edge_input(**given) for name, given in edge_inputs.items()},
         outputs=outputs,
         query=None if query is None else Query.from_json(cast("JSON", query)),
+        edge_outputs=edge_outputs,
     )
 
 

@@ -11,6 +11,7 @@ from livegnn.errors import ModelError
 from livegnn.network.call_settings import CallSettings, ExportedSettings
 from livegnn.network.checks import frozen_tensor
 from livegnn.network.digest import digest_of
+from livegnn.network.edge_scores import EdgeScores, edge_scores_of
 from livegnn.network.entry_points import Registered
 from livegnn.network.hops import check_query, num_hops
 from livegnn.network.operators import check_values
@@ -42,6 +43,8 @@ class Model:
     steps ``call``; a model with functions cannot be saved. outputs: name -> value, for all outputs of
     ``predict``; the first is the prediction. By default only the prediction, named ``"output"``. query: the
     sampling query that the model was trained with, if any; it draws as many hops as the model reads.
+    edge_outputs: name -> value on edges, for scores of edges (`livegnn.network.edge_scores`); every value on
+    nodes that they read at the ends of an edge is one of the outputs.
 
     Raises `ModelError` if the parts do not fit together, with the step, what was expected and what was given.
     """
@@ -55,10 +58,11 @@ class Model:
     functions: Mapping[str, Function] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     query: Query | None = None
+    edge_outputs: Mapping[str, str] = field(default_factory=dict)
     _values: Mapping[str, Input | EdgeInput] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "edge_inputs", "functions"):
+        for name in ("inputs", "edge_inputs", "functions", "edge_outputs"):
             object.__setattr__(self, name, dict(getattr(self, name)))
         object.__setattr__(self, "outputs", dict(self.outputs) or {"output": self.output})
         object.__setattr__(self, "steps", tuple(self.steps))
@@ -87,6 +91,10 @@ class Model:
             ("" if name == "output" and len(self.outputs) == 1 else f"{name}: ")
             + f"{self.node_type(value)}[{self.width(value)}]"
             for name, value in self.outputs.items()
+        ]
+        writes += [
+            f"{name}: {format_edge_type(scored.edge_type)}[{scored.width}]"
+            for name, scored in self.edge_scores.items()
         ]
         return (
             f"Model({', '.join(reads)} -> {', '.join(writes)}, "
@@ -127,6 +135,14 @@ class Model:
             elif step.op == "degree":
                 found[step.edge_type()] = None
         return tuple(found)
+
+    @cached_property
+    def edge_scores(self) -> Mapping[str, EdgeScores]:
+        """The edge outputs by name: what they read, and the steps that compute them."""
+        return {
+            name: edge_scores_of(value, self._values, self.steps, self.outputs)
+            for name, value in self.edge_outputs.items()
+        }
 
     @property
     def num_hops(self) -> int:
@@ -171,6 +187,7 @@ class Model:
             "layers": list(self.layers),
             **({"outputs": dict(self.outputs)} if self.outputs != {"output": self.output} else {}),
             **({"query": self.query.to_json()} if self.query is not None else {}),
+            **({"edge_outputs": dict(self.edge_outputs)} if self.edge_outputs else {}),
         }
 
     def save(self, path: str | PathLike[str], *, private: bool = False) -> None:
@@ -381,12 +398,18 @@ class Model:
             raise ModelError(
                 f"layers must begin with an input and end with the output {self.output!r}, got {self.layers}"
             )
+        for value in self.edge_outputs.values():
+            edge_scores_of(value, values, self.steps, self.outputs)
         return values
 
     def _check_outputs(self) -> None:
-        for name, value in self.outputs.items():
-            if not isinstance(name, str) or not name or not isinstance(value, str):
-                raise ModelError(f"outputs must map names to names of values, got {name!r}: {value!r}")
+        for which in ("outputs", "edge_outputs"):
+            for name, value in getattr(self, which).items():
+                if not isinstance(name, str) or not name or not isinstance(value, str):
+                    raise ModelError(f"{which} must map names to names of values, got {name!r}: {value!r}")
+        twice = sorted(set(self.outputs) & set(self.edge_outputs))
+        if twice:
+            raise ModelError(f"{twice[0]!r} must be the name of an output or of an edge output, got both")
         first = next(iter(self.outputs.values()))
         if first != self.output:
             raise ModelError(
