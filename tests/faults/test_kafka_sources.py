@@ -134,6 +134,52 @@ def test_changes_of_rows_are_applied_by_the_mapping_of_a_table(broker: Broker, t
         runtime.log.close()
 
 
+def test_messages_of_mixed_partitions_are_one_append(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of each partition keep their order; one that is bad keeps its own partition alone apart."""
+    topic, deployment = make_topic(broker, 3), write_deployment(tmp_path)
+    with_source(deployment, broker, topic)
+    mapping = 'format = "rows"\ntable = "pays"\n[[tables.pays.edges]]\nsrc = "a"\ndst = "b"\nweight = "w"\n'
+    deployment.write_text(deployment.read_text(encoding="utf-8") + mapping, encoding="utf-8")
+    producer = Producer({"bootstrap.servers": broker.servers, "log_level": 2})
+    for at in range(300):
+        value = b"{" if at == 150 else json.dumps({"a": at % 50, "b": 50 + at % 40, "w": at + 0.5}).encode()
+        producer.produce(topic, value, partition=at % 3)
+    producer.flush()
+    runtime = Deployment.read(deployment).open()
+    appends: list[int] = []
+    append_all = runtime.append_all
+    monkeypatch.setattr(runtime, "append_all", lambda *a: appends.append(len(a[0])) or append_all(*a))
+    poll, polled = connector.Partitions.poll, list[connector.Arrived]()
+
+    def poll_all(partitions: connector.Partitions, timeout: float) -> list[connector.Arrived]:
+        """Nothing until all messages have arrived; these then mixed, as busy brokers send them."""
+        polled.extend(poll(partitions, timeout))
+        if sum(not one.is_end for one in polled) < 300:
+            return []
+        arrived = sorted(polled, key=lambda one: (one.offset, one.partition))
+        polled.clear()
+        return arrived
+
+    monkeypatch.setattr(connector.Partitions, "poll", poll_all)
+    runtime.start()
+    (source,) = Deployment.read(deployment).connect(runtime)
+    source.start()
+    try:
+        wait_for(lambda: source.stored >= 300)
+        assert appends == [2, 100]
+        weights = [float(one.events.chunks[0].weight[0]) for one in runtime.log.entries(0)]  # type: ignore[index, union-attr]
+        for partition in range(3):
+            own = [one for one in weights if (one - 0.5) % 3 == partition]
+            assert own == sorted(own)
+        assert len(weights) == 299
+    finally:
+        source.stop()
+        runtime.stop()
+        runtime.log.close()
+
+
 def test_rows_are_logged_together_as_each_alone(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +198,7 @@ def test_rows_are_logged_together_as_each_alone(
     producer.flush()
     joined: list[int] = []
     appended = KafkaTopic._append_joined
-    monkeypatch.setattr(KafkaTopic, "_append_joined", lambda *a: joined.append(a[-1]) or appended(*a))
+    monkeypatch.setattr(KafkaTopic, "_append_joined", lambda *a: joined.extend(a[-1]) or appended(*a))
 
     def read(messages: int, most_bytes: int) -> int:
         monkeypatch.setattr(connector, "_MOST_BYTES", most_bytes)

@@ -181,47 +181,54 @@ class KafkaTopic:
 
     def _store(self, group: Sequence[Arrived]) -> bool:
         """Appends messages, and waits until the log stores them; returns False if it is stopped before."""
-        messages = [one for one in group if not one.is_end]
-        for _, run in groupby(messages, lambda one: one.partition):
-            if not self._store_run(list(run)):
+        # Messages of several partitions arrive mixed. Partitions have no order among them, so those of each
+        # are put together: otherwise each change of partition would cost an append of its own.
+        messages = sorted((one for one in group if not one.is_end), key=lambda one: one.partition)
+        runs = [list(run) for _, run in groupby(messages, lambda one: one.partition)]
+        joined = [(run, found) for run in runs if (found := self._joined(run)) is not None]
+        if joined:
+            entries, origins = zip(*(found for _, found in joined), strict=True)
+            counts = [len(run) for run, _ in joined]
+            if not self._insist(partial(self._append_joined, entries, origins, counts)):
+                return False
+        stored = [run for run, _ in joined]
+        for run in runs:
+            if run in stored:
+                continue
+            append = self._one_by_one(run)
+            if append is None or not self._insist(append):
                 return False
         for one in group:
             self._partitions.note(one)
         return True
 
-    def _store_run(self, messages: Sequence[Arrived]) -> bool:
-        """The same for messages of one partition."""
-        values = [one.value for one in messages]
-        append = self._joined(values, messages) or self._one_by_one(values, messages)
-        while append is not None and not append():
+    def _insist(self, append: Callable[[], bool]) -> bool:
+        """Repeats `append` until it is true; returns False if the source is stopped before."""
+        while not append():
             if self._stopping.is_set():
                 return False
             with contextlib.suppress(Unreachable):  # the log does not depend on the brokers
                 self._look()
-        return append is not None
+        return True
 
-    def _one_by_one(
-        self, values: Sequence[bytes | None], messages: Sequence[Arrived]
-    ) -> "Callable[[], bool] | None":
-        """Appends messages, each as it is; None if it is stopped before they are read."""
-        entries = self._read(decode_safely, self._decode, values)
+    def _one_by_one(self, messages: Sequence[Arrived]) -> "Callable[[], bool] | None":
+        """Appends messages of one partition, each as it is; None if it is stopped before they are read."""
+        entries = self._read(decode_safely, self._decode, [one.value for one in messages])
         if entries is None:
             return None
         origins = [Origin(self.name, one.partition, one.offset, one.value) for one in messages]
         return partial(self._append, entries, origins)
 
-    def _joined(
-        self, values: Sequence[bytes | None], messages: Sequence[Arrived]
-    ) -> "Callable[[], bool] | None":
-        """Appends messages together, with one check and one payload; None if they cannot be, or if the log
-        may have some of them."""
+    def _joined(self, messages: Sequence[Arrived]) -> tuple[JoinedEvents, Origin] | None:
+        """Messages of one partition as one entry, with one check and one payload; None if they cannot be, or
+        if the log may have some of them."""
         log, first, last = self._runtime.log, messages[0], messages[-1]
-        if self._join is None or len(values) == 1 or not log.takes_joined:
+        if self._join is None or len(messages) == 1 or not log.takes_joined:
             return None
         stored = log.position(self.name, first.partition)
         if stored is not None and stored >= first.offset:
             return None
-        joined = self._read(self._join, values)
+        joined = self._read(self._join, [one.value for one in messages])
         if joined is None or not len(joined[0]):
             return None
         try:
@@ -229,8 +236,7 @@ class KafkaTopic:
         except InputError:
             return None
         events = JoinedEvents(checked, checked.schema, [size for size in joined[1] if size])
-        origin = Origin(self.name, last.partition, last.offset)
-        return partial(self._append_joined, events, origin, len(messages))
+        return events, Origin(self.name, last.partition, last.offset)
 
     def _read(self, read: "Callable[..., _Found]", *values: object) -> "_Found | None":
         """Waits for a registry that reading needs; None if it is stopped before."""
@@ -242,14 +248,16 @@ class KafkaTopic:
             if self._stopping.is_set():
                 return None
 
-    def _append_joined(self, events: JoinedEvents, origin: Origin, messages: int) -> bool:
-        """Whether the log has taken them; waits for a while if it has not."""
-        outcomes = self._attempt(partial(self._runtime.append_all, [events], None, [origin]))
+    def _append_joined(
+        self, entries: Sequence[JoinedEvents], origins: Sequence[Origin], counts: Sequence[int]
+    ) -> bool:
+        """Whether the log has taken them; waits for a while if it has not. counts: messages of each."""
+        outcomes = self._attempt(partial(self._runtime.append_all, entries, None, origins))
         if outcomes is None:
             return False
-        (outcome,) = outcomes
-        assert isinstance(outcome, Appended)  # the events were checked
-        self.stored += 0 if outcome.again else messages
+        for outcome, count in zip(outcomes, counts, strict=True):
+            assert isinstance(outcome, Appended)  # the events were checked
+            self.stored += 0 if outcome.again else count
         return True
 
     def _append(self, entries: Sequence[Events | InputError], origins: Sequence[Origin]) -> bool:
