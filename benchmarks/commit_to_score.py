@@ -16,21 +16,26 @@ of a GCN of two layers, is the end of the way. All is on one machine, and so has
     received   the source has the message from the client library
     readable   the runtime has published the batch with the prediction
 
+The client of the database is a process of its own, as that of a user is: it would hold the interpreter's
+lock half of the time.
+
 Estimate: ours is from received to readable: a durable append (an fsync, 1 to 3 ms here), a batch of some ten
 payments (0.2 ms), and a wait for the batch that is being applied. Debezium looks for changes of the log every
-500 ms while there are none (`poll.interval.ms`), and sends what it has found at once.
+500 ms (`poll.interval.ms`) unless it is told otherwise, and sends what it has found at once: then 500 rows
+arrive together. Here it looks every --poll ms, 20 unless said.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import multiprocessing
 import re
 import tempfile
-import threading
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from multiprocessing.queues import Queue
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +72,7 @@ insert into {NAME} select id, 'a' || (random() * {ACCOUNTS})::int, 'a' || (rando
 class Connector:
     """Debezium's connector of the table."""
 
-    def __init__(self, url: str, connection: psycopg.Connection) -> None:
+    def __init__(self, url: str, connection: psycopg.Connection, poll: int) -> None:
         self._url = f"{url.rstrip('/')}/connectors/{NAME}"
         about = connection.info
         settings = {
@@ -83,6 +88,10 @@ class Connector:
             "slot.name": NAME,
             "publication.name": NAME,
             "decimal.handling.mode": "double",
+            "poll.interval.ms": str(poll),
+            # Connect's producer sends one request at a time: with the usual 16 KiB in each, 20 rows.
+            "producer.override.batch.size": str(1 << 20),
+            "producer.override.linger.ms": "5",
         }
         self._send("PUT", "/config", json.dumps(settings).encode())
 
@@ -145,12 +154,19 @@ def times_in_kafka(servers: str, topic: str, first: int) -> dict[int, float]:
     return found
 
 
-def insert(connection: psycopg.Connection, way: Way, first: int, seconds: int) -> None:
+def insert(settings: str, first: int, seconds: int, committed: Queue[dict[int, float]]) -> None:
+    with psycopg.connect(settings) as connection:
+        committed.put(insert_rows(connection, first, seconds))
+
+
+def insert_rows(connection: psycopg.Connection, first: int, seconds: int) -> dict[int, float]:
+    """The time of the commit of each row, by its id."""
     draw, due = np.random.default_rng(1), time.perf_counter()
+    committed = dict[int, float]()
     line = f"insert into {NAME} (id, sender, receiver, amount, note) values (%s, %s, %s, %s, %s)"
     for at in itertools.count(first, TOGETHER):
         if at >= first + seconds * TOGETHER / EVERY:
-            return
+            break
         rows = [
             (id, f"a{draw.integers(ACCOUNTS)}", f"r{id}", round(draw.random() * 1000, 2), "x" * 100)
             for id in range(at, at + TOGETHER)
@@ -158,9 +174,10 @@ def insert(connection: psycopg.Connection, way: Way, first: int, seconds: int) -
         with connection.cursor() as cursor:
             cursor.executemany(line, rows)
         connection.commit()
-        way.committed.update(dict.fromkeys(range(at, at + TOGETHER), time.time()))
+        committed |= dict.fromkeys(range(at, at + TOGETHER), time.time())
         due += EVERY
         time.sleep(max(0.0, due - time.perf_counter()))
+    return committed
 
 
 def open_runtime(folder: Path) -> tuple[Runtime, Way]:
@@ -181,6 +198,7 @@ def main() -> None:
     parser = arguments(__doc__)
     for name, what in (("postgresql", "settings of libpq"), ("kafka", "the brokers"), ("connect", "its URL")):
         parser.add_argument(f"--{name}", required=True, help=what)
+    parser.add_argument("--poll", type=int, default=20, help="ms between two looks of Debezium")
     options = parser.parse_args()
     rows, seconds = (ROWS // 10, 10) if options.quick else (ROWS, 60)
     topic = f"{NAME}.public.{NAME}"
@@ -188,14 +206,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, psycopg.connect(options.postgresql) as connection:
         connection.execute(TABLE.format(rows=rows))
         connection.commit()
-        connector = Connector(options.connect, connection)
+        connector = Connector(options.connect, connection, options.poll)
         runtime, way = open_runtime(Path(name))
         begun = time.perf_counter()
         source = start_source(runtime, options.kafka, topic, way)
         wait(lambda: len(way.received) == rows)
         snapshot = time.perf_counter() - begun
-        inserting = threading.Thread(target=insert, args=(connection, way, rows + 1, seconds))
+        context = multiprocessing.get_context("spawn")
+        committed: Queue[dict[int, float]] = context.Queue()
+        inserting = context.Process(target=insert, args=(options.postgresql, rows + 1, seconds, committed))
         inserting.start()
+        way.committed = committed.get()
         inserting.join()
         wait(lambda: way.committed.keys() <= way.readable.keys())
         source.stop()
